@@ -47,7 +47,7 @@ LATE_IMPORTS = {*FRAMEWORKS, "pynvml"}  # imported inside functions only
 PRINTING = PACKAGE / "_document" / "printing.py"  # documents print themselves
 MESSAGES = PACKAGE / "_frameworks" / "messages.py"  # between processes, and never in a file
 DOCUMENTS = PACKAGE / "_document"
-SAVE_AND_LOAD = {"save", "load", "to_csv", "to_markdown"}  # these methods use modules that import the structs
+SAVE_AND_LOAD = {"save", "load", "table", "to_csv", "to_markdown"}  # these methods use modules that import the structs
 PAGES = {"rich", "typer"}
 MAY_DRAW = {"_cli", "_report"}
 
@@ -157,8 +157,12 @@ def test_modules_of_documents_import_only_those_before_them() -> None:
     assert sorted(listed) == sorted(modules)
 
     def not_before(path: Path) -> set[str]:
-        functions = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef))
-        exempt = {id(inner) for node in functions if node.name in SAVE_AND_LOAD for inner in ast.walk(node)}
+        late = (
+            node
+            for node in ast.walk(_tree(path))
+            if _is_for_types(node) or (isinstance(node, ast.FunctionDef) and node.name in SAVE_AND_LOAD)
+        )
+        exempt = {id(inner) for node in late for inner in ast.walk(node)}
         found = _imported(node for node in ast.walk(_tree(path)) if id(node) not in exempt)
         parts = {name.split(".")[2] for name in found if name.startswith("pyxfer._document.")}
         return parts - set(listed[: listed.index(path.stem)])

@@ -1,7 +1,8 @@
 """The structs of every document, and their JSON, CSV, Markdown, schemas and files.
 
-A module imports only modules above it in this list, with two exceptions. The structs' methods `save`, `load`, `to_csv`
-and `to_markdown` import the codec or the exports when they are called; those of `printing` import the pages.
+A module imports only modules above it in this list, with two exceptions. The structs' methods `save`, `load`, `to_csv`,
+`to_markdown` and `table` import the codec, the exports or the tables when they are called; those of `printing` import
+the pages.
 
 - `printing`: documents as one line, as their page and as a small table
 - `machines`: a device, its link and its environment
@@ -14,6 +15,7 @@ and `to_markdown` import the codec or the exports when they are called; those of
 - `files`: writing a file completely or not at all
 - `wording`: sentences that exports and terminal pages share
 - `exports`: CSV and Markdown
+- `tables`: rows for pandas, polars, pyarrow and DuckDB
 - `checks`: figures of a run that disagree
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 - `__main__`: prints the schema of a kind

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from pyxfer._document.machines import Fact, Runtime, SavedDocument
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import Direction, Remark, Run, Side, Variant
+
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
 
 BASELINE_SCHEMA_VERSION = 1
 COMPARISON_SCHEMA_VERSION = 1
@@ -136,6 +139,12 @@ class Comparison(Printed, msgspec.Struct, frozen=True):
     def _in_short(self) -> str:
         slow = sum(row.verdict == "SLOW" for row in self.cells)
         return f"{self.a} with {self.b}: {self.verdict}, {slow} of {len(self.cells)} cells slow"
+
+    def table(self) -> Table:
+        """Return one row per cell, for pandas, polars, pyarrow or DuckDB."""
+        from pyxfer._document.tables import table_of
+
+        return table_of(self)
 
 
 HISTORY_SCHEMA_VERSION = 1

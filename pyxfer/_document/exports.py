@@ -95,7 +95,7 @@ _RUN_COLUMNS = (
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
     *_FRAMEWORK_COLUMNS,
     *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
-    *("runtime", "device"),
+    *("runtime", "device", "host", "taken_at"),
 )
 _READABLE_RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "size"),
@@ -108,9 +108,14 @@ _READABLE_FRAMEWORK_COLUMNS = (
 
 def run_csv(run: Run) -> str:
     """One row per measurement, with all its values unrounded."""
-    where = {"runtime": run.runtime, "device": run.device.name}
+    return csv_table(*run_rows(run))
+
+
+def run_rows(run: Run) -> Rows:
+    """The columns, and one row per measurement."""
+    where = {"runtime": run.runtime, "device": run.device.name, **_fields(run.environment, "host", "taken_at")}
     rows = [{**_run_cells(measurement), **where} for measurement in run.measurements]
-    return csv_table(_RUN_COLUMNS, [[cells.get(name) for name in _RUN_COLUMNS] for cells in rows])
+    return _RUN_COLUMNS, [tuple(cells.get(name) for name in _RUN_COLUMNS) for cells in rows]
 
 
 def run_markdown(run: Run) -> str:
@@ -246,9 +251,14 @@ _COPY_COLUMNS = (
 
 def watch_csv(watched: Watched, table: str = "steps") -> str:
     """The table `steps`, `copies`, `calls` or `ranges`, with unrounded values."""
+    return _escape_surrogates(csv_table(*watch_rows(watched, table)))
+
+
+def watch_rows(watched: Watched, table: str) -> Rows:
+    """The columns and rows of the table `steps`, `copies`, `calls` or `ranges`."""
     if table not in _WATCH_TABLES:
         raise UsageError(f"a watch has no table {table!r}; choose one of {', '.join(_WATCH_TABLES)}")
-    return _escape_surrogates(csv_table(*_WATCH_TABLES[table](watched)))
+    return _WATCH_TABLES[table](watched)
 
 
 def watch_markdown(watched: Watched) -> str:
@@ -342,7 +352,17 @@ def _escape_surrogates(text: str) -> str:
 
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
+_COMPARED_COLUMNS = (
+    *("text", "verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_processes", "b_processes"),
+    *("confirmed", "assumed", "why"),
+)
 _COMPARISON_COLUMNS = ("cell", "A", "B", "change", "95 % interval", "verdict")
+
+
+def comparison_rows(comparison: Comparison) -> Rows:
+    """The columns, and one row per cell."""
+    rows = _struct_rows(comparison.cells, _COMPARED_COLUMNS)
+    return ("cell", *_COMPARED_COLUMNS[1:], "a", "b"), [(*row, comparison.a, comparison.b) for row in rows]
 
 
 def comparison_markdown(comparison: Comparison) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -35,6 +35,9 @@ from pyxfer._document.machines import (
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of
+
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -504,6 +507,12 @@ class Run(Printed, SavedDocument, frozen=True):
             sizes = ", ".join(str(size) for size in sorted({row.nbytes for row in fitting}))
             raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")
         return max(known, key=lambda row: row.gbps or 0.0)
+
+    def table(self) -> Table:
+        """Return one row per measurement, for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""
+        from pyxfer._document.tables import table_of
+
+        return table_of(self)
 
     def to_csv(self) -> str:
         """CSV with one row per measurement and unrounded numbers."""

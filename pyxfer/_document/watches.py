@@ -7,7 +7,7 @@ reason.
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -25,6 +25,9 @@ from pyxfer._document.runs import (
     unknown,
 )
 from pyxfer.units import format_seconds
+
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
 
 __all__ = [
     "LEAST_OF_CEILING",
@@ -432,6 +435,17 @@ class Watched(Printed, SavedDocument, frozen=True):
         steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"
         what = steps if self.steps.watched else format_seconds(self.window_s)
         return f"{what} on {self.device.name}: {self.verdict.text}"
+
+    def table(self, name: str = "steps") -> Table:
+        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB.
+
+        Raises:
+            UsageError: the table does not exist.
+
+        """
+        from pyxfer._document.tables import table_of
+
+        return table_of(self, name)
 
     def to_csv(self, table: str = "steps") -> str:
         """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.

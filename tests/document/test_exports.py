@@ -134,7 +134,7 @@ def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
         *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
         *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
         *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
-        *("runtime", "device"),
+        *("runtime", "device", "host", "taken_at"),
     )
     assert len(rows) == len(run.measurements)
     assert {len(row) for row in rows} == {len(header)}

@@ -1,0 +1,128 @@
+"""Tables of documents in pandas, polars, pyarrow and DuckDB."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from baseline_samples import make_sample, slow_pinned
+from samples import SCRIPT, make_device, make_environment, make_missing, make_run
+from watch_samples import make_unseen, make_watched
+
+import pyxfer
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._document import tables
+from pyxfer.errors import UsageError
+
+RUN = make_run(device=make_device(name=SCRIPT), measurements=(*make_run().measurements, make_missing()))
+
+
+def test_a_run_has_a_row_per_measurement_with_the_columns_of_its_csv() -> None:
+    table = RUN.table()
+    assert list(table.names) == RUN.to_csv().splitlines()[0].split(",")
+    assert len(table) == len(RUN.measurements)
+    assert [row[table.names.index("gbps")] for row in table.rows] == [m.gbps for m in RUN.measurements]
+
+
+def test_a_watch_has_four_tables() -> None:
+    watched = make_watched()
+    assert len(watched.table()) == len(watched.steps.each)
+    assert {name: len(watched.table(name)) > 0 for name in ("copies", "calls", "ranges")} == dict.fromkeys(
+        ("copies", "calls", "ranges"), True
+    )
+    with pytest.raises(UsageError, match="kernels"):
+        watched.table("kernels")
+
+
+def test_a_comparison_has_a_row_per_cell() -> None:
+    comparison = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3)))
+    table = comparison.table()
+    assert [dict(zip(table.names, row, strict=True))["verdict"] for row in table.rows] == [
+        cell.verdict for cell in comparison.cells
+    ]
+
+
+def test_other_documents_have_no_table() -> None:
+    with pytest.raises(TypeError):
+        tables.table_of(pyxfer)
+
+
+# --- round trips -----------------------------------------------------------------------------------------------------
+
+
+def test_polars_reads_a_run() -> None:
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("nanoarrow")
+    table = RUN.table()
+    for frame in (polars.DataFrame(table), table.to_polars()):
+        assert frame.columns == list(table.names)
+        assert frame.rows() == table.rows
+        assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
+
+
+def test_pandas_reads_a_run() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = RUN.table()
+    frame = table.to_pandas()
+    back = [
+        tuple(None if cell is pandas.NA else cell for cell in row) for row in frame.itertuples(index=False, name=None)
+    ]
+    assert back == table.rows
+    assert {name: str(frame[name].dtype) for name in ("route", "nbytes", "gbps", "verified")} == {
+        "route": "string",
+        "nbytes": "Int64",
+        "gbps": "Float64",
+        "verified": "boolean",
+    }
+
+
+def test_duckdb_queries_a_run() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("nanoarrow")
+    table = RUN.table()
+    connection = duckdb.connect()
+    connection.register("rows", table)
+    found = connection.sql("select device, count(*), count(verified), max(gbps) from rows group by device").fetchall()
+    known = [m.gbps for m in RUN.measurements if m.gbps is not None]
+    checked = sum(m.verified.value is not None for m in RUN.measurements)
+    assert found == [(SCRIPT, len(table), checked, max(known))]
+
+
+def test_an_empty_table_keeps_its_columns_and_types() -> None:
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("nanoarrow")
+    table = make_run(measurements=(), curves=()).table()
+    for frame in (polars.DataFrame(table), table.to_polars()):
+        assert frame.columns == list(table.names)
+        assert frame["gbps"].dtype == polars.Float64
+        assert len(frame) == 0
+
+
+def test_a_column_without_any_value_keeps_its_type() -> None:
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("nanoarrow")
+    frame = polars.DataFrame(make_unseen().table())
+    assert frame["kernels_s"].null_count() == len(frame) > 0
+    assert frame["kernels_s"].dtype == polars.Float64
+
+
+def test_a_name_that_is_not_utf8_is_escaped() -> None:
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("nanoarrow")
+    run = make_run(environment=make_environment(host="gpu\udcff"))
+    assert set(polars.DataFrame(run.table())["host"]) == {"gpu\\udcff"}
+
+
+@pytest.mark.parametrize(
+    ("library", "use"),
+    [
+        ("nanoarrow", lambda table: table.__arrow_c_stream__()),
+        ("pandas", lambda table: table.to_pandas()),
+        ("polars", lambda table: table.to_polars()),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named(library: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UsageError, match=rf"{library}.*pip install"):
+        use(RUN.table())
