@@ -269,7 +269,7 @@ def watch_markdown(watched: Watched) -> str:
     further = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
     texts = [watched.verdict.text, *watched.verdict.evidence, *further, *map(_remark, watched.remarks)]
     sections = [heading, "".join(f"- {escape_markdown(text)}\n" for text in texts)]
-    for name, header, readable in _readable(watched):
+    for name, header, readable in readable_watch(watched):
         if readable:
             sections.append(f"### {name}\n\n{markdown_table(header, readable)}")
     return _escape_surrogates("\n".join(sections))
@@ -312,7 +312,8 @@ def _struct_rows(structs: Sequence[msgspec.Struct], names: Sequence[str]) -> lis
     return [tuple(_fields(row, *names).values()) for row in structs]
 
 
-def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:
+def readable_watch(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:
+    """The name, columns and rounded rows of each table."""
     parts, activity = watched.parts, watched.activity.value
     shares: list[tuple[Cell, ...]] = [
         (part_words(parts)[name], format_seconds(seconds), format_percent(parts.share(name)))

@@ -13,6 +13,7 @@ from pyxfer._report.text import Lines, clean, device_text, link_text, sentence
 _STYLES: dict[Status, str] = {"wrong": "bold red", "suspicious": "yellow", "unknown": "", "fine": ""}
 _IN_FULL: tuple[Status, ...] = ("wrong", "suspicious")
 _IN_ONE_LINE: tuple[Status, ...] = ("unknown", "fine")
+ORDER: tuple[Status, ...] = (*_IN_FULL, *_IN_ONE_LINE)
 _NAMED = 4
 _SIDES: tuple[runs.Side, ...] = ("h2d", "d2h")
 _LONGEST = 600
@@ -20,7 +21,7 @@ _LONGEST = 600
 
 def print_examination(examination: Examination, page: Page) -> None:
     """The device and host, the summary, and the findings by status."""
-    page.hanging(_heading_lines(examination), style="bold")
+    page.hanging(heading_lines(examination), style="bold")
     page.line()
     page.line(summary(examination), style=_style(examination))
     for status in _IN_FULL:
@@ -54,7 +55,8 @@ def summary(examination: Examination) -> str:
     return f"Nothing is wrong with this host, as far as the checks could see ({rest})."
 
 
-def _heading_lines(examination: Examination) -> Lines:
+def heading_lines(examination: Examination) -> Lines:
+    """The device, its link and host, and the nearest known host."""
     environment = examination.environment
     lines = [("device", device_text(examination.device))]
     if examination.run.runtime == "cuda":

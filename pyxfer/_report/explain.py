@@ -201,8 +201,7 @@ def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
 
 def _waterfall(explained: Explained, breakdown: runs.Breakdown, width: int) -> Table:
     """A row and a bar for each part; the last row is the whole trial."""
-    parts = _host_parts(explained, breakdown) if explained.row.direction == "ingest" else _parts(explained, breakdown)
-    lines = [*parts, (clean(explained.row.route, longest=_LONGEST_NAME), breakdown.elapsed_s)]
+    lines = [*waterfall_lines(explained), (clean(explained.row.route, longest=_LONGEST_NAME), breakdown.elapsed_s)]
     unit, times = time_cells([seconds for _, seconds in lines])
     whole = breakdown.elapsed_s or 1.0
     columns = [
@@ -213,6 +212,14 @@ def _waterfall(explained: Explained, breakdown: runs.Breakdown, width: int) -> T
     room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
     drawn = bars([seconds / whole for _, seconds in lines[:-1]], room)
     return fitting_table([*columns, Column(("",), (*drawn, BAR * room), left=True)], width)
+
+
+def waterfall_lines(explained: Explained) -> list[tuple[str, float]]:
+    """The parts of the traced trial in seconds, in the order of the page; none without a breakdown."""
+    breakdown = explained.row.breakdown.value
+    if breakdown is None:
+        return []
+    return _host_parts(explained, breakdown) if explained.row.direction == "ingest" else _parts(explained, breakdown)
 
 
 def _parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, float]]:

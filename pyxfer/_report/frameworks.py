@@ -44,6 +44,11 @@ def summary_lines(run: runs.Run, marks: Sequence[str]) -> Lines:
     return lines
 
 
+def group_text(run: runs.Run, group: Group) -> str:
+    """The usual and the fastest route of one framework in one direction."""
+    return f"{title(group.framework)} {group.direction}{_summary_text(run, group)}"
+
+
 def _summary_text(run: runs.Run, group: Group) -> str:
     usual, best = group.usual, group.best
     sizes = [nbytes for nbytes in usual.at if usual.speed(nbytes) is not None] if usual is not None else []

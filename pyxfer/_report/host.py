@@ -49,7 +49,7 @@ def print_machine(
         page.hanging(_indented(ring_lines(ring)))
         page.line()
     page.line("Environment", style="bold")
-    page.hanging(_indented(_environment_lines(environment)))
+    page.hanging(_indented(environment_lines(environment)))
 
 
 def _indented(lines: Lines) -> Lines:
@@ -104,7 +104,8 @@ def _placement_lines(placement: runs.Placement) -> Lines:
     ]
 
 
-def _environment_lines(environment: runs.Environment) -> Lines:
+def environment_lines(environment: runs.Environment) -> Lines:
+    """Versions, clocks and settings of the machine."""
     return [
         ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
         ("pyxfer", clean(environment.pyxfer)),

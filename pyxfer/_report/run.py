@@ -13,6 +13,7 @@ from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_li
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.rates import rate_tables
+from pyxfer._report.text import Lines
 
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
@@ -43,17 +44,22 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
     if sections.has_times(run):
         _print_fits(run, page)
-    for name, lines in (
-        ("Page-locking", [] if explaining else sections.locking_lines(run)),
+    for name, lines in last_sections(run):
+        if lines and not (explaining and name == "Page-locking"):
+            page.heading(name)
+            page.hanging(lines)
+
+
+def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
+    """What follows the figures: each section's name and lines, which may be none."""
+    return [
+        ("Page-locking", sections.locking_lines(run)),
         ("Ring", sections.ring_lines(run)),
         ("Workers", worker_lines(run)),
         ("Peaks", sections.peak_lines(run.link)),
         ("Checks", [("contents", sections.verified_text(run)), *sections.invalid_lines(run)]),
         ("Remarks", sections.remark_lines(run)),
-    ):
-        if lines:
-            page.heading(name)
-            page.hanging(lines)
+    ]
 
 
 def _print_rates(tables: Sequence[Table], page: Page) -> None:

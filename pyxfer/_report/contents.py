@@ -1,0 +1,251 @@
+"""The contents of a document's report beside its charts: tables, lists and the page of the command."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyxfer import units
+from pyxfer._document import baselines, examinations, exports, runs, sessions, watches, wording
+from pyxfer._report import doctor, watch
+from pyxfer._report.baseline import print_comparison
+from pyxfer._report.doctor import print_examination
+from pyxfer._report.host import environment_lines
+from pyxfer._report.layout import Page
+from pyxfer._report.notes import gather
+from pyxfer._report.rates import heading_lines
+from pyxfer._report.run import last_sections, print_run
+from pyxfer._report.session import print_session, title
+from pyxfer._report.text import Lines, clean
+from pyxfer._report.watch import watch_text
+
+_COLUMNS = 120
+_LONGEST_CELL = 600
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as text, and the value that it is sorted by if that is not the text."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of a report. Columns without any cell are left out."""
+
+    name: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a report shows of one document."""
+
+    name: str
+    heading: Lines
+    grids: tuple[Grid, ...]
+    sections: tuple[tuple[str, Lines], ...]
+    page: str
+
+
+def contents_of(document: object) -> Contents:
+    """The tables, lists and page of a document."""
+    if isinstance(document, runs.Run):
+        return _of_run(document)
+    if isinstance(document, examinations.Examination):
+        return _of_examination(document)
+    if isinstance(document, watches.Watched):
+        return _of_watch(document)
+    if isinstance(document, baselines.Comparison):
+        return _of_comparison(document)
+    if isinstance(document, baselines.Baseline):
+        return _of_baseline(document)
+    if isinstance(document, sessions.XferSession):
+        return _of_session(document)
+    raise TypeError(f"{type(document).__name__} has no report")
+
+
+def environment_of(document: object) -> runs.Environment | None:
+    """The machine that a document is of, if it is of one."""
+    if isinstance(document, (runs.Run, examinations.Examination, watches.Watched)):
+        return document.environment
+    return document.runs[0].environment if isinstance(document, baselines.Baseline) else None
+
+
+# --- each kind -------------------------------------------------------------------------------------------------------
+
+
+def _of_run(run: runs.Run) -> Contents:
+    return Contents(
+        f"pyxfer {run.kind}",
+        heading_lines(run),
+        (_measurements(run),),
+        (*_sections_of(run), ("Environment", environment_lines(run.environment))),
+        _page(lambda page: print_run(run, page)),
+    )
+
+
+def _sections_of(run: runs.Run) -> tuple[tuple[str, Lines], ...]:
+    notes = [(note.mark or "-", note.text) for note in gather(run)[1]]
+    return (("Notes", notes), *last_sections(run))
+
+
+def _measurements(run: runs.Run) -> Grid:
+    """One row per measurement, with the letters of its notes."""
+    marks = gather(run)[0]
+    columns: list[tuple[str, Callable[[runs.Measurement], Cell]]] = [
+        ("worker", lambda m: Cell(m.worker or "")),
+        ("route", lambda m: Cell(f"{m.route} (fresh)" if m.variant == "fresh" else m.route)),
+        ("way", lambda m: Cell(f"both {m.side}" if m.direction == "both" else m.direction)),
+        ("memory", lambda m: Cell(m.memory)),
+        ("mode", lambda m: Cell(m.mode)),
+        ("size", lambda m: Cell(units.format_size(m.nbytes), m.nbytes)),
+        ("batch", lambda m: _number(m.batch, str)),
+        ("bandwidth", lambda m: _number(m.gbps, units.format_gbps)),
+        ("95 % interval", _interval),
+        ("of ceiling", lambda m: _number(m.of_ceiling, units.format_percent)),
+        ("of peak", lambda m: _number(m.of_peak, units.format_percent)),
+        ("median", lambda m: _number(m.elapsed_s, units.format_seconds)),
+        ("trials", lambda m: _number(None if m.summary is None else m.summary.n, str)),
+    ]
+    rows = [
+        (*(cell(m) for _, cell in columns), Cell(mark or clean(m.rate.reason or "")))
+        for m, mark in zip(run.measurements, marks, strict=True)
+    ]
+    return _grid("Measurements", (*(name for name, _ in columns), "notes"), rows)
+
+
+def _interval(m: runs.Measurement) -> Cell:
+    rate = m.rate.value
+    if rate is None or rate.low_gbps is None or rate.high_gbps is None:
+        return Cell("")
+    low = units.format_gbps(rate.low_gbps).removesuffix(" GB/s")
+    return Cell(f"{low} to {units.format_gbps(rate.high_gbps)}", rate.high_gbps - rate.low_gbps)
+
+
+def _of_examination(examination: examinations.Examination) -> Contents:
+    findings = [finding for status in doctor.ORDER for finding in examination.of(status)]
+    rows = [
+        tuple(map(Cell, (f.status, f.subject, f.seen, f.expected, f.why, f.do or "", f.sure))) for f in findings
+    ]
+    headings = ("status", "what", "seen", "expected", "why", "to do", "sure")
+    return Contents(
+        "pyxfer doctor",
+        doctor.heading_lines(examination),
+        (_grid("Findings", headings, rows), _measurements(examination.run)),
+        (*_sections_of(examination.run), ("Environment", environment_lines(examination.environment))),
+        _page(lambda page: print_examination(examination, page)),
+    )
+
+
+def _of_watch(watched: watches.Watched) -> Contents:
+    grids = [
+        _grid(name, header, [tuple(Cell("" if cell is None else str(cell)) for cell in row) for row in rows])
+        for name, header, rows in exports.readable_watch(watched)
+    ]
+    sections: list[tuple[str, Lines]] = [
+        ("Evidence", [("-", clean(text, _LONGEST_CELL)) for text in watched.verdict.evidence]),
+        ("Steps", watch.beside_lines(watched)),
+        ("Overlap", watch.overlap_lines(watched)),
+        ("Pageable memory", watch.pageable_lines(watched)),
+        ("Memory", watch.memory_lines(watched)),
+        ("Next steps", watch.advice_lines(watched)),
+        ("Remarks", [("-", watch.remark_text(remark)) for remark in watched.remarks]),
+        ("Environment", environment_lines(watched.environment)),
+    ]
+    page = watch_text(watched, _COLUMNS)
+    return Contents("pyxfer watch", watch.heading_lines(watched), tuple(grids), tuple(sections), page)
+
+
+def _of_comparison(comparison: baselines.Comparison) -> Contents:
+    rows = [
+        (
+            Cell(row.text),
+            *(_number(fact.value, units.format_gbps) for fact in (row.a_gbps, row.b_gbps)),
+            Cell(wording.signed_change(row.ratio.value), None if not row.ratio.value else 1 / row.ratio.value - 1),
+            Cell(wording.interval_text(row)),
+            Cell(row.verdict),
+            Cell(row.why),
+        )
+        for row in comparison.cells
+    ]
+    differences = [tuple(map(Cell, (d.what, d.a, d.b, "yes" if d.matters else "no"))) for d in comparison.differences]
+    heading = [("A", clean(comparison.a)), ("B", clean(comparison.b)), ("overall", wording.overall_text(comparison))]
+    return Contents(
+        "pyxfer compare",
+        heading,
+        (
+            _grid("Cells", ("cell", "A", "B", "change", "95 % interval", "verdict", "why"), rows),
+            _grid("Differences", ("what", "A", "B", "may cost bandwidth"), differences),
+        ),
+        (
+            ("Likely causes", [("-", clean(wording.cause_text(cause), _LONGEST_CELL)) for cause in comparison.causes]),
+            ("Remarks", [("-", clean(wording.remark_text(remark))) for remark in comparison.remarks]),
+        ),
+        _page(lambda page: print_comparison(comparison, page)),
+    )
+
+
+def _of_baseline(baseline: baselines.Baseline) -> Contents:
+    """The charts are of the first process; each process has its own table."""
+    grids = [_measurements(run) for run in baseline.runs]
+    named = [Grid(f"Measurements of process {n}", g.headings, g.rows) for n, g in enumerate(grids, start=1)]
+    labels = [(clean(name), clean(value)) for name, value in baseline.labels.items()]
+    first = baseline.runs[0]
+    return Contents(
+        "pyxfer baseline",
+        heading_lines(first),
+        tuple(named),
+        (("Labels", labels), *_sections_of(first), ("Environment", environment_lines(first.environment))),
+        _page(lambda page: print_run(first, page)),
+    )
+
+
+def _of_session(session: sessions.XferSession) -> Contents:
+    rows = [
+        (
+            Cell(test.test),
+            Cell(test.outcome),
+            Cell(test.measurement.direction),
+            Cell(units.format_size(test.measurement.nbytes), test.measurement.nbytes),
+            _number(test.measurement.gbps, units.format_gbps),
+            _number(test.measurement.of_ceiling, units.format_percent),
+            Cell(test.judged.word),
+            Cell("; ".join(test.judged.reasons)),
+        )
+        for test in session.tests
+    ]
+    headings = ("test", "outcome", "way", "size", "bandwidth", "of ceiling", "limit", "why")
+    environments = [
+        (f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places
+    ]
+    heading = [("began", clean(session.began_at)), ("pytest", clean(session.pytest))]
+    grids = (_grid("Tests", headings, rows),)
+    return Contents("pytest", heading, grids, tuple(environments), _page(lambda page: print_session(session, page)))
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _number(value: Any, say: Callable[[Any], str]) -> Cell:
+    return Cell("") if value is None else Cell(say(value), float(value))
+
+
+def _grid(name: str, headings: Sequence[str], rows: Iterable[tuple[Cell, ...]]) -> Grid:
+    """The rows, without columns that have no cell and with harmless texts."""
+    kept = list(rows)
+    places = [place for place in range(len(headings)) if any(row[place].text for row in kept)]
+    cleaned = [tuple(Cell(clean(row[place].text, _LONGEST_CELL), row[place].value) for place in places) for row in kept]
+    return Grid(name, tuple(headings[place] for place in places), tuple(cleaned))
+
+
+def _page(write: Callable[[Page], object]) -> str:
+    """The page of the command as text."""
+    stream = io.StringIO()
+    write(Page(stream, _COLUMNS))
+    return stream.getvalue()

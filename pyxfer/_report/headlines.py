@@ -1,0 +1,145 @@
+"""One sentence about each document and chart: what was found. Charts have it as their title, reports begin with it."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+from pyxfer import units
+from pyxfer._document import baselines, examinations, runs, sessions, watches, wording
+from pyxfer._report.doctor import summary
+from pyxfer._report.explain import find_explained
+from pyxfer._report.explain import headline as explained_text
+from pyxfer._report.frameworks import summary_lines
+from pyxfer._report.rates import ending_text, has_times
+from pyxfer._report.text import HOST_MEMORY, clean
+
+Light = Literal["good", "doubtful", "bad", "none"]
+"""What a reader has to think of a document at first sight; `none` where nothing is judged."""
+_VERDICT_LIGHTS: dict[baselines.Verdict, Light] = {
+    "SAME": "good",
+    "FAST": "good",
+    "AMBIGUOUS": "doubtful",
+    "SLOW": "bad",
+}
+_STATUS_LIGHTS: dict[examinations.Status, Light] = {
+    "fine": "good",
+    "unknown": "none",
+    "suspicious": "doubtful",
+    "wrong": "bad",
+}
+_SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The sentence, and the light with the word that it stands for."""
+
+    text: str
+    light: Light
+    word: str
+
+
+def headline(document: object) -> Headline:
+    """The first sentence of a document's report."""
+    if isinstance(document, runs.Run):
+        return Headline(_run_text(document), *_run_light(document))
+    if isinstance(document, baselines.Comparison):
+        return Headline(clean(wording.headline(document), 600), _VERDICT_LIGHTS[document.verdict], document.verdict)
+    if isinstance(document, examinations.Examination):
+        light: Light = "none" if document.run.runtime == "host" else _STATUS_LIGHTS[document.worst]
+        return Headline(summary(document), light, document.worst)
+    if isinstance(document, watches.Watched):
+        return Headline(clean(document.verdict.text, 600), *_watch_light(document))
+    if isinstance(document, baselines.Baseline):
+        return Headline(_baseline_text(document), "none", "baseline")
+    if isinstance(document, sessions.XferSession):
+        return Headline(_session_text(document), *_session_light(document))
+    raise TypeError(f"{type(document).__name__} has no report")
+
+
+def reached_text(run: runs.Run, side: runs.Side) -> str:
+    """`h2d: 55.31 GB/s at 256 MiB from pinned memory, 97.9 % of the peak`; empty without a figure."""
+    rows = [m for m in run.measurements if is_alone(m, side) and m.gbps is not None and m.verified.value is not False]
+    best = max(rows, key=lambda m: m.gbps or 0.0, default=None)
+    if best is None or best.gbps is None:
+        return ""
+    name = "both ways" if side == "sum" else "ingest" if side == "ingest" else side
+    text = f"{name}: {units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)} with {clean(best.memory)} memory"
+    if best.mode == runs.STAGED:
+        text += ", staged"
+    return text if best.of_peak is None else f"{text}, {units.format_percent(best.of_peak)} of the peak"
+
+
+def trials_text(row: runs.Measurement, name: str) -> str:
+    """The middle half of a row's trials, beside its median."""
+    times = [trial.elapsed_s for trial in row.trials if trial.invalid is None]
+    if row.summary is None or not times:
+        return ""
+    low, high = (units.format_seconds(seconds) for seconds in (row.summary.q1_s, row.summary.q3_s))
+    middle = units.format_seconds(statistics.median(times))
+    return f"{name}, {units.format_size(row.nbytes)}: half of {len(times)} trials took {low} to {high}, median {middle}"
+
+
+def is_alone(m: runs.Measurement, side: runs.Side) -> bool:
+    """Whether a row is of one direction alone, or the sum of both."""
+    return m.side == side and (m.direction == side or side == "sum")
+
+
+def _run_text(run: runs.Run) -> str:
+    if not has_times(run):
+        return ending_text(run) or "Nothing was measured."
+    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
+    ending = f"{ending_text(run)} " if ending_text(run) else ""
+    return f"{ending}{_figures_text(run)}{where}"
+
+
+def _figures_text(run: runs.Run) -> str:
+    if run.kind == "explain":
+        explained = find_explained(run)
+        return "" if explained is None else f"{explained_text(explained)}."
+    if run.kind == "frameworks":
+        lines = summary_lines(run, [""] * len(run.measurements))
+        first = next((f"{name} {text}" for name, text in lines if name), "")
+        return f"{first}." if first else ""
+    texts = [text for side in (*_SIDES, "ingest") if (text := reached_text(run, side))]
+    return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
+
+
+def _run_light(run: runs.Run) -> tuple[Light, str]:
+    if any(m.verified.value is False for m in run.measurements):
+        return "bad", "wrong contents"
+    if run.ended != "complete":
+        return ("bad" if run.ended == "failed" else "doubtful"), run.ended
+    missing = sum(m.rate.value is None and m.direction != "ingest" for m in run.measurements)
+    if missing or not run.measurements:
+        return "doubtful", f"{missing} of {len(run.measurements)} figures missing"
+    if run.runtime == "host":
+        return "none", "host memory"
+    return "good", "complete"
+
+
+def _watch_light(watched: watches.Watched) -> tuple[Light, str]:
+    bound = watched.verdict.bound_by
+    if watched.ended == "failed":
+        return "bad", "failed"
+    if bound == "unknown":
+        return "none", "unknown"
+    return ("good" if bound == "device" else "doubtful"), f"bound by {bound}"
+
+
+def _baseline_text(baseline: baselines.Baseline) -> str:
+    host, device = clean(baseline.fingerprint.host), clean(baseline.fingerprint.device)
+    count = "1 process" if len(baseline.runs) == 1 else f"{len(baseline.runs)} processes"
+    return f"Baseline {clean(baseline.name)} of {host}, {device}: {count}, made at {clean(baseline.made_at)}."
+
+
+def _session_text(session: sessions.XferSession) -> str:
+    failed = sum(test.outcome == "failed" for test in session.tests)
+    return f"{len(session.tests)} tests measured transfers; {failed} of them failed."
+
+
+def _session_light(session: sessions.XferSession) -> tuple[Light, str]:
+    failed = any(test.outcome == "failed" for test in session.tests)
+    return ("bad", "failed") if failed else ("good", "passed")

@@ -1,0 +1,323 @@
+"""Plots as Vega-Lite specifications: bandwidth by size, bars, waterfalls, changes, distributions; and their theme."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyxfer import units
+
+Spec = dict[str, Any]
+Values = list[dict[str, Any]]
+
+WIDE, NARROW = 640, 250
+"""Widths of a plot in CSS pixels: on a page of at least 800 pixels, and on a telephone."""
+VEGA_LITE = "6.4"
+MOST_BARS = 40
+# Each has a contrast of 4.5 or more on white; readers who confuse hues have dashes, shapes and words as well.
+COLOURS = ("#0b5fa5", "#b3470a", "#00705a", "#8a2f74", "#6b5300", "#4b5563", "#0e7490", "#7f1d1d")
+INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
+
+_DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 3], [3, 1])
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+_VERDICTS = {"SAME": COLOURS[5], "FAST": COLOURS[0], "AMBIGUOUS": COLOURS[4], "SLOW": COLOURS[1]}
+_ROLES = {
+    **{"explained": COLOURS[1], "usual": COLOURS[1], "pyxfer": COLOURS[2]},
+    **{"other": COLOURS[0], "raw": COLOURS[5]},
+}
+_PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
+_WORDS: Spec = {"type": "text", "align": "left", "color": INK, "fontSize": 11}
+_BAR_STEP, _BAR_HEIGHT = 20, 14
+_PLOT_HEIGHT = 230
+# Letters of a title in one pixel.
+_TITLE_LETTERS = 0.145
+_MARGIN = 100
+# A figure and its unit stay on one line.
+_FIGURE = re.compile(r"(?<=\d) (?=%|[KMGT]i?B|GB/s|MB/s|[num]?s\b)")
+_SIZE_LABEL = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~g') + ' GiB' : "
+    "datum.value >= 1048576 ? format(datum.value / 1048576, '.3~g') + ' MiB' : "
+    "datum.value >= 1024 ? format(datum.value / 1024, '.3~g') + ' KiB' : datum.value + ' B'"
+)
+
+
+def themed(plot: Spec, background: str = "transparent") -> Spec:
+    """The chart of a plot, with the colours and fonts of all charts."""
+    axis = {
+        **{"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT},
+        **{"titleFontWeight": "normal", "labelOverlap": True},
+    }
+    return {
+        "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE.partition('.')[0]}.json",
+        **plot,
+        "background": background,
+        "padding": 4,
+        "config": {
+            "font": "sans-serif",
+            "view": {"stroke": None},
+            "axis": axis,
+            "title": {
+                **{"color": INK, "anchor": "start", "frame": "group", "fontSize": 13, "lineHeight": 17, "offset": 8},
+            },
+            "legend": {"labelColor": INK, "titleColor": INK},
+            "concat": {"spacing": 30},
+        },
+    }
+
+
+def stacked(plots: Sequence[Spec]) -> Spec:
+    """Plots one below the other, each with its own scales and legend."""
+    if len(plots) == 1:
+        return plots[0]
+    independent = dict.fromkeys(("color", "strokeDash", "shape"), "independent")
+    return {"vconcat": list(plots), "resolve": {"scale": independent}}
+
+
+def rate_plot(
+    values: Values,
+    title: str,
+    width: int,
+    colours: Mapping[str, str],
+    *,
+    peak: float | None = None,
+    fits: Values | None = None,
+) -> Spec:
+    """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape.
+
+    `fits`: points of the fitted curves; the one with a `knee` is the size that reaches half of the fitted bandwidth.
+    """
+    sizes = sorted({value["nbytes"] for value in values})
+    # An interval that goes far beyond all figures is cut off at the edge.
+    most = max([value["gbps"] for value in values] + ([peak] if peak else [])) * 1.08
+    values = [{**value, "high": min(value["high"], most)} for value in values]
+    x = _size_axis(sizes, width)
+    y = {**_quantity("gbps", "GB/s"), "scale": {"domain": [0, most], "nice": False}}
+    names = [name for name in colours if any(value["series"] == name for value in values)]
+    places = {name: place for place, name in enumerate(colours)}
+    legend = _legend(width)
+    colour = _named("series", names, [colours[name] for name in names], legend)
+    dash = _named("series", names, [_DASHES[places[name]] for name in names], legend)
+    shape = _named("series", names, [_SHAPES[places[name]] for name in names], legend)
+    layers: list[Spec] = [
+        {
+            "mark": _mark("area", opacity=0.15),
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        },
+        {"mark": _mark("line", strokeWidth=2), "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash}},
+        {
+            "mark": {"type": "point", "size": 42, "filled": True, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_told("series", "text")},
+        },
+    ]
+    curves = [point for point in fits or () if "knee" not in point]
+    knees = [point for point in fits or () if "knee" in point]
+    if curves:
+        encoding = {"x": x, "y": y, "color": colour}
+        layers.append({"data": {"values": curves}, "mark": _mark("line", strokeWidth=0.8), "encoding": encoding})
+    if knees:
+        encoding = {"x": x, "y": y, "color": colour, **_told("series", "knee")}
+        knee = {"type": "point", "shape": "circle", "size": 150, "strokeWidth": 1.6, "opacity": 1}
+        layers.append({"data": {"values": knees}, "mark": knee, "encoding": encoding})
+    plot: Spec = {"data": {"values": values}, "layer": layers}
+    if peak:
+        plot = {"layer": [plot, *_peak_layers(peak, most, x)], "resolve": {"scale": {"y": "independent"}}}
+    return {**plot, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+
+
+def _size_axis(sizes: Sequence[int], width: int) -> Spec:
+    """Logarithmic, with labels at measured sizes; a single size is in the middle."""
+    ends = [sizes[0] / 1.15, sizes[-1] * 1.15] if len(sizes) > 1 else [sizes[0] / 2, sizes[0] * 2]
+    step = -(-len(sizes) // (4 if width < WIDE else 9))
+    return {
+        **_quantity("nbytes", "size of a transfer"),
+        "scale": {"type": "log", "base": 2, "domain": ends, "nice": False},
+        "axis": {"values": sizes[::step], "labelExpr": _SIZE_LABEL, "grid": False},
+    }
+
+
+def _peak_layers(peak: float, most: float, x: Spec) -> list[Spec]:
+    """The dashed line of the protocol peak, whose axis gives the shares of it."""
+    first = x["axis"]["values"][0]
+    data = {"values": [{"share": 1.0, "nbytes": first, "text": f"peak of the link, {units.format_gbps(peak)}"}]}
+    share = {
+        **_quantity("share", "share of the peak"),
+        "scale": {"domain": [0, most / peak], "nice": False},
+        "axis": {"orient": "right", "format": ".0%", "grid": False, "tickCount": 5},
+    }
+    return [
+        {"data": data, "mark": _PEAK_RULE, "encoding": {"y": share}},
+        {"data": data, "mark": {**_WORDS, "dx": 4, "dy": 9}, "encoding": {"x": x, "y": share, "text": _text("text")}},
+    ]
+
+
+def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[float, str] | None = None) -> Spec:
+    """Bars of `gbps` with their `figure`, a small line for the interval, and a dashed line with its words.
+
+    An interval that goes far beyond all figures is cut off at the edge.
+    """
+    narrow = width < WIDE
+    most = max([bar["gbps"] for bar in bars] + ([line[0]] if line else [])) or 1.0
+    edge = most * (1.6 if narrow else 1.25)
+    bars = [{**bar, "high": min(bar["high"], 1.04 * most)} for bar in bars]
+    x = {**_quantity("gbps", unit), "scale": {"domain": [0, edge], "nice": False}, "axis": {"grid": False}}
+    y = _category("series", [bar["series"] for bar in bars], 110 if narrow else 230)
+    roles = [role for role in _ROLES if any(bar.get("role") == role for bar in bars)]
+    shades = [_ROLES[role] for role in roles]
+    colour = _named("role", roles, shades, _legend(width) if len(roles) > 1 else None)
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
+            "encoding": {"x": {**x, "stack": None}, "y": y, **({"color": colour} if roles else {}), **_told("text")},
+        },
+        {
+            "mark": _mark("rule", color=INK, strokeWidth=1.4),
+            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
+        },
+        {"mark": {**_WORDS, "align": "right"}, "encoding": {"x": {"value": width}, "y": y, "text": _text("figure")}},
+    ]
+    if line is not None:
+        data = {"values": [{"gbps": line[0], "text": line[1]}]}
+        words = {**_WORDS, "align": "right", "dx": -4, "dy": -8}
+        layers.append({"data": data, "mark": _PEAK_RULE, "encoding": {"x": x}})
+        layers.append({"data": data, "mark": words, "encoding": {"x": x, "y": {"value": 0}, "text": _text("text")}})
+    return _rows(bars, layers, width, {**_title(title, width), "offset": 18 if line else 8})
+
+
+def waterfall_plot(parts: Sequence[tuple[str, float]], title: str, width: int) -> Spec:
+    """Each part begins where the part before it ends; `parts` are names and seconds."""
+    whole = sum(seconds for _, seconds in parts) or 1.0
+    values, end_s = [], 0.0
+    for name, seconds in parts:
+        begin_s, end_s = end_s, end_s + seconds
+        text = f"{units.format_seconds(seconds)}, {units.format_percent(seconds / whole)}"
+        values.append({"part": name, "begin": begin_s * 1e3, "end": end_s * 1e3, "text": text})
+    narrow = width < WIDE
+    scale = {"domain": [0, whole * 1e3 * (1.7 if narrow else 1.25)], "nice": False}
+    x = {**_quantity("begin", "ms"), "scale": scale, "axis": {"grid": False}}
+    y = _category("part", [name for name, _ in parts], 130 if narrow else 240)
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
+            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, **_told("part", "text")},
+        },
+        {"mark": {**_WORDS, "dx": 5}, "encoding": {"x": {**x, "field": "end"}, "y": y, "text": _text("text")}},
+    ]
+    return _rows(values, layers, width, _title(title, width))
+
+
+def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spec:
+    """Changes in per cent with their intervals, beside the tolerance."""
+    edge = max([tolerance * 100, *(abs(value[end]) for value in values for end in ("low", "high"))]) * 1.15
+    x = {**_quantity("change", "change of bandwidth, %"), "scale": {"domain": [-edge, edge], "nice": False}}
+    y = _category("cell", [value["cell"] for value in values], 120 if width < WIDE else 260)
+    verdicts = [word for word in _VERDICTS if any(value["verdict"] == word for value in values)]
+    shapes = [_SHAPES[list(_VERDICTS).index(word)] for word in verdicts]
+    colour = _named("verdict", verdicts, [_VERDICTS[word] for word in verdicts], _legend(width))
+    shape = _named("verdict", verdicts, shapes, _legend(width))
+    band = {"values": [{"from": -tolerance * 100, "to": tolerance * 100}]}
+    layers: list[Spec] = [
+        {
+            "data": band,
+            "mark": _mark("rect", color=COLOURS[5], opacity=0.16),
+            "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}},
+        },
+        {"data": {"values": [{"change": 0}]}, "mark": _mark("rule", color=INK), "encoding": {"x": x}},
+        {
+            "mark": _mark("rule", strokeWidth=2),
+            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": colour},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_told("text")},
+        },
+    ]
+    return _rows(values, layers, width, _title(title, width))
+
+
+def share_plot(values: Values, title: str, width: int) -> Spec:
+    """The share of trials that took at most so many `ms`, a step at each trial."""
+    names = list(dict.fromkeys(value["series"] for value in values))
+    x = {**_quantity("ms", "time of a trial, ms"), "scale": {"zero": False, "nice": True}}
+    y = {**_quantity("share", "share of the trials"), "axis": {"format": ".0%", "tickCount": 5}}
+    colour = _named("series", names, COLOURS[: len(names)], _legend(width))
+    dash = _named("series", names, _DASHES[: len(names)], _legend(width))
+    layers: list[Spec] = [
+        {
+            "mark": _mark("line", interpolate="step-after", strokeWidth=2),
+            "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
+        },
+        {"mark": _mark("point", size=14, filled=True), "encoding": {"x": x, "y": y, "color": colour}},
+    ]
+    data = {"values": values}
+    return {"data": data, "layer": layers, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+
+
+def step_plot(values: Values, title: str, width: int) -> Spec:
+    """The `ms` of each `part` of every `step`, one above the other in their `order`."""
+    numbers = [value["step"] for value in values]
+    names = list(dict.fromkeys(value["part"] for value in sorted(values, key=lambda value: int(value["order"]))))
+    thickness = max(0.5, min(18.0, 0.8 * width / len(set(numbers))))
+    x = {
+        **_quantity("step", "step"),
+        "scale": {"domain": [min(numbers) - 0.5, max(numbers) + 0.5], "nice": False},
+        "axis": {"tickMinStep": 1, "grid": False},
+    }
+    encoding = {
+        "x": x,
+        "y": _quantity("ms", "ms"),
+        "color": _named("part", names, COLOURS[: len(names)], _legend(width)),
+        "order": {"field": "order", "type": "quantitative"},
+    }
+    bars = _mark("bar", size=thickness)
+    whole = {"width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+    return {"data": {"values": values}, "mark": bars, "encoding": encoding, **whole}
+
+
+# --- parts of plots --------------------------------------------------------------------------------------------------
+
+
+def _rows(values: Values, layers: Sequence[Spec], width: int, title: Spec) -> Spec:
+    """A plot with a row for each category."""
+    height = {"step": _BAR_STEP}
+    return {"data": {"values": values}, "layer": list(layers), "width": width, "height": height, "title": title}
+
+
+def _mark(name: str, **properties: Any) -> Spec:
+    """A mark that other marks tell the reader of, so that a screen reader does not read it."""
+    return {"type": name, "aria": False, **properties}
+
+
+def _quantity(name: str, title: str) -> Spec:
+    return {"field": name, "type": "quantitative", "title": title}
+
+
+def _category(name: str, order: Sequence[str], longest: int) -> Spec:
+    axis = {"labelLimit": longest, "ticks": False, "domain": False}
+    return {"field": name, "type": "nominal", "title": None, "sort": list(dict.fromkeys(order)), "axis": axis}
+
+
+def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec | None) -> Spec:
+    return {"field": field, "type": "nominal", "scale": {"domain": names, "range": values}, "legend": legend}
+
+
+def _legend(width: int) -> Spec:
+    columns = 1 if width < WIDE else 3
+    return {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 280, "symbolSize": 90, "symbolOpacity": 1}
+
+
+def _text(name: str) -> Spec:
+    return {"field": name, "type": "nominal"}
+
+
+def _told(*names: str) -> Spec:
+    """What a mark says when a pointer is on it, and to a screen reader."""
+    tooltip = [{"field": name, "type": "nominal"} for name in names]
+    described = " + ': ' + ".join(f"datum['{name}']" for name in names)
+    return {"tooltip": tooltip, "description": {"condition": {"test": "true", "value": {"expr": described}}, "value": ""}}
+
+
+def _title(text: str, width: int) -> Spec:
+    lines = textwrap.wrap(_FIGURE.sub("\u00a0", text), max(30, int(_TITLE_LETTERS * (width + _MARGIN))))
+    return {"text": lines or [""]}

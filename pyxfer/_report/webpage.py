@@ -1,0 +1,305 @@
+"""A report as one HTML file that needs no network, and charts as SVG, PNG and PDF.
+
+Charts are drawn when the report is written, so that it has no program to draw them: a browser, a printer and a reader
+without JavaScript show the same. What comes from outside is escaped, and a policy in the page lets nothing else run.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from pyxfer._document import codec, runs
+from pyxfer._report.charts import charts_of
+from pyxfer._report.contents import Cell, Contents, Grid, contents_of, environment_of
+from pyxfer._report.headlines import headline
+from pyxfer._report.plots import COLOURS, FAINT, GRID, INK, NARROW, VEGA_LITE, WIDE, Spec, stacked, themed
+from pyxfer._report.text import Lines, clean
+from pyxfer.errors import UsageError
+
+NEEDS_REPORT = "reports need vl-convert, which is not installed: pip install 'pyxfer[report]'"
+SUFFIXES = (".html", ".svg", ".png", ".pdf")
+MOST_EMBEDDED = 400_000
+"""Bytes of compressed JSON in a page; a larger document is embedded without its trials."""
+
+_TITLES = {
+    "sizes": "Bandwidth by size",
+    "trials": "Times of the trials",
+    "routes": "Routes beside the ceiling",
+    "uploads": "Uploads beside usual calls",
+    "waterfall": "Where the time goes",
+    "parts": "Where the time of a step goes",
+    "steps": "Steps of the window",
+    "copies": "Copies of the window",
+    "cells": "Change of each cell",
+    "tests": "Share of the ceiling that each test reached",
+}
+_INTERVALS = "Bands and thin lines on bars are 95 % intervals; one that leaves the plot is cut off at its edge."
+_CAPTIONS = {
+    "sizes": f"{_INTERVALS} Thin curves are fits of t = t0 + n/B; a circle is the size that reaches half of B. The "
+    "dashed line is the peak of the link after its packet headers.",
+    "trials": "Each step of a line is a trial; of more than 200, every n-th is drawn.",
+    "routes": f"{_INTERVALS} The dashed line is the ceiling, in the same rounds where there is one.",
+    "uploads": _INTERVALS,
+    "waterfall": "One traced transfer, the one closest to the median. Each part begins where the one before it ends.",
+    "parts": "Each part begins where the one before it ends. Copies under kernels are not in the sum.",
+    "steps": "The parts of each step, one above the other.",
+    "copies": "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
+    "cells": "A line is the 95 % interval of the change between processes.",
+    "tests": "A thin line is the 95 % interval.",
+}
+_METHOD = (
+    "Bandwidth is the bytes of a transfer over the median time of its trials; 1 GB is 1e9 bytes. Trials of everything "
+    "that is compared take turns in the same rounds. Intervals are of the median, at 95 %, and assume no independence "
+    "of trials. The ceiling is the best raw copy of the same direction and size. A value that is not known is left "
+    "out, and its reason is in the notes."
+)
+_DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d0ea", "#ff9d9d")
+_DARK_INK = {INK: "#e6eaef", FAINT: "#a3adb8", GRID: "#3a424c"}
+_SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
+# More plots than these are drawn once, and scroll on a telephone.
+_MOST_TWICE = 3
+_PDF_DATES = re.compile(rb"D:\d{14}")
+
+
+def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = None) -> bytes:
+    """The file of a report: a page, or the charts of all documents as one picture.
+
+    Raises:
+        UsageError: the suffix is unknown, vl-convert is not installed, or there is no such chart.
+
+    """
+    if suffix == ".html":
+        if chart is not None:
+            raise UsageError("a page has all charts: leave out --chart, or write to .svg, .png or .pdf")
+        return page_html(documents).encode(errors="backslashreplace")
+    if suffix not in SUFFIXES:
+        raise UsageError(f"a report is written as {', '.join(SUFFIXES)}; {suffix or 'no suffix'} is none of them")
+    return _picture(documents, suffix, chart)
+
+
+def suffix_of(path: str) -> str:
+    """The suffix that decides about a report's form.
+
+    Raises:
+        UsageError: it is not one of `SUFFIXES`.
+
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in SUFFIXES:
+        raise UsageError(f"the name of a report ends in {', '.join(SUFFIXES)}; got {path!r:.200}")
+    return suffix
+
+
+def check_drawing() -> Any:
+    """Import vl-convert.
+
+    Raises:
+        UsageError: it is not installed.
+
+    """
+    try:
+        import vl_convert
+    except ModuleNotFoundError as error:
+        raise UsageError(NEEDS_REPORT) from error
+    return vl_convert
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> bytes:
+    found = [(name, make) for document in documents for name, make in charts_of(document).items()]
+    chosen = [make for name, make in found if chart is None or name == chart]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(name for name, _ in found)) or "no figures to draw"
+        what = "nothing can be drawn" if chart is None else f"there is no chart {chart!r:.80}"
+        raise UsageError(f"{what}; the documents have {known}")
+    drawing = check_drawing()
+    svg = _svg(themed(stacked([make(WIDE) for make in chosen]), "white"))
+    if suffix == ".svg":
+        return svg.encode()
+    if suffix == ".png":
+        png: bytes = drawing.svg_to_png(svg, scale=2)
+        return png
+    return _PDF_DATES.sub(b"D:20000101000000", drawing.svg_to_pdf(svg))
+
+
+def _svg(spec: Spec) -> str:
+    drawn: str = check_drawing().vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])
+    return drawn
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def page_html(documents: Sequence[object]) -> str:
+    """The whole page: an article for each document, its style and its script."""
+    articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
+    heads = [headline(document) for document in documents]
+    title = "pyxfer report" if len(documents) > 1 else f"{contents_of(documents[0]).name}: {heads[0].word}"
+    script = _resource("webpage.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_style()}</style></head><body>",
+            f"<header><h1>{escape(title)}</h1>{_machines(documents)}</header>",
+            f"<main>{''.join(articles)}</main>",
+            f'<footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>',
+            '<div id="tip" role="status" hidden></div>',
+            f"<script>{script}</script></body></html>\n",
+        ]
+    )
+
+
+def _machines(documents: Sequence[object]) -> str:
+    """A note if the documents are of several machines, whose figures do not compare."""
+    found = {environment.host for document in documents if (environment := environment_of(document)) is not None}
+    if len(found) < 2:  # noqa: PLR2004 - two machines
+        return ""
+    names = ", ".join(sorted(clean(host) for host in found))
+    return f"<p>These documents are of different machines: {escape(names)}.</p>"
+
+
+def _article(document: object, anchor: str) -> str:
+    contents, head = contents_of(document), headline(document)
+    charts = [_figure(name, make, anchor, head.text) for name, make in charts_of(document).items()]
+    grids = [_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(contents.grids) if grid.rows]
+    sections = [
+        _section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in contents.sections if lines
+    ]
+    page = f"<details><summary>The page of the command</summary><pre>{escape(contents.page)}</pre></details>"
+    empty = "" if charts else "<p>No chart: no figure can be drawn.</p>"
+    return "".join(
+        [
+            f'<article id="{anchor}"><h2>{escape(contents.name)}</h2>',
+            f'<p class="light {head.light}"><span aria-hidden="true">{_SIGNS[head.light]}</span> {escape(head.word)}</p>',
+            f'<p class="lead">{escape(head.text)}</p>',
+            _lines(contents.heading),
+            _contents_list(contents, list(charts_of(document)), anchor),
+            *charts,
+            empty,
+            *grids,
+            *sections,
+            _download(document, contents.name),
+            page,
+            "</article>",
+        ]
+    )
+
+
+def _contents_list(contents: Contents, charts: Sequence[str], anchor: str) -> str:
+    links = [(f"{anchor}-{name}", _TITLES[name]) for name in charts]
+    links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(contents.grids) if grid.rows]
+    links += [(f"{anchor}-{_anchor(name)}", name) for name, lines in contents.sections if lines]
+    items = [f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links]
+    return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
+
+
+def _figure(name: str, make: Callable[[int], Spec], anchor: str, words: str) -> str:
+    plot = make(WIDE)
+    described = f'role="img" aria-label="{escape(f"{_TITLES[name]}. {words}")}"'
+    wide = _inline(plot)
+    if len(plot.get("vconcat", ())) > _MOST_TWICE:
+        drawn = f'<div class="scroll" tabindex="0" {described}>{wide}</div>'
+    else:
+        drawn = f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{_inline(make(NARROW))}</div>'
+    caption = f"<figcaption>{escape(_CAPTIONS[name])}</figcaption>"
+    return _section(_TITLES[name], f"<figure>{drawn}{caption}</figure>", f"{anchor}-{name}")
+
+
+def _inline(plot: Spec) -> str:
+    """A chart as SVG whose width follows the page."""
+    return _svg(themed(plot))
+
+
+def _section(name: str, body: str, anchor: str) -> str:
+    return f'<section id="{anchor}"><h3><a href="#{anchor}">{escape(name)}</a></h3>{body}</section>'
+
+
+def _lines(lines: Lines) -> str:
+    """Labelled lines as a list; a line without a label continues the one before."""
+    if all(label in ("-", "") for label, _ in lines):
+        return f"<ul>{''.join(f'<li>{escape(text)}</li>' for _, text in lines)}</ul>"
+    return f"<dl>{''.join(f'<dt>{escape(label)}</dt><dd>{escape(text)}</dd>' for label, text in lines)}</dl>"
+
+
+def _table(grid: Grid, anchor: str) -> str:
+    numeric = [all(row[place].value is not None or not row[place].text for row in grid.rows) for place in _places(grid)]
+    head = "".join(
+        f'<th scope="col"{_NUMBER if number else ""}><button type="button">{escape(heading)}</button></th>'
+        for heading, number in zip(grid.headings, numeric, strict=True)
+    )
+    rows = "".join(
+        f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numeric, strict=True))}</tr>"
+        for row in grid.rows
+    )
+    name = escape(grid.name)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return _section(
+        grid.name, f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">{table}</div>', anchor
+    )
+
+
+_NUMBER = ' class="number"'
+
+
+def _places(grid: Grid) -> range:
+    return range(len(grid.headings))
+
+
+def _cell(cell: Cell, number: bool) -> str:
+    value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
+    return f"<td{_NUMBER if number else ''}{value}>{escape(cell.text)}</td>"
+
+
+def _download(document: object, name: str) -> str:
+    """A link to the document itself, compressed, inside the page."""
+    data, note = _compressed(document), ""
+    if len(data) > MOST_EMBEDDED and isinstance(document, runs.Run):
+        rows = tuple(msgspec.structs.replace(row, trials=()) for row in document.measurements)
+        data, note = _compressed(msgspec.structs.replace(document, measurements=rows)), ", without its trials"
+    if len(data) > MOST_EMBEDDED:
+        return '<p class="small">The document is too large to be embedded here.</p>'
+    encoded = base64.b64encode(data).decode()
+    file = f"{_anchor(name)}.json.gz"
+    link = f'<a download="{file}" href="data:application/gzip;base64,{encoded}">Download JSON</a>'
+    return f'<p class="download">{link} (compressed{note}; pyxfer show {file} prints it)</p>'
+
+
+def _compressed(document: object) -> bytes:
+    return gzip.compress(codec.to_bare_json(document), mtime=0)
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part"
+
+
+def _style() -> str:
+    """The style sheet, with the colours of charts for a dark page."""
+    colours = {**dict(zip(COLOURS, _DARK, strict=True)), **_DARK_INK}
+    rules = [
+        f'  figure [{what}="{light}"] {{ {what}: {dark}; }}'
+        for light, dark in colours.items()
+        for what in ("fill", "stroke")
+    ]
+    return _resource("webpage.css").replace("  /* dark colours of charts */", "\n".join(rules))
+
+
+def _resource(name: str) -> str:
+    return resources.files("pyxfer._report").joinpath(name).read_text(encoding="utf-8")
