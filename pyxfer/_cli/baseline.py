@@ -56,6 +56,7 @@ def compare(
     tolerance: Tolerance = "3%",
     export_json: opt.WholeJson = None,
     export_md: opt.ExportMd = None,
+    report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
     store: Url = None,
@@ -72,7 +73,7 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet = _outlet(form, output, _COMPARE_FORMS, json=export_json, md=export_md)
+    outlet = _outlet(form, output, _COMPARE_FORMS, report, json=export_json, md=export_md)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
     _deliver(comparison, outlet)
@@ -113,20 +114,22 @@ ExportCsv = Annotated[
 ]
 
 
-def _outlet(form: str, output: str | None, forms: tuple[str, ...], **exports: str | None) -> Outlet:
+def _outlet(
+    form: str, output: str | None, forms: tuple[str, ...], report: str | None = None, **exports: str | None
+) -> Outlet:
     """The outlet for the exports. `form` and `output` are earlier names of them."""
     if form not in forms:
         raise UsageError(f"--format {form!r:.40} is not one of {', '.join(forms)}")
     if form != TABLE or output is not None:
         exports[form] = exports.get(form) or output or "-"
-    return Outlet(exports)
+    return Outlet(exports, report)
 
 
 def _deliver(comparison: Comparison, outlet: Outlet) -> None:
     from pyxfer._report.baseline import print_comparison
 
     encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit")}
-    outlet.deliver(encoders, lambda page: print_comparison(comparison, page))
+    outlet.deliver(encoders, lambda page: print_comparison(comparison, page), comparison)
 
 
 def _encoded(comparison: Comparison, form: str) -> str:
@@ -474,6 +477,7 @@ def check(
     ] = False,
     export_json: opt.WholeJson = None,
     export_junit: ExportJunit = None,
+    report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
     device: opt.Device = "0",
@@ -492,7 +496,7 @@ def check(
     from pyxfer.units import share_of
 
     share = share_of(tolerance, "--tolerance")
-    outlet = _outlet(form, output, _CHECK_FORMS, json=export_json, junit=export_junit)
+    outlet = _outlet(form, output, _CHECK_FORMS, report, json=export_json, junit=export_junit)
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:

@@ -35,6 +35,12 @@ def _found(values: Values) -> Iterable[str]:
     return ()
 
 
+def charts() -> Iterable[str]:
+    from pyxfer._report.webpage import CHARTS
+
+    return CHARTS
+
+
 def directions() -> Iterable[str]:
     from pyxfer._ceiling.ways import DIRECTIONS
 

@@ -30,6 +30,7 @@ from pyxfer._cli.failures import (
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, Outlet, ProgressReport, announce_runtime, deliver, json_target, json_text
+from pyxfer._cli.report import report as report_verb
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -40,23 +41,25 @@ _SIZES = "4KiB,1MiB,64MiB"
 _BUDGET = "5s"
 
 
-def show_host(device: str, sizes: str, precision: str, budget: str, export_json: str | None) -> None:
+def show_host(
+    device: str, sizes: str, precision: str, budget: str, export_json: str | None, report: str | None
+) -> None:
     """Measure a few sizes and print the card of this host."""
     from pyxfer import units
     from pyxfer._ceiling.session import ceiling
     from pyxfer._report.host import print_host_card
 
-    exports = Exports(export_json, None, None)
+    exports = Exports(export_json, None, None, report)
     precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
     announce_runtime(device)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = ceiling(
             device,
             sizes=sizes,
             precision=precision_share,
             budget_s=budget_s,
             trace=False,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver(run, exports, print_host_card)
@@ -263,6 +266,7 @@ def pyxfer(
     precision: opt.Precision = "0.5%",
     budget: opt.Budget = _BUDGET,
     export_json: opt.ExportJson = None,
+    report: opt.Report = None,
 ) -> None:
     """Measure and speed up transfers between host memory and a CUDA GPU.
 
@@ -273,7 +277,7 @@ def pyxfer(
     """
     verb = context.invoked_subcommand
     if verb is None:
-        show_host(device, sizes, precision, budget, export_json)
+        show_host(device, sizes, precision, budget, export_json, report)
         return
     for name in context.params:
         source = context.get_parameter_source(name)
@@ -296,6 +300,9 @@ app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.j
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
+app.command("report", epilog=_example("pyxfer report run.json", "pyxfer report run.json -o sizes.svg --chart sizes"))(
+    report_verb
+)
 app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --export-json tuning.json"))(tune)
 app.command(
     # Options after the script's name belong to the script.

@@ -94,6 +94,7 @@ def frameworks(
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Time the transfers of TensorFlow, PyTorch, CuPy and JAX.
 
@@ -104,9 +105,9 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = Exports(export_json, export_csv, export_md, report)
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.frameworks(
             names,
             routes=units.items_of(routes, "--routes") if routes is not None else (),
@@ -122,7 +123,7 @@ def frameworks(
             seed=seed,
             require_gpu=require_gpu,
             trace=not no_trace,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver(run, exports)
@@ -170,6 +171,7 @@ def explain(
     export_json: opt.ExportJson = None,
     export_csv: ExportCsv = None,
     export_md: ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Show where the time of one route goes.
 
@@ -180,9 +182,9 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = Exports(export_json, export_csv, export_md, report)
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.explain(
             route,
             units.size_of(size, "--size"),
@@ -193,7 +195,7 @@ def explain(
             patience_s=units.seconds_of(patience, "--patience"),
             seed=seed,
             require_gpu=require_gpu,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver(run, exports)
@@ -251,6 +253,7 @@ def doctor(
     budget: opt.Budget = _BUDGET,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.WholeJson = None,
+    report: opt.Report = None,
     json: opt.Json = False,
 ) -> None:
     """Find faults in this host's link, settings and limits.
@@ -262,13 +265,14 @@ def doctor(
     from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
 
-    outlet = Outlet(json_target(json, export_json))
+    outlet = Outlet(json_target(json, export_json), report)
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
     outlet.deliver(
         {"json": lambda: codec.encode(examination).decode(errors="backslashreplace")},
         lambda page: print_examination(examination, page),
+        examination,
     )
     if file is None:
         if examination.run.ended == "interrupted":
@@ -282,8 +286,8 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
 
     budget_s = units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
-        return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
+    with ProgressReport() as progress:
+        return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=progress)
 
 
 def _saved(file: str) -> Examination:
@@ -312,6 +316,7 @@ def ceiling(
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Measure how fast raw copies between host and GPU are.
 
@@ -322,12 +327,12 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = Exports(export_json, export_csv, export_md, report)
     directions = units.words_of(direction, DIRECTIONS, "--direction")
     memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.ceiling(
             device,
             directions=directions,
@@ -340,7 +345,7 @@ def ceiling(
             seed=seed,
             require_gpu=require_gpu,
             trace=not no_trace,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver(run, exports)

@@ -85,6 +85,10 @@ ExportCsv = Annotated[
 ExportMd = Annotated[
     str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
 ]
+Report = Annotated[
+    str | None,
+    typer.Option("--report", metavar="FILE", help="Write a page with charts (.html), or pictures (.svg, .png, .pdf)."),
+]
 WholeJson = Annotated[
     str | None,
     typer.Option("--export-json", metavar="FILE", help="Write JSON; compressed if FILE ends in .gz; - is stdout."),

@@ -25,10 +25,10 @@ class Exports:
     """The files and streams that a run is written to.
 
     Files get the run so far, from a thread of their own; a failed write is retried at the end and does not end the run.
-    Streams get the run once, at the end.
+    Streams and the report get the run once, at the end.
     """
 
-    def __init__(self, json: str | None, csv: str | None, md: str | None) -> None:
+    def __init__(self, json: str | None, csv: str | None, md: str | None, report: str | None = None) -> None:
         from pyxfer._document import codec, exports, files
 
         encoders: dict[str, Callable[[Run], str]] = {
@@ -40,7 +40,9 @@ class Exports:
         paths = {option: path for option, path in given.items() if path is not None}
         self._to_stdout = [encoders[option] for option, path in paths.items() if files.is_stdout(path)]
         targets = {path: encoders[option] for option, path in paths.items() if not files.is_stdout(path)}
-        _check_targets(list(paths.values()))
+        self._report = report
+        check_report(report)
+        _check_targets([*paths.values(), *([] if report is None else [report])])
         self._streams = {path: encode for path, encode in targets.items() if files.is_stream(path)}
         self._files = {path: encode for path, encode in targets.items() if path not in self._streams}
         self._checkpoints = files.Checkpoints(self._warn_once)
@@ -81,6 +83,10 @@ class Exports:
                 failures.append(str(error) or f"{path!r} cannot be written (out of host memory)")
         for encode in self._to_stdout:
             sys.stdout.write(encode(run))
+        try:
+            write_report(self._report, run)
+        except PyxferError as error:
+            failures.append(str(error))
         if failures:
             raise NotKeptError("; ".join(failures))
 
@@ -99,6 +105,23 @@ class Exports:
         if not self._has_warned:
             self._has_warned = True
             say(f"{failure}; the write is retried at the end")
+
+
+def check_report(path: str | None) -> None:
+    """Refuse a report that cannot be made, before anything is measured."""
+    if path is not None:
+        from pyxfer._report import webpage
+
+        webpage.check_report(path)
+
+
+def write_report(path: str | None, document: object) -> None:
+    """Write the page or the pictures of a document, if they are wanted."""
+    if path is not None:
+        from pyxfer._document.files import write_whole
+        from pyxfer._report import webpage
+
+        write_whole(path, webpage.report_bytes([document], webpage.suffix_of(path)))
 
 
 def _check_targets(paths: Sequence[str]) -> None:
@@ -230,16 +253,23 @@ class Outlet:
     Files that cannot be written are refused at once, before measuring.
     """
 
-    def __init__(self, targets: Mapping[str, str | None]) -> None:
+    def __init__(self, targets: Mapping[str, str | None], report: str | None = None) -> None:
         from pyxfer._document.files import is_stdout
 
+        self._report = report
+        check_report(report)
         given = {form: path for form, path in targets.items() if path is not None}
         self._to_stdout = [form for form, path in given.items() if is_stdout(path)]
         self._files = {form: path for form, path in given.items() if form not in self._to_stdout}
-        _check_targets(list(given.values()))
+        _check_targets([*given.values(), *([] if report is None else [report])])
 
-    def deliver(self, encoders: Mapping[str, Callable[[], str]], print_page: Callable[[Page], object]) -> None:
-        """Write all exports, and print the page.
+    def deliver(
+        self,
+        encoders: Mapping[str, Callable[[], str]],
+        print_page: Callable[[Page], object],
+        reported: object = None,
+    ) -> None:
+        """Write all exports and the report on `reported`, and print the page.
 
         Raises:
             NotKeptError: names the files that could not be written, and the reasons.
@@ -254,6 +284,10 @@ class Outlet:
                 write_whole(path, encoders[form]().encode(errors="backslashreplace"))
             except UsageError as error:
                 failures.append(str(error))
+        try:
+            write_report(self._report, reported)
+        except PyxferError as error:
+            failures.append(str(error))
         for form in self._to_stdout:
             sys.stdout.write(encoders[form]())
         if not self._to_stdout:

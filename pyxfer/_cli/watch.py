@@ -18,6 +18,7 @@ import typer
 
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import NOT_VALID, say
+from pyxfer._cli.output import check_report, write_report
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
@@ -34,13 +35,24 @@ Write = Callable[[str, "Window", "Watched"], None]
 class WatchExports:
     """The files that a watch writes; with several windows their names contain the number of the window."""
 
-    def __init__(self, *, trace: str | None, json: str | None, csv: str | None, md: str | None, several: bool) -> None:
+    def __init__(
+        self,
+        *,
+        trace: str | None,
+        json: str | None,
+        csv: str | None,
+        md: str | None,
+        several: bool,
+        report: str | None = None,
+    ) -> None:
         given: dict[str, tuple[str | None, Write]] = {
             "--trace": (trace, _trace),
             "--export-json": (json, lambda path, _, watched: watched.save(path)),
             "--export-csv": (csv, lambda path, _, watched: _write(path, watched.to_csv())),
             "--export-md": (md, lambda path, _, watched: _write(path, watched.to_markdown())),
+            "--report": (report, lambda path, _, watched: write_report(path, watched)),
         }
+        check_report(report)
         self._several = several
         self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
         self._check()
@@ -211,6 +223,7 @@ def watch(
     export_json: ExportJson = None,
     export_csv: ExportCsv = None,
     export_md: ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Show where the time of a script goes.
 
@@ -227,7 +240,9 @@ def watch(
 
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
         raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py")
-    exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
+    exports = WatchExports(
+        trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal, report=report
+    )
     if not is_module:
         exports.refuse_to_overwrite(script)
     os.getcwd()  # raises here and not in the script's process if the folder has been deleted

@@ -173,8 +173,7 @@ def _fit_points(name: str, curve: runs.Curve, rows: Sequence[runs.Measurement]) 
 
 def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str, Any]:
     """The bandwidth with its interval; without one, the ends are the bandwidth itself."""
-    rate = m.rate.value
-    assert rate is not None, "only rows with a bandwidth are drawn"
+    rate = m.rate.value or runs.Rate(0.0, None, None)
     share = "" if m.of_ceiling is None else f", {units.format_percent(m.of_ceiling)}"
     return {
         "series": name,
@@ -330,7 +329,9 @@ def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> Spec:
         gbps = row.gbps.value or 0.0
         name = f"{row.way} {clean(row.memory, _LONGEST_LABEL)}, {wording.size_text(row)}"
         text = f"{name}: {units.format_gbps(gbps)}{share}"
-        bars.append({"series": name, "gbps": gbps, "low": gbps, "high": gbps, "text": text, "figure": f"{gbps:.3g}{share}"})
+        bars.append(
+            {"series": name, "gbps": gbps, "low": gbps, "high": gbps, "text": text, "figure": f"{gbps:.3g}{share}"}
+        )
     longest = max(copies, key=lambda row: row.seconds)
     what = f"{longest.way} of {clean(longest.memory)} memory, {wording.size_text(longest)}"
     crossed = f"{wording.sum_text(sum(row.nbytes for row in copies))} in {sum(row.count for row in copies)} copies"

@@ -18,7 +18,7 @@ from pyxfer._report.notes import gather
 from pyxfer._report.rates import heading_lines
 from pyxfer._report.run import last_sections, print_run
 from pyxfer._report.session import print_session, title
-from pyxfer._report.text import Lines, clean
+from pyxfer._report.text import Lines, clean, remark_text
 from pyxfer._report.watch import watch_text
 
 _COLUMNS = 120
@@ -130,9 +130,7 @@ def _interval(m: runs.Measurement) -> Cell:
 
 def _of_examination(examination: examinations.Examination) -> Contents:
     findings = [finding for status in doctor.ORDER for finding in examination.of(status)]
-    rows = [
-        tuple(map(Cell, (f.status, f.subject, f.seen, f.expected, f.why, f.do or "", f.sure))) for f in findings
-    ]
+    rows = [tuple(map(Cell, (f.status, f.subject, f.seen, f.expected, f.why, f.do or "", f.sure))) for f in findings]
     headings = ("status", "what", "seen", "expected", "why", "to do", "sure")
     return Contents(
         "pyxfer doctor",
@@ -155,7 +153,7 @@ def _of_watch(watched: watches.Watched) -> Contents:
         ("Pageable memory", watch.pageable_lines(watched)),
         ("Memory", watch.memory_lines(watched)),
         ("Next steps", watch.advice_lines(watched)),
-        ("Remarks", [("-", watch.remark_text(remark)) for remark in watched.remarks]),
+        ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks]),
         ("Environment", environment_lines(watched.environment)),
     ]
     page = watch_text(watched, _COLUMNS)
@@ -221,9 +219,7 @@ def _of_session(session: sessions.XferSession) -> Contents:
         for test in session.tests
     ]
     headings = ("test", "outcome", "way", "size", "bandwidth", "of ceiling", "limit", "why")
-    environments = [
-        (f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places
-    ]
+    environments = [(f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places]
     heading = [("began", clean(session.began_at)), ("pytest", clean(session.pytest))]
     grids = (_grid("Tests", headings, rows),)
     return Contents("pytest", heading, grids, tuple(environments), _page(lambda page: print_session(session, page)))

@@ -66,7 +66,9 @@ def reached_text(run: runs.Run, side: runs.Side) -> str:
     if best is None or best.gbps is None:
         return ""
     name = "both ways" if side == "sum" else "ingest" if side == "ingest" else side
-    text = f"{name}: {units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)} with {clean(best.memory)} memory"
+    text = (
+        f"{name}: {units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)} with {clean(best.memory)} memory"
+    )
     if best.mode == runs.STAGED:
         text += ", staged"
     return text if best.of_peak is None else f"{text}, {units.format_percent(best.of_peak)} of the peak"
@@ -84,7 +86,7 @@ def trials_text(row: runs.Measurement, name: str) -> str:
 
 def is_alone(m: runs.Measurement, side: runs.Side) -> bool:
     """Whether a row is of one direction alone, or the sum of both."""
-    return m.side == side and (m.direction == side or side == "sum")
+    return m.side == side and side in (m.direction, "sum")
 
 
 def _run_text(run: runs.Run) -> str:

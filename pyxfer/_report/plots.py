@@ -24,11 +24,15 @@ _DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 3], [3, 1]
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 _VERDICTS = {"SAME": COLOURS[5], "FAST": COLOURS[0], "AMBIGUOUS": COLOURS[4], "SLOW": COLOURS[1]}
 _ROLES = {
-    **{"explained": COLOURS[1], "usual": COLOURS[1], "pyxfer": COLOURS[2]},
-    **{"other": COLOURS[0], "raw": COLOURS[5]},
+    "explained": COLOURS[1],
+    "usual": COLOURS[1],
+    "pyxfer": COLOURS[2],
+    "other": COLOURS[0],
+    "raw": COLOURS[5],
 }
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK, "fontSize": 11}
+_SYMBOL: Spec = {"symbolOpacity": 1, "symbolStrokeWidth": 0}
 _BAR_STEP, _BAR_HEIGHT = 20, 14
 _PLOT_HEIGHT = 230
 # Letters of a title in one pixel.
@@ -46,8 +50,13 @@ _SIZE_LABEL = (
 def themed(plot: Spec, background: str = "transparent") -> Spec:
     """The chart of a plot, with the colours and fonts of all charts."""
     axis = {
-        **{"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT},
-        **{"titleFontWeight": "normal", "labelOverlap": True},
+        "labelColor": INK,
+        "titleColor": INK,
+        "gridColor": GRID,
+        "domainColor": FAINT,
+        "tickColor": FAINT,
+        "titleFontWeight": "normal",
+        "labelOverlap": True,
     }
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE.partition('.')[0]}.json",
@@ -59,7 +68,12 @@ def themed(plot: Spec, background: str = "transparent") -> Spec:
             "view": {"stroke": None},
             "axis": axis,
             "title": {
-                **{"color": INK, "anchor": "start", "frame": "group", "fontSize": 13, "lineHeight": 17, "offset": 8},
+                "color": INK,
+                "anchor": "start",
+                "frame": "group",
+                "fontSize": 13,
+                "lineHeight": 17,
+                "offset": 8,
             },
             "legend": {"labelColor": INK, "titleColor": INK},
             "concat": {"spacing": 30},
@@ -304,7 +318,7 @@ def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec
 
 def _legend(width: int) -> Spec:
     columns = 1 if width < WIDE else 3
-    return {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 280, "symbolSize": 90, "symbolOpacity": 1}
+    return {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 280, "symbolSize": 90, **_SYMBOL}
 
 
 def _text(name: str) -> Spec:
@@ -315,7 +329,10 @@ def _told(*names: str) -> Spec:
     """What a mark says when a pointer is on it, and to a screen reader."""
     tooltip = [{"field": name, "type": "nominal"} for name in names]
     described = " + ': ' + ".join(f"datum['{name}']" for name in names)
-    return {"tooltip": tooltip, "description": {"condition": {"test": "true", "value": {"expr": described}}, "value": ""}}
+    return {
+        "tooltip": tooltip,
+        "description": {"condition": {"test": "true", "value": {"expr": described}}, "value": ""},
+    }
 
 
 def _title(text: str, width: int) -> Spec:

@@ -43,6 +43,7 @@ _TITLES = {
     "cells": "Change of each cell",
     "tests": "Share of the ceiling that each test reached",
 }
+CHARTS = tuple(_TITLES)
 _INTERVALS = "Bands and thin lines on bars are 95 % intervals; one that leaves the plot is cut off at its edge."
 _CAPTIONS = {
     "sizes": f"{_INTERVALS} Thin curves are fits of t = t0 + n/B; a circle is the size that reaches half of B. The "
@@ -98,6 +99,18 @@ def suffix_of(path: str) -> str:
     if suffix not in SUFFIXES:
         raise UsageError(f"the name of a report ends in {', '.join(SUFFIXES)}; got {path!r:.200}")
     return suffix
+
+
+def check_report(path: str | None) -> None:
+    """Refuse a report that cannot be made before anything is measured for it.
+
+    Raises:
+        UsageError: the suffix is unknown, or vl-convert is not installed.
+
+    """
+    if path is not None:
+        suffix_of(path)
+        check_drawing()
 
 
 def check_drawing() -> Any:
@@ -158,7 +171,7 @@ def page_html(documents: Sequence[object]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
             f"<style>{_style()}</style></head><body>",
-            f"<header><h1>{escape(title)}</h1>{_machines(documents)}</header>",
+            f"<header><h1>pyxfer report</h1>{_machines(documents)}</header>",
             f"<main>{''.join(articles)}</main>",
             f'<footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>',
             '<div id="tip" role="status" hidden></div>',
@@ -188,7 +201,7 @@ def _article(document: object, anchor: str) -> str:
     return "".join(
         [
             f'<article id="{anchor}"><h2>{escape(contents.name)}</h2>',
-            f'<p class="light {head.light}"><span aria-hidden="true">{_SIGNS[head.light]}</span> {escape(head.word)}</p>',
+            f'<p class="light {head.light}">{_SIGNS[head.light]} {escape(head.word)}</p>',
             f'<p class="lead">{escape(head.text)}</p>',
             _lines(contents.heading),
             _contents_list(contents, list(charts_of(document)), anchor),
@@ -218,7 +231,9 @@ def _figure(name: str, make: Callable[[int], Spec], anchor: str, words: str) -> 
     if len(plot.get("vconcat", ())) > _MOST_TWICE:
         drawn = f'<div class="scroll" tabindex="0" {described}>{wide}</div>'
     else:
-        drawn = f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{_inline(make(NARROW))}</div>'
+        drawn = (
+            f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{_inline(make(NARROW))}</div>'
+        )
     caption = f"<figcaption>{escape(_CAPTIONS[name])}</figcaption>"
     return _section(_TITLES[name], f"<figure>{drawn}{caption}</figure>", f"{anchor}-{name}")
 
