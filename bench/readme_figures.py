@@ -3,7 +3,8 @@
     python bench/readme_figures.py [--check]
 
 The script replaces the lines between `<!-- figures:NAME -->` and `<!-- /figures -->` by the table NAME, so that no
-figure is typed by hand. With --check it writes nothing; its exit status is 1 if a file is out of date.
+figure is typed by hand. It draws the pictures that the pages show (pictures.py). With --check it writes nothing; its
+exit status is 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import framework_figures as frameworks
 import image_floor
 import interval_coverage as intervals
 import peers
+import pictures
 import ring_pauses
 import shared
 import timers
@@ -305,15 +307,16 @@ def pages(root: Path) -> list[Path]:
 def refresh(root: Path, *, check: bool) -> list[Path]:
     """Write the files that are out of date, unless `check` is set; return their paths."""
     tables = figures(root / "bench" / "results")
-    stale = []
+    stale, texts = [], []
     for path in pages(root):
         old = path.read_text(encoding="utf-8")
+        texts.append(old)
         new = fill(old, tables, path.relative_to(root).as_posix())
         if new != old:
             stale.append(path)
             if not check:
                 write_whole(path, new.encode())
-    return stale
+    return [*stale, *pictures.refresh(root, "".join(texts), check=check)]
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import altair as alt
+
 _LONGEST = 200
+VEGA_LITE = 6
+"""Major version of the charts that documents give to notebooks."""
 
 
 class OneLine:
@@ -34,6 +41,18 @@ class Printed(OneLine):
 
         return page_text(self, columns)
 
+    def chart(self, name: str) -> alt.Chart:
+        """Return a chart of this document as an Altair chart, such as `run.chart("sizes")`.
+
+        Raises:
+            UsageError: the document has no such chart (the text names those that it has), or Altair is not installed.
+
+        """
+        from pyxfer._report.charts import altair_chart
+
+        chart: alt.Chart = altair_chart(self, name)
+        return chart
+
     def __str__(self) -> str:
         return self.report()
 
@@ -41,3 +60,11 @@ class Printed(OneLine):
         from pyxfer._report.documents import small_table
 
         return small_table(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
+        """The first chart for a notebook that draws Vega-Lite, the small table, and one line of text."""
+        from pyxfer._report.charts import chart_of, charts_of
+
+        names = list(charts_of(self))
+        drawn = {f"application/vnd.vegalite.v{VEGA_LITE}+json": chart_of(self, names[0])} if names else {}
+        return {**drawn, "text/html": self._repr_html_(), "text/plain": repr(self)}

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyxfer import units
+from pyxfer._document import printing
 
 Spec = dict[str, Any]
 Values = list[dict[str, Any]]
 
 WIDE, NARROW = 640, 250
 """Widths of a plot in CSS pixels: on a page of at least 800 pixels, and on a telephone."""
-VEGA_LITE = "6.4"
+VEGA_LITE = f"{printing.VEGA_LITE}.4"
 MOST_BARS = 40
 # Each has a contrast of 4.5 or more on white; readers who confuse hues have dashes, shapes and words as well.
 COLOURS = ("#0b5fa5", "#b3470a", "#00705a", "#8a2f74", "#6b5300", "#4b5563", "#0e7490", "#7f1d1d")
@@ -59,7 +60,7 @@ def themed(plot: Spec, background: str = "transparent") -> Spec:
         "labelOverlap": True,
     }
     return {
-        "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE.partition('.')[0]}.json",
+        "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
         **plot,
         "background": background,
         "padding": 4,
@@ -313,7 +314,12 @@ def _category(name: str, order: Sequence[str], longest: int) -> Spec:
 
 
 def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec | None) -> Spec:
-    return {"field": field, "type": "nominal", "scale": {"domain": names, "range": values}, "legend": legend}
+    return {
+        "field": field,
+        "type": "nominal",
+        "scale": {"domain": list(names), "range": list(values)},
+        "legend": legend,
+    }
 
 
 def _legend(width: int) -> Spec:

@@ -69,7 +69,6 @@ _DARK_INK = {INK: "#e6eaef", FAINT: "#a3adb8", GRID: "#3a424c"}
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MOST_TWICE = 3
-_PDF_DATES = re.compile(rb"D:\d{14}")
 
 
 def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = None) -> bytes:
@@ -144,7 +143,8 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
     if suffix == ".png":
         png: bytes = drawing.svg_to_png(svg, scale=2)
         return png
-    return _PDF_DATES.sub(b"D:20000101000000", drawing.svg_to_pdf(svg))
+    pdf: bytes = drawing.svg_to_pdf(svg)  # it lists its fonts in another order each time
+    return pdf
 
 
 def _svg(spec: Spec) -> str:
@@ -217,7 +217,7 @@ def _article(document: object, anchor: str) -> str:
 
 
 def _contents_list(contents: Contents, charts: Sequence[str], anchor: str) -> str:
-    links = [(f"{anchor}-{name}", _TITLES[name]) for name in charts]
+    links = [(f"{anchor}-chart-{name}", _TITLES[name]) for name in charts]
     links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(contents.grids) if grid.rows]
     links += [(f"{anchor}-{_anchor(name)}", name) for name, lines in contents.sections if lines]
     items = [f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links]
@@ -235,7 +235,7 @@ def _figure(name: str, make: Callable[[int], Spec], anchor: str, words: str) -> 
             f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{_inline(make(NARROW))}</div>'
         )
     caption = f"<figcaption>{escape(_CAPTIONS[name])}</figcaption>"
-    return _section(_TITLES[name], f"<figure>{drawn}{caption}</figure>", f"{anchor}-{name}")
+    return _section(_TITLES[name], f"<figure>{drawn}{caption}</figure>", f"{anchor}-chart-{name}")
 
 
 def _inline(plot: Spec) -> str:

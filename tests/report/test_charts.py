@@ -1,0 +1,203 @@
+"""Charts: their figures are the document's, and their titles say what was found."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from framework_samples import make_frameworks_run
+from pages import full_run, host_run
+from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
+from samples import make_measurement, make_run
+from watch_samples import make_watched
+
+from pyxfer._document import runs
+from pyxfer._report.charts import altair_chart, chart_of, charts_of
+from pyxfer._report.headlines import headline, reached_text
+from pyxfer._report.plots import COLOURS, NARROW, WIDE
+from pyxfer.errors import UsageError
+from pyxfer.units import format_gbps
+
+NAMES = {
+    "ceiling": ["sizes", "trials"],
+    "ceiling of the host": ["sizes", "trials"],
+    "frameworks": ["routes"],
+    "image batches": ["routes"],
+    "explain": ["waterfall", "routes", "trials"],
+    "watch": ["parts", "steps", "copies"],
+    "watch with slow steps": ["parts", "steps", "copies"],
+    "watch without records": ["parts", "steps"],
+    "comparison": ["cells"],
+    "examination": ["sizes"],
+    "baseline": ["sizes", "trials"],
+    "pytest": ["tests"],
+    "nothing measured": [],
+    "one point": ["sizes", "trials"],
+    "hostile": ["sizes", "trials"],
+}
+
+
+def values_of(spec: Any) -> Iterator[dict[str, Any]]:
+    """Every datum of a specification."""
+    if isinstance(spec, dict):
+        yield from spec.get("data", {}).get("values", ())
+        for part in spec.values():
+            yield from values_of(part)
+    elif isinstance(spec, list):
+        for part in spec:
+            yield from values_of(part)
+
+
+def plots_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(spec.get("vconcat", [spec]))
+
+
+def titles_of(spec: dict[str, Any]) -> list[str]:
+    return [" ".join(plot["title"]["text"]).replace("\u00a0", " ") for plot in plots_of(spec)]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_each_kind_of_document_has_its_charts(name: str) -> None:
+    assert [chart for chart in charts_of(DOCUMENTS[name]) if chart != "uploads"] == NAMES[name]
+
+
+def test_the_size_curve_has_every_rate_with_its_interval_and_the_peak() -> None:
+    run = full_run()
+    spec = chart_of(run, "sizes")
+    drawn = {(value["nbytes"], value["gbps"], value["low"]) for value in values_of(spec) if "low" in value}
+    alone = [m for m in run.measurements if m.rate.value and m.side in (m.direction, "sum")]
+    expected = {(m.nbytes, m.rate.value.gbps, m.rate.value.low_gbps) for m in alone if m.rate.value}
+    assert drawn == expected
+    peaks = {value["text"] for value in values_of(spec) if value.get("share") == 1.0}
+    assert len(peaks) == len(plots_of(spec)) == 3
+
+
+def test_the_title_of_a_size_curve_is_its_best_rate() -> None:
+    run = full_run()
+    assert titles_of(chart_of(run, "sizes")) == [reached_text(run, side) for side in ("h2d", "d2h", "sum")]
+    best = max(m.gbps or 0.0 for m in run.measurements if m.side == m.direction == "h2d")
+    assert reached_text(run, "h2d").startswith(f"h2d: {format_gbps(best)} at ")
+
+
+def test_host_memory_has_no_peak_and_says_so() -> None:
+    run = host_run(full_run())
+    spec = chart_of(run, "sizes")
+    assert not [value for value in values_of(spec) if "share" in value]
+    assert all("host memory" in title for title in titles_of(spec))
+    assert headline(run).light == "none"
+
+
+def test_the_knee_of_a_fit_lies_on_its_curve() -> None:
+    (curve,) = [curve for curve in make_run().curves if curve.half_bytes.value][:1]
+    knees = [value for value in values_of(chart_of(make_run(), "sizes")) if "knee" in value]
+    assert {(knee["nbytes"], knee["gbps"]) for knee in knees} >= {
+        (curve.half_bytes.value, (curve.asymptote_gbps.value or 0.0) / 2)
+    }
+
+
+def test_wrong_contents_are_not_drawn() -> None:
+    wrong = make_measurement(verified=runs.Fact(False))
+    run = make_run(measurements=(make_measurement(nbytes=4096), wrong), curves=())
+    assert {value["nbytes"] for value in values_of(chart_of(run, "sizes")) if "low" in value} == {4096}
+    assert headline(run).light == "bad"
+
+
+def test_an_interval_that_explodes_does_not_flatten_the_plot() -> None:
+    row = make_measurement()
+    rate = row.rate.value
+    assert rate is not None
+    wide = msgspec.structs.replace(row, rate=runs.Fact(runs.Rate(rate.gbps, rate.low_gbps, 1e6)))
+    values = [v for v in values_of(chart_of(make_run(measurements=(wide,), curves=()), "sizes")) if "low" in v]
+    assert max(value["high"] for value in values) < 2 * (make_run().link.peak_gbps("h2d").value or 0.0)
+
+
+def test_ten_thousand_trials_are_thinned_and_keep_their_ends() -> None:
+    row = make_measurement()
+    trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
+    run = make_run(measurements=(msgspec.structs.replace(row, trials=trials),), curves=())
+    values = list(values_of(chart_of(run, "trials")))
+    assert len(values) <= 220
+    assert (min(v["ms"] for v in values), max(v["ms"] for v in values)) == pytest.approx((1.0, 1.9999))
+    assert max(v["share"] for v in values) == 1.0
+
+
+def test_more_series_than_colours_are_named_in_the_title() -> None:
+    rows = tuple(make_measurement(memory=f"kind {number}") for number in range(len(COLOURS) + 2))
+    spec = chart_of(make_run(measurements=rows, curves=()), "sizes")
+    assert len({value["series"] for value in values_of(spec) if "low" in value}) == len(COLOURS)
+    assert "2 more series are in the table" in titles_of(spec)[0]
+
+
+def test_the_bars_of_a_framework_are_its_routes_the_fastest_first() -> None:
+    run = make_frameworks_run()
+    for plot in plots_of(chart_of(run, "routes")):
+        rates = [value["gbps"] for value in plot["data"]["values"]]
+        assert rates == sorted(rates, reverse=True)
+    assert any(value.get("role") == "usual" for value in values_of(chart_of(run, "routes")))
+
+
+def test_the_parts_of_a_waterfall_follow_each_other_and_sum_to_the_whole() -> None:
+    run = DOCUMENTS["explain"]
+    parts = [value for value in values_of(chart_of(run, "waterfall")) if "begin" in value]
+    assert all(a["end"] == b["begin"] for a, b in itertools.pairwise(parts))
+    (row,) = [m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"]
+    assert parts[-1]["end"] == pytest.approx(row.breakdown.value.elapsed_s * 1e3)
+
+
+def test_the_steps_of_a_watch_have_their_parts() -> None:
+    watched = make_watched()
+    values = list(values_of(chart_of(watched, "steps")))
+    for step in watched.steps.each:
+        drawn = sum(value["ms"] for value in values if value["step"] == step.number)
+        assert drawn == pytest.approx(1e3 * sum(seconds for _, seconds in step.parts.named()))
+
+
+def test_a_comparison_draws_changes_of_bandwidth_and_the_tolerance() -> None:
+    comparison = DOCUMENTS["comparison"]
+    spec = chart_of(comparison, "cells")
+    values = {value["cell"]: value for value in values_of(spec) if "cell" in value}
+    for row in comparison.cells:
+        assert values[row.text]["change"] == pytest.approx((1 / row.ratio.value - 1) * 100)
+        assert values[row.text]["low"] <= values[row.text]["change"] <= values[row.text]["high"]
+    assert {"from": -100 * comparison.tolerance, "to": 100 * comparison.tolerance} in list(values_of(spec))
+    assert headline(comparison).light == "bad"
+
+
+def test_names_from_outside_are_values_without_control_characters() -> None:
+    for chart in charts_of(DOCUMENTS["hostile"]):
+        for width in (WIDE, NARROW):
+            text = msgspec.json.encode(chart_of(DOCUMENTS["hostile"], chart, width)).decode()
+            assert "\u202e" not in text
+            assert "\x1b" not in text
+    series = {value.get("series", "") for value in values_of(chart_of(DOCUMENTS["hostile"], "sizes"))}
+    assert any(BREAKOUT[:20] in name for name in series)
+    assert RIGHT_TO_LEFT not in series
+
+
+def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others() -> None:
+    with pytest.raises(UsageError, match="sizes, trials"):
+        chart_of(full_run(), "routes")
+    with pytest.raises(UsageError, match="no figures to draw"):
+        chart_of(DOCUMENTS["nothing measured"], "sizes")
+
+
+def test_charts_are_altair_charts_that_altair_accepts() -> None:
+    pytest.importorskip("altair")
+    for name in ("ceiling", "explain", "comparison", "watch"):
+        for chart in charts_of(DOCUMENTS[name]):
+            assert altair_chart(DOCUMENTS[name], chart).to_dict()["config"]
+
+
+def test_without_altair_a_chart_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(UsageError, match=r"pip install 'pyxfer\[report\]'"):
+        altair_chart(full_run(), "sizes")
+
+
+def test_other_objects_have_no_charts() -> None:
+    with pytest.raises(TypeError):
+        charts_of(3)

@@ -1,0 +1,184 @@
+"""The page of a report as a file: what it holds, that it is the same each time, and its errors."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+import struct
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+import pytest
+from pages import full_run
+from report_samples import DOCUMENTS
+from samples import make_environment, make_measurement, make_run
+
+from pyxfer._document import codec, runs
+from pyxfer._report import webpage
+from pyxfer._report.webpage import page_html, report_bytes
+from pyxfer.errors import UsageError
+
+pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+MOST_BYTES = 1_500_000
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def of(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: page_html([document]) for name, document in DOCUMENTS.items()}
+
+
+def test_each_kind_of_document_has_a_page_of_a_reasonable_size(pages: dict[str, str]) -> None:
+    assert {name: len(page.encode()) < MOST_BYTES for name, page in pages.items()} == dict.fromkeys(pages, True)
+
+
+def test_a_page_refers_to_nothing_outside_of_itself(pages: dict[str, str]) -> None:
+    for page in pages.values():
+        tags = Tags(page)
+        targets = [
+            value for _, attributes in tags.tags for name, value in attributes.items() if name in ("href", "src")
+        ]
+        assert all((target or "").startswith(("#", "data:application/gzip;base64,")) for target in targets)
+        assert not tags.of("link") + tags.of("iframe") + tags.of("img")
+        assert len(tags.of("script")) == 1
+
+
+def test_links_to_anchors_lead_somewhere(pages: dict[str, str]) -> None:
+    for page in pages.values():
+        tags = Tags(page)
+        ids = [attributes["id"] for _, attributes in tags.tags if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        anchors = {(attributes.get("href") or "")[1:] for attributes in tags.of("a")}
+        assert {anchor for anchor in anchors if not anchor.startswith("ata:")} <= set(ids)
+
+
+def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
+    for name, page in pages.items():
+        (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
+        data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
+        document = DOCUMENTS[name]
+        assert codec.decode(type(document), data) == codec.decode(type(document), codec.encode(document))
+
+
+def test_a_large_document_is_embedded_without_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = full_run()
+    monkeypatch.setattr(webpage, "MOST_EMBEDDED", len(gzip.compress(codec.to_bare_json(run), mtime=0)) - 1)
+    page = page_html([run])
+    (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
+    data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
+    embedded = codec.decode(runs.Run, data)
+    assert [row.rate for row in embedded.measurements] == [row.rate for row in run.measurements]
+    assert not any(row.trials for row in embedded.measurements)
+    assert "without its trials" in page
+
+
+def test_a_document_that_is_too_large_is_not_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webpage, "MOST_EMBEDDED", 10)
+    page = page_html([DOCUMENTS["comparison"]])
+    assert not [attributes for attributes in Tags(page).of("a") if "download" in attributes]
+    assert "too large to be embedded" in page
+
+
+@pytest.mark.parametrize("suffix", [".html", ".svg", ".png"])
+def test_the_same_document_gives_the_same_bytes(suffix: str) -> None:
+    document = DOCUMENTS["explain"]
+    assert report_bytes([document], suffix) == report_bytes([document], suffix)
+
+
+def test_markup_from_outside_is_text(pages: dict[str, str]) -> None:
+    page = pages["hostile"]
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "\u202e" not in page
+    assert page.count("<script") == page.count("</script>") == 1
+
+
+def test_a_page_runs_only_its_own_script(pages: dict[str, str]) -> None:
+    (policy,) = (a["content"] or "" for a in Tags(pages["ceiling"]).of("meta") if "http-equiv" in a)
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+
+
+def test_a_run_without_figures_says_so(pages: dict[str, str]) -> None:
+    assert "<svg" not in pages["nothing measured"]
+    assert "16 MiB refused" in pages["nothing measured"]
+
+
+def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, str]) -> None:
+    run = DOCUMENTS["ceiling"]
+    found = re.findall(r'data-value="([^"]+)">[^<]* GB/s<', pages["ceiling"])
+    assert {m.gbps for m in run.measurements if m.gbps is not None} <= {float(value) for value in found}
+
+
+def test_documents_of_several_machines_are_named() -> None:
+    rows = (make_measurement(),)
+    first = make_run(measurements=rows, curves=())
+    second = make_run(measurements=rows, curves=(), environment=make_environment(host="another"))
+    assert "different machines" in page_html([first, second])
+    assert "different machines" not in page_html([first, first])
+    assert "another" in page_html([first, second, DOCUMENTS["comparison"]])
+
+
+def test_a_host_name_that_is_not_utf8_does_not_end_the_report() -> None:
+    run = make_run(measurements=(make_measurement(),), curves=(), environment=make_environment(host="gpu\udcff"))
+    assert report_bytes([run], ".html")
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_have_the_form_of_their_suffix() -> None:
+    document = DOCUMENTS["explain"]
+    assert report_bytes([document], ".svg", "waterfall").startswith(b"<svg")
+    assert report_bytes([document], ".pdf", "waterfall").startswith(b"%PDF")
+    png = report_bytes([document], ".png", "waterfall")
+    assert png.startswith(b"\x89PNG")
+    assert struct.unpack(">I", png[16:20])[0] > 1000
+
+
+def test_a_picture_has_all_charts_unless_one_is_named() -> None:
+    document = DOCUMENTS["explain"]
+    assert len(report_bytes([document], ".svg")) > len(report_bytes([document], ".svg", "waterfall"))
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "chart", "words"),
+    [
+        ("nothing measured", ".svg", None, "nothing can be drawn"),
+        ("explain", ".svg", "cells", "waterfall, routes, trials"),
+        ("explain", ".html", "waterfall", "--chart"),
+        ("explain", ".txt", None, ".txt"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(name: str, suffix: str, chart: str | None, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        report_bytes([DOCUMENTS[name]], suffix, chart)
+
+
+def test_without_vl_convert_a_report_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(UsageError, match=r"pip install 'pyxfer\[report\]'"):
+        webpage.check_report("report.html")
+
+
+def test_other_objects_have_no_report() -> None:
+    unknown: Any = msgspec.Raw(b"1")
+    with pytest.raises(TypeError):
+        page_html([unknown])

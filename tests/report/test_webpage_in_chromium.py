@@ -1,0 +1,145 @@
+"""Reports in a browser: nothing fails, nothing is fetched, everything fits, can be read, sorted and reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import PROGRAM, Browser, started
+from report_samples import DOCUMENTS
+
+from pyxfer._report.webpage import page_html
+
+if PROGRAM is None:
+    pytest.skip("Chromium is not installed", allow_module_level=True)
+pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+pytestmark = pytest.mark.slow
+
+WIDTHS = (1280, 390)
+# The smallest contrast of any visible text with the colour behind it (WCAG 2.2, 1.4.3), and its words.
+CONTRAST = """
+(() => {
+  const parts = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const linear = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const weights = [0.2126, 0.7152, 0.0722];
+  const luminance = (rgb) => weights.reduce((sum, weight, i) => sum + weight * linear(rgb[i]), 0);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const [r, g, b, a = 1] = parts(getComputedStyle(node).backgroundColor);
+      if (a > 0) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  let worst = [99, ""];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.getClientRects().length || node.tagName === "SCRIPT") continue;
+    const style = getComputedStyle(node);
+    const front = parts(node.closest("svg") ? style.fill : style.color);
+    const [x, y] = [luminance(front), luminance(behind(node))].sort((a, b) => b - a);
+    const ratio = (x + 0.05) / (y + 0.05);
+    if (ratio < worst[0]) worst = [ratio, walker.currentNode.data.trim().slice(0, 60)];
+  }
+  return worst;
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with started() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    paths = {name: folder / f"{name}.html" for name in DOCUMENTS}
+    for name, path in paths.items():
+        path.write_text(page_html([DOCUMENTS[name]]), encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_report_is_whole_in_a_browser(name: str, pages: dict[str, Path], browser: Browser) -> None:
+    for width in WIDTHS:
+        browser.open(pages[name], width)
+        asked = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+        assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+        failures = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+        assert [event["params"] for event in browser.events if event["method"] in failures] == []
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        assert browser.run("document.title").startswith(("pyxfer", "pytest"))
+        drawn = browser.run(
+            "[...document.querySelectorAll('figure')].map((f) => [...f.querySelectorAll('svg')]"
+            ".filter((s) => s.getBoundingClientRect().width > 200 && s.querySelector('.role-mark, .mark-text')).length)"
+        )
+        assert drawn == [1] * len(drawn)
+        assert bool(drawn) == (name != "nothing measured")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["ceiling", "frameworks", "comparison", "watch", "hostile"])
+def test_text_has_enough_contrast(name: str, scheme: str, pages: dict[str, Path], browser: Browser) -> None:
+    browser.open(pages[name], 1280, scheme)
+    ratio, words = browser.run(CONTRAST)
+    assert ratio >= 4.5, words
+
+
+def test_markup_from_outside_does_not_run(pages: dict[str, Path], browser: Browser) -> None:
+    browser.open(pages["hostile"], 1280)
+    assert browser.run("document.title") != "injected"
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert "onerror" in browser.run("document.body.textContent")
+
+
+def test_a_table_is_sorted_by_the_exact_values_of_a_column_with_the_keyboard(
+    pages: dict[str, Path], browser: Browser
+) -> None:
+    browser.open(pages["ceiling"], 1280)
+    browser.run("[...document.querySelectorAll('th button')].find((b) => b.textContent === 'bandwidth').focus()")
+    values = (
+        "(() => { const at = document.activeElement.closest('th').cellIndex; "
+        "return [...document.activeElement.closest('table').tBodies[0].rows]"
+        ".map((r) => r.cells[at].dataset.value).filter((v) => v !== undefined).map(Number); })()"
+    )
+    for order in ("ascending", "descending"):
+        for kind in ("keyDown", "keyUp"):
+            browser.call(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r"
+            )
+        found = browser.run(values)
+        assert len(found) > 10
+        assert found == sorted(found, reverse=order == "descending")
+        assert browser.run("document.activeElement.closest('th').getAttribute('aria-sort')") == order
+
+
+def test_a_mark_tells_its_figure_to_a_pointer(pages: dict[str, Path], browser: Browser) -> None:
+    browser.open(pages["ceiling"], 1280)
+    shown = browser.run(
+        "(() => { const mark = document.querySelector('figure .wide .mark-symbol [aria-label]'); "
+        "mark.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})); "
+        "return [document.getElementById('tip').hidden, document.getElementById('tip').textContent]; })()"
+    )
+    assert shown[0] is False
+    assert "GB/s" in shown[1]
+
+
+def test_a_report_can_be_read_without_its_script(pages: dict[str, Path], browser: Browser) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(pages["explain"], 1280)
+        assert browser.run("document.querySelectorAll('figure svg').length") >= 1
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_a_printed_report_shows_its_charts(pages: dict[str, Path], browser: Browser) -> None:
+    browser.open(pages["explain"], 1280)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    shown = browser.run("[...document.querySelectorAll('figure svg')].filter((s) => s.getClientRects().length).length")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert shown == browser.run("document.querySelectorAll('figure').length")
