@@ -56,6 +56,8 @@ def compare(
     tolerance: Tolerance = "3%",
     export_json: opt.WholeJson = None,
     export_md: opt.ExportMd = None,
+    export_github: ExportGithub = None,
+    export_bencher: ExportBencher = None,
     report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
@@ -73,7 +75,16 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet = _outlet(form, output, _COMPARE_FORMS, report, json=export_json, md=export_md)
+    outlet = _outlet(
+        form,
+        output,
+        _COMPARE_FORMS,
+        report,
+        json=export_json,
+        md=export_md,
+        github=export_github,
+        bencher=export_bencher,
+    )
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
     _deliver(comparison, outlet)
@@ -114,6 +125,17 @@ ExportCsv = Annotated[
 ]
 
 
+ExportGithub = Annotated[
+    str | None,
+    typer.Option(
+        "--export-github", metavar="FILE", help="Write JSON for github-action-benchmark (customBiggerIsBetter)."
+    ),
+]
+ExportBencher = Annotated[
+    str | None, typer.Option("--export-bencher", metavar="FILE", help="Write Bencher's metric format (JSON).")
+]
+
+
 def _outlet(
     form: str, output: str | None, forms: tuple[str, ...], report: str | None = None, **exports: str | None
 ) -> Outlet:
@@ -125,10 +147,13 @@ def _outlet(
     return Outlet(exports, report)
 
 
+_FOR_CI = ("github", "bencher")
+
+
 def _deliver(comparison: Comparison, outlet: Outlet) -> None:
     from pyxfer._report.baseline import print_comparison
 
-    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit")}
+    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit", *_FOR_CI)}
     outlet.deliver(encoders, lambda page: print_comparison(comparison, page), comparison)
 
 
@@ -141,6 +166,10 @@ def _encoded(comparison: Comparison, form: str) -> str:
         return codec.encode(comparison).decode()
     if form == "md":
         return exports.comparison_markdown(comparison)
+    if form == "github":
+        return json_text(exports.comparison_benchmarks(comparison))
+    if form == "bencher":
+        return json_text(exports.comparison_metrics(comparison))
     if form == "junit":
         return to_junit(comparison).decode()
     text = io.StringIO()
@@ -477,6 +506,8 @@ def check(
     ] = False,
     export_json: opt.WholeJson = None,
     export_junit: ExportJunit = None,
+    export_github: ExportGithub = None,
+    export_bencher: ExportBencher = None,
     report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
@@ -496,7 +527,16 @@ def check(
     from pyxfer.units import share_of
 
     share = share_of(tolerance, "--tolerance")
-    outlet = _outlet(form, output, _CHECK_FORMS, report, json=export_json, junit=export_junit)
+    outlet = _outlet(
+        form,
+        output,
+        _CHECK_FORMS,
+        report,
+        json=export_json,
+        junit=export_junit,
+        github=export_github,
+        bencher=export_bencher,
+    )
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:

@@ -386,3 +386,25 @@ def _comparison_row(row: CellComparison) -> tuple[Cell, ...]:
 
 def _listed(name: str, items: Sequence[str]) -> list[str]:
     return [f"{name}:", "", *(f"- {escape_markdown(item)}" for item in items), ""] if items else []
+
+
+def comparison_benchmarks(comparison: Comparison) -> list[dict[str, Cell]]:
+    """The bandwidth of B in each cell as github-action-benchmark reads it, with `tool: customBiggerIsBetter`."""
+    return [
+        {"name": row.text, "unit": "GB/s", "value": row.b_gbps.value, "extra": _beside_a(comparison, row)}
+        for row in comparison.cells
+        if row.b_gbps.value is not None
+    ]
+
+
+def comparison_metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
+    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second."""
+    rates = {row.text: row.b_gbps.value for row in comparison.cells if row.b_gbps.value is not None}
+    return {name: {"bandwidth": {"value": gbps * 1e9}} for name, gbps in rates.items()}
+
+
+def _beside_a(comparison: Comparison, row: CellComparison) -> str:
+    """`SAME, -0.5 % (-1.2 to +0.2 %) against monday`."""
+    interval = interval_text(row)
+    words = [row.verdict, f"{signed_change(row.ratio.value)}{f' ({interval})' if interval else ''}"]
+    return f"{', '.join(filter(None, words))} against {_CONTROL.sub(' ', comparison.a)}"

@@ -516,3 +516,34 @@ def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
     assert "\n# c" not in text
     assert "**y**" not in text
     assert "a|b" not in text
+
+
+# --- comparisons for CI ----------------------------------------------------------------------------------------------
+
+
+def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
+    found = {str(row["name"]): row for row in exports.comparison_benchmarks(SLOW)}
+    assert list(found) == [row.text for row in SLOW.cells]
+    for row in SLOW.cells:
+        benchmark = found[row.text]
+        assert set(benchmark) == {"name", "unit", "value", "extra"}
+        assert (benchmark["unit"], benchmark["value"]) == ("GB/s", row.b_gbps.value)
+        assert str(benchmark["extra"]).startswith(f"{row.verdict}, ")
+
+
+def test_metrics_for_bencher_are_bytes_per_second() -> None:
+    assert exports.comparison_metrics(SLOW) == {
+        row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in SLOW.cells
+    }
+
+
+def test_cells_that_b_does_not_have_are_no_benchmarks() -> None:
+    known = [row.text for row in PARTLY.cells if row.b_gbps.value is not None]
+    assert 0 < len(known) < len(PARTLY.cells)
+    assert [row["name"] for row in exports.comparison_benchmarks(PARTLY)] == known
+    assert list(exports.comparison_metrics(PARTLY)) == known
+
+
+def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
+    hostile = compare_samples(make_sample("a\x1b[31m\nb"), make_sample("B", seed=2))
+    assert not any(ord(letter) < 32 for row in exports.comparison_benchmarks(hostile) for letter in str(row["extra"]))
