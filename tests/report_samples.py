@@ -17,6 +17,7 @@ from xfer_samples import row_of, session
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known, without_trials
 from pyxfer._document import runs
+from pyxfer._document.baselines import Cell, History, HistoryChange, HistoryGroup, HistoryPoint
 from pyxfer._document.examinations import Examination
 from pyxfer._document.runs import Fact
 
@@ -44,6 +45,23 @@ def make_outside_run() -> runs.Run:
     )
 
 
+def make_history(step: float = 0.05) -> History:
+    """60 runs of one cell, from the 41st on slower by `step`."""
+    cell = Cell("raw.pinned-async", "h2d", "h2d", "pinned", "async", "warm", 256 << 20)
+    rates = [55.0 * (1 + 0.002 * (number * 7 % 5 - 2)) * (1 - step * (number >= 40)) for number in range(60)]
+    moments = [f"2026-01-{1 + number // 3:02}T{number % 3 * 8:02}:00:00+00:00" for number in range(60)]
+    points = tuple(
+        HistoryPoint(f"run{number}", moment, gbps, gbps * 0.999, gbps * 1.001, 0.256 / gbps, gbps / 55)
+        for number, (moment, gbps) in enumerate(zip(moments, rates, strict=True))
+    )
+    change = HistoryChange(points[40].run_id, points[40].taken_at, 55.0, 55.0 * (1 - step))
+    group = HistoryGroup(
+        *("node-7", "cuda", "NVIDIA H200", Fact("GPU-1"), cell, "h2d:pinned:256MiB", None, 55.0, points),
+        changes=(change,) if step else (),
+    )
+    return History((group,))
+
+
 DOCUMENTS: dict[str, Any] = {
     "ceiling": full_run(),
     "ceiling of the host": host_run(full_run(ended="interrupted")),
@@ -56,6 +74,8 @@ DOCUMENTS: dict[str, Any] = {
     "comparison": compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3))),
     "examination": make_examination(),
     "baseline": make_baseline(),
+    "history": make_history(),
+    "history without changes": make_history(step=0.0),
     "pytest": session(row_of(), row_of("tests/test_b.py::test_other", None)),
     "nothing measured": make_run(measurements=(make_missing(),), curves=()),
     "one point": make_run(measurements=(make_measurement(),), curves=()),

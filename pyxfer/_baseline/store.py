@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_schema
 from pyxfer._baseline.cells import RAW, CellPattern, cell_text, is_raw, parse_cell
+from pyxfer._baseline.changes import change_points
 from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
 from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
@@ -23,6 +24,7 @@ from pyxfer._document.baselines import (
     Cell,
     Fingerprint,
     History,
+    HistoryChange,
     HistoryGroup,
     HistoryPoint,
     KeptBaseline,
@@ -344,6 +346,7 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
     remarks = _put_in_order(rows)
     median_gbps = statistics.median(row.gbps for row in rows)
     newest = rows[-1]
+    points = tuple(_point(row, median_gbps) for row in rows)
     return HistoryGroup(
         host=newest.host,
         runtime="host" if newest.runtime == "host" else "cuda",
@@ -353,8 +356,20 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
         cell_text=cell_text(cell),
         worker=newest.worker,
         median_gbps=median_gbps,
-        points=tuple(_point(row, median_gbps) for row in rows),
+        points=points,
         remarks=remarks,
+        changes=_changes(points),
+    )
+
+
+def _changes(points: Sequence[HistoryPoint]) -> tuple[HistoryChange, ...]:
+    """The changes with the median rates of the stretches before and after them."""
+    rates = [point.gbps for point in points]
+    places = change_points(rates)
+    medians = [statistics.median(rates[a:b]) for a, b in pairwise([0, *places, len(rates)])] if places else []
+    return tuple(
+        HistoryChange(points[place].run_id, points[place].taken_at, before, after)
+        for place, (before, after) in zip(places, pairwise(medians), strict=True)
     )
 
 

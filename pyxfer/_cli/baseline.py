@@ -196,6 +196,7 @@ def history(
     since: Since = None,
     export_json: opt.WholeJson = None,
     export_csv: ExportCsv = None,
+    report: opt.Report = None,
     form: Form = "table",
     json: opt.Json = False,
     store: Url = None,
@@ -209,11 +210,11 @@ def history(
     from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
 
-    outlet = _outlet("json" if json else form, None, FORMATS, json=export_json, csv=export_csv)
+    outlet = _outlet("json" if json else form, None, FORMATS, report, json=export_json, csv=export_csv)
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
     encoders = {"json": lambda: json_text(found), "csv": lambda: _to_csv(found)}
-    outlet.deliver(encoders, lambda page: print_history(found, page))
+    outlet.deliver(encoders, lambda page: print_history(found, page), found)
 
 
 _HISTORY_HEADER = (

@@ -185,6 +185,20 @@ class HistoryPoint(msgspec.Struct, frozen=True):
     change: float
 
 
+class HistoryChange(msgspec.Struct, frozen=True):
+    """From this run on the bandwidth is another one. The rates are medians of the runs from change to change."""
+
+    run_id: str
+    taken_at: str
+    before_gbps: float
+    after_gbps: float
+
+    @property
+    def share(self) -> float:
+        """The change as a share of the bandwidth before; negative if it got slower."""
+        return self.after_gbps / self.before_gbps - 1
+
+
 class HistoryGroup(msgspec.Struct, frozen=True):
     """One cell on one machine over time, the oldest first. `worker`: the framework's process, if one measured it."""
 
@@ -198,6 +212,7 @@ class HistoryGroup(msgspec.Struct, frozen=True):
     median_gbps: float
     points: tuple[HistoryPoint, ...]
     remarks: tuple[Remark, ...] = ()
+    changes: tuple[HistoryChange, ...] = ()
 
 
 class History(msgspec.Struct, frozen=True):

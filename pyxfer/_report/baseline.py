@@ -16,6 +16,7 @@ from pyxfer._document.baselines import (
     Comparison,
     Difference,
     History,
+    HistoryChange,
     HistoryGroup,
     HistoryPoint,
     KeptBaseline,
@@ -222,6 +223,8 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     for remark in group.remarks:
         page.line(sentence(remark_text(remark)))
     page.line(f"points: {len(group.points)}, median {units.format_gbps(group.median_gbps)}")
+    for change in group.changes:
+        page.line(f"{change_text(change)} since {moment_text(change.taken_at)[:16]}, run {clean(change.run_id)}")
     points = group.points[-MOST_ROWS:]
     if len(points) < len(group.points):
         page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
@@ -235,6 +238,22 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
         Column(("run",), tuple(clean(point.run_id) for point in points), left=True),
     ]
     page.show(fitting_table(columns, page.columns))
+
+
+def change_text(change: HistoryChange) -> str:
+    """`3.0 % slower, 53.36 GB/s instead of 55.01 GB/s`."""
+    word = "slower" if change.share < 0 else "faster"
+    rates = f"{units.format_gbps(change.after_gbps)} instead of {units.format_gbps(change.before_gbps)}"
+    return f"{units.format_percent(abs(change.share))} {word}, {rates}"
+
+
+def group_text(group: HistoryGroup) -> str:
+    """The last change of a history, or that it has none."""
+    name = f"{clean(group.cell_text)} on {escaped(group.host)}"
+    if not group.changes:
+        return f"{name}: no change in {len(group.points)} runs, median {units.format_gbps(group.median_gbps)}"
+    last = group.changes[-1]
+    return f"{name}: {change_text(last)} since {moment_text(last.taken_at)[:16]}"
 
 
 def _device_text(group: HistoryGroup) -> str:

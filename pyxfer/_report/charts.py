@@ -10,6 +10,8 @@ from typing import Any
 
 from pyxfer import units
 from pyxfer._document import baselines, examinations, runs, sessions, watches, wording
+from pyxfer._report.baseline import change_text
+from pyxfer._report.baseline import group_text as history_text
 from pyxfer._report.explain import Explained, find_explained, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import group_text
@@ -23,6 +25,7 @@ from pyxfer._report.plots import (
     Values,
     bar_plot,
     change_plot,
+    history_plot,
     rate_plot,
     share_plot,
     stacked,
@@ -39,6 +42,7 @@ Make = Callable[[int], Spec]
 """Makes a chart for a width of its plots."""
 
 _LONGEST_LABEL = 48
+_MOST_HISTORIES = 12
 _MOST_QUANTILES = 200
 _MOST_STEPS = 400
 _FIT_POINTS = 40
@@ -79,20 +83,9 @@ def altair_chart(document: object, name: str) -> Any:
 
 
 def _candidates(document: object) -> Mapping[str, Make | None]:
-    if isinstance(document, runs.Run):
-        return _charts_of_run(document)
-    if isinstance(document, examinations.Examination):
-        return _charts_of_run(document.run)
-    if isinstance(document, watches.Watched):
-        return _charts_of_watch(document)
-    if isinstance(document, baselines.Comparison):
-        rows = wording.compared(document)
-        return {"cells": (lambda width: _cells_chart(document, rows, width)) if rows else None}
-    if isinstance(document, baselines.Baseline):
-        return _charts_of_run(document.runs[0])
-    if isinstance(document, sessions.XferSession):
-        tests = [test for test in document.tests if test.measurement.of_ceiling is not None]
-        return {"tests": (lambda width: _tests_chart(tests, width)) if tests else None}
+    for kind, make in _CHARTS.items():
+        if isinstance(document, kind):
+            return make(document)
     raise TypeError(f"{type(document).__name__} has no charts")
 
 
@@ -380,6 +373,57 @@ def _tests_chart(tests: Sequence[sessions.Tested], width: int) -> Spec:
     return bar_plot(bars, title, width, "% of the ceiling", line=(100.0, "the ceiling"))
 
 
+def _history_plot(group: baselines.HistoryGroup, width: int) -> Spec:
+    """Each run with its interval, the median from change to change, and a line at each change."""
+    values: Values = [
+        {
+            "run": number,
+            "gbps": point.gbps,
+            "low": point.gbps if point.low_gbps is None else point.low_gbps,
+            "high": point.gbps if point.high_gbps is None else point.high_gbps,
+            "text": f"{clean(point.taken_at)}: {units.format_gbps(point.gbps)}",
+        }
+        for number, point in enumerate(group.points, start=1)
+    ]
+    number_of = {point.run_id: number for number, point in enumerate(group.points, start=1)}
+    changes: Values = [
+        {
+            "run": number_of[change.run_id] - 0.5,
+            "before": change.before_gbps,
+            "after": change.after_gbps,
+            "text": change_text(change),
+        }
+        for change in group.changes
+    ]
+    return history_plot(values, changes, history_text(group), width)
+
+
 def _titled(run: runs.Run, text: str) -> str:
     """The finding. Of host memory it says so, because no link has these figures."""
     return f"{text} ({HOST_MEMORY})" if run.runtime == "host" else text
+
+
+def _charts_of_comparison(comparison: baselines.Comparison) -> Mapping[str, Make | None]:
+    rows = wording.compared(comparison)
+    return {"cells": (lambda width: _cells_chart(comparison, rows, width)) if rows else None}
+
+
+def _charts_of_session(session: sessions.XferSession) -> Mapping[str, Make | None]:
+    tests = [test for test in session.tests if test.measurement.of_ceiling is not None]
+    return {"tests": (lambda width: _tests_chart(tests, width)) if tests else None}
+
+
+def _charts_of_history(history: baselines.History) -> Mapping[str, Make | None]:
+    groups = [group for group in history.groups if group.points][:_MOST_HISTORIES]
+    return {"history": (lambda width: stacked([_history_plot(group, width) for group in groups])) if groups else None}
+
+
+_CHARTS: dict[type, Callable[[Any], Mapping[str, Make | None]]] = {
+    runs.Run: _charts_of_run,
+    examinations.Examination: lambda examination: _charts_of_run(examination.run),
+    watches.Watched: _charts_of_watch,
+    baselines.Comparison: _charts_of_comparison,
+    baselines.Baseline: lambda baseline: _charts_of_run(baseline.runs[0]),
+    sessions.XferSession: _charts_of_session,
+    baselines.History: _charts_of_history,
+}

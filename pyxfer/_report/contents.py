@@ -10,7 +10,7 @@ from typing import Any
 from pyxfer import units
 from pyxfer._document import baselines, examinations, exports, runs, sessions, watches, wording
 from pyxfer._report import doctor, watch
-from pyxfer._report.baseline import print_comparison
+from pyxfer._report.baseline import change_text, print_comparison, print_history
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.host import environment_lines
 from pyxfer._report.layout import Page
@@ -55,18 +55,9 @@ class Contents:
 
 def contents_of(document: object) -> Contents:
     """The tables, lists and page of a document."""
-    if isinstance(document, runs.Run):
-        return _of_run(document)
-    if isinstance(document, examinations.Examination):
-        return _of_examination(document)
-    if isinstance(document, watches.Watched):
-        return _of_watch(document)
-    if isinstance(document, baselines.Comparison):
-        return _of_comparison(document)
-    if isinstance(document, baselines.Baseline):
-        return _of_baseline(document)
-    if isinstance(document, sessions.XferSession):
-        return _of_session(document)
+    for kind, make in _CONTENTS.items():
+        if isinstance(document, kind):
+            return make(document)
     raise TypeError(f"{type(document).__name__} has no report")
 
 
@@ -225,6 +216,31 @@ def _of_session(session: sessions.XferSession) -> Contents:
     return Contents("pytest", heading, grids, tuple(environments), _page(lambda page: print_session(session, page)))
 
 
+def _of_history(history: baselines.History) -> Contents:
+    rows = [
+        (
+            *map(Cell, (group.host, group.gpu.value or group.device, group.worker or "", group.cell_text)),
+            *map(Cell, (point.taken_at, point.run_id)),
+            _number(point.gbps, units.format_gbps),
+            _number(point.change - 1, lambda share: f"{share * 100:+.1f} %"),
+        )
+        for group in history.groups
+        for point in group.points
+    ]
+    headings = ("host", "device", "worker", "cell", "time", "run", "bandwidth", "to median")
+    changes = [
+        (clean(group.cell_text), f"{change_text(change)} since {clean(change.taken_at)}, {clean(group.host)}")
+        for group in history.groups
+        for change in group.changes
+    ]
+    of_groups = [remark for group in history.groups for remark in group.remarks]
+    remarks = [("-", remark_text(remark)) for remark in (*history.remarks, *of_groups)]
+    page = _page(lambda page: print_history(history, page))
+    return Contents(
+        "pyxfer history", [], (_grid("Points", headings, rows),), (("Changes", changes), ("Remarks", remarks)), page
+    )
+
+
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,3 +261,14 @@ def _page(write: Callable[[Page], object]) -> str:
     stream = io.StringIO()
     write(Page(stream, _COLUMNS))
     return stream.getvalue()
+
+
+_CONTENTS: dict[type, Callable[[Any], Contents]] = {
+    runs.Run: _of_run,
+    examinations.Examination: _of_examination,
+    watches.Watched: _of_watch,
+    baselines.Comparison: _of_comparison,
+    baselines.Baseline: _of_baseline,
+    sessions.XferSession: _of_session,
+    baselines.History: _of_history,
+}

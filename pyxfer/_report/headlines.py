@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pyxfer import units
 from pyxfer._document import baselines, examinations, runs, sessions, watches, wording
+from pyxfer._report.baseline import group_text
 from pyxfer._report.doctor import summary
 from pyxfer._report.explain import find_explained
 from pyxfer._report.explain import headline as explained_text
@@ -29,6 +31,7 @@ _STATUS_LIGHTS: dict[examinations.Status, Light] = {
     "suspicious": "doubtful",
     "wrong": "bad",
 }
+_LONGEST = 600
 _SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
 
 
@@ -43,19 +46,9 @@ class Headline:
 
 def headline(document: object) -> Headline:
     """The first sentence of a document's report."""
-    if isinstance(document, runs.Run):
-        return Headline(_run_text(document), *_run_light(document))
-    if isinstance(document, baselines.Comparison):
-        return Headline(clean(wording.headline(document), 600), _VERDICT_LIGHTS[document.verdict], document.verdict)
-    if isinstance(document, examinations.Examination):
-        light: Light = "none" if document.run.runtime == "host" else _STATUS_LIGHTS[document.worst]
-        return Headline(summary(document), light, document.worst)
-    if isinstance(document, watches.Watched):
-        return Headline(clean(document.verdict.text, 600), *_watch_light(document))
-    if isinstance(document, baselines.Baseline):
-        return Headline(_baseline_text(document), "none", "baseline")
-    if isinstance(document, sessions.XferSession):
-        return Headline(_session_text(document), *_session_light(document))
+    for kind, make in _HEADLINES.items():
+        if isinstance(document, kind):
+            return make(document)
     raise TypeError(f"{type(document).__name__} has no report")
 
 
@@ -145,3 +138,38 @@ def _session_text(session: sessions.XferSession) -> str:
 def _session_light(session: sessions.XferSession) -> tuple[Light, str]:
     failed = any(test.outcome == "failed" for test in session.tests)
     return ("bad", "failed") if failed else ("good", "passed")
+
+
+def _history_text(history: baselines.History) -> str:
+    """The history whose last change lost most, or that none has changed."""
+    changed = [group for group in history.groups if group.changes]
+    if not changed:
+        return f"No change in {sum(len(group.points) for group in history.groups)} points of the store."
+    worst = min(changed, key=lambda group: group.changes[-1].share)
+    return f"{len(changed)} of {len(history.groups)} histories have changed; {group_text(worst)}."
+
+
+def _history_light(history: baselines.History) -> tuple[Light, str]:
+    slower = sum(bool(group.changes) and group.changes[-1].share < 0 for group in history.groups)
+    return ("doubtful", f"{slower} slower") if slower else ("none", "no loss")
+
+
+def _of_comparison(comparison: baselines.Comparison) -> Headline:
+    text = clean(wording.headline(comparison), _LONGEST)
+    return Headline(text, _VERDICT_LIGHTS[comparison.verdict], comparison.verdict)
+
+
+def _of_examination(examination: examinations.Examination) -> Headline:
+    light: Light = "none" if examination.run.runtime == "host" else _STATUS_LIGHTS[examination.worst]
+    return Headline(summary(examination), light, examination.worst)
+
+
+_HEADLINES: dict[type, Callable[[Any], Headline]] = {
+    runs.Run: lambda run: Headline(_run_text(run), *_run_light(run)),
+    baselines.Comparison: _of_comparison,
+    examinations.Examination: _of_examination,
+    watches.Watched: lambda watched: Headline(clean(watched.verdict.text, _LONGEST), *_watch_light(watched)),
+    baselines.Baseline: lambda baseline: Headline(_baseline_text(baseline), "none", "baseline"),
+    sessions.XferSession: lambda session: Headline(_session_text(session), *_session_light(session)),
+    baselines.History: lambda history: Headline(_history_text(history), *_history_light(history)),
+}

@@ -290,6 +290,48 @@ def step_plot(values: Values, title: str, width: int) -> Spec:
     return {"data": {"values": values}, "mark": bars, "encoding": encoding, **whole}
 
 
+def history_plot(values: Values, changes: Values, title: str, width: int) -> Spec:
+    """The `gbps` of each `run` with its interval, and between `changes` the median as a line."""
+    lowest, highest = min(value["gbps"] for value in values), max(value["gbps"] for value in values)
+    room = max(highest - lowest, 0.02 * highest) * 0.3
+    low, high = max(0.0, lowest - room), highest + room
+    values = [{**value, "low": max(value["low"], low), "high": min(value["high"], high)} for value in values]
+    edges = [0.5, *(change["run"] for change in changes), len(values) + 0.5]
+    rates = [*(change["before"] for change in changes), *(change["after"] for change in changes[-1:])]
+    stretches = (
+        []
+        if not changes
+        else [
+            {"run": begin, "end": end, "gbps": rate}
+            for begin, end, rate in zip(edges[:-1], edges[1:], rates, strict=True)
+        ]
+    )
+    x = {
+        **_quantity("run", "run, the oldest first"),
+        "scale": {"domain": [0.5, len(values) + 0.5], "nice": False},
+        "axis": {"tickMinStep": 1, "grid": False},
+    }
+    y = {**_quantity("gbps", "GB/s"), "scale": {"domain": [low, high], "zero": False, "nice": False}}
+    marker = {"type": "point", "filled": True, "size": 30, "opacity": 1, "color": COLOURS[0]}
+    layers: list[Spec] = [
+        {
+            "mark": _mark("rule", color=COLOURS[0], opacity=0.5),
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {"mark": marker, "encoding": {"x": x, "y": y, **_told("text")}},
+    ]
+    if changes:
+        line = _mark("rule", color=COLOURS[1], strokeWidth=2)
+        layers.append(
+            {"data": {"values": stretches}, "mark": line, "encoding": {"x": x, "x2": {"field": "end"}, "y": y}}
+        )
+        layers.append(
+            {"data": {"values": changes}, "mark": {**_PEAK_RULE, "aria": True}, "encoding": {"x": x, **_told("text")}}
+        )
+    data, height = {"values": values}, _PLOT_HEIGHT
+    return {"data": data, "layer": layers, "width": width, "height": height, "title": _title(title, width)}
+
+
 # --- parts of plots --------------------------------------------------------------------------------------------------
 
 

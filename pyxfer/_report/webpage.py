@@ -41,6 +41,7 @@ _TITLES = {
     "steps": "Steps of the window",
     "copies": "Copies of the window",
     "cells": "Change of each cell",
+    "history": "Bandwidth over time",
     "tests": "Share of the ceiling that each test reached",
 }
 CHARTS = tuple(_TITLES)
@@ -56,6 +57,8 @@ _CAPTIONS = {
     "steps": "The parts of each step, one above the other.",
     "copies": "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
     "cells": "A line is the 95 % interval of the change between processes.",
+    "history": "A thin line is the 95 % interval of a run. A dashed line is a change that chance does not explain; the "
+    "lines between are medians. The axis does not begin at 0.",
     "tests": "A thin line is the 95 % interval.",
 }
 _METHOD = (
@@ -294,7 +297,7 @@ def _download(document: object, name: str) -> str:
     encoded = base64.b64encode(data).decode()
     file = f"{_anchor(name)}.json.gz"
     link = f'<a download="{file}" href="data:application/gzip;base64,{encoded}">Download JSON</a>'
-    return f'<p class="download">{link} (compressed{note}; pyxfer show {file} prints it)</p>'
+    return f'<p class="download">{link} (compressed{note})</p>'
 
 
 def _compressed(document: object) -> bytes:

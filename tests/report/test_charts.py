@@ -34,6 +34,8 @@ NAMES = {
     "comparison": ["cells"],
     "examination": ["sizes"],
     "baseline": ["sizes", "trials"],
+    "history": ["history"],
+    "history without changes": ["history"],
     "pytest": ["tests"],
     "nothing measured": [],
     "one point": ["sizes", "trials"],
@@ -165,6 +167,21 @@ def test_a_comparison_draws_changes_of_bandwidth_and_the_tolerance() -> None:
         assert values[row.text]["low"] <= values[row.text]["change"] <= values[row.text]["high"]
     assert {"from": -100 * comparison.tolerance, "to": 100 * comparison.tolerance} in list(values_of(spec))
     assert headline(comparison).light == "bad"
+
+
+def test_a_history_draws_every_run_and_its_changes() -> None:
+    spec = chart_of(DOCUMENTS["history"], "history")
+    values = list(values_of(spec))
+    assert [value["gbps"] for value in values if "low" in value] == [
+        p.gbps for p in DOCUMENTS["history"].groups[0].points
+    ]
+    assert [value["run"] for value in values if "before" in value] == [40.5]
+    assert [value["gbps"] for value in values if "end" in value] == pytest.approx([55.0, 55.0 * 0.95])
+    assert "5 % slower" in titles_of(spec)[0]
+    assert headline(DOCUMENTS["history"]).light == "doubtful"
+    quiet = chart_of(DOCUMENTS["history without changes"], "history")
+    assert "no change in 60 runs" in titles_of(quiet)[0]
+    assert not [value for value in values_of(quiet) if "end" in value]
 
 
 def test_names_from_outside_are_values_without_control_characters() -> None:

@@ -71,6 +71,8 @@ def test_links_to_anchors_lead_somewhere(pages: dict[str, str]) -> None:
 
 def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
     for name, page in pages.items():
+        if name.startswith("history"):
+            continue  # no file of its own kind
         (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
         data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
         document = DOCUMENTS[name]
