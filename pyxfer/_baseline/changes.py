@@ -14,6 +14,8 @@ MOST_RUNS = 1000
 _SHUFFLES = 999
 # In standard deviations; nearly no step that is less clear would pass the shuffles, and they take time.
 _CLEAR = 3.0
+# Equal bandwidths have sums that differ by less.
+_ROUNDING = 1e-9
 _CHANCE = 0.005
 """Of a shuffled history to have a step as clear as that of the real one."""
 
@@ -36,7 +38,7 @@ def _steps(logs: NDArray[np.float64], first: int, random: np.random.Generator) -
         return []
     clearness = _clearness(logs[None, :])[0]
     place = int(np.argmax(clearness))
-    if clearness[place] <= _CLEAR * logs.std():
+    if clearness[place] <= _CLEAR * logs.std() + _ROUNDING:
         return []
     shuffled = random.permuted(np.tile(logs, (_SHUFFLES, 1)), axis=1)
     as_clear = int(np.sum(_clearness(shuffled).max(axis=1) >= clearness[place]))

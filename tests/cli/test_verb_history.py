@@ -112,3 +112,37 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
 )
 def test_invalid_options_are_refused(store: str, arguments: list[str], sentence: str) -> None:
     assert sentence in output_of("--store", store, *arguments, code=2)
+
+
+def stored_history(folder: Path, slower_from: int) -> str:
+    """20 runs of one host, slower by 10 % from one of them on."""
+    path = str(folder / "store.db")
+    with open_store(path) as opened:
+        for day in range(1, 21):
+            opened.add_run(run_at(day, slower=(1.11 if day >= slower_from else 1.0) * (1 + 0.001 * (day % 3))))
+    return path
+
+
+def test_a_change_is_named_with_its_first_run(tmp_path: Path) -> None:
+    store = stored_history(tmp_path, slower_from=11)
+    ((change,),) = ([*group["changes"]] for group in json.loads(output_of("--store", store, "--json"))["groups"])
+    assert change["taken_at"].startswith("2026-01-11")
+    assert change["after_gbps"] < 0.92 * change["before_gbps"]
+    (line,) = [line for line in output_of("--store", store).splitlines() if " slower, " in line]
+    assert "since 2026-01-11 08:30" in line
+    assert change["run_id"] in line
+
+
+def test_a_history_without_a_step_has_no_change(tmp_path: Path) -> None:
+    store = stored_history(tmp_path, slower_from=99)
+    assert [group["changes"] for group in json.loads(output_of("--store", store, "--json"))["groups"]] == [[]]
+    assert " slower, " not in output_of("--store", store)
+
+
+def test_a_history_has_a_report(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    store, page = stored_history(tmp_path, slower_from=11), tmp_path / "history.html"
+    output_of("--store", store, "--report", str(page))
+    text = page.read_text(encoding="utf-8")
+    assert "Bandwidth over time" in text
+    assert "1 of 1 histories have changed" in text
