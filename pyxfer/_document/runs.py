@@ -39,6 +39,9 @@ from pyxfer.units import format_gbps, format_percent, format_size, size_of, word
 if TYPE_CHECKING:
     from pyxfer._document.tables import Table
 
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
+
 __all__ = [
     "SCHEMA_VERSION",
     "STAGED",

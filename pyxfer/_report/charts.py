@@ -118,11 +118,9 @@ def _sizes_chart(run: runs.Run, timed: Sequence[runs.Measurement], width: int) -
     sides: tuple[runs.Side, ...] = ("h2d", "d2h", "sum", "ingest")
     names = list(dict.fromkeys(_series(run, m) for m in timed))
     colours = dict(zip(names, COLOURS, strict=False))
-    return stacked([_size_plot(run, timed, side, colours, width) for side in sides if _rows_of(timed, side)])
-
-
-def _rows_of(timed: Sequence[runs.Measurement], side: runs.Side) -> list[runs.Measurement]:
-    return [m for m in timed if is_alone(m, side)]
+    by_side = {side: [(_series(run, m), m) for m in timed if is_alone(m, side)] for side in sides}
+    drawn = [side for side, named in by_side.items() if any(name in colours for name, _ in named)]
+    return stacked([_size_plot(run, by_side[side], side, colours, width) for side in drawn])
 
 
 def _series(run: runs.Run, m: runs.Measurement) -> str:
@@ -130,9 +128,12 @@ def _series(run: runs.Run, m: runs.Measurement) -> str:
 
 
 def _size_plot(
-    run: runs.Run, timed: Sequence[runs.Measurement], side: runs.Side, colours: Mapping[str, str], width: int
+    run: runs.Run,
+    named: Sequence[tuple[str, runs.Measurement]],
+    side: runs.Side,
+    colours: Mapping[str, str],
+    width: int,
 ) -> Spec:
-    named = [(_series(run, m), m) for m in _rows_of(timed, side)]
     values = [_rate_value(name, m) for name, m in named if name in colours]
     left_out = {name for name, _ in named} - colours.keys()
     more = f"; {len(left_out)} more series are in the table" if left_out else ""

@@ -23,6 +23,7 @@ from pyxfer._report.watch import watch_text
 
 _COLUMNS = 120
 _LONGEST_CELL = 600
+_MOST_POINTS = 2000
 
 
 @dataclass(frozen=True)
@@ -235,10 +236,10 @@ def _of_history(history: baselines.History) -> Contents:
     ]
     of_groups = [remark for group in history.groups for remark in group.remarks]
     remarks = [("-", remark_text(remark)) for remark in (*history.remarks, *of_groups)]
+    name = "Points" if len(rows) <= _MOST_POINTS else f"The last {_MOST_POINTS} of {len(rows)} points"
+    grid = _grid(name, headings, rows[-_MOST_POINTS:])
     page = _page(lambda page: print_history(history, page))
-    return Contents(
-        "pyxfer history", [], (_grid("Points", headings, rows),), (("Changes", changes), ("Remarks", remarks)), page
-    )
+    return Contents("pyxfer history", [], (grid,), (("Changes", changes), ("Remarks", remarks)), page)
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

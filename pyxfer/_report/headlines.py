@@ -127,7 +127,8 @@ def _watch_light(watched: watches.Watched) -> tuple[Light, str]:
 def _baseline_text(baseline: baselines.Baseline) -> str:
     host, device = clean(baseline.fingerprint.host), clean(baseline.fingerprint.device)
     count = "1 process" if len(baseline.runs) == 1 else f"{len(baseline.runs)} processes"
-    return f"Baseline {clean(baseline.name)} of {host}, {device}: {count}, made at {clean(baseline.made_at)}."
+    made = f"made at {clean(baseline.made_at)}. The charts show the first process"
+    return f"Baseline {clean(baseline.name)} of {host}, {device}: {count}, {made}."
 
 
 def _session_text(session: sessions.XferSession) -> str:

@@ -175,7 +175,7 @@ def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[flo
     narrow = width < WIDE
     most = max([bar["gbps"] for bar in bars] + ([line[0]] if line else [])) or 1.0
     edge = most * (1.6 if narrow else 1.25)
-    bars = [{**bar, "high": min(bar["high"], 1.04 * most)} for bar in bars]
+    bars = _distinct([{**bar, "high": min(bar["high"], 1.04 * most)} for bar in bars], "series")
     x = {**_quantity("gbps", unit), "scale": {"domain": [0, edge], "nice": False}, "axis": {"grid": False}}
     y = _category("series", [bar["series"] for bar in bars], 110 if narrow else 230)
     roles = [role for role in _ROLES if any(bar.get("role") == role for bar in bars)]
@@ -224,6 +224,7 @@ def waterfall_plot(parts: Sequence[tuple[str, float]], title: str, width: int) -
 
 def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spec:
     """Changes in per cent with their intervals, beside the tolerance."""
+    values = _distinct(values, "cell")
     edge = max([tolerance * 100, *(abs(value[end]) for value in values for end in ("low", "high"))]) * 1.15
     x = {**_quantity("change", "change of bandwidth, %"), "scale": {"domain": [-edge, edge], "nice": False}}
     y = _category("cell", [value["cell"] for value in values], 120 if width < WIDE else 260)
@@ -339,6 +340,16 @@ def _rows(values: Values, layers: Sequence[Spec], width: int, title: Spec) -> Sp
     """A plot with a row for each category."""
     height = {"step": _BAR_STEP}
     return {"data": {"values": values}, "layer": list(layers), "width": width, "height": height, "title": title}
+
+
+def _distinct(values: Values, name: str) -> Values:
+    """With a number behind a name that an earlier row has, because rows of one name would be drawn as one."""
+    counts: dict[str, int] = {}
+    named = []
+    for value in values:
+        counts[value[name]] = count = counts.get(value[name], 0) + 1
+        named.append(value if count == 1 else {**value, name: f"{value[name]} ({count})"})
+    return named
 
 
 def _mark(name: str, **properties: Any) -> Spec:

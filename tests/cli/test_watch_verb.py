@@ -40,6 +40,13 @@ def test_every_export_is_written(script: Script) -> None:
     assert json.loads((script.folder / "t.json").read_text())
 
 
+def test_the_report_of_a_window_is_written_when_it_ends(script: Script) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    result = script.run(COPYING, "--report", "w.html")
+    assert result.returncode == 0, result.stderr
+    assert "<article" in (script.folder / "w.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_time_before_the_window_is_left_out(script: Script) -> None:
     text = """

@@ -14,6 +14,7 @@ from pages import full_run, host_run
 from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
 from samples import make_measurement, make_run
 from watch_samples import make_watched
+from xfer_samples import row_of, session
 
 from pyxfer._document import runs
 from pyxfer._report.charts import altair_chart, chart_of, charts_of
@@ -132,6 +133,18 @@ def test_more_series_than_colours_are_named_in_the_title() -> None:
     spec = chart_of(make_run(measurements=rows, curves=()), "sizes")
     assert len({value["series"] for value in values_of(spec) if "low" in value}) == len(COLOURS)
     assert "2 more series are in the table" in titles_of(spec)[0]
+
+
+def test_a_direction_whose_series_have_no_colour_left_is_not_drawn() -> None:
+    rows = tuple(make_measurement(memory=f"kind {number}") for number in range(len(COLOURS)))
+    other = make_measurement(side="d2h", memory="another kind")
+    assert len(plots_of(chart_of(make_run(measurements=(*rows, other), curves=()), "sizes"))) == 1
+
+
+def test_tests_whose_names_are_cut_to_the_same_are_separate_bars() -> None:
+    tests = [row_of(f"tests/test_a.py::test_{'long_' * 20}{number}") for number in range(2)]
+    values = [value for value in values_of(chart_of(session(*tests), "tests")) if "series" in value]
+    assert len({value["series"] for value in values}) == len(tests)
 
 
 def test_the_bars_of_a_framework_are_its_routes_the_fastest_first() -> None:

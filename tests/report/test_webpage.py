@@ -17,7 +17,7 @@ from report_samples import DOCUMENTS
 from samples import make_environment, make_measurement, make_run
 
 from pyxfer._document import codec, runs
-from pyxfer._report import webpage
+from pyxfer._report import contents, webpage
 from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
 
@@ -127,6 +127,14 @@ def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, st
     run = DOCUMENTS["ceiling"]
     found = re.findall(r'data-value="([^"]+)">[^<]* GB/s<', pages["ceiling"])
     assert {m.gbps for m in run.measurements if m.gbps is not None} <= {float(value) for value in found}
+
+
+def test_a_long_history_shows_its_last_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "_MOST_POINTS", 10)
+    page = page_html([DOCUMENTS["history"]])
+    assert "The last 10 of 60 points" in page
+    assert page.count("<tr>") == 1 + 10
+    assert "run59" in page
 
 
 def test_documents_of_several_machines_are_named() -> None:

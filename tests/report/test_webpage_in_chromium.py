@@ -22,7 +22,6 @@ CONTRAST = """
 (() => {
   const parts = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
   const linear = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const linear = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
   const weights = [0.2126, 0.7152, 0.0722];
   const luminance = (rgb) => weights.reduce((sum, weight, i) => sum + weight * linear(rgb[i]), 0);
   const behind = (node) => {
