@@ -403,7 +403,8 @@ class Session:
     def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
         """The rows of a route that ended its worker: its results at other sizes, and the reason in the others."""
         at = outcome.guilty.nbytes if outcome.guilty else None
-        kept = {row.nbytes: row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at}
+        found = [row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at]
+        kept = {row.nbytes: _without_ceiling(row) for row in found}
         return [kept.get(row.nbytes, row) for row in self._missing(framework, task, (route,), outcome)]
 
     def _supervise(
@@ -459,6 +460,12 @@ class Session:
             tracing=_tracing(self._workers),
             ring=unknown(_OWN_RINGS if any(map(_was_staged, measurements)) else NOT_STAGED),
         )
+
+
+def _without_ceiling(row: Measurement) -> Measurement:
+    """A row of a worker whose raw copies are measured again by the next one: in other rounds than the row's."""
+    share = "its ceiling was measured by a worker that ended early"
+    return row if row.ceiling_share.value is None else msgspec.structs.replace(row, ceiling_share=unknown(share))
 
 
 def _why_missing(outcome: Outcome) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from frameworks import own_routes
 from frameworks.conftest import RunOwn
 from marks import slow
 
 import pyxfer
+from pyxfer._document import codec
 from pyxfer._document.runs import Measurement
 from pyxfer._frameworks import process
+from pyxfer._frameworks.session import _without_ceiling
 
 
 def row(run: pyxfer.Run, route: str, nbytes: int = 64 << 10) -> Measurement:
@@ -183,6 +186,15 @@ def test_a_worker_that_crashes_between_two_trials_is_started_again_with_all_its_
     assert (run.workers[0].reason or "").startswith("it crashed (SIGABRT)")
     assert run.workers[1].name == "mine, start 2"
     assert {"mine.crashinglater", "mine.copied"} <= {each.route for each in run.measurements}
+
+
+def test_results_of_a_crashed_worker_are_kept_without_the_ceiling_that_it_measured(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied)
+    (measured,) = (each for each in run.measurements if each.route == "mine.copied")
+    kept = _without_ceiling(measured)
+    assert (kept.rate, kept.trials, kept.ceiling_share.value) == (measured.rate, measured.trials, None)
+    without_raw = msgspec.structs.replace(run, measurements=(kept,))
+    assert codec.decode(pyxfer.Run, codec.encode(without_raw)).measurements == (kept,)
 
 
 @pytest.mark.slow
