@@ -30,8 +30,8 @@ struct copy_path {
 };
 
 /// The modelled links: each device has one copy engine per direction, and each ordered pair of
-/// devices has one; an engine does one copy at a time. Behind uplinks the copies of several devices
-/// follow each other, so devices that copy all the time share the rate evenly.
+/// devices has one; an engine does one copy at a time. The devices that copy behind an uplink at
+/// once share its rate evenly.
 class modelled_links {
  public:
   void set(direction_model h2d, direction_model d2h);
@@ -58,28 +58,41 @@ class modelled_links {
     direction_model model{0, 0};
     steady::time_point free_at;
   };
-  struct side {
-    double bytes_per_s = 0;
-    steady::time_point free_at;
-  };
-  struct uplink {
-    [[nodiscard]] bool has(int device) const {
-      return std::find(devices.begin(), devices.end(), device) != devices.end();
+  /// One device behind an uplink, in one direction. A busy machine may run a stream's worker late,
+  /// so a device copies while it has queued copies, and until the end of its last one.
+  struct copier {
+    [[nodiscard]] bool copies_at(steady::time_point at) const {
+      return *queued > 0 || busy_until > at;
     }
 
-    std::vector<int> devices;
-    uplink_model model{};
+    int device = 0;
+    std::shared_ptr<std::atomic<int>> queued = std::make_shared<std::atomic<int>>(0);
+    steady::time_point busy_until;
+  };
+  /// One direction of an uplink.
+  struct side {
+    [[nodiscard]] copier* of(int device);
+    /// How many other devices copy in this direction.
+    [[nodiscard]] std::ptrdiff_t beside(int device, steady::time_point at) const;
+
+    double bytes_per_s = 0;
+    std::vector<copier> copiers;
+  };
+  struct uplink {
+    double h2d_beside_d2h_bytes_per_s = 0;
     side h2d;
     side d2h;
-    /// The queued copies from the devices. A busy machine may run a stream's worker late, so the
-    /// times of the copies do not say whether there are any.
-    std::shared_ptr<std::atomic<int>> queued_d2h = std::make_shared<std::atomic<int>>(0);
+  };
+  /// What a copy has of an uplink.
+  struct share {
+    copier* of = nullptr;
+    double bytes_per_s = 0;
   };
   using engines = std::array<engine, max_devices>;
 
   [[nodiscard]] std::vector<engine*> engines_of(copy_path path);
-  /// The uplinks on the path, and the rate at which each takes a copy now.
-  [[nodiscard]] std::vector<std::pair<side*, double>> uplinks_of(copy_path path);
+  /// The shares of the uplinks on the path.
+  [[nodiscard]] std::vector<share> shares_of(copy_path path, steady::time_point at);
   [[nodiscard]] bool is_direct(copy_path path) const;
 
   std::mutex mutex_;

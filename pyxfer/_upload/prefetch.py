@@ -33,6 +33,9 @@ Result_co = TypeVar("Result_co", covariant=True)
 # loop needs just then to launch its work on the batch that it has taken.
 DELAY_S = 0.002
 
+# A signal that comes just before a wait does not end it, so waits are in slices.
+_SLICE_S = 0.1
+
 # A thread that returns from native code while Python shuts down would be unwound through it and abort the process.
 AT_EXIT_S = 0.5
 
@@ -91,7 +94,12 @@ class Feeder(Generic[Batch, Sent]):
         """
         if self._stopped:
             return _END
-        found = self._sent.get()
+        while True:
+            try:
+                found = self._sent.get(timeout=_SLICE_S)
+                break
+            except Empty:
+                continue
         if self._stopped or isinstance(found, _End):
             self._stopped = True
             return _END

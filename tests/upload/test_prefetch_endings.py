@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import signal
@@ -132,7 +133,9 @@ def test_a_source_may_close_its_own_prefetch() -> None:
     assert list(batches) in ([], [0])
 
 
-def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread() -> None:
+@pytest.mark.parametrize("interrupt", [lambda: os.kill(os.getpid(), signal.SIGINT), _thread.interrupt_main])
+def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread(interrupt: Callable[[], None]) -> None:
+    # interrupt_main is as a signal that came just before the wait: it does not wake the thread.
     source = Blocked()
     batches = Prefetch(iter(source), Started)
     (thread,) = threads()
@@ -140,13 +143,14 @@ def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread() -> None:
 
     def press() -> None:
         wait_until_waiting(threading.main_thread())
-        os.kill(os.getpid(), signal.SIGINT)
+        interrupt()
 
     presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(KeyboardInterrupt):
         next(batches)
     presser.join()
+    assert thread.is_alive()
     source.released.set()
     thread.join(SOON_S)
     assert not thread.is_alive()

@@ -9,6 +9,9 @@ import textwrap
 
 import pytest
 
+# Python 3.12 and later warn of a fork while other threads run, which is what these programs are about.
+NO_FORK_WARNING = ("-W", "ignore:This process:DeprecationWarning")
+
 HEAD = """
 import os, sys, threading, warnings
 import numpy as np
@@ -24,7 +27,7 @@ own = Target(up.engine, up._pool)
 
 def run_program(body: str, **variables: str) -> tuple[int, str, str]:
     result = subprocess.run(
-        [sys.executable, "-c", HEAD + textwrap.dedent(body)],
+        [sys.executable, *NO_FORK_WARNING, "-c", HEAD + textwrap.dedent(body)],
         capture_output=True,
         text=True,
         check=False,
