@@ -23,9 +23,10 @@ import nvbandwidth_json
 import shared
 
 import pyxfer
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import check_writable
 from pyxfer._document.links import HOST_END, CopyEngine, Links, Traffic
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.runs import Device, Environment, Fact
 from pyxfer.errors import MeasurementError, UsageError
 
 SIZE = 512 << 20
@@ -51,13 +52,16 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """The document."""
+    """The document. `pyxfer_figures` have an interval; nvbandwidth's have none."""
 
     devices: tuple[Device, ...]
     environment: Environment
+    nvbandwidth_version: Fact[str]
     rounds: int
     nvbandwidth_s: tuple[float, ...]
+    nvbandwidth_figures: int
     pyxfer_s: tuple[float, ...]
+    pyxfer_figures: int
     rows: tuple[Compared, ...]
     kind: Literal["links-peers"] = "links-peers"
     schema_version: int = 1
@@ -195,9 +199,22 @@ def compare(rounds: Sequence[tuple[dict[str, list[list[float | None]]], Links]])
     return tuple(compared)
 
 
-def table(rows: Sequence[Compared]) -> str:
-    """The table for a terminal."""
-    body = [
+def figures_of(links: Links) -> int:
+    """The number of rates and latencies that have an interval."""
+    rates = [flow.rate for row in links.traffics for flow in row.flows]
+    rates += [row.total for row in links.traffics if len(row.flows) > 1]
+    rates += [row.rate for row in links.small]
+    known = sum(rate.value is not None and rate.value.low_gbps is not None for rate in rates)
+    chased = [fact for row in links.latencies for fact in (row.p50, row.p99, row.fastest, row.slowest)]
+    return known + sum(fact.value is not None and fact.value.low_ns is not None for fact in chased)
+
+
+HEADER = ("testcase", "cell", "nvbandwidth", "pyxfer", "difference", "within")
+
+
+def table_cells(rows: Sequence[Compared]) -> list[list[str]]:
+    """The rows of the table as text."""
+    return [
         [
             row.testcase,
             f"{row.row}, {row.column}",
@@ -208,17 +225,34 @@ def table(rows: Sequence[Compared]) -> str:
         ]
         for row in rows
     ]
-    return shared.aligned(["testcase", "cell", "nvbandwidth", "pyxfer", "difference", "within"], body)
 
 
-def _nvbandwidth(binary: Path) -> tuple[dict[str, list[list[float | None]]], float]:
+def pace(document: Beside) -> str:
+    """How long each tool took, and for how many figures."""
+    ours_s, theirs_s = median(document.pyxfer_s), median(document.nvbandwidth_s)
+    return (
+        f"pyxfer took {ours_s:.1f} s for {document.pyxfer_figures} figures with intervals, "
+        f"nvbandwidth {theirs_s:.1f} s for {document.nvbandwidth_figures} figures without; "
+        "GB/s (GB = 1e9 bytes), latencies in ns"
+    )
+
+
+def markdown(document: Beside) -> str:
+    """The table for a page."""
+    version = document.nvbandwidth_version.value or "of unknown version"
+    where = f"{shared.machine_line(document.devices[0], document.environment)}; {len(document.devices)} GPU(s)"
+    caption = f"{where}; nvbandwidth {version}; medians of {document.rounds} rounds in turns. {pace(document)}."
+    return f"{escape_markdown(caption)}\n\n{markdown_table(HEADER, table_cells(document.rows))}"
+
+
+def _nvbandwidth(binary: Path) -> tuple[str, float]:
     begun = time.perf_counter()
     text = nvbandwidth_json.run_cases(binary, SIZE, tuple(figures()), None)
-    return nvbandwidth_json.read_matrices(text), time.perf_counter() - begun
+    return text, time.perf_counter() - begun
 
 
 def _links(number: int) -> tuple[Links, float]:
-    run = pyxfer.links(seed=number, require_gpu=True)
+    run = pyxfer.links(size=SIZE, seed=number, require_gpu=True)
     if run.ended == "interrupted":
         raise KeyboardInterrupt
     if run.ended == "failed":
@@ -248,25 +282,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds, theirs_s, ours_s = [], [], []
     for number in range(options.rounds):
         if number % 2:
-            matrices, seconds = _nvbandwidth(binary)
+            text, seconds = _nvbandwidth(binary)
             links, own_s = _links(number)
         else:
             links, own_s = _links(number)
-            matrices, seconds = _nvbandwidth(binary)
+            text, seconds = _nvbandwidth(binary)
+        matrices = nvbandwidth_json.read_matrices(text)
         rounds.append((matrices, links))
         theirs_s.append(seconds)
         ours_s.append(own_s)
     last = rounds[-1][1]
-    devices = tuple(each.device for each in last.devices)
-    rows = compare(rounds)
-    document = Beside(devices, last.environment, options.rounds, tuple(theirs_s), tuple(ours_s), rows)
-    print(shared.machine_line(devices[0], last.environment))
-    print(f"pyxfer took {median(ours_s):.1f} s, nvbandwidth {median(theirs_s):.1f} s; GB = 1e9 bytes, latencies in ns")
-    print(table(rows))
+    document = Beside(
+        devices=tuple(each.device for each in last.devices),
+        environment=last.environment,
+        nvbandwidth_version=nvbandwidth_json.read_answer(text).version,
+        rounds=options.rounds,
+        nvbandwidth_s=tuple(theirs_s),
+        nvbandwidth_figures=sum(1 for matrix in matrices.values() for _ in cells(matrix, len(last.devices))),
+        pyxfer_s=tuple(ours_s),
+        pyxfer_figures=figures_of(last),
+        rows=compare(rounds),
+    )
+    print(shared.machine_line(document.devices[0], document.environment))
+    print(pace(document))
+    print(shared.aligned(HEADER, table_cells(document.rows)))
     shared.write_document(options.export_json, document)
     if options.export_links:
         last.save(options.export_links)
-    return 0 if rows and all(row.within for row in rows) else 1
+    return 0 if document.rows and all(row.within for row in document.rows) else 1
 
 
 if __name__ == "__main__":

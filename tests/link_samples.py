@@ -75,7 +75,7 @@ def peer_links(count: int, bare: Sequence[tuple[int, int]] = ()) -> tuple[PeerLi
 
 
 def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) -> Links:
-    """A complete run of links."""
+    """A complete run of links. `unavailable`: why a plan cannot be measured, or None."""
     request = make_request(None, overrides.pop("groups", ALL_GROUPS), ("ce", "sm"), None, 0.005, None, 1)
     numbers = list(range(count))
     devices = overrides.pop("devices", None) or tuple(
@@ -84,7 +84,9 @@ def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) ->
     peers = overrides.pop("peers", None) or peer_links(count)
     nodes = overrides.pop("nodes", (0,))
     assembler = Assembler(devices, peers, 0.005, 30.0, None)
-    rows = assembler.traffics([_measured(plan, rate_of) for plan in traffics(request, numbers, nodes)], {})
+    unavailable = overrides.pop("unavailable", lambda plan: None)
+    measured = [_measured(plan, rate_of, unavailable(plan)) for plan in traffics(request, numbers, nodes)]
+    rows = assembler.traffics(measured, {})
     tree = overrides.pop("tree", unknown("the machine shows no PCIe tree above the GPUs"))
     run = Links(
         kind="links",
@@ -108,8 +110,11 @@ def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) ->
 ALL_GROUPS = ("host", "together", "pairs", "local", "latency", "numa", "small")
 
 
-def _measured(plan: TrafficPlan, rate_of: RateOf) -> TrafficSubject:
+def _measured(plan: TrafficPlan, rate_of: RateOf, unavailable: str | None) -> TrafficSubject:
     subject = TrafficSubject(plan, NO_SHOP)
+    if unavailable is not None:
+        subject.unavailable = unavailable
+        return subject
     subject.verified = [Fact(True)] * len(plan.flows)
     rates = [rate_of(plan, flow) for flow in plan.flows]
     overlap = 1.0 if len(rates) == 1 else 0.972

@@ -10,12 +10,15 @@ from typing import TypeVar
 import msgspec
 
 from pyxfer._baseline.cells import link_state
-from pyxfer._document.baselines import Cause, Cell, CellComparison, Comparison, Difference
+from pyxfer._baseline.link_causes import at_gpus, between, gpus_of, patterns
+from pyxfer._document.baselines import AnyRun, Cause, Cell, CellComparison, Comparison, Difference
+from pyxfer._document.links import Links
 from pyxfer._document.machines import GIGATRANSFERS
 from pyxfer._document.runs import Fact, LinkState, Placement, Run
 from pyxfer._machine.environment import is_untranslated
 from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE
+from pyxfer._measure.link_runs import runs_of_all
 from pyxfer.units import format_gbps, format_percent, format_size
 
 T = TypeVar("T")
@@ -63,19 +66,42 @@ class Case:
         return bool(kind) and all(cell.verdict in ("SAME", "FAST") for cell in kind)
 
 
-def causes(a: Sequence[Run], b: Sequence[Run], cells: Iterable[CellComparison]) -> tuple[Cause, ...]:
+def causes(a: Sequence[AnyRun], b: Sequence[AnyRun], cells: Iterable[CellComparison]) -> tuple[Cause, ...]:
     """The likely causes of the SLOW cells, the most certain first."""
-    case = Case.of(a, b, cells)
-    if not case.slow:
+    if isinstance(a[-1], Links) and isinstance(b[-1], Links):
+        return _of_links(a[-1], b[-1], b, tuple(cells))
+    case = Case.of(_each_device(a), _each_device(b), cells)
+    return _named(case, (*_link_causes(case), *_host_causes(case)), tuple(_pattern_causes(case))) if case.slow else ()
+
+
+def _of_links(a: Links, b: Links, b_runs: Sequence[AnyRun], cells: tuple[CellComparison, ...]) -> tuple[Cause, ...]:
+    """Those at each GPU that has a slow cell, and those between GPUs."""
+    slow = [row for row in cells if row.verdict == "SLOW"]
+    if not slow:
         return ()
-    observed, patterns = (*_link_causes(case), *_host_causes(case)), tuple(_pattern_causes(case))
+    before, now = ({run.device.index: run for run in runs_of_all(links)} for links in (a, b))
+    found: list[tuple[int, Cause]] = []
+    for number in now:
+        if any(not gpus_of(row.cell) or number in gpus_of(row.cell) for row in slow):
+            own = [row for row in cells if row.cell.route.startswith("links.host.") and gpus_of(row.cell) == {number}]
+            runs = [run for run in _each_device(b_runs) if run.device.index == number]
+            case = Case.of([before[number]], runs, own)
+            # The environment was read with the first GPU.
+            of_host = _host_causes(case) if number == next(iter(now)) else _remote_memory(case)
+            found += [(number, cause) for cause in (*_link_causes(case), *of_host)]
+    case = Case.of(list(before.values()), list(now.values()), cells)
+    return _named(case, (*between(a, b), *at_gpus(found, len(now))), tuple(patterns(cells)))
+
+
+def _named(case: Case, observed: tuple[Cause, ...], patterns: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """The observed causes and the patterns; without the former, new versions."""
     if observed:
         return (*observed, *patterns)
     versions = tuple(_version_causes(case))
     return (*patterns, *versions) if versions else (*patterns, _unexplained(case))
 
 
-def with_causes(comparison: Comparison, a: Sequence[Run], b: Sequence[Run]) -> Comparison:
+def with_causes(comparison: Comparison, a: Sequence[AnyRun], b: Sequence[AnyRun]) -> Comparison:
     return msgspec.structs.replace(comparison, causes=causes(a, b, comparison.cells))
 
 
@@ -409,14 +435,26 @@ def _version_causes(case: Case) -> Iterator[Cause]:
 # --- differences -----------------------------------------------------------------------------------------------------
 
 
-def differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
+def differences(a: Sequence[AnyRun], b: Sequence[AnyRun]) -> tuple[Difference, ...]:
     """Every value that both sides know and that differs; those that may cost bandwidth come first."""
     found = []
+    of_a, of_b = _each_device(a), _each_device(b)
     for what, matters, read in _COMPARED:
-        one, other = _values(a, read), _values(b, read)
+        one, other = _values(of_a, read), _values(of_b, read)
         if one and other and one != other:
             found.append(Difference(what, ", ".join(one), ", ".join(other), matters))
     return tuple(sorted(found, key=lambda difference: not difference.matters))
+
+
+def _each_device(runs: Sequence[AnyRun]) -> list[Run]:
+    """Each run, and of links one for each GPU."""
+    return [each for run in runs for each in (runs_of_all(run) if isinstance(run, Links) else (run,))]
+
+
+def facts_of(run: Run) -> dict[str, str]:
+    """Every value of a run that may cost bandwidth and is known, by its name in `differences`."""
+    values = {what: read(run) for what, matters, read in _COMPARED if matters}
+    return {what: value for what, value in values.items() if value is not None}
 
 
 def most_pages_on(placement: Placement) -> int | None:

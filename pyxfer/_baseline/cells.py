@@ -1,15 +1,21 @@
-"""The machine of a run, and cells as text: `h2d:pinned:256MiB`, `both/sum:pinned:async:1MiB`, `torch.to:96MiB`."""
+"""The machine of a run, and cells as text.
+
+Such as `h2d:pinned:256MiB`, `both/sum:pinned:async:1MiB`, `torch.to:96MiB`, `links.pairs.write.ce:0>1:512MiB`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from pyxfer._document.baselines import Cell, Fingerprint
+import msgspec
+
+from pyxfer._document.baselines import AnyRun, Cell, CellDirection, CellSide, Fingerprint
+from pyxfer._document.links import Links
 from pyxfer._document.runs import (
     Device,
     Direction,
@@ -19,9 +25,8 @@ from pyxfer._document.runs import (
     LinkState,
     Measurement,
     Memory,
-    Run,
-    Side,
     Variant,
+    unknown,
 )
 from pyxfer._machine.link import describe
 from pyxfer.errors import UsageError
@@ -31,8 +36,44 @@ _KEY_VERSION = "f1"
 _LEADING_NUMBER = re.compile(r"\s*([0-9]{1,6})")
 
 
-def fingerprint_of(run: Run) -> Fingerprint:
+def fingerprint_of(run: AnyRun) -> Fingerprint:
+    if isinstance(run, Links):
+        return fingerprint_of_links(run.environment, devices_of(run))
     return make_fingerprint(run.environment, run.device, run.link)
+
+
+def devices_of(run: AnyRun) -> list[tuple[Device, Link]]:
+    """The measured devices with their links to the host, by number."""
+    if isinstance(run, Links):
+        return sorted(((each.device, each.link) for each in run.devices), key=lambda pair: pair[0].index)
+    return [(run.device, run.link)]
+
+
+def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Device, Link]]) -> Fingerprint:
+    """The fingerprint of several devices, which are in order of their numbers."""
+    each = [make_fingerprint(environment, device, link) for device, link in devices]
+    known = [one.gpu.value for one in each if one.gpu.value is not None]
+    states = _joined([one.link_now.value for one in each if one.link_now.value is not None])
+    return msgspec.structs.replace(
+        each[0],
+        gpu=Fact(", ".join(known)) if len(known) == len(each) else unknown("a GPU has no UUID"),
+        device=devices_text([one.device for one in each]),
+        link_kind=_joined([one.link_kind for one in each]),
+        mig=next((one.mig for one in each if one.mig.value), each[0].mig),
+        confidential=next((one.confidential for one in each if one.confidential.value), each[0].confidential),
+        link_now=Fact(states) if states else each[0].link_now,
+        gpus={device.index: device.uuid.value or device.name for device, _ in devices},
+    )
+
+
+def devices_text(names: Sequence[str]) -> str:
+    """`NVIDIA H200`, or `8 x NVIDIA H200`."""
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(texts))
 
 
 def make_fingerprint(environment: Environment, device: Device, link: Link) -> Fingerprint:
@@ -57,9 +98,10 @@ def identity(fingerprint: Fingerprint) -> str:
     """A short key of the machine; a change of the link's state, the driver or the CUDA runtime does not change it.
 
     A value that could not be read counts as absent, so that a machine keeps its key while NVML is not available. The
-    device's name counts only if it has no UUID, because drivers have renamed devices.
+    device's name counts only if it has no UUID, because drivers have renamed devices. Links also count the numbers of
+    their GPUs, which are in the names of their cells.
     """
-    parts = (
+    parts: tuple[object, ...] = (
         fingerprint.host,
         fingerprint.runtime,
         fingerprint.gpu.value or fingerprint.device,
@@ -69,6 +111,8 @@ def identity(fingerprint: Fingerprint) -> str:
         fingerprint.virtual_machine.value or "",
         fingerprint.cpu.value or "",
     )
+    if fingerprint.gpus:
+        parts = (*parts, "links", sorted(fingerprint.gpus.items()))
     digest = hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
     return f"{_KEY_VERSION}-{digest[:32]}"
 
@@ -85,31 +129,39 @@ def _major(version: Fact[str], what: str) -> Fact[int]:
     return Fact(int(number[1])) if number else Fact(reason=f"{what} does not begin with a number")
 
 
-RAW = "raw"
+RAW, LINKS = "raw", "links"
 _EXAMPLE = (
-    "write a cell such as h2d:pinned:256MiB, both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh or torch.to:96MiB"
+    "write a cell such as h2d:pinned:256MiB, both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh, torch.to:96MiB or "
+    "links.pairs.write.ce:0>1:512MiB"
 )
 _LONGEST = 300
 _NUMBER = re.compile(r"[.0-9]")
 _BATCH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _MODE = re.compile(r"memcpy|async|batch|staged")
 _VARIANTS = get_args(Variant)
-_SIDES: tuple[Side, ...] = ("h2d", "d2h", "sum")
+_SIDES: tuple[CellSide, ...] = ("h2d", "d2h", "sum")
+# The ends of a link may be numbers as well, without a unit.
+_SIZE_OF_LINK = re.compile(r"[.0-9]+ ?[A-Za-z]+")
 
 
 @dataclass(frozen=True)
 class CellPattern:
-    """The fields that a cell must have; None matches any value. `owner` is the part of the route before the dot."""
+    """The fields that a cell must have; None matches any value. `owner` is the part of the route before the dot.
+
+    `links` and `ends` are of the route of links: how it begins, such as `links.pairs`, and how it ends.
+    """
 
     owner: str | None = None
     route: str | None = None
-    direction: Direction | None = None
-    side: Side | None = None
+    direction: CellDirection | None = None
+    side: CellSide | None = None
     memory: str | None = None
     mode: str | None = None
     variant: Variant | None = None
     nbytes: int | None = None
     batch: int | None = None
+    links: str | None = None
+    ends: str | None = None
 
     def matches(self, cell: Cell) -> bool:
         required = {
@@ -123,7 +175,11 @@ class CellPattern:
             "batch": self.batch,
         }
         fits = all(value is None or getattr(cell, name) == value for name, value in required.items())
-        return fits and self.owner in (None, cell.route.partition(".")[0])
+        return fits and self.owner in (None, cell.route.partition(".")[0]) and self._fits_links(cell)
+
+    def _fits_links(self, cell: Cell) -> bool:
+        head, _, ends = cell.route.partition(":")
+        return (self.links is None or f"{head}.".startswith(f"{self.links}.")) and self.ends in (None, ends)
 
 
 def cell_of(measurement: Measurement) -> Cell:
@@ -134,6 +190,10 @@ def cell_of(measurement: Measurement) -> Cell:
 def is_raw(cell: Cell) -> bool:
     """Whether it is a raw copy (by the driver or through a ring), and not a route of a framework."""
     return cell.route.startswith(f"{RAW}.")
+
+
+def is_of_links(cell: Cell) -> bool:
+    return cell.route.startswith(f"{LINKS}.")
 
 
 def is_automatic(cell: Cell) -> bool:
@@ -161,11 +221,22 @@ def parse_cell(text: str) -> CellPattern:
     parts = [part.strip() for part in text.split(":")]
     if len(text) > _LONGEST or not all(parts):
         raise UsageError(f"{text[:_LONGEST]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
+    if parts[0] == LINKS or parts[0].startswith(f"{LINKS}."):
+        return _links_pattern(parts, text)
     direction, side = _way(parts[0])
     return _raw_pattern(direction, side, parts[1:], text) if direction else _route_pattern(parts, text)
 
 
-def _raw_pattern(direction: Direction, side: Side | None, parts: list[str], text: str) -> CellPattern:
+def _links_pattern(parts: list[str], text: str) -> CellPattern:
+    head, *rest = parts
+    ends = _taken(rest, lambda part: not _SIZE_OF_LINK.fullmatch(part))
+    size = _taken(rest, lambda part: bool(_SIZE_OF_LINK.fullmatch(part)))
+    if rest:
+        raise UsageError(f"{rest[0]!r} in the cell {text!r} is not a size, or is in the wrong place; {_EXAMPLE}")
+    return CellPattern(links=head, ends=ends, nbytes=None if size is None else parse_size(size))
+
+
+def _raw_pattern(direction: CellDirection, side: CellSide | None, parts: list[str], text: str) -> CellPattern:
     rest = list(parts)
     memory = _taken(rest, lambda part: part in get_args(Memory))
     mode = _taken(rest, lambda part: bool(_MODE.fullmatch(part)))
@@ -198,7 +269,7 @@ def _route_pattern(parts: list[str], text: str) -> CellPattern:
     return CellPattern(route=route, variant=variant, nbytes=nbytes, batch=batch)
 
 
-def _way(text: str) -> tuple[Direction | None, Side | None]:
+def _way(text: str) -> tuple[CellDirection | None, CellSide | None]:
     name, slash, side_text = text.partition("/")
     direction = next((direction for direction in get_args(Direction) if direction == name), None)
     side = next((side for side in _SIDES if side == side_text), None)

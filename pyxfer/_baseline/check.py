@@ -8,17 +8,18 @@ from operator import itemgetter
 
 import msgspec
 
-from pyxfer._baseline.cells import cell_of, fingerprint_of, identity, make_fingerprint
+from pyxfer._baseline.cells import cell_of, fingerprint_of, fingerprint_of_links, identity, make_fingerprint
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples, slow_limit
 from pyxfer._baseline.samples import Sample, Series, collect, leave_out, moment_of
 from pyxfer._baseline.store import Store
-from pyxfer._document.baselines import Baseline, Cell, CellComparison, Comparison, Fingerprint, KeptBaseline
-from pyxfer._document.runs import Fact, Remark, Run
-from pyxfer._machine.devices import find_device
+from pyxfer._document.baselines import AnyRun, Baseline, Cell, CellComparison, Comparison, Fingerprint, KeptBaseline
+from pyxfer._document.links import Links
+from pyxfer._document.runs import Fact, Remark
+from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
-from pyxfer.native import HOST, choose
+from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_percent
 
 LEAST_PROCESSES = 3
@@ -29,8 +30,8 @@ LEAST_TO_END = 8
 """The processes that confirm a loss before the last look."""
 NOW = "now"
 
-Measure = Callable[[], Run]
-OnRun = Callable[[Run], None]
+Measure = Callable[[], AnyRun]
+OnRun = Callable[[AnyRun], None]
 
 _NO_BASELINE = "A baseline describes a link; --device host makes one of host memory, which describes no link."
 _NAMES = {
@@ -41,6 +42,7 @@ _NAMES = {
     "confidential": "confidential computing",
     "virtual_machine": "the virtual machine",
     "cpu": "the CPU",
+    "gpus": "the list of GPUs",
 }
 
 
@@ -52,14 +54,41 @@ def this_machine(device: str) -> tuple[Fingerprint, str]:
         UsageError: there is no such device.
 
     """
-    try:
-        choice = choose(device, require_gpu=device != HOST)
-    except CudaUnavailableError as error:
-        hint = f"{error.hint} {_NO_BASELINE}".strip()
-        raise type(error)(error.code, error.name, error.call, error.where, error.description, hint) from error
+    choice = choose(HOST) if device == HOST else _choose_gpu(device)
     found = find_device(choice.engine, 0 if device == HOST else device)
     fingerprint = make_fingerprint(read_environment(choice.engine, found), found, read_link(choice.engine, found))
     return fingerprint, HOST if device == HOST else found.uuid.value or str(found.index)
+
+
+def _choose_gpu(device: str | int) -> Choice:
+    try:
+        return choose(device, require_gpu=True)
+    except CudaUnavailableError as error:
+        hint = f"{error.hint} {_NO_BASELINE}".strip()
+        raise type(error)(error.code, error.name, error.call, error.where, error.description, hint) from error
+
+
+def these_links(devices: str | None) -> tuple[Fingerprint, tuple[str, ...]]:
+    """The machine with the links of these devices, all by default, and their names for other processes.
+
+    Raises:
+        CudaUnavailableError: no GPU answers, and `devices` is not host.
+        UsageError: there is no such device.
+
+    """
+    if devices == HOST:
+        engine = choose(HOST).engine
+        found = [find_device(engine, 0)]
+    else:
+        engine = _choose_gpu(0).engine
+        found = list(list_devices(engine))
+        if devices is not None:
+            found = [find_device(engine, name.strip()) for name in devices.split(",")]
+    ordered = sorted(found, key=lambda device: device.index)
+    environment = read_environment(engine, ordered[0])
+    fingerprint = fingerprint_of_links(environment, [(device, read_link(engine, device)) for device in ordered])
+    names = (HOST,) if devices == HOST else tuple(device.uuid.value or str(device.index) for device in ordered)
+    return fingerprint, names
 
 
 def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:
@@ -81,9 +110,10 @@ def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:
 
 def _nearest(kept: Iterable[KeptBaseline], machine: Fingerprint) -> str:
     """A baseline of the same GPU, or else of the same host, and how its machine differs from this one."""
+    like = [row for row in kept if bool(row.fingerprint.gpus) == bool(machine.gpus)]
     alike = [
-        *(row for row in kept if machine.gpu.value is not None and row.fingerprint.gpu.value == machine.gpu.value),
-        *(row for row in kept if row.fingerprint.host == machine.host),
+        *(row for row in like if machine.gpu.value is not None and row.fingerprint.gpu.value == machine.gpu.value),
+        *(row for row in like if row.fingerprint.host == machine.host),
     ]
     if not alike:
         return ""
@@ -107,13 +137,15 @@ def _text(value: object) -> str:
     found = value.value if isinstance(value, Fact) else value
     if found is None or isinstance(found, bool):
         return "on" if found else ""
+    if isinstance(found, dict):
+        return ", ".join(f"{number}: {gpu}" for number, gpu in found.items())
     return str(found)
 
 
 @dataclass(frozen=True)
 class Checked:
     comparison: Comparison
-    runs: tuple[Run, ...]
+    runs: tuple[AnyRun, ...]
     interrupted: bool
 
     @property
@@ -142,7 +174,7 @@ def check(
     """
     before = baseline_sample(baseline)
     kept = set(collect(before.runs))
-    runs: list[Run] = []
+    runs: list[AnyRun] = []
     looks = 1 + retries.bit_length()
     while True:
         run = measure()
@@ -170,23 +202,24 @@ def baseline_sample(baseline: Baseline) -> Sample:
         UsageError: it has too few processes to estimate their spread.
 
     """
-    count = len(baseline.runs)
+    count = len(baseline.processes)
     if count < LEAST_PROCESSES:
         processes = "one process" if count == 1 else f"{count} processes"
         raise UsageError(
             f"the baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ; save "
             f"one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
-    sample = Sample(f"baseline {baseline.name!r}", baseline.runs)
+    sample = Sample(f"baseline {baseline.name!r}", baseline.processes)
     sample.check()
     return sample
 
 
-def _check_machine(baseline: Baseline, run: Run) -> None:
-    if identity(fingerprint_of(run)) != identity(baseline.fingerprint):
+def _check_machine(baseline: Baseline, run: AnyRun) -> None:
+    measured = fingerprint_of(run)
+    if identity(measured) != identity(baseline.fingerprint):
         raise UsageError(
             f"the baseline {baseline.name!r} is of another machine or device than the measured one "
-            f"({run.environment.host}, {run.device.uuid.value or run.device.name}); save one here: pyxfer baseline save"
+            f"({measured.host}, {measured.gpu.value or measured.device}); save one here: pyxfer baseline save"
         )
 
 
@@ -199,8 +232,10 @@ def _compare(before: Sample, now: Sample, tolerance: float, looks: int, is_last:
         raise
 
 
-def _with_cells(kept: Set[Cell], run: Run) -> Run:
+def _with_cells(kept: Set[Cell], run: AnyRun) -> AnyRun:
     """The run with the cells of the baseline only: modes given by name are measured for every memory."""
+    if isinstance(run, Links):
+        return run
     known = tuple(measurement for measurement in run.measurements if cell_of(measurement) in kept)
     return msgspec.structs.replace(run, measurements=known)
 
@@ -214,7 +249,7 @@ def _doubtful(comparison: Comparison, processes: int) -> bool:
     )
 
 
-def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run], interrupted: bool) -> Comparison:
+def _confirm(comparison: Comparison, before: Sequence[AnyRun], runs: Sequence[AnyRun], interrupted: bool) -> Comparison:
     """Mark the cells that are SLOW in the pooled runs, and beyond the tolerance in most single runs."""
     if interrupted and len(runs) == 1:
         text = "The check was interrupted before it could measure again, so no SLOW cell is confirmed."
@@ -230,7 +265,7 @@ def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run],
     return msgspec.structs.replace(comparison, cells=cells)
 
 
-def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
+def _clock_remarks(baseline: Baseline, run: AnyRun) -> list[Remark]:
     """No verdict depends on the clock, but a baseline that seems to be from the future needs an explanation."""
     try:
         made, taken = (moment_of(text) for text in (baseline.made_at, run.environment.taken_at))
@@ -274,7 +309,7 @@ def check_processes(count: int) -> None:
         )
 
 
-def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:
+def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[AnyRun], made_at: str) -> Baseline:
     """The baseline with the runs of a later sitting.
 
     Raises:
@@ -284,12 +319,12 @@ def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[Run], made
     """
     for run in runs:
         _check_machine(before, run)
-    kept = set(collect(before.runs))
+    kept = set(collect(before.processes))
     added = (_with_cells(kept, run) for run in runs)
-    return make_baseline(before.name, {**before.labels, **labels}, (*before.runs, *added), made_at)
+    return make_baseline(before.name, {**before.labels, **labels}, (*before.processes, *added), made_at)
 
 
-def make_baseline(name: str, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:
+def make_baseline(name: str, labels: dict[str, str], runs: Sequence[AnyRun], made_at: str) -> Baseline:
     """A baseline of the runs of one machine.
 
     Raises:
@@ -301,4 +336,4 @@ def make_baseline(name: str, labels: dict[str, str], runs: Sequence[Run], made_a
     Sample(f"baseline {name!r}", tuple(runs)).check()
     if not any(series.n == len(runs) for series in collect(runs).values()):
         raise MeasurementError("no cell was measured in every process, so there is nothing to compare with later")
-    return Baseline(name, fingerprint_of(runs[0]), made_at, labels, tuple(runs))
+    return Baseline.of_processes(name, fingerprint_of(runs[0]), made_at, labels, runs)

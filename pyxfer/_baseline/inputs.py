@@ -12,8 +12,9 @@ from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document import codec
-from pyxfer._document.baselines import Baseline, Comparison, KeptBaseline
+from pyxfer._document.baselines import AnyRun, Baseline, Comparison, KeptBaseline
 from pyxfer._document.files import read_whole
+from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
 from pyxfer.units import share_of
@@ -21,7 +22,7 @@ from pyxfer.units import share_of
 if TYPE_CHECKING:
     from pyxfer._baseline.store import Store
 
-Comparable = Run | Baseline | Sequence[Run] | str | os.PathLike[str]
+Comparable = AnyRun | Baseline | Sequence[AnyRun] | str | os.PathLike[str]
 
 NAMED = "baseline:"
 _RUN_ID = re.compile(r"r-[0-9a-f]{4,64}")
@@ -32,9 +33,9 @@ _MOST_NAMED = 8
 def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLERANCE) -> Comparison:
     """Compare B with A, cell by cell: verdicts, differences between the machines, and likely causes.
 
-    Each side is a run, a sequence of runs of one machine (one for each process), a baseline, or text: the path of a
-    file, or an id or `baseline:NAME` in the store. An existing file has precedence. `tolerance` is the share of its
-    bandwidth that a cell may lose or gain and still be SAME, `0.03` or `"3%"`.
+    Each side is a run, or a run of links, a sequence of them of one machine (one for each process), a baseline, or
+    text: the path of a file, or an id or `baseline:NAME` in the store. An existing file has precedence. `tolerance` is
+    the share of its bandwidth that a cell may lose or gain and still be SAME, `0.03` or `"3%"`.
 
     Raises:
         UsageError: the two cannot be compared; the text says why.
@@ -55,14 +56,14 @@ def apart(a: Sample, b: Sample) -> tuple[Sample, Sample]:
 
 def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Sample:
     """One side of a comparison; `name` is used for runs, which have no name."""
-    if isinstance(side, Run):
+    if isinstance(side, (Run, Links)):
         return Sample(name, (side,))
     if isinstance(side, Baseline):
         return _of_baseline(side)
     if isinstance(side, (str, os.PathLike)):
         return _named(os.fspath(side), store_url)
     runs = tuple(side) if isinstance(side, Iterable) else (side,)
-    if not all(isinstance(run, Run) for run in runs):
+    if not all(isinstance(run, (Run, Links)) for run in runs):
         raise UsageError(f"{name} is not a run, a sequence of runs, a baseline, a file or a store id")
     return Sample(name, runs)
 
@@ -84,14 +85,16 @@ def _of_file(path: str) -> Sample:
     data, source = read_whole(path), repr(path)
     kind = codec.kind_of(data)
     if kind is codec.BASELINE:
-        return Sample(os.path.basename(path), codec.decode(Baseline, data, source).runs)
-    if kind is not codec.RUN:
-        raise UsageError(f"{source} is {kind.phrase}, and not a run or a baseline; name files that hold one of these")
-    return Sample(os.path.basename(path), (codec.decode(Run, data, source),))
+        return Sample(os.path.basename(path), codec.decode(Baseline, data, source).processes)
+    if kind not in (codec.RUN, codec.LINKS):
+        raise UsageError(
+            f"{source} is {kind.phrase}, and not a run, links or a baseline; name files that hold one of these"
+        )
+    return Sample(os.path.basename(path), (codec.decode(kind.struct, data, source),))
 
 
 def _of_baseline(baseline: Baseline) -> Sample:
-    return Sample(f"baseline {baseline.name!r}", baseline.runs)
+    return Sample(f"baseline {baseline.name!r}", baseline.processes)
 
 
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
@@ -133,17 +136,17 @@ def check_import(baseline: Baseline, source: str) -> None:
 
     try:
         store_schema.check_baseline(baseline)
-        for run in baseline.runs:
+        for run in baseline.processes:
             store_schema.check_run(run)
     except UsageError as error:
         raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
-    stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.runs]
+    stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]
     if stated not in found or any(identity(fingerprint) != identity(stated) for fingerprint in found):
         raise DocumentError(
             f"{source} names another machine than its runs: it was changed after pyxfer baseline export wrote it; "
             "export it again"
         )
-    if not any(series.n for series in collect(baseline.runs).values()):
+    if not any(series.n for series in collect(baseline.processes).values()):
         raise DocumentError(
             f"{source} has no valid time of any cell, so there is nothing to compare with later; export it again from "
             "the store that has it"

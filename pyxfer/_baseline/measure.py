@@ -12,13 +12,17 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, TypeVar
 
 import msgspec
 
 from pyxfer._baseline.cells import cell_of, is_automatic
+from pyxfer._baseline.figures import figures_of
+from pyxfer._document.baselines import AnyRun
+from pyxfer._document.links import CopyEngine, LinkGroup, Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
+from pyxfer.native import HOST
 from pyxfer.units import format_seconds
 
 DEFAULT_DIRECTIONS = ("h2d", "d2h")
@@ -58,6 +62,11 @@ class Order:
     precision: float = DEFAULT_PRECISION
     fresh: bool = False
 
+    @staticmethod
+    def load(path: Path) -> Run:
+        """What a process has written."""
+        return Run.load(path)
+
     @classmethod
     def again(cls, device: str, earlier: Run) -> Order:
         """The order of an earlier run; `device` is given because its index may have changed."""
@@ -94,11 +103,98 @@ class Order:
         }
         # With =, so that a value may begin with a dash.
         options = [f"{name}={value}" for name, value in values.items()]
-        required = ["--require-gpu"] if self.device != "host" else []
+        required = ["--require-gpu"] if self.device != HOST else []
         return ["ceiling", *options, "--no-trace", *required, *(["--fresh"] if self.fresh else [])]
 
 
-def measure_process(order: Order, on_wait: OnWait = lambda waited_s: None) -> Run:
+# Small copies and kernels are left out: they take most of the time, and tell little of a link that the others do not.
+DEFAULT_GROUPS: tuple[LinkGroup, ...] = ("host", "together", "pairs", "local", "latency", "numa")
+BUDGET_OF_A_DEVICE_S = 15.0
+DEFAULT_ENGINES: tuple[CopyEngine, ...] = ("ce",)
+
+
+@dataclass(frozen=True)
+class LinksOrder:
+    """Which links each process measures; `devices` are UUIDs or indices, or host. `nbytes`: one size for all copies.
+
+    Without a given budget it is 15 s for each device, as that of pyxfer links.
+
+    All processes have one seed, because above sixteen GPUs it also chooses the pairs.
+    """
+
+    devices: tuple[str, ...]
+    given_budget_s: float | None = None
+    groups: tuple[LinkGroup, ...] = DEFAULT_GROUPS
+    engines: tuple[CopyEngine, ...] = DEFAULT_ENGINES
+    nbytes: int | None = None
+    precision: float = DEFAULT_PRECISION
+    seed: int = 1
+
+    @staticmethod
+    def load(path: Path) -> Links:
+        """What a process has written."""
+        return Links.load(path)
+
+    @classmethod
+    def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksOrder:
+        """The order of earlier links."""
+        given = earlier.parameters
+        return cls(
+            devices=devices,
+            given_budget_s=given.budget_s,
+            groups=given.groups,
+            engines=given.engines,
+            nbytes=given.host_bytes if given.host_bytes == given.peer_bytes == given.local_bytes else None,
+            precision=given.precision,
+            seed=given.seed,
+        )
+
+    @property
+    def budget_s(self) -> float:
+        """The budget of a process."""
+        return self.given_budget_s or BUDGET_OF_A_DEVICE_S * len(self.devices)
+
+    @property
+    def limit_s(self) -> float:
+        """The time after which a process counts as hung."""
+        return 3 * self.budget_s + STARTING_S
+
+    def arguments(self, path: str) -> list[str]:
+        """The arguments of a pyxfer command that measures and writes its links to `path`."""
+        values = {
+            "--devices": ",".join(self.devices),
+            "--group": ",".join(self.groups),
+            "--engine": ",".join(self.engines),
+            "--budget": f"{_plain(self.budget_s)}s",
+            "--precision": _plain(self.precision),
+            "--seed": str(self.seed),
+            "--export-json": path,
+        }
+        options = [f"{name}={value}" for name, value in values.items()]
+        sizes = [] if self.nbytes is None else [f"--sizes={self.nbytes}"]
+        return ["links", *options, *sizes, *([] if HOST in self.devices else ["--require-gpu"])]
+
+
+AnyOrder = Order | LinksOrder
+T = TypeVar("T", bound=AnyRun)
+T_co = TypeVar("T_co", bound=AnyRun, covariant=True)
+
+
+class OrderOf(Protocol[T_co]):
+    """What a process measures, and how its result is read."""
+
+    @property
+    def limit_s(self) -> float:
+        """The time after which a process counts as hung."""
+
+    def arguments(self, path: str) -> list[str]:
+        """The arguments of a pyxfer command that measures and writes to `path`."""
+
+    def load(self, path: Path) -> T_co:
+        """What a process has written."""
+
+
+def measure_process(order: OrderOf[T], on_wait: OnWait = lambda waited_s: None) -> T:
     """The run of one new process. After Ctrl-C it is the part that was measured, and `ended` is "interrupted".
 
     Raises:
@@ -113,10 +209,10 @@ def measure_process(order: Order, on_wait: OnWait = lambda waited_s: None) -> Ru
         try:
             _wait(process, order.limit_s, on_wait)
         except KeyboardInterrupt:
-            return _interrupted(process, path)
+            return _interrupted(process, order, path)
         finally:
             _end(process)
-        return _result(process.returncode, path, _last_line(log))
+        return _result(process.returncode, order, path, _last_line(log))
 
 
 def _start(arguments: Sequence[str], log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -139,20 +235,20 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> 
         waited_s = time.monotonic() - begun
         if waited_s > limit_s:
             raise MeasurementError(
-                f"a measuring process had not ended after {format_seconds(waited_s)} and was killed; if the GPU does "
-                "not answer, check nvidia-smi, and dmesg for Xid"
+                f"a measuring process had not ended after {format_seconds(waited_s)} and was killed; a longer "
+                "--budget gives it more time; if the GPU does not answer, check nvidia-smi, and dmesg for Xid"
             )
         on_wait(waited_s)
 
 
-def _interrupted(process: subprocess.Popen[bytes], path: Path) -> Run:
+def _interrupted(process: subprocess.Popen[bytes], order: OrderOf[T], path: Path) -> T:
     """Pass the interrupt on, and read the part that was measured."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired, KeyboardInterrupt):
         process.send_signal(signal.SIGINT)
         process.wait(STOPPING_S)
     _end(process)
     try:
-        run = Run.load(path)
+        run = order.load(path)
     except DocumentError:
         raise KeyboardInterrupt from None
     # The process may have completed at that moment, but Ctrl-C also means that no other process is to follow.
@@ -166,21 +262,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _result(code: int, path: Path, last_line: str) -> Run:
+def _result(code: int, order: OrderOf[T], path: Path, last_line: str) -> T:
     if code == _USAGE:
         raise UsageError(last_line or "the measuring process refused its options without a message")
     if code not in _EXIT_CODES:
         said = f"; its last line is: {last_line}" if last_line else ""
         raise MeasurementError(f"a measuring process {_ending(code)}{said}")
     try:
-        run = Run.load(path)
+        run = order.load(path)
     except DocumentError as error:
         raise MeasurementError(f"a measuring process measured nothing: {last_line or error}") from error
     if run.ended == "failed":
         raise MeasurementError(f"a measuring process failed: {run.failure or last_line or 'no reason given'}")
-    if all(measurement.rate.value is None for measurement in run.measurements):
-        reasons = (measurement.rate.reason for measurement in run.measurements if measurement.rate.reason)
-        why = next(reasons, last_line or "no reason given")
+    figures = list(figures_of(run))
+    if all(figure.rate is None for figure in figures):
+        why = next((figure.missing for figure in figures), last_line or "no reason given")
         raise MeasurementError(
             f"a measuring process measured nothing: {why}; a longer --budget or fewer --sizes may help"
         )

@@ -12,9 +12,11 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import geometric_mean, median
 
-from pyxfer._baseline.cells import cell_of, cell_text, fingerprint_of, identity
-from pyxfer._document.baselines import Cell, Spread
-from pyxfer._document.runs import Measurement, Remark, Run, Summary
+from pyxfer._baseline.cells import cell_text, devices_of, devices_text, fingerprint_of, identity
+from pyxfer._baseline.figures import Figure, figures_of
+from pyxfer._document.baselines import AnyRun, Cell, Spread
+from pyxfer._document.links import Links
+from pyxfer._document.runs import Device, Remark
 from pyxfer.errors import UsageError
 
 INTERVAL_Z = 1.96
@@ -149,7 +151,7 @@ SITTING_S = 3600.0
 """Runs that begin within this time of the one before are of one sitting."""
 
 
-def sittings_of(runs: Sequence[Run]) -> tuple[int, ...]:
+def sittings_of(runs: Sequence[AnyRun]) -> tuple[int, ...]:
     """The number of each run's sitting; if a time cannot be read, all are of one."""
     try:
         moments = [moment_of(run.environment.taken_at).timestamp() for run in runs]
@@ -174,33 +176,31 @@ def moment_of(text: str) -> datetime:
 @dataclass
 class _Gathered:
     moved_bytes: int
-    times: dict[int, list[Summary]] = field(default_factory=dict)
+    times: dict[int, list[Figure]] = field(default_factory=dict)
     """By process."""
     reasons: list[str] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
 
 
-def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
+def collect(runs: Sequence[AnyRun]) -> dict[Cell, Series]:
     """Every cell of these runs; each run is one process."""
     cells: dict[Cell, _Gathered] = {}
     for process, run in enumerate(runs):
-        for measurement in run.measurements:
-            gathered = cells.setdefault(cell_of(measurement), _Gathered(measurement.moved_bytes))
-            _add(gathered, process, measurement)
+        for figure in figures_of(run):
+            _add(cells.setdefault(figure.cell, _Gathered(figure.moved_bytes)), process, figure)
     sittings = sittings_of(runs)
     return {cell: _series(gathered, sittings) for cell, gathered in cells.items()}
 
 
-def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
-    summary, gbps = measurement.summary, measurement.gbps
-    if measurement.verified.value is False:
+def _add(gathered: _Gathered, process: int, figure: Figure) -> None:
+    if figure.wrong:
         gathered.wrong.append(process)
-    elif summary is None or gbps is None:
-        gathered.reasons.append(measurement.rate.reason or "it has no time")
-    elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
+    elif figure.seconds is None or figure.gbps is None:
+        gathered.reasons.append(figure.missing)
+    elif not (_SHORTEST_S < figure.seconds < _LONGEST_S and figure.gbps > 0):
         gathered.reasons.append("its time is impossible for a copy")
     else:
-        gathered.times.setdefault(process, []).append(summary)
+        gathered.times.setdefault(process, []).append(figure)
 
 
 def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
@@ -215,11 +215,11 @@ def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
         )
     if not gathered.times:
         return _without_times(gathered, gathered.reasons[0])
-    summaries = gathered.times.values()
+    figures = gathered.times.values()
     spread = Spread(
-        medians_s=tuple(geometric_mean([each.median_s for each in rows]) for rows in summaries),
-        lows_s=tuple(_mean_end([each.low_s for each in rows]) for rows in summaries),
-        highs_s=tuple(_mean_end([each.high_s for each in rows]) for rows in summaries),
+        medians_s=tuple(geometric_mean([each.seconds for each in rows if each.seconds]) for rows in figures),
+        lows_s=tuple(_mean_end([each.low_s for each in rows]) for rows in figures),
+        highs_s=tuple(_mean_end([each.high_s for each in rows]) for rows in figures),
     )
     of_processes = tuple(sittings[process] for process in gathered.times)
     return Series(spread, tuple(gathered.times), of_processes, gathered.moved_bytes)
@@ -258,10 +258,10 @@ class Sample:
     """One side of a comparison: the runs of one or more processes on one machine."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[AnyRun, ...]
 
     @property
-    def first(self) -> Run:
+    def first(self) -> AnyRun:
         return self.runs[0]
 
     def check(self) -> None:
@@ -277,6 +277,8 @@ class Sample:
             which = self.name if len(self.runs) == 1 else f"run {number} of {self.name}"
             if run.ended == "failed":
                 raise UsageError(f"{which} failed ({run.failure or 'no reason given'}), so it cannot be compared")
+        if len({isinstance(run, Links) for run in self.runs}) > 1:
+            raise UsageError(f"{self.name} has runs of links beside other runs; compare one kind at a time")
         machines = {identity(fingerprint_of(run)) for run in self.runs}
         if len(machines) > 1:
             names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
@@ -306,22 +308,57 @@ def check_comparable(a: Sample, b: Sample) -> None:
     a.check()
     b.check()
     one, other = a.first, b.first
+    if isinstance(one, Links) != isinstance(other, Links):
+        links, run = (a, b) if isinstance(one, Links) else (b, a)
+        raise UsageError(
+            f"{links.name} is of links, whose rates are those of many copies one after the other, and {run.name} times "
+            "single copies; the two cannot be compared, so measure both with pyxfer links or both with pyxfer ceiling"
+        )
     if one.runtime != other.runtime:
         host, real = (a, b) if one.runtime == "host" else (b, a)
         raise UsageError(
-            f"{host.name} was measured in host memory, without a GPU, and {real.name} over the link of a "
-            f"{_model(real.first)}; the two cannot be compared"
+            f"{host.name} was measured in host memory, without a GPU, and {real.name} over the link of "
+            f"{_models_text(real.first)}; the two cannot be compared"
         )
-    if one.device.uuid.value is not None and one.device.uuid.value == other.device.uuid.value:
+    if _uuids(one) == _uuids(other) and None not in _uuids(one).values():
         return
-    if _model(one) != _model(other):
+    _check_alike(a, b)
+
+
+def _check_alike(a: Sample, b: Sample) -> None:
+    """Refuse sides of different devices that are not of one model with one kind of link, or that change numbers."""
+    one, other = a.first, b.first
+    if _models(one) != _models(other):
         raise UsageError(
-            f"{a.name} is of a {_model(one)} and {b.name} of a {_model(other)}: different devices cannot be compared; "
-            "pyxfer doctor compares each of them with what it should reach"
+            f"{a.name} is of {_models_text(one)} and {b.name} of {_models_text(other)}: different devices cannot be "
+            "compared; pyxfer doctor compares each of them with what it should reach"
         )
-    if one.link.kind != other.link.kind:
-        kinds = _KINDS[one.link.kind], _KINDS[other.link.kind]
-        raise UsageError(f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}: different links cannot be compared")
+    if isinstance(one, Links) and _uuids(one).keys() != _uuids(other).keys():
+        numbers = (", ".join(map(str, _uuids(run))) for run in (one, other))
+        raise UsageError(
+            f"{a.name} has the GPUs {next(numbers)} and {b.name} {next(numbers)}; measure the same --devices"
+        )
+    moved = set(_uuids(one).values()) & set(_uuids(other).values()) - {None}
+    if any(uuid in moved and _uuids(other)[number] != uuid for number, uuid in _uuids(one).items()):
+        raise UsageError(
+            f"{a.name} and {b.name} have the same GPU under different numbers, by which their cells are named; measure "
+            "both with the same CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER"
+        )
+    for (_, link), (_, other_link) in zip(devices_of(one), devices_of(other), strict=True):
+        if link.kind != other_link.kind:
+            kinds = _KINDS[link.kind], _KINDS[other_link.kind]
+            raise UsageError(f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}: different links cannot be compared")
+
+
+def _uuids(run: AnyRun) -> dict[int, str | None]:
+    """The UUID of each device, of links by its number."""
+    return {device.index if isinstance(run, Links) else 0: device.uuid.value for device, _ in devices_of(run)}
+
+
+def other_gpus(a: Sample, b: Sample) -> bool:
+    """Whether the two sides are known to be of different GPUs."""
+    one, other = _uuids(a.first), _uuids(b.first)
+    return any(uuid is not None and other[number] not in (None, uuid) for number, uuid in one.items())
 
 
 def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> str:
@@ -347,19 +384,30 @@ def same_run(a: Sample, b: Sample) -> bool:
     return bool({_run_key(run) for run in a.runs} & {_run_key(run) for run in b.runs})
 
 
-def _run_key(run: Run) -> tuple[object, ...]:
+def _run_key(run: AnyRun) -> tuple[object, ...]:
     """The same for copies of a run; two processes never have the same moment, duration and times to the last bit."""
-    times = tuple(row.summary.median_s for row in run.measurements if row.summary is not None)
+    times = tuple(figure.seconds for figure in figures_of(run) if figure.seconds is not None)
     return run.environment.taken_at, run.parameters.seed, run.duration_s, times
 
 
-def _machine(run: Run) -> str:
-    return f"{run.environment.host} {run.device.uuid.value or run.device.name}"
+def _machine(run: AnyRun) -> str:
+    fingerprint = fingerprint_of(run)
+    return f"{fingerprint.host} {fingerprint.gpu.value or fingerprint.device}"
 
 
-def _model(run: Run) -> str:
+def _models(run: AnyRun) -> list[str]:
+    return [_model(device) for device, _ in devices_of(run)]
+
+
+def _models_text(run: AnyRun) -> str:
+    """`a H200`, or `8 x H200`."""
+    models = _models(run)
+    return f"{'a ' if len(models) == 1 else ''}{devices_text(models)}"
+
+
+def _model(device: Device) -> str:
     """The device's name without the vendor, which only some drivers put before it."""
-    return _VENDOR.sub("", run.device.name)
+    return _VENDOR.sub("", device.name)
 
 
 def common(of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> Sequence[Cell]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from pyxfer._baseline import store_schema
-from pyxfer._baseline.cells import RAW, CellPattern, cell_text, is_raw, parse_cell
+from pyxfer._baseline import store_fleets, store_hosts, store_schema
+from pyxfer._baseline.cells import LINKS, RAW, CellPattern, cell_text, is_raw, parse_cell
 from pyxfer._baseline.changes import change_points
 from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
+from pyxfer._baseline.store_hosts import KeptReport, StoredReport
 from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
+    AnyRun,
     Baseline,
     Cell,
     Fingerprint,
@@ -30,8 +32,9 @@ from pyxfer._document.baselines import (
     KeptBaseline,
     StoredRun,
 )
+from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
 from pyxfer._document.printing import OneLine
-from pyxfer._document.runs import Fact, Remark, Run
+from pyxfer._document.runs import Fact, Remark
 from pyxfer.errors import StoreError, UsageError
 
 AnyRow = Any  # a row of a query's result
@@ -40,6 +43,7 @@ MOST_POINTS = 10_000
 _MOST_CELLS = 200
 _MOST_NAMED = 3
 _NEWEST_RUNS = 20
+_REPORTS_AT_ONCE = 100
 _JITTER_S = 2.0  # runs that are saved at the same time may be stored in either order
 
 _KEPT = BASELINES.c.removed_at.is_(None)
@@ -75,8 +79,10 @@ class Store(OneLine):
         """The path or URL of the store, without a password."""
         return self._database.place.shown
 
-    def add_run(self, run: Run, labels: Mapping[str, str] = {}) -> str:
-        """Append a run and return its id. A run that is already stored with the same labels is not stored again.
+    def add_run(self, run: AnyRun, labels: Mapping[str, str] = {}) -> str:
+        """Append a run, also of links, and return its id.
+
+        A run that is already stored with the same labels is not stored again.
 
         Raises:
             StoreError: the run was not stored, or the server was lost and it is not known whether it was.
@@ -197,6 +203,75 @@ class Store(OneLine):
         with self._database.reading() as connection:
             return _history(connection, query)
 
+    def add_fleet(self, fleet: Fleet) -> str:
+        """Append the verdicts on a fleet and return their id. The same document is not stored again.
+
+        Raises:
+            StoreError: it was not stored, or the server was lost and it is not known whether it was.
+
+        """
+        row, hosts = store_fleets.new_fleet(fleet)
+        what = f"the fleet {row['id']}"
+        return self._database.write(what, lambda connection: store_fleets.add_fleet(connection, row, hosts))
+
+    def fleets(self, limit: int = 30) -> list[KeptFleet]:
+        """The newest fleets, the oldest of them first."""
+        with self._database.reading() as connection:
+            return store_fleets.find_fleets(connection, limit)
+
+    def fleet(self, fleet_id: str) -> Fleet:
+        """The fleet with this id, as it was stored.
+
+        Raises:
+            StoreError: there is none, or it has changed since it was stored.
+
+        """
+        with self._database.reading() as connection:
+            found = store_fleets.find_fleet(connection, fleet_id)
+        if found is None:
+            raise StoreError(f"the store {self.shown} has no fleet {fleet_id!r:.60}; pyxfer fleet history lists them")
+        return found
+
+    def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
+        """A host in the newest fleets that have it, the oldest of them first."""
+        with self._database.reading() as connection:
+            return store_fleets.find_host(connection, host, limit)
+
+    def add_host_report(self, report: HostReport, host: str | None = None) -> str:
+        """Append the document of a host and return its id. The same document is not stored again.
+
+        `host` is its name if the document has none.
+
+        Raises:
+            UsageError: the document is larger than 16 MiB, or the host has no name.
+            StoreError: it was not stored, or the server was lost and it is not known whether it was.
+
+        """
+        row = store_hosts.new_report(report, host)
+        what = f"the document {row['id']}"
+        return self._database.write(what, lambda connection: store_hosts.add_report(connection, row))
+
+    def moment(self, since: str) -> float:
+        """The seconds since 1970 of a date, or of a time such as `2h` before now, by the store's clock.
+
+        Raises:
+            UsageError: `since` is not valid.
+
+        """
+        with self._database.reading() as connection:
+            return store_schema.parse_since(since, store_hosts.clock_s(connection))
+
+    def host_reports(self, since_s: float) -> list[KeptReport]:
+        """The documents of hosts that were stored since then, by the store's clock; the newest first."""
+        with self._database.reading() as connection:
+            return store_hosts.find_reports(connection, since_s)
+
+    def read_host_reports(self, ids: Sequence[str]) -> Iterator[StoredReport]:
+        """The documents with these ids, in any order. One that cannot be read has the reason."""
+        for start in range(0, len(ids), _REPORTS_AT_ONCE):
+            with self._database.reading() as connection:
+                yield from store_hosts.read_reports(connection, ids[start : start + _REPORTS_AT_ONCE])
+
     def same_baseline(self, baseline: Baseline) -> str | None:
         """The id of an identical baseline, or None."""
         same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_schema.digest_of(baseline), _KEPT)
@@ -242,7 +317,7 @@ def _whole_baseline(connection: Connection, query: Select[Any]) -> Baseline | No
             f"pyxfer.open_store().remove_baseline_of_id({row.id!r})"
         )
     decoded = tuple(store_schema.decode_run(run.id, data) for run, data in zip(runs, stored, strict=True))
-    return Baseline(row.name, _fingerprint(row), row.made_at, labels, decoded)
+    return Baseline.of_processes(row.name, _fingerprint(row), row.made_at, labels, decoded)
 
 
 def _kept_baseline(row: AnyRow, run_ids: tuple[str, ...]) -> KeptBaseline:
@@ -322,6 +397,8 @@ def _cells(connection: Connection, query: Select[Any]) -> dict[int, Cell]:
 
 def _is_usual(cell: Cell) -> bool:
     one_way = cell.side == cell.direction and cell.direction in ("h2d", "d2h")
+    if cell.route.startswith(f"{LINKS}.host."):
+        return one_way and cell.mode == "ce"
     return is_raw(cell) and one_way and cell.memory == "pinned" and cell.mode == "async" and cell.variant == "warm"
 
 

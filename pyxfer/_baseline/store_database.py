@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-from pyxfer._baseline import store_schema
+from pyxfer._baseline import store_fleets, store_hosts, store_schema
 from pyxfer.errors import StoreError, UsageError
 
 T = TypeVar("T")
@@ -218,7 +218,12 @@ VERSIONS = Table(
     Column("made_at", Text, nullable=False),
 )
 
-STEPS: tuple[Callable[[Connection], None], ...] = (store_schema.upgrade_to_1, store_schema.upgrade_to_2)
+STEPS: tuple[Callable[[Connection], None], ...] = (
+    store_schema.upgrade_to_1,
+    store_schema.upgrade_to_2,
+    store_fleets.upgrade_to_3,
+    store_hosts.upgrade_to_4,
+)
 """Step n upgrades version n - 1 to version n. A step is not changed after its release."""
 NEWEST = len(STEPS)
 

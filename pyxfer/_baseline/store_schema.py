@@ -20,10 +20,13 @@ from sqlalchemy import Column, Connection, Double, ForeignKey, Index, Integer, M
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
-from pyxfer._baseline.cells import cell_of, fingerprint_of, identity
-from pyxfer._document.baselines import Baseline, Cell
+from pyxfer._baseline.cells import fingerprint_of, identity
+from pyxfer._baseline.figures import Figure, figures_of
+from pyxfer._document import codec
+from pyxfer._document.baselines import AnyRun, Baseline, Cell
 from pyxfer._document.codec import decode, to_bare_json
-from pyxfer._document.runs import Measurement, Run
+from pyxfer._document.links import Links
+from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
 Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of type INTEGER
@@ -161,15 +164,16 @@ class NewRun:
     """A run with its row and its compressed document."""
 
     row: Row
-    run: Run
+    run: AnyRun
     document: bytes
 
 
-def new_run(run: Run, labels: Mapping[str, str]) -> NewRun:
+def new_run(run: AnyRun, labels: Mapping[str, str]) -> NewRun:
     check_run(run)
     check_labels(labels)
     sha256, document = packed_run(run)
     now = now_text()
+    fingerprint = fingerprint_of(run)
     row = {
         "id": f"r-{secrets.token_hex(6)}",
         "stored_at": now,
@@ -177,10 +181,10 @@ def new_run(run: Run, labels: Mapping[str, str]) -> NewRun:
         "taken_at": run.environment.taken_at,
         "taken_s": seconds_of(run.environment.taken_at),
         "host": run.environment.host,
-        "gpu": run.device.uuid.value,
-        "device": run.device.name,
+        "gpu": fingerprint.gpu.value,
+        "device": fingerprint.device,
         "runtime": run.runtime,
-        "identity": identity(fingerprint_of(run)),
+        "identity": identity(fingerprint),
         "labels": json.dumps(dict(labels)),
         "sha256": sha256,
     }
@@ -200,7 +204,7 @@ def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
         "labels": json.dumps(baseline.labels),
         "sha256": digest_of(baseline),
     }
-    return row, [new_run(run, {}) for run in baseline.runs]
+    return row, [new_run(run, {}) for run in baseline.processes]
 
 
 def add_run(connection: Connection, new: NewRun) -> str:
@@ -240,24 +244,24 @@ def _insert(connection: Connection, table: Table, row: Row) -> int:
     return int(key[0]) if key else 0
 
 
-def _insert_measured(connection: Connection, seq: int, run: Run, taken_s: float) -> None:
-    known = [(place, row) for place, row in enumerate(run.measurements) if _has_rate(row)]
+def _insert_measured(connection: Connection, seq: int, run: AnyRun, taken_s: float) -> None:
+    known = [(place, figure) for place, figure in enumerate(figures_of(run)) if _has_rate(figure)]
     if not known:
         return
-    cells = _cell_ids(connection, {cell_of(row) for _, row in known})
+    cells = _cell_ids(connection, {figure.cell for _, figure in known})
     of_run = {"run": seq, "host": run.environment.host, "taken_s": taken_s}
-    rows = [{**of_run, "place": place, "cell": cells[cell_of(row)], **_figures(row)} for place, row in known]
+    rows = [{**of_run, "place": place, "cell": cells[figure.cell], **_columns(figure)} for place, figure in known]
     connection.execute(MEASURED.insert(), rows)
 
 
-def _has_rate(row: Measurement) -> bool:
-    return bool(row.summary and row.gbps and row.gbps > 0) and row.verified.value is not False
+def _has_rate(figure: Figure) -> bool:
+    return bool(figure.seconds and figure.gbps and figure.gbps > 0) and not figure.wrong
 
 
-def _figures(row: Measurement) -> Row:
-    rate = row.rate.value
-    low, high = (rate.low_gbps, rate.high_gbps) if rate else (None, None)
-    return {"worker": row.worker, "gbps": row.gbps, "low_gbps": low, "high_gbps": high, "median_s": row.elapsed_s}
+def _columns(figure: Figure) -> Row:
+    low, high = (figure.rate.low_gbps, figure.rate.high_gbps) if figure.rate else (None, None)
+    ends = {"low_gbps": low, "high_gbps": high}
+    return {"worker": figure.worker, "gbps": figure.gbps, **ends, "median_s": figure.seconds}
 
 
 def _cell_ids(connection: Connection, cells: set[Cell]) -> dict[Cell, int]:
@@ -281,7 +285,7 @@ def _key(cell: Cell) -> str:
     return hashlib.sha256(json.dumps(msgspec.structs.astuple(cell)).encode("ascii")).hexdigest()
 
 
-def packed_run(run: Run) -> tuple[str, bytes]:
+def packed_run(run: AnyRun) -> tuple[str, bytes]:
     """The digest of a run's document, and the compressed document."""
     data = to_bare_json(run)
     return hashlib.sha256(data).hexdigest(), zlib.compress(data)
@@ -306,9 +310,10 @@ def unpack(run_id: str, sha256: str, packed: bytes) -> bytes:
     return data
 
 
-def decode_run(run_id: str, data: bytes) -> Run:
+def decode_run(run_id: str, data: bytes) -> AnyRun:
+    source = f"the run {run_id} in the store"
     try:
-        return decode(Run, data, f"the run {run_id} in the store")
+        return decode(Links, data, source) if codec.kind_of(data) is codec.LINKS else decode(Run, data, source)
     except DocumentError as error:
         raise StoreError(str(error)) from error
 
@@ -319,7 +324,7 @@ _DIGEST_VERSION = 1  # of a baseline's digest; the schema version of its documen
 def digest_of(baseline: Baseline) -> str:
     """The digest by which the store recognises the same baseline."""
     fingerprint = to_bare_json(baseline.fingerprint).decode()
-    runs = [to_bare_json(run) for run in baseline.runs]
+    runs = [to_bare_json(run) for run in baseline.processes]
     return digest_of_parts(baseline.name, fingerprint, baseline.made_at, baseline.labels, runs)
 
 
@@ -338,6 +343,7 @@ def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str,
 
 
 MOST_LABELS, LONGEST_VALUE = 64, 2000
+LONGEST_HOST = 253
 LONGEST_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
 _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
@@ -345,6 +351,10 @@ _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365
 
 def check_name(name: str) -> None:
     _check_text(name, "the name of a baseline", 1, LONGEST_NAME)
+
+
+def check_host(name: str) -> None:
+    _check_text(name, "the name of a host", 1, LONGEST_HOST)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
@@ -366,8 +376,8 @@ def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
         raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8") from None
 
 
-def check_run(run: Run) -> None:
-    if not isinstance(run, Run):
+def check_run(run: AnyRun) -> None:
+    if not isinstance(run, (Run, Links)):
         raise UsageError(f"expected a run, such as pyxfer.Run.load returns, and got a {type(run).__name__}")
     seconds_of(run.environment.taken_at)
 
@@ -379,7 +389,7 @@ def check_baseline(baseline: Baseline) -> None:
         raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {kind}")
     check_name(baseline.name)
     check_labels(baseline.labels)
-    if not baseline.runs:
+    if not baseline.processes:
         raise UsageError("a baseline has one run or more, and this one has none")
     seconds_of(baseline.made_at)
 

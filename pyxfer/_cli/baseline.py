@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import baseline_orders as orders
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
-from pyxfer._cli.output import Outlet, json_target, json_text
+from pyxfer._cli.output import Outlet, json_target, json_text, rescue, write_report
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._baseline.measure import Order
+    from pyxfer._baseline.measure import AnyOrder
     from pyxfer._baseline.store import Store
     from pyxfer._document import exports
-    from pyxfer._document.baselines import Baseline, Comparison, History
-    from pyxfer._document.runs import Run
+    from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History
     from pyxfer._report.baseline import CellLine
     from pyxfer._report.layout import Page
 
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 _COMPARE_FORMS = ("table", "md", "json")
 _EXAMPLE = "write --fail-on slower:5%"
 
-What = "A file with a run or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
+What = "A file with a run, links or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
 
 
 def compare(
@@ -235,7 +232,7 @@ def _to_csv(found: History) -> str:
     return exports.csv_table(_HISTORY_HEADER, rows)
 
 
-DEFAULT_NAME = "default"
+DEFAULT_NAME, LINKS_NAME = "default", "links"
 
 Url = Annotated[
     str | None,
@@ -349,7 +346,7 @@ def export(
         sys.stdout.write(codec.encode(baseline).decode())
     else:
         baseline.save(file)
-        say(f"wrote {kept.id}, {len(baseline.runs)} runs, to {file!r}")
+        say(f"wrote {kept.id}, {len(baseline.processes)} runs, to {file!r}")
 
 
 @app.command("import", epilog=opt.example("pyxfer baseline import node-7.json.gz"))
@@ -373,7 +370,7 @@ def import_file(
             say(f"the store {opened.shown} already has this baseline as {there}; nothing was added")
             return
         added = opened.add_baseline(baseline)
-        say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.runs)} runs")
+        say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.processes)} runs")
 
 
 def lines_of(baseline: Baseline) -> list[CellLine]:
@@ -383,7 +380,7 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
     from pyxfer._report.baseline import CellLine
 
     lines = []
-    for cell, series in collect(baseline.runs).items():
+    for cell, series in collect(baseline.processes).items():
         if series.n:
             rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.spread.medians_s)
             lines.append(CellLine(cell_text(cell), rates))
@@ -399,11 +396,11 @@ def _open(url: str | None) -> Store:
 _CHECK_FORMS = ("table", "json", "junit")
 
 Name = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--name",
         metavar="NAME",
-        help="Name of the baseline, if this host has several.",
+        help="Name of the baseline; default: default, or links with --links.",
         autocompletion=one_of(completion.baselines),
     ),
 ]
@@ -429,7 +426,8 @@ Retries = Annotated[
 
 
 def save(
-    name: Name = DEFAULT_NAME,
+    context: typer.Context,
+    name: Name = None,
     processes: Processes = 3,
     add: Annotated[
         bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
@@ -441,7 +439,12 @@ def save(
     mode: opt.Modes = "auto",
     sizes: opt.Sizes = "1MiB,16MiB,256MiB",
     budget: opt.Budget = "5s",
+    links: orders.LinksFlag = False,
+    devices: orders.Devices = None,
+    group: orders.Groups = None,
+    engine: orders.Engines = None,
     require_gpu: opt.RequireGpu = False,
+    report: opt.Report = None,
     store: Url = None,
 ) -> None:
     """Measure this host and save it as its baseline.
@@ -449,40 +452,39 @@ def save(
     Measures in several processes, one after the other, because a check must know how much processes differ. The budget
     applies to each process. With --add they are a further sitting of the current baseline, measured as the baseline
     was, which then also shows how much the host differs from day to day.
+
+    With --links, the links of all GPUs; the budget is then 15s for each GPU, and each copy has the size of its link.
     """
     from pyxfer._baseline import store_schema
-    from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline, this_machine
-    from pyxfer._baseline.measure import Order
+    from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline
     from pyxfer._baseline.store import check_store, open_store
-    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
-    from pyxfer.units import seconds_of, sizes_of, words_of
 
     if not add:
         check_processes(processes)
+    Outlet({}, report)  # refuses a report that cannot be written, before anything is measured
+    name = name or (LINKS_NAME if links else DEFAULT_NAME)
     store_schema.check_name(name)
     labels = _parse_labels(label)
     store_schema.check_labels(labels)
-    asked = Order(
-        device,
-        words_of(direction, DIRECTIONS, "--direction"),
-        words_of(memory, MEMORIES, "--memory"),
-        modes_of(mode, "--mode"),
-        ",".join(map(str, sizes_of(sizes, "--sizes"))),
-        seconds_of(budget, "--budget"),
+    orders.check_options(context, links=links, require_gpu=require_gpu)
+    asked: AnyOrder = (
+        orders.order_of_links(context, group, engine, sizes, budget)
+        if links
+        else orders.order_of_device(direction, memory, mode, sizes, budget)
     )
-    _check_required(device, require_gpu)
-    fingerprint, found = this_machine(device)
+    target = orders.find_target(device, devices, links=links)
     if add:
         with open_store(store, create=False) as opened:
-            before = find_baseline(opened, name, fingerprint)
-        order = Order.again(found, before.runs[0])
+            before = find_baseline(opened, name, target.fingerprint)
+        order = target.again(before.processes[0])
     else:
         check_store(store)
-        before, order = None, replace(asked, device=found)
+        before, order = None, target.order(asked)
     runs = _measure_all(order, processes, lambda: open_store(store), labels)
     made_at = store_schema.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
     show(_kept(baseline, store), store=store)
+    write_report(report, baseline)
 
 
 def _kept(baseline: Baseline, store: str | None) -> str:
@@ -499,7 +501,8 @@ def _kept(baseline: Baseline, store: str | None) -> str:
 
 
 def check(
-    name: Name = DEFAULT_NAME,
+    context: typer.Context,
+    name: Name = None,
     tolerance: Tolerance = "3%",
     retries: Retries = 19,
     add: Annotated[
@@ -513,6 +516,8 @@ def check(
     form: Form = "table",
     output: Output = None,
     device: opt.Device = "0",
+    links: orders.LinksFlag = False,
+    devices: orders.Devices = None,
     require_gpu: opt.RequireGpu = False,
     store: Url = None,
 ) -> None:
@@ -521,9 +526,8 @@ def check(
     Slow and undecided cells are measured again, in up to --retries more processes. The exit code is 1 only if a cell is
     slower by more than the tolerance in all processes together and in most single ones.
     """
-    from pyxfer._baseline.check import baseline_sample, find_baseline, this_machine
+    from pyxfer._baseline.check import baseline_sample, find_baseline
     from pyxfer._baseline.check import check as check_against
-    from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import open_store
     from pyxfer.units import share_of
 
@@ -538,27 +542,24 @@ def check(
         github=export_github,
         bencher=export_bencher,
     )
-    _check_required(device, require_gpu)
-    fingerprint, found = this_machine(device)
+    name = name or (LINKS_NAME if links else DEFAULT_NAME)
+    orders.check_options(context, links=links, require_gpu=require_gpu)
+    target = orders.find_target(device, devices, links=links)
     with open_store(store, create=False) as opened:
-        baseline = find_baseline(opened, name, fingerprint)
-        order = Order.again(found, baseline_sample(baseline).first)  # raises if the baseline has no runs
+        baseline = find_baseline(opened, name, target.fingerprint)
+        order = target.again(baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
         checked = check_against(
             baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
         )
     _deliver(checked.comparison, outlet)
-    if (
-        add
-        and checked.comparison.verdict == "SAME"
-        and not checked.interrupted
-        and not any(map(why_invalid, checked.runs))
-    ):
+    is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
+    if add and is_same and not any(map(why_invalid, checked.runs)):
         _join(baseline, checked.runs, store)
     _end_check(checked.runs, keeper, is_slow=bool(checked.confirmed), interrupted=checked.interrupted)
 
 
-def _join(before: Baseline, runs: tuple[Run, ...], store: str | None) -> None:
+def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None) -> None:
     """Append the runs of a check to its baseline."""
     from pyxfer._baseline.check import added_to
     from pyxfer._baseline.store import open_store
@@ -569,7 +570,7 @@ def _join(before: Baseline, runs: tuple[Run, ...], store: str | None) -> None:
     say(f"added the runs to the baseline {before.name!r}, which is now {kept}")
 
 
-def _end_check(runs: tuple[Run, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:
+def _end_check(runs: tuple[AnyRun, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:
     """After the result was printed: remaining messages and the exit code."""
     if keeper.trouble:
         say(keeper.trouble)
@@ -594,7 +595,7 @@ class _Keeper:
         self._labels = labels
         self._lost: list[str] = []
 
-    def keep(self, run: Run) -> None:
+    def keep(self, run: AnyRun) -> None:
         try:
             self._store.add_run(run, self._labels)
         except StoreError as error:
@@ -609,11 +610,11 @@ class _Keeper:
 
 
 def _measure_all(
-    order: Order, processes: int, opening: Callable[[], AbstractContextManager[Store]], labels: dict[str, str]
-) -> list[Run]:
+    order: AnyOrder, processes: int, opening: Callable[[], AbstractContextManager[Store]], labels: dict[str, str]
+) -> list[AnyRun]:
     """The runs of all processes. If one fails, the runs so far go into the history."""
     measure = _measuring(order, processes, "")
-    runs: list[Run] = []
+    runs: list[AnyRun] = []
     try:
         for _ in range(processes):
             runs.append(measure())
@@ -633,7 +634,7 @@ def _measure_all(
     return runs
 
 
-def _measuring(order: Order, processes: int, at_most: str) -> Callable[[], Run]:
+def _measuring(order: AnyOrder, processes: int, at_most: str) -> Callable[[], AnyRun]:
     """A function that measures in a new process at every call, with a progress bar."""
     from pyxfer._baseline.measure import measure_process
     from pyxfer._cli.output import ProgressReport
@@ -641,7 +642,7 @@ def _measuring(order: Order, processes: int, at_most: str) -> Callable[[], Run]:
 
     numbers = iter(range(1, processes + 1))
 
-    def measure() -> Run:
+    def measure() -> AnyRun:
         phase = f"measuring in process {next(numbers)} of {at_most}{processes}"
         with ProgressReport() as report:
             report(Progress(phase, 0.0, ""))
@@ -664,18 +665,9 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
     return labels
 
 
-def _check_required(device: str, require_gpu: bool) -> None:
-    if require_gpu and device == "host":
-        raise UsageError("--device host and --require-gpu exclude each other: leave one of them out")
-
-
 def _rescued(baseline: Baseline) -> str:
     """Save the baseline to a file, because the store refused it, and name the file."""
-    handle, path = tempfile.mkstemp(prefix="pyxfer-baseline-", suffix=".json")
-    os.close(handle)
-    try:
-        baseline.save(path)
-    except PyxferError:
-        os.unlink(path)
+    path = rescue(baseline, "pyxfer-baseline-")
+    if path is None:
         return "the baseline could not be written to a file either"
     return f"the baseline is in {path}: import it with pyxfer baseline import {path}"

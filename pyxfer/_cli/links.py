@@ -60,6 +60,7 @@ def links(
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Measure every link of this host, alone and together.
 
@@ -72,11 +73,13 @@ def links(
     from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
     from pyxfer._report.links import print_links
 
-    exports = Exports[Links](export_json, export_csv, export_md, link_exports.links_csv, link_exports.links_markdown)
+    exports = Exports[Links](
+        *(export_json, export_csv, export_md), link_exports.links_csv, link_exports.links_markdown, report
+    )
     groups = units.words_of(group, GROUPS, "--group")
     engines = units.words_of(engine, COPY_ENGINES, "--engine")
     announce_runtime(0 if devices is None else devices, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.links(
             devices,
             groups=groups,
@@ -86,7 +89,7 @@ def links(
             budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
             seed=seed,
             require_gpu=require_gpu,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver(run, exports, print_links)

@@ -11,20 +11,20 @@ from math import log
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
-from pyxfer._ceiling.session import run_ways
+from pyxfer._ceiling.session import run_on
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, Request, make_request
 from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Findings, undetermined
 from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, FarRates, Finding, Health, Nearest, Reference, Status
-from pyxfer._document.runs import Fact, LinkState, Memory, Run
+from pyxfer._document.runs import Device, Fact, LinkState, Memory, Run
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.health import read_counters, read_health
 from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import describe
 from pyxfer._machine.numa import farthest_node
-from pyxfer._measure.sampler import OnProgress, silent
+from pyxfer._measure.sampler import OnProgress, SaveTo, silent
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_size, seconds_of
@@ -127,6 +127,7 @@ _SMALL = 16 << 20
 _LARGE = (256 << 20, 64 << 20, _SMALL)
 _MEMORIES: tuple[Memory, ...] = ("pageable", "pinned")
 _SAVED = "a saved run was examined, not the machine"
+_NEAR_ONLY = "copies with memory on another node were left out"
 
 
 def doctor(
@@ -153,19 +154,33 @@ def doctor(
     budget_s = seconds_of(budget_s, "budget_s")
     choice = choose(device, require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
+    return examine_device(choice, found, budget_s, on_progress or silent, device)[1]
+
+
+def examine_device(
+    choice: Choice,
+    found: Device,
+    budget_s: float,
+    report: OnProgress,
+    device: int | str | None = None,
+    *,
+    far: bool = True,
+    save_to: SaveTo | None = None,
+) -> tuple[Run, Examination]:
+    """The run with its trials, and the examination. `device`: as the user named it; `far`: also far memory, if any."""
     run_budget_s = min(budget_s, HOST_BUDGET_S) if choice.runtime == "host" else budget_s
-    nvml, report = management.shared(), on_progress or silent
-    request = _request(device, _sizes(choice, found.index), _MEMORIES, run_budget_s)
+    nvml, named = management.shared(), found.index if device is None else device
+    request = _request(named, _sizes(choice, found.index), _MEMORIES, run_budget_s)
     before = read_counters(nvml, found)
-    run = run_ways(request, device, require_gpu=require_gpu, on_progress=report)
-    far_run = _far_run(run, request, device, report)
+    run = run_on(choice, found, request, on_progress=report, save_to=save_to)
+    far_run = _far_run(choice, run, request, report) if far else Fact[Run](reason=_NEAR_ONLY)
     moved = moved_bytes(run) + (moved_bytes(far_run.value) if far_run.value else 0)
     health = read_health(choice.engine, found, nvml, before, moved, _far(run, far_run))
     if far_run.value is not None and far_run.value.ended == "interrupted":
         run = msgspec.structs.replace(run, ended="interrupted")
     nearest = nearest_known(run)
     findings = examine(run, health, nearest.value)
-    return Examination(without_trials(run), Fact(health), nearest, findings)
+    return run, Examination(without_trials(run), Fact(health), nearest, findings)
 
 
 def examine_run(run: Run) -> Examination:
@@ -214,7 +229,7 @@ def _sizes(choice: Choice, index: int) -> tuple[int, ...]:
     return (_SMALL,)
 
 
-def _far_run(run: Run, request: Request, device: int | str, report: OnProgress) -> Fact[Run]:
+def _far_run(choice: Choice, run: Run, request: Request, report: OnProgress) -> Fact[Run]:
     """Pinned copies with their memory on the farthest NUMA node, if there is one besides the device's."""
     if run.runtime == "host":
         return Fact(reason="without a link no memory is far from it")
@@ -223,9 +238,9 @@ def _far_run(run: Run, request: Request, device: int | str, report: OnProgress) 
     node = farthest_node(run.placement.device_node)
     if node.value is None:
         return Fact(reason=node.reason)
-    shorter = _request(device, (request.largest,), ("pinned",), request.budget_s * FAR_PART)
+    shorter = _request(run.device.index, (request.largest,), ("pinned",), request.budget_s * FAR_PART)
     try:
-        return Fact(run_ways(shorter, device, require_gpu=True, on_progress=report, memory_node=node.value))
+        return Fact(run_on(choice, run.device, shorter, on_progress=report, memory_node=node.value))
     except (PyxferError, MemoryError) as error:
         return Fact(reason=f"copies from NUMA node {node.value} failed: {error}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyxfer._document.exports import Cell, csv_table, escape_markdown, markdown_table
+from pyxfer._document.exports import Cell, Rows, csv_table, escape_markdown, markdown_table
 from pyxfer._document.links import Latency, LinkFlow, Links, SmallCopies, Traffic, end_name
 from pyxfer._document.runs import Fact, Rate, Remark, Share
 from pyxfer.units import format_gbps, format_percent, format_size
@@ -21,10 +21,19 @@ Cells = dict[str, Cell]
 
 def links_csv(run: Links) -> str:
     """One row for each stream of copies, each total, latency and way of small copies, with unrounded values."""
+    return csv_table(*link_rows(run))
+
+
+def link_rows(run: Links) -> Rows:
+    """The columns, and one row for each stream of copies, each total, latency and way of small copies."""
+    return COLUMNS, [tuple(cells.get(name) for name in COLUMNS) for cells in link_cells(run)]
+
+
+def link_cells(run: Links) -> list[Cells]:
+    """The rows by the names of their columns. A row of latency has a footprint, any other none."""
     rows = [cells for row in run.traffics for cells in _traffic_cells(row)]
     rows += [_latency_cells(row) for row in run.latencies]
-    rows += [_small_cells(row) for row in run.small]
-    return csv_table(COLUMNS, [[cells.get(name) for name in COLUMNS] for cells in rows])
+    return rows + [_small_cells(row) for row in run.small]
 
 
 def links_markdown(run: Links) -> str:

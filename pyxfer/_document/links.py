@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -27,12 +27,16 @@ from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_size
 
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
+
 __all__ = [
     "COPY_ENGINES",
     "GROUPS",
     "HOST_END",
     "LEAST_OVERLAP",
     "LINKS_SCHEMA_VERSION",
+    "LOAD_BYTES",
     "SHARED_BELOW",
     "Chased",
     "CopyEngine",
@@ -63,6 +67,8 @@ __all__ = [
 
 LINKS_SCHEMA_VERSION = 1
 HOST_END = -1
+LOAD_BYTES = 8
+"""What one dependent load reads."""
 LEAST_OVERLAP = 0.95
 """Of the busy intervals of copies that run together. A trial below it is invalid."""
 SHARED_BELOW = 0.95
@@ -457,6 +463,12 @@ class Links(Printed, SavedDocument, frozen=True):
         if self.sharing is None:
             raise UsageError("This run has no interference map; it takes two GPUs and the group together.")
         return self.sharing
+
+    def table(self) -> Table:
+        """Return one row per figure, for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""
+        from pyxfer._document.tables import table_of
+
+        return table_of(self)
 
     def to_csv(self) -> str:
         """CSV with one row per figure and unrounded numbers."""

@@ -21,8 +21,9 @@ from pyxfer._links.sharing import MOST_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
 
-# At 64 MiB a copy over PCI Express is at the link's rate and lasts a millisecond; NVLink needs more for both.
-HOST_BYTES = 64 << 20
+# Copies in a queue are 4 us apart (H200): 0.3 % of the rate at 64 MiB, and 1 % if both directions run; 0.1 and 0.4 % at
+# 128 MiB. Larger copies make the trials of several flows longer, and a run of two GPUs would have too few.
+HOST_BYTES = 128 << 20
 PEER_BYTES = 512 << 20
 LOCAL_BYTES = 2 << 30
 # A GPU has a source of each size, and a landing for each peer, the host and itself.
@@ -86,7 +87,10 @@ class LatencyPlan:
 
 @dataclass(frozen=True)
 class LinksRequest:
-    """The checked arguments of a run. `devices` are selectors, as the user gave them; empty for all."""
+    """The checked arguments of a run. `devices` are selectors, as the user gave them; empty for all.
+
+    `brief`: only the rows that show every GPU and NVLink within seconds, however many GPUs there are.
+    """
 
     devices: tuple[str | int, ...]
     groups: tuple[LinkGroup, ...]
@@ -98,6 +102,7 @@ class LinksRequest:
     budget_s: float | None
     seed: int
     sized: bool = False
+    brief: bool = False
 
     def fitted(self, free_bytes: int, devices: int) -> LinksRequest:
         """The request with smaller copies if a GPU has little free memory; the user's own size stays."""
@@ -180,6 +185,8 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
 
 def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[TrafficPlan]:
     """Every traffic of the request. Together needs the copies alone, to compare with."""
+    if request.brief:
+        return _brief(request, devices)
     found: list[TrafficPlan] = []
     for engine in request.engines:
         if {"host", "together"} & set(request.groups):
@@ -233,6 +240,29 @@ def _together(request: LinksRequest, engine: CopyEngine, devices: Sequence[int])
             yield TrafficPlan("together", f"beside-{case}", engine, request.host_bytes, flows)
 
 
+def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
+    if len(devices) == 1:
+        return [TrafficPlan("host", "both", "ce", request.host_bytes, (h2d(devices[0]), d2h(devices[0])))]
+    ways = (("h2d", h2d), ("d2h", d2h))
+    alone = [
+        TrafficPlan("host", case, "ce", request.host_bytes, (make(device),))
+        for device in devices
+        for case, make in ways
+    ]
+    together = [
+        TrafficPlan("together", case, "ce", request.host_bytes, tuple(make(device) for device in devices))
+        for case, make in ways
+    ]
+    return [*alone, *together, _ring(request, "ce", devices)]
+
+
+def _ring(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> TrafficPlan:
+    """Every GPU writes to the next one, all at once."""
+    following = [*devices[1:], devices[0]]
+    flows = tuple(write(one, other) for one, other in zip(devices, following, strict=True))
+    return TrafficPlan("pairs", "ring", engine, request.peer_bytes, flows, peer_access=True)
+
+
 def _pairs(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
     def plan(case: str, *flows: FlowPlan, peer_access: bool = True) -> TrafficPlan:
         nbytes = request.peer_bytes if peer_access else request.host_bytes
@@ -251,8 +281,7 @@ def _pairs(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) ->
             others = [other for other in devices if other != device]
             yield plan(f"all-to-one-{case}", *(make(other, device) for other in others))
             yield plan(f"one-to-all-{case}", *(make(device, other) for other in others))
-    places = range(len(devices))
-    yield plan("ring", *(write(devices[place], devices[(place + 1) % len(devices)]) for place in places))
+    yield _ring(request, engine, devices)
     if len(devices) * (len(devices) - 1) <= MOST_PAIRS:
         yield plan("all-pairs", *(write(*pair) for pair in permutations(devices, 2)))
 
@@ -281,6 +310,8 @@ LOADS = (0.0, 0.5, 1.0)
 
 def latencies(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[LatencyPlan]:
     """Every latency of the request. The quick ones have few loads a launch, so that their spread is seen."""
+    if request.brief:
+        return [LatencyPlan(device, HOST_END, large=False, quick=True) for device in devices]
     found: list[LatencyPlan] = []
     if "latency" in request.groups:
         for device in devices:

@@ -71,7 +71,7 @@ def links(
 
     `devices` are indices, UUIDs or PCI addresses; by default all that CUDA shows. `groups` are of host, together,
     pairs, local, latency, numa and small; `engines` of ce (copy engine) and sm (kernels). `size` is that of each copy,
-    by default 64 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget is 15 s for
+    by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget is 15 s for
     each device.
 
     Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
@@ -85,12 +85,23 @@ def links(
     """
     request = make_request(devices, groups, engines, size, precision, budget_s, seed)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)
-    chosen = _find(choice, request)
+    return run_on(choice, _find(choice, request), request, on_progress=on_progress, save_to=save_to)
+
+
+def run_on(
+    choice: Choice,
+    devices: Sequence[Device],
+    request: LinksRequest,
+    *,
+    on_progress: OnProgress | None = None,
+    save_to: SaveLinks | None = None,
+) -> Links:
+    """Measure a checked request on devices that have been found."""
     with ExitStack() as turns:
-        for device in sorted(chosen, key=_name):
+        for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
-        request = request.fitted(_least_free(choice, chosen), len(chosen))
-        return Session(choice, chosen, request, on_progress or silent, save_to or unsaved).run()
+        request = request.fitted(_least_free(choice, devices), len(devices))
+        return Session(choice, devices, request, on_progress or silent, save_to or unsaved).run()
 
 
 def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:

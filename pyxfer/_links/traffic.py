@@ -33,7 +33,9 @@ _HOST_SIDES: Mapping[str, Side] = {"h2d": "h2d", "d2h": "d2h"}
 LEAST_S = 0.02
 MOST_S = 2.0
 # A trial lasts this many items of the slowest stream; together that many times as long as the streams take to stop.
+# Of slow links fewer items are enough.
 ITEMS = 12
+LEAST_ITEMS, ENOUGH_S = 3, 0.1
 STOPPING_SHARE = 0.03
 LONGER, MOST_LONGER = 1.5, 4.0
 
@@ -84,7 +86,7 @@ class TrafficSubject:
         if any(fact.value is False for fact in self.verified):
             self.unavailable = WRONG
             return
-        self._seconds = _trial_seconds(stamps, depth)
+        self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
         self._most_seconds = MOST_LONGER * self._seconds
         self._flows = flows
 
@@ -172,9 +174,13 @@ class TrafficSubject:
         )
 
 
-def _trial_seconds(stamps: Sequence[FlowStamps], depth: int) -> float:
-    """How long a trial lasts: long against the items, and against the time in which the streams stop."""
-    slowest_s = max(float(np.median(stamp.end_ns - stamp.begin_ns)) if stamp.begin_ns.size else 0.0 for stamp in stamps)
-    slowest_s /= 1e9
-    needed_s = ITEMS * slowest_s if len(stamps) == 1 else depth * slowest_s / STOPPING_SHARE
+def trial_seconds(item_s: Sequence[float], depth: int) -> float:
+    """How long a trial lasts: long against the items of the flows, and against the time in which the streams stop."""
+    slowest_s = max(item_s)
+    alone_s = min(ITEMS * slowest_s, max(ENOUGH_S, LEAST_ITEMS * slowest_s))
+    needed_s = alone_s if len(item_s) == 1 else depth * slowest_s / STOPPING_SHARE
     return min(MOST_S, max(LEAST_S, needed_s))
+
+
+def _median_item_s(stamps: FlowStamps) -> float:
+    return float(np.median(stamps.end_ns - stamps.begin_ns)) / 1e9 if stamps.begin_ns.size else 0.0

@@ -18,12 +18,16 @@ _SIDES: tuple[Side, ...] = ("h2d", "d2h", "sum")
 
 def runs_of(links: Links) -> tuple[Run, ...]:
     """One run for each GPU that has copies of its own, with these as raw copies of pinned memory."""
-    runs = ((each, tuple(_measurements(links, each))) for each in links.devices)
-    return tuple(_run(links, each, measurements) for each, measurements in runs if measurements)
+    return tuple(run for run in runs_of_all(links) if run.measurements)
 
 
-def _run(links: Links, each: LinkDevice, measurements: tuple[Measurement, ...]) -> Run:
-    given = links.parameters
+def runs_of_all(links: Links) -> tuple[Run, ...]:
+    """The same with GPUs that have no copies of their own."""
+    return tuple(_run(links, each) for each in links.devices)
+
+
+def _run(links: Links, each: LinkDevice) -> Run:
+    given, measurements = links.parameters, tuple(_measurements(links, each))
     not_taken: Fact[str] = unknown(_NOT_TAKEN)
     return Run(
         kind="ceiling",

@@ -21,6 +21,7 @@ from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
 
 _LOSES_BY = 0.1
+_LONGEST = 2000
 
 NATURES: dict[Nature, str] = {
     "c2c": "is joined to the host chip to chip: there is no PCIe peak, pageable memory is read through the host's page "
@@ -39,7 +40,7 @@ def sentence(run: Links) -> str:
     words = [text for direction in ("h2d", "d2h") if (text := _together_words(run, direction))]
     if words:
         return f"Together, {len(run.devices)} GPUs get {' and '.join(words)}. {_shared_words(run)}"
-    return _alone_words(run) or _pair_words(run) or _count_words(run)
+    return alone_text(run) or _pair_words(run) or _count_words(run)
 
 
 def _pair_words(run: Links) -> str:
@@ -87,7 +88,8 @@ def _shared_words(run: Links) -> str:
     return "None slows another down."
 
 
-def _alone_words(run: Links) -> str:
+def alone_text(run: Links) -> str:
+    """What the first GPU gets from and to the host."""
     rows = [row for row in run.traffics if row.group == "host" and row.engine == "ce" and len(row.flows) == 1]
     words = []
     for row in rows:
@@ -111,10 +113,14 @@ def found(run: Links, group: str, case: str, engine: str = "ce", ends: tuple[int
 
 def limits(run: Links) -> Iterator[str]:
     """What limits what: shared uplinks, slow links, losing sides, bytes on another way, what is missing."""
-    yield from map(_group_text, _groups(run))
+    return (clean(text, _LONGEST) for text in _limits(run))
+
+
+def _limits(run: Links) -> Iterator[str]:
+    yield from map(group_text, _groups(run))
     yield from _undecided(run)
     if run.sharing is not None:
-        yield from (_slow_text(slow) for slow in run.sharing.slow.value or ())
+        yield from (slow_text(slow) for slow in run.sharing.slow.value or ())
     yield from losing_sides(run)
     yield from ways_around(run)
     yield from without_nvlink(run)
@@ -124,7 +130,8 @@ def _groups(run: Links) -> Sequence[SharedGroup]:
     return () if run.sharing is None else run.sharing.groups.value or ()
 
 
-def _group_text(group: SharedGroup) -> str:
+def group_text(group: SharedGroup) -> str:
+    """Who shares an uplink, and whether the tree shows it."""
     tree = {
         "agrees": "the PCIe tree has one port above them",
         "differs": "the PCIe tree shows no port that they share",
@@ -143,7 +150,8 @@ def _undecided(run: Links) -> Iterator[str]:
         yield f"{none}A group or a slow link is named by chance in {rate} of maps like this{sampled}."
 
 
-def _slow_text(slow: SlowLink) -> str:
+def slow_text(slow: SlowLink) -> str:
+    """A slow link beside the usual rate."""
     ends = f"{end_name(slow.source)} to {end_name(slow.destination)}"
     share = format_percent(slow.gbps / slow.usual_gbps)
     return (

@@ -15,13 +15,14 @@ from pyxfer.units import format_percent, format_seconds, format_size
 _MATRIX_FROM = 4
 """Fewer GPUs have a line a pair instead of a matrix."""
 _NONE = "-"
+_LONGEST_CASE = 40
 
 
 def print_links(run: Links, page: Page) -> None:
     """The whole page."""
     page.line(sentence(run), style=_style(run))
     page.line()
-    page.hanging(_heading(run), style="bold")
+    page.hanging(heading_lines(run), style="bold")
     _print_host(run, page)
     _print_together(run, page)
     _print_interference(run, page)
@@ -39,7 +40,8 @@ def _style(run: Links) -> str:
     return "bold" if run.runtime == "host" else "bold green"
 
 
-def _heading(run: Links) -> Lines:
+def heading_lines(run: Links) -> Lines:
+    """The GPUs, the host and how long it took."""
     lines: Lines = []
     for each in run.devices:
         name = HOST_MEMORY if each.device.runtime == "host" else clean(each.device.name)
@@ -122,7 +124,7 @@ def _print_host(run: Links, page: Page) -> None:
 def _print_together(run: Links, page: Page) -> None:
     rows = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
     overlap = [_NONE if row.least_overlap is None else f"{row.least_overlap:.3f}" for row in rows]
-    names = [f"{row.case}{', kernel' if row.engine == 'sm' else ''}" for row in rows]
+    names = [f"{clean(row.case, _LONGEST_CASE)}{', kernel' if row.engine == 'sm' else ''}" for row in rows]
     columns = [
         ("", names),
         ("together", [_total(row) for row in rows]),
@@ -221,7 +223,7 @@ def _print_patterns(run: Links, page: Page) -> None:
 
 
 def _pattern_name(row: Traffic) -> str:
-    words = {"both-read": "read", "both-write": "write"}.get(row.case, row.case)
+    words = {"both-read": "read", "both-write": "write"}.get(row.case, clean(row.case, _LONGEST_CASE))
     kernel = ", kernel" if row.engine == "sm" else ""
     first = row.flows[0]
     if row.case.startswith("both"):
@@ -249,7 +251,7 @@ def _print_latency(run: Links, page: Page) -> None:
     pairs = list(dict.fromkeys((row.device, row.target) for row in rows))
 
     def cells(large: bool | None, quick: bool | None, load: float, part: str = "p50") -> list[str]:
-        return [_ns(_pick(rows, pair, large, quick, load), part) for pair in pairs]
+        return [_ns(latency_row(rows, pair, large, quick, load), part) for pair in pairs]
 
     names = [f"GPU {device} from {'itself' if target == device else _place(target)}" for device, target in pairs]
     columns = [
@@ -287,7 +289,7 @@ def _place(target: int) -> str:
     return "the host" if target == HOST_END else f"GPU {target}"
 
 
-def _pick(
+def latency_row(
     rows: Sequence[Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
 ) -> Latency | None:
     """The row of a pair by footprint, launches and load."""
@@ -343,9 +345,14 @@ def _print_notes(run: Links, page: Page) -> None:
     if known:
         page.heading("What limits what")
         page.hanging([("-", text) for text in known])
-    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
-    texts = [*nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
-    texts += [as_sentence(remark_text(remark)) for remark in remarks(run)]
+    texts = note_texts(run)
     if texts:
         page.heading("Notes")
         page.hanging([("-", text) for text in texts])
+
+
+def note_texts(run: Links) -> list[str]:
+    """What the GPUs are, why kernels are missing, and the remarks."""
+    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
+    texts = [*nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
+    return texts + [as_sentence(remark_text(remark)) for remark in remarks(run)]

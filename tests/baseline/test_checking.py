@@ -14,7 +14,7 @@ from samples import make_device, make_link, make_missing, make_run
 from pyxfer._baseline.check import Checked, added_to, baseline_sample, check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
-from pyxfer._document.baselines import Baseline
+from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.runs import Fact, LinkState, Run
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent
@@ -171,7 +171,7 @@ def test_only_slow_cells_are_confirmed() -> None:
 
 
 def test_every_run_is_passed_on_before_the_next_is_measured() -> None:
-    seen: list[Run] = []
+    seen: list[AnyRun] = []
     measure = measuring(1.2, 1.2, 1.2)
 
     def measure_after() -> Run:

@@ -34,7 +34,7 @@ from pyxfer._baseline.compare import (
     slow_limit,
 )
 from pyxfer._baseline.samples import Sample, collect
-from pyxfer._document.baselines import Comparison
+from pyxfer._document.baselines import AnyRun, Comparison
 from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
 from pyxfer._document.wording import change_text, overall_text
 from pyxfer.errors import UsageError
@@ -65,8 +65,9 @@ def summaries(*rows: Measurement) -> list[Summary]:
     return [row.summary for row in rows if row.summary is not None]
 
 
-def scaled(run: Run, factor: float) -> Run:
+def scaled(run: AnyRun, factor: float) -> Run:
     """The run with all times multiplied by the factor."""
+    assert isinstance(run, Run)
     rows = [timed(row, [trial.elapsed_s * factor for trial in row.trials]) for row in run.measurements]
     return msgspec.structs.replace(run, measurements=tuple(rows))
 
@@ -101,9 +102,9 @@ def test_a_run_on_both_sides_gets_a_remark() -> None:
 
 
 def test_rates_are_computed_from_the_times_and_not_read() -> None:
-    a = make_sample("A")
-    rows = [msgspec.structs.replace(row, rate=Fact(Rate(1e3, None, None))) for row in a.first.measurements]
-    made_up = msgspec.structs.replace(a.first, measurements=tuple(rows))
+    run = scaled(make_sample("A").first, 1.0)
+    rows = [msgspec.structs.replace(row, rate=Fact(Rate(1e3, None, None))) for row in run.measurements]
+    made_up = msgspec.structs.replace(run, measurements=tuple(rows))
     found = compare_samples(make_sample("B", seed=2), Sample("made up", (made_up,)))
     assert all((row.b_gbps.value or 0) < 100 for row in found.cells)
 

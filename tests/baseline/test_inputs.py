@@ -68,7 +68,7 @@ def test_stored_runs_and_baselines_are_found_by_id_and_name(tmp_path: Path, monk
 def test_a_document_of_another_kind_is_refused_with_its_kind(kind: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"kind": kind, "schema_version": 1}))
-    with pytest.raises(UsageError, match=f"is {name}, and not a run or a baseline"):
+    with pytest.raises(UsageError, match=f"is {name}, and not a run, links or a baseline"):
         sample_of(path, "A")
 
 

@@ -8,7 +8,9 @@ import links_beside_nvbandwidth as beside
 import nvbandwidth_json
 import pytest
 from link_samples import h200_rate, make_links
+from msgspec.structs import replace
 
+from pyxfer._document.runs import unknown
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 
 
@@ -75,9 +77,36 @@ def test_a_difference_beyond_its_tolerance_is_shown() -> None:
         ("host_device_latency_sm", 0, 0): True,
         ("host_device_latency_sm", 0, 1): True,
     }
-    assert "no" in beside.table(list(rows.values()))
+    assert [cells[-1] for cells in beside.table_cells(list(rows.values()))].count("no") == 1
 
 
 def test_bidirectional_kernels_with_the_host_are_not_judged() -> None:
     rows = compared(host_to_device_bidirectional_memcpy_sm=[["10", "10"]])
     assert all(row.tolerance is None and row.within for row in rows.values())
+
+
+def test_only_figures_with_an_interval_count() -> None:
+    links = make_links()
+    counted = beside.figures_of(links)
+    first = links.traffics[0]
+    bare = replace(
+        first, total=unknown("none"), flows=tuple(replace(flow, rate=unknown("none")) for flow in first.flows)
+    )
+    assert beside.figures_of(replace(links, traffics=(bare, *links.traffics[1:]))) == counted - 1
+    assert counted > 50
+
+
+def make_beside() -> beside.Beside:
+    links = make_links()
+    rows = tuple(compared(host_to_device_memcpy_ce=[["55.5", "57"]]).values())
+    devices = tuple(each.device for each in links.devices)
+    return beside.Beside(
+        devices, links.environment, unknown("not printed"), 2, (40.0, 42.0), 130, (28.0, 30.0), 90, rows
+    )
+
+
+def test_the_table_for_a_page_has_every_row_and_the_count_of_figures() -> None:
+    text = beside.markdown(make_beside())
+    assert text.count("| 0, ") == 2
+    assert "29.0 s for 90 figures" in text
+    assert "41.0 s for 130 figures" in text

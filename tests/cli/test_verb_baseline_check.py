@@ -107,6 +107,22 @@ def test_without_a_gpu_it_is_refused(command: Command, verb: str, store: str) ->
     assert "A baseline describes a link; --device host makes one of host memory" in result.stderr
 
 
+@pytest.mark.slow
+def test_a_baseline_writes_its_report(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    page, store = tmp_path / "kept.html", str(tmp_path / "s.db")
+    result = pyxfer("baseline", "save", *QUICK, "--store", store, "--report", str(page), PYXFER_HOSTRT=LINK)
+    assert result.returncode == 0, result.stderr
+    assert "3 processes" in page.read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_measuring(command: Command, tmp_path: Path) -> None:
+    page = str(tmp_path / "nowhere" / "x.html")
+    result = command("baseline", "save", *QUICK, "--store", str(tmp_path / "s.db"), "--report", page)
+    assert result.returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_baseline_of_two_processes_is_refused(command: Command, tmp_path: Path) -> None:
     result = command("baseline", "save", *QUICK, "--processes", "2", "--store", str(tmp_path / "s.db"))
     assert result.returncode == 2

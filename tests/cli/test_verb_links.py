@@ -33,6 +33,17 @@ def test_links_of_simulated_devices_are_measured_and_exported(tmp_path: Path) ->
     assert pyxfer("show", files["json"]).stdout == ended.stdout
 
 
+@pytest.mark.slow
+def test_a_run_writes_its_report(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    page = tmp_path / "links.html"
+    ended = pyxfer(
+        "links", "--group", "pairs", *QUICK, "--report", str(page), PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES=""
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert 'id="document-1-chart-pairs"' in page.read_text(encoding="utf-8")
+
+
 def test_a_saved_run_fits_a_terminal(tmp_path: Path) -> None:
     make_links().save(tmp_path / "links.json")
     code, text = in_terminal("show", str(tmp_path / "links.json"), NO_COLOR="1")

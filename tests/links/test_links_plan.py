@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,23 @@ def test_more_gpus_have_patterns_and_an_interference_map() -> None:
 
 def test_one_gpu_has_no_pairs_and_nothing_together() -> None:
     assert {group for group, _, _ in cases(1)} == {"host", "local"}
+
+
+def test_a_brief_request_has_few_rows_that_show_every_gpu_and_both_ways_of_it() -> None:
+    brief = replace(request(("together",)), brief=True)
+    eight = traffics(brief, range(8), range(2))
+    alone = [(plan.group, plan.case, *plan.devices) for plan in eight if len(plan.flows) == 1]
+    assert alone == [("host", case, device) for device in range(8) for case in ("h2d", "d2h")]
+    assert [(plan.group, plan.case, plan.engine, len(plan.flows)) for plan in eight[len(alone) :]] == [
+        ("together", "h2d", "ce", 8),
+        ("together", "d2h", "ce", 8),
+        ("pairs", "ring", "ce", 8),
+    ]
+    (one,) = traffics(brief, [0], range(2))
+    assert (one.group, one.case, {flow.side for flow in one.flows}) == ("host", "both", {"h2d", "d2h"})
+    assert [(plan.device, plan.target) for plan in latencies(brief, range(8), range(2))] == [
+        (device, HOST_END) for device in range(8)
+    ]
 
 
 def test_above_sixteen_gpus_pairs_are_a_sample() -> None:

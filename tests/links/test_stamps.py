@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyxfer._links import stamps
+from pyxfer._links import stamps, traffic
 
 MS = 1_000_000
 
@@ -114,3 +114,14 @@ def test_the_rates_of_flows_at_random_are_found(seed: int) -> None:
     assert trial.invalid is None
     found = np.asarray(trial.nbytes) / trial.seconds / 1e9
     assert found == pytest.approx(rates, rel=1e-3)
+
+
+@pytest.mark.parametrize(("item_s", "seconds"), [(0.001, 0.02), (0.005, 0.06), (0.02, 0.1), (0.1, 0.3), (0.9, 2.0)])
+def test_a_trial_of_one_flow_is_long_against_its_items_but_not_longer_than_needed(
+    item_s: float, seconds: float
+) -> None:
+    assert traffic.trial_seconds([item_s], 4) == pytest.approx(seconds)
+
+
+def test_a_trial_of_several_flows_is_long_against_the_time_in_which_they_stop() -> None:
+    assert traffic.trial_seconds([0.001, 0.003], 2) == pytest.approx(2 * 0.003 / 0.03)

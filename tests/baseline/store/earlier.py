@@ -33,15 +33,20 @@ def make_version(url: str, version: int) -> None:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
         VERSIONS.create(connection)
-        for number, step in enumerate(STEPS[:version], start=1):
-            step(connection)
-            connection.execute(text("INSERT INTO pyxfer_schema VALUES (:n, 'then')"), {"n": number})
+        _step(connection, 1)
         _insert(connection, "pyxfer_baselines", _baseline_row())
         for place, run in enumerate(make_baseline().runs):
             sha256, document = packed_run(run)
             _insert(connection, "pyxfer_runs", {**_run_row(place, run), "sha256": sha256})
             _insert(connection, "pyxfer_documents", {"run": place + 1, "document": document})
             _insert(connection, "pyxfer_baseline_runs", {"baseline": 1, "place": place, "run": place + 1})
+        for number in range(2, version + 1):
+            _step(connection, number)
+
+
+def _step(connection: Connection, number: int) -> None:
+    STEPS[number - 1](connection)
+    connection.execute(text("INSERT INTO pyxfer_schema VALUES (:n, 'then')"), {"n": number})
 
 
 def _insert(connection: Connection, table: str, row: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ def test_processes_that_open_an_earlier_store_together_migrate_it_once(store_url
     with writers.started(store_url, processes=8, saves=2) as process:
         saves = keys_by_ending(list(writers.lines_of(process)))
     assert len(saves["stored"]) == 16
-    assert contents.rows(store_url, "SELECT version FROM pyxfer_schema ORDER BY version") == [(1,), (2,)]
+    assert contents.rows(store_url, "SELECT version FROM pyxfer_schema ORDER BY version") == [(1,), (2,), (3,), (4,)]
     assert contents.rows(store_url, "SELECT COUNT(DISTINCT run) FROM pyxfer_measured") == [(19,)]
 
 

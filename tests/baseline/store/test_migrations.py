@@ -13,10 +13,11 @@ from samples import make_run
 from sqlalchemy import Connection, Engine, event, inspect, text
 
 from pyxfer import StoreError
-from pyxfer._baseline import store_database, store_schema
+from pyxfer._baseline import store_database, store_fleets, store_hosts, store_schema
 from pyxfer._baseline.cells import identity
 from pyxfer._baseline.store import open_store
 
+METADATA = (store_schema.TABLES_1, store_schema.TABLES_2, store_fleets.TABLES_3, store_hosts.TABLES_4)
 EARLIER = range(1, store_database.NEWEST)
 
 
@@ -94,7 +95,7 @@ def test_the_tables_have_the_columns_of_their_definitions(store_url: str) -> Non
     open_store(store_url).close()
     with database(store_url) as connection:
         found = inspect(connection)
-        for metadata in (store_schema.TABLES_1, store_schema.TABLES_2):
+        for metadata in METADATA:
             for table in metadata.tables.values():
                 assert {column["name"] for column in found.get_columns(table.name)} == set(table.columns.keys())
 
@@ -108,7 +109,7 @@ def test_a_read_only_store_of_an_earlier_version_cannot_be_migrated(tmp_path: Pa
 
     event.listen(Engine, "connect", refuse)
     try:
-        with pytest.raises(StoreError, match=r"version 2 of the tables \(they have version 1\) was not saved"):
+        with pytest.raises(StoreError, match=r"version 4 of the tables \(they have version 1\) was not saved"):
             open_store(url)
     finally:
         event.remove(Engine, "connect", refuse)
@@ -116,6 +117,6 @@ def test_a_read_only_store_of_an_earlier_version_cannot_be_migrated(tmp_path: Pa
 
 
 def test_every_table_has_a_unique_name_with_a_prefix() -> None:
-    tables = [*store_schema.TABLES_1.tables.values(), *store_schema.TABLES_2.tables.values(), store_database.VERSIONS]
+    tables = [*(table for each in METADATA for table in each.tables.values()), store_database.VERSIONS]
     assert len({table.name for table in tables}) == len(tables)
     assert all(table.name.startswith("pyxfer_") for table in tables), "a database on a server may have other tables"

@@ -1,0 +1,150 @@
+"""The likely causes of slow links: what has changed between GPUs, and what has changed at each GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from pyxfer._document.baselines import Cause, Cell, CellComparison
+from pyxfer._document.link_wording import listed
+from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name
+from pyxfer.units import format_gbps, format_percent
+
+_GPU = re.compile(r"(?<![a-z0-9])[0-9]+")  # and not the number of a NUMA node
+_NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
+_MOST_NAMED = 4
+
+
+def gpus_of(cell: Cell) -> frozenset[int]:
+    """The GPUs that a cell of links names; empty for those of all."""
+    _, _, ends = cell.route.partition(":")
+    return frozenset(map(int, _GPU.findall(ends)))
+
+
+def between(a: Links, b: Links) -> Iterator[Cause]:
+    """What has changed between GPUs, by the interference map, NVML and the peers of the last runs."""
+    yield from _shared_uplinks(a, b)
+    yield from _nvlinks(a, b)
+    yield from _peers(a, b)
+    yield from _slow_links(a, b)
+
+
+def _shared_uplinks(a: Links, b: Links) -> Iterator[Cause]:
+    if a.sharing is None or b.sharing is None or a.sharing.groups.value is None:
+        return
+    before = [(group.direction, set(group.devices)) for group in a.sharing.groups.value]
+    for group in b.sharing.groups.value or ():
+        if not any(group.direction == way and set(group.devices) <= members for way, members in before):
+            yield _shared_uplink(group)
+
+
+def _shared_uplink(group: SharedGroup) -> Cause:
+    return Cause(
+        "shared-uplink",
+        f"GPUs {listed(group.devices)} share an uplink in {group.direction}, and did not before.",
+        f"the interference map: beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
+        "check the uplink of their switch (lspci -vv, LnkSta), and whether a card has been moved",
+    )
+
+
+def _nvlinks(a: Links, b: Links) -> Iterator[Cause]:
+    before = {each.device.index: each.nvlinks.value for each in a.devices}
+    for each in b.devices:
+        was, now = before.get(each.device.index), each.nvlinks.value
+        if was is not None and now is not None and now < was:
+            yield Cause(
+                "nvlinks",
+                f"GPU {each.device.index} has {now} active NVLinks, and had {was}.",
+                "the states of its links in NVML",
+                _NVLINK,
+            )
+
+
+def _peers(a: Links, b: Links) -> Iterator[Cause]:
+    """Pairs that have lost access or NVLink. The links of each pair are not counted: those of each GPU are."""
+    known = {(peer.source, peer.destination): peer for peer in a.peers}
+    for code, text, fix in (
+        (
+            "peer-access",
+            "can no longer access each other's memory",
+            "check the IOMMU, ACS and MIG: nvidia-smi topo -p2p r",
+        ),
+        ("peer-nvlink", "are no longer joined by NVLink", _NVLINK),
+    ):
+        lost = [peer for peer in b.peers if _has_lost(code, known.get((peer.source, peer.destination)), peer)]
+        if lost:
+            names = [f"{peer.source} to {peer.destination}" for peer in lost]
+            yield Cause(code, f"GPUs {_some(names)} {text}.", "what CUDA and NVML say of each pair", fix)
+
+
+def _has_lost(code: str, before: PeerLink | None, now: PeerLink) -> bool:
+    if before is None:
+        return False
+    if code == "peer-access":
+        return bool(before.access.value) and now.access.value is False
+    return before.kind == "nvlink" and now.kind == "pcie"
+
+
+def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
+    if a.sharing is None or b.sharing is None or a.sharing.slow.value is None:
+        return
+    before = {_link_key(slow) for slow in a.sharing.slow.value}
+    found = [slow for slow in b.sharing.slow.value or () if _link_key(slow) not in before]
+    if found:
+        names = [f"{end_name(slow.source)} to {end_name(slow.destination)} ({slow.case})" for slow in found]
+        worst = min(found, key=lambda slow: slow.gbps / slow.usual_gbps)
+        yield Cause(
+            "slow-link",
+            f"Links are slower than the others of their kind, and were not before: {_some(names)}.",
+            f"{format_gbps(worst.gbps)} where {format_gbps(worst.usual_gbps)} is usual",
+        )
+
+
+def _link_key(slow: SlowLink) -> tuple[str, int, int]:
+    return slow.case, slow.source, slow.destination
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
+    """What the slow cells have in common, if that limits the possible causes."""
+    compared = [row for row in cells if row.ratio.value is not None]
+    slow = [row for row in compared if row.verdict == "SLOW"]
+    fine = [row for row in compared if row.verdict in ("SAME", "FAST")]
+    named = [gpus for row in slow if (gpus := gpus_of(row.cell))]
+    common = frozenset.intersection(*named) if named else frozenset()
+    elsewhere = [row for row in fine if gpus_of(row.cell) and not gpus_of(row.cell) & common]
+    if len(common) == 1 and elsewhere:
+        text = f"All slow cells are of GPU {next(iter(common))}, and those of other GPUs are as fast as before."
+        yield Cause("one-gpu", text, f"{len(slow)} cells are slow, and {len(elsewhere)} of other GPUs are not")
+    alone = [row for row in compared if _is_alone(row.cell)]
+    if slow and alone and all(row in fine for row in alone) and all(_is_of_several(row.cell) for row in slow):
+        yield Cause(
+            "only-together",
+            "Only copies of several GPUs at once are slow: what they share has become slower, and not their own links.",
+            f"all {len(alone)} cells of single links are as fast as before",
+            "check the uplinks of the switches, the links between sockets, and the host's memory",
+        )
+
+
+def _is_alone(cell: Cell) -> bool:
+    return cell.side == cell.direction and cell.route.startswith(("links.host.", "links.pairs."))
+
+
+def _is_of_several(cell: Cell) -> bool:
+    return cell.route.startswith("links.together.") or (cell.direction == "peer" and cell.side == "sum")
+
+
+def at_gpus(found: Sequence[tuple[int, Cause]], count: int) -> Iterator[Cause]:
+    """Causes at single GPUs, each once with the numbers of its GPUs, or without if it is of all of them."""
+    of_cause: dict[Cause, list[int]] = {}
+    for number, cause in found:
+        of_cause.setdefault(cause, []).append(number)
+    for cause, numbers in of_cause.items():
+        who = "" if len(numbers) == count else f"{'GPU' if len(numbers) == 1 else 'GPUs'} {listed(numbers)}: "
+        yield msgspec.structs.replace(cause, text=f"{who}{cause.text}")

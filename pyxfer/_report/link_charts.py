@@ -1,0 +1,399 @@
+"""Charts of links: heat maps of GPUs and NUMA nodes, together beside alone, latency under load, small copies."""
+
+from __future__ import annotations
+
+import statistics
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pyxfer._document.link_wording import engine_words
+from pyxfer._document.links import (
+    HOST_END,
+    CopyEngine,
+    HostDirection,
+    Latency,
+    LinkFlow,
+    Links,
+    LinksSharing,
+    SmallCopies,
+    Traffic,
+)
+from pyxfer._document.runs import Rate
+from pyxfer._report.headlines import titled
+from pyxfer._report.link_words import alone_text, found, group_text, sentence, slow_text
+from pyxfer._report.links import latency_row
+from pyxfer._report.plots import (
+    BLUES,
+    COLOURS,
+    GRID,
+    MOST_BARS,
+    ORANGES,
+    Make,
+    Spec,
+    Values,
+    bar_plot,
+    heat_plot,
+    load_plot,
+    rate_plot,
+    stacked,
+)
+from pyxfer._report.text import clean
+from pyxfer.units import format_gbps, format_percent, format_size
+
+Place = tuple[int, int]
+"""The row and the column of a cell, as the numbers of GPUs or nodes."""
+# From the most to the least.
+_OF_THE_HIGHEST = (
+    *((0.95, "95 % of the highest or more"), (0.8, "80 to 95 %"), (0.5, "50 to 80 %"), (0.25, "25 to 50 %")),
+    (0.0, "below 25 %"),
+)
+_KEPT = (
+    *((0.97, "keeps 97 % or more"), (0.9, "90 to 97 %"), (0.75, "75 to 90 %"), (0.6, "60 to 75 %")),
+    (0.0, "below 60 %"),
+)
+_NO_FIGURE = "no figure"
+_DIRECTIONS: tuple[HostDirection, ...] = ("h2d", "d2h")
+_PAIR_CASES: tuple[tuple[str, CopyEngine, str], ...] = (
+    ("read", "ce", "read by the destination"),
+    ("write", "ce", "written by the source"),
+    ("read", "sm", "read by the destination"),
+    ("write", "sm", "written by the source"),
+    ("through-host", "ce", "through host memory"),
+)
+# A pair is named if it is slower than this share of the fastest.
+_NAMED_BELOW = 0.9
+_MOST_REASONS = 5
+_LOADS = (0.0, 0.5, 1.0)
+_THREE_DIGITS = 100
+_LONGEST_CASE = 40
+
+
+class _Cell(NamedTuple):
+    value: float | None
+    reason: str
+    text: str
+
+
+def charts_of_links(run: Links) -> Mapping[str, Make | None]:
+    """The charts of links that were measured."""
+    together = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
+    known_together = [row for row in together if row.gbps is not None and row.sum_alone_gbps.value is not None]
+    makes: dict[str, Make | None] = {
+        "host": _host(run),
+        "together": (lambda width: _together_plot(run, known_together, width)) if known_together else None,
+        "interference": _stack([_keeps(run, run.sharing, direction) for direction in _DIRECTIONS if run.sharing]),
+        "pairs": _stack([_pairs(run, *case) for case in _PAIR_CASES]),
+        "numa": _stack([_numa(run, direction) for direction in _DIRECTIONS]),
+        "latency": _stack([_loads(run), _idle(run)]),
+        "small": _small(run),
+    }
+    return makes
+
+
+def _stack(makes: Sequence[Make | None]) -> Make | None:
+    known = [make for make in makes if make is not None]
+    return (lambda width: stacked([make(width) for make in known])) if known else None
+
+
+# --- the host's links ------------------------------------------------------------------------------------------------
+
+
+def _host(run: Links) -> Make | None:
+    """Each GPU's rate from and to the host by itself."""
+    rows = [row for engine in ("ce", "sm") for row in run.traffics if (row.group, row.engine) == ("host", engine)]
+    flows = [(flow.device, bar) for row in rows for flow in row.flows if (bar := _host_bar(row, flow)) is not None]
+    bars = [bar for _, bar in sorted(flows[:MOST_BARS], key=lambda pair: pair[0])]
+    title = titled(run.runtime, alone_text(run) or sentence(run))
+    return (lambda width: bar_plot(bars, title, width, "GB/s")) if bars else None
+
+
+def _host_bar(row: Traffic, flow: LinkFlow) -> dict[str, object] | None:
+    rate, peak = flow.rate.value, flow.peak_share.value
+    if rate is None or flow.verified.value is False:
+        return None
+    both, kernel = len(row.flows) > 1, row.engine == "sm"
+    words = ", both ways" * both + ", kernel" * kernel
+    role = "by a kernel" if kernel else "both at once" if both else "one direction"
+    share = "" if peak is None or both else f", {format_percent(peak)} of the peak"
+    return _bar(f"GPU {flow.device} {flow.side}{words}", rate, share, role)
+
+
+def _bar(name: str, rate: Rate, share: str, role: str) -> dict[str, object]:
+    return {
+        "series": name,
+        "gbps": rate.gbps,
+        "low": rate.gbps if rate.low_gbps is None else rate.low_gbps,
+        "high": rate.gbps if rate.high_gbps is None else rate.high_gbps,
+        "text": f"{name}: {format_gbps(rate.gbps)}{share}",
+        "figure": f"{rate.gbps:.3g}{share.removesuffix(' of the peak')}",
+        "role": role,
+    }
+
+
+def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> Spec:
+    """All GPUs at once, beside the sum of what each gets by itself."""
+    bars: Values = []
+    for row in rows:
+        alone_gbps, total = row.sum_alone_gbps.value, row.total.value
+        if alone_gbps is None or total is None:
+            continue
+        name = f"{clean(row.case, _LONGEST_CASE)}{', kernel' if row.engine == 'sm' else ''}"
+        share = f", {format_percent(total.gbps / alone_gbps)}"
+        bars.append(_bar(f"{name}: together", total, share, "together"))
+        bars.append(_bar(f"{name}: sum of separate", Rate(alone_gbps, None, None), "", "sum of separate runs"))
+    return bar_plot(bars[:MOST_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
+
+
+# --- heat maps -------------------------------------------------------------------------------------------------------
+
+
+def _keeps(run: Links, sharing: LinksSharing, direction: HostDirection) -> Make | None:
+    """What each GPU keeps of its rate alone beside each other one."""
+    facts = {(keep.beside, keep.device): keep.share for keep in sharing.keeps if keep.direction == direction}
+    cells = {}
+    for place in _places(run):
+        share = facts[place].value if place in facts else None
+        kept = None if share is None else share.value
+        reason = (facts[place].reason if place in facts else None) or "this pair was not measured"
+        words = f"GPU {place[1]} beside GPU {place[0]}, {direction}"
+        cells[place] = _Cell(kept, reason, words)
+    known = [cell.value for cell in cells.values() if cell.value is not None]
+    if not known:
+        return None
+    title = titled(run.runtime, _keeps_text(sharing, direction, min(known)))
+    axes = (("beside GPU", _numbers(run)), ("GPU", _numbers(run)))
+    return _heat_map(cells, axes, title, _shade_kept, lambda share: f"{share * 100:.0f} %")
+
+
+def _keeps_text(sharing: LinksSharing, direction: HostDirection, least: float) -> str:
+    if sharing.groups.value is None:
+        return f"{direction}: whether links are shared is not known: {clean(sharing.groups.reason or '')}"
+    groups = [group for group in sharing.groups.value if group.direction == direction]
+    if groups:
+        return " ".join(map(group_text, groups))
+    return f"{direction}: no shared uplink was found; beside another one a GPU keeps {format_percent(least)} or more"
+
+
+def _pairs(run: Links, case: str, engine: CopyEngine, words: str) -> Make | None:
+    """The rate from each GPU to each other one, one pair at a time."""
+    cells = {}
+    for place in _places(run):
+        row = found(run, "pairs", case, engine, place)
+        reason = "this pair was not measured" if row is None else row.total.reason or ""
+        cells[place] = _Cell(None if row is None else row.gbps, reason, f"GPU {place[0]} to GPU {place[1]}")
+    rates = {place: cell.value for place, cell in cells.items() if cell.value is not None}
+    if not rates:
+        return None
+    text = f"GPU to GPU, {words}, {engine_words(engine)}: {_range_text(list(rates.values()))}"
+    title = titled(run.runtime, f"{text}{_slowest_text(run, case, engine, rates)}")
+    axes = (("from GPU", _numbers(run)), ("to GPU", _numbers(run)))
+    return _heat_map(cells, axes, title, _shade_by_highest(max(rates.values())), _rate_text)
+
+
+def _slowest_text(run: Links, case: str, engine: CopyEngine, rates: Mapping[Place, float]) -> str:
+    """The links that the document calls slow; else the slowest pair, if it is far below the fastest."""
+    slow = run.sharing.slow.value if run.sharing is not None and engine == "ce" else None
+    named = [slow_text(link) for link in slow or () if link.case == case]
+    if named:
+        return f". {' '.join(named)}"
+    slowest, highest = min(rates, key=lambda place: rates[place]), max(rates.values())
+    share = rates[slowest] / highest if highest else 1.0
+    if share >= _NAMED_BELOW:
+        return ""
+    return f"; {slowest[0]} to {slowest[1]} gets {format_percent(share)} of the fastest"
+
+
+def _numa(run: Links, direction: HostDirection) -> Make | None:
+    """The rate between each GPU and host memory of each node."""
+    rows = [row for row in run.traffics if (row.group, row.case) == ("numa", direction) and row.node is not None]
+    cells = {}
+    for row in rows:
+        device, node = row.flows[0].device, row.node or 0
+        words = f"GPU {device} and node {node}, {direction}"
+        cells[device, node] = _Cell(row.gbps, row.total.reason or "", words)
+    rates = {place: cell.value for place, cell in cells.items() if cell.value is not None}
+    if not rates:
+        return None
+    near = {each.device.index: each.node.value for each in run.devices}
+    own = [rate for (device, node), rate in rates.items() if near.get(device) == node]
+    others = [rate for (device, node), rate in rates.items() if near.get(device) not in (None, node)]
+    text = f"{_range_text(list(rates.values()))} between GPUs and NUMA nodes"
+    if own and others:
+        text = f"{_range_text(own)} with memory of a GPU's own node, {_range_text(others)} with that of others"
+    nodes = sorted({node for _, node in cells})
+    axes = (("GPU", _numbers(run)), ("memory of node", nodes))
+    shade = _shade_by_highest(max(rates.values()))
+    return _heat_map(cells, axes, titled(run.runtime, f"{direction}: {text}"), shade, _rate_text)
+
+
+def _heat_map(
+    cells: Mapping[Place, _Cell],
+    axes: tuple[tuple[str, Sequence[int]], tuple[str, Sequence[int]]],
+    title: str,
+    shade: Callable[[float], str],
+    say: Callable[[float], str],
+) -> Make:
+    """The cells with their values; a cell without one has the letter of its reason, which is below the title."""
+    reasons = list(dict.fromkeys(cell.reason for cell in cells.values() if cell.value is None))
+    letters = dict(zip(reasons, string.ascii_lowercase[:_MOST_REASONS], strict=False))
+    values: Values = [
+        {
+            "row": str(place[0]),
+            "column": str(place[1]),
+            "shade": _NO_FIGURE if cell.value is None else shade(cell.value),
+            "figure": letters.get(cell.reason, "-") if cell.value is None else say(cell.value),
+            "text": f"{cell.text}: {clean(cell.reason) if cell.value is None else say(cell.value)}",
+        }
+        for place, cell in cells.items()
+    ]
+    notes = [f"{letter}: {clean(reason)}" for reason, letter in letters.items()]
+    rows, columns = ((name, [str(number) for number in numbers]) for name, numbers in axes)
+    return lambda width: heat_plot(values, (rows, columns), _SHADES, title, notes, width)
+
+
+_SHADES = {
+    **dict(zip([name for _, name in _OF_THE_HIGHEST], reversed(BLUES), strict=True)),
+    **dict(zip([name for _, name in _KEPT], ORANGES, strict=True)),
+    _NO_FIGURE: GRID,
+}
+
+
+def _shade_kept(share: float) -> str:
+    return next((name for least, name in _KEPT if share >= least), _KEPT[-1][1])
+
+
+def _shade_by_highest(highest: float) -> Callable[[float], str]:
+    def shade(rate: float) -> str:
+        share = rate / highest if highest else 1.0
+        return next((name for least, name in _OF_THE_HIGHEST if share >= least), _OF_THE_HIGHEST[-1][1])
+
+    return shade
+
+
+def _places(run: Links) -> list[Place]:
+    numbers = _numbers(run)
+    return [(row, column) for row in numbers for column in numbers if row != column]
+
+
+def _numbers(run: Links) -> list[int]:
+    return [each.device.index for each in run.devices]
+
+
+def _rate_text(gbps: float) -> str:
+    return f"{gbps:.0f}" if gbps >= _THREE_DIGITS else f"{gbps:.3g}"
+
+
+def _range_text(rates: Sequence[float]) -> str:
+    ends = dict.fromkeys(format_gbps(rate) for rate in (min(rates), max(rates)))
+    return " to ".join(ends)
+
+
+# --- latency ---------------------------------------------------------------------------------------------------------
+
+
+def _loads(run: Links) -> Make | None:
+    """The median and the p99 of dependent loads while the link copies."""
+    rows = [row for row in run.latencies if row.node is None]
+    pairs = sorted({(row.device, row.target) for row in rows if row.load and row.ns}, key=lambda pair: pair[1])
+    values = []
+    for pair in pairs[: len(COLOURS)]:
+        found_rows = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
+        values += [value for row in found_rows if row is not None for value in _load_values(row)]
+    if not values:
+        return None
+    left = len(pairs) - len(COLOURS)
+    more = f"; {left} more pairs are in the table" if left > 0 else ""
+    title = titled(run.runtime, f"{_load_text(rows, pairs[0])}{more}")
+    return lambda width: load_plot(values, title, width)
+
+
+def _load_values(row: Latency) -> Values:
+    name = f"GPU {row.device} from {_from_text(row)}"
+    beside = "" if row.load_gbps.value is None else f", {format_gbps(row.load_gbps.value)} copied beside it"
+    values: Values = []
+    for part, fact in (("median", row.p50), ("p99", row.p99)):
+        if fact.value is not None:
+            ends = {"low": fact.value.low_ns or fact.value.ns, "high": fact.value.high_ns or fact.value.ns}
+            text = f"{name}, {part} at {row.load * 100:.0f} % load: {fact.value.ns:.0f} ns{beside}"
+            values.append(
+                {"series": name, "part": part, "load": row.load, "ns": fact.value.ns, **ends, "text": text},
+            )
+    return values
+
+
+def _load_text(rows: Sequence[Latency], pair: Place) -> str:
+    idle, *_, busy = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
+    if idle is None or not idle.ns or busy is None or not busy.ns:
+        return "Latency of dependent loads while the link copies"
+    name = f"GPU {idle.device} from {_from_text(idle)}"
+    times = f"{busy.ns / idle.ns:.3g} times"
+    return f"{name}: {idle.ns:.0f} ns without load, {busy.ns:.0f} ns at {busy.load * 100:.0f} % load, {times} as long"
+
+
+def _idle(run: Links) -> Make | None:
+    """Dependent loads without any copy beside them, from near memory and from each node."""
+    plain = [row for row in run.latencies if row.node is None]
+    pairs = dict.fromkeys((row.device, row.target) for row in plain)
+    near = [latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
+    nodes = [row for row in run.latencies if row.node is not None]
+    rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][:MOST_BARS]
+    bars: Values = []
+    for row in rows:
+        if row.p50.value is not None:
+            name, ns = f"GPU {row.device} from {_from_text(row)}", row.p50.value
+            ends = {"low": ns.low_ns or ns.ns, "high": ns.high_ns or ns.ns}
+            bars.append(
+                {"series": name, "gbps": ns.ns, **ends, "text": f"{name}: {ns.ns:.0f} ns", "figure": f"{ns.ns:.0f}"}
+            )
+    title = titled(run.runtime, _idle_text(rows))
+    return (lambda width: bar_plot(bars, title, width, "ns")) if bars else None
+
+
+def _idle_text(rows: Sequence[Latency]) -> str:
+    kinds: dict[str, list[float]] = {"the host": [], "another GPU": [], "the GPU itself": []}
+    for row in rows:
+        where = "the GPU itself" if row.target == row.device else "another GPU"
+        kinds["the host" if row.target == HOST_END else where].append(row.ns or 0.0)
+    words = [f"{statistics.median(found):.0f} ns from {name}" for name, found in kinds.items() if found]
+    return f"Without load, a dependent load takes {', '.join(words)}"
+
+
+def _from_text(row: Latency) -> str:
+    if row.node is not None:
+        return f"node {row.node}"
+    return "the host" if row.target == HOST_END else "itself" if row.target == row.device else f"GPU {row.target}"
+
+
+# --- small copies ----------------------------------------------------------------------------------------------------
+
+
+def _small(run: Links) -> Make | None:
+    """Many copies of one size by the first GPU, all in one call and with a call each."""
+    known = [row for row in run.small if row.rate.value is not None and row.verified.value is not False]
+    rows = [row for row in known if row.device == known[0].device]
+    if not rows:
+        return None
+    names = {(row.direction, row.way): f"{row.direction}, {_way_text(row)}" for row in rows}
+    colours = dict(zip(names.values(), COLOURS, strict=False))
+    values = []
+    for row in rows:
+        rate, name = row.rate.value or Rate(0.0, None, None), names[row.direction, row.way]
+        text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
+        values.append({**_bar(name, rate, "", ""), "nbytes": row.nbytes, "text": text})
+    title = titled(run.runtime, f"GPU {rows[0].device}: {_small_text(rows)}")
+    return lambda width: rate_plot(values, title, width, colours)
+
+
+def _way_text(row: SmallCopies) -> str:
+    return "all in one call" if row.way == "batch" else "a call each"
+
+
+def _small_text(rows: Sequence[SmallCopies]) -> str:
+    least = min(row.nbytes for row in rows)
+    words = [
+        f"{row.direction} {format_gbps(row.gbps)} with {_way_text(row)}"
+        for row in rows
+        if row.nbytes == least and row.gbps is not None
+    ]
+    return f"copies of {format_size(least)}: {', '.join(words)}"

@@ -1,0 +1,129 @@
+"""Links in a store: runs, baselines and histories of them, beside those of one device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from baseline.link_processes import make_process, make_processes
+from link_samples import link_device, make_links
+from samples import make_device, make_run
+
+from pyxfer import DocumentError, UsageError
+from pyxfer._baseline.cells import fingerprint_of, identity
+from pyxfer._baseline.check import find_baseline, make_baseline
+from pyxfer._baseline.inputs import check_import, sample_of
+from pyxfer._baseline.store import Store
+from pyxfer._document import codec
+from pyxfer._document.baselines import Baseline
+from pyxfer._document.machines import Fact
+
+MADE_AT = "2025-11-21T09:00:00+00:00"
+PAIR = "links.pairs.write.ce:0>1:512MiB"
+
+
+def baseline() -> Baseline:
+    return make_baseline("links", {"slot": "3"}, make_processes(), MADE_AT)
+
+
+def test_a_baseline_of_links_comes_back_as_it_was(store: Store) -> None:
+    added = store.add_baseline(baseline())
+    assert store.baseline_of_id(added) == baseline()
+    assert store.baseline("links", identity(baseline().fingerprint)) == baseline()
+    assert store.add_baseline(baseline()) == added
+    (kept,) = store.baselines()
+    assert (kept.fingerprint.device, kept.fingerprint.gpus) == ("2 x NVIDIA H200", {0: "GPU-0", 1: "GPU-1"})
+
+
+def test_links_of_one_gpu_are_another_machine_than_its_link() -> None:
+    links = make_links(1)
+    run = make_run(device=links.devices[0].device, link=links.devices[0].link, environment=links.environment)
+    assert identity(fingerprint_of(run)) != identity(fingerprint_of(links))
+    assert fingerprint_of(run) == msgspec.structs.replace(fingerprint_of(links), gpus={})
+
+
+def test_renumbered_gpus_are_another_machine_and_the_refusal_says_so(store: Store) -> None:
+    store.add_baseline(baseline())
+    devices = tuple(link_device(make_device(index=n, uuid=Fact(f"GPU-{1 - n}"))) for n in (0, 1))
+    with pytest.raises(UsageError, match="the list of GPUs is '0: GPU-0, 1: GPU-1' and not '0: GPU-1, 1: GPU-0'"):
+        find_baseline(store, "links", fingerprint_of(make_links(2, devices=devices)))
+
+
+def test_stored_links_are_a_side_of_a_comparison(store: Store, store_url: str) -> None:
+    run_id = store.add_run(make_process(0, 1))
+    added = store.add_baseline(baseline())
+    assert sample_of(run_id, "A", store_url).runs == (make_process(0, 1),)
+    assert sample_of(added, "A", store_url).runs == make_processes()
+
+
+def test_a_cell_of_links_has_a_history(store: Store) -> None:
+    for number in range(3):
+        store.add_run(make_process(number, 1))
+    (group,) = store.history(PAIR).groups
+    assert (group.cell_text, len(group.points), group.device) == (PAIR, 3, "2 x NVIDIA H200")
+    assert group.gpu.value == "GPU-0, GPU-1"
+    assert group.median_gbps == pytest.approx(396.1, rel=0.02)
+    assert {each.cell_text for each in store.history("links.pairs.write.ce").groups} == {
+        f"links.pairs.write.ce:{ends}:512MiB" for ends in ("0>1", "1>0")
+    }
+
+
+def test_the_history_of_a_latency_has_its_time(store: Store) -> None:
+    store.add_run(make_process(0, 1, groups=("host", "latency")))
+    (group,) = store.history("links.latency.idle:host>0:2MiB").groups
+    assert group.points[0].median_s == pytest.approx(1181e-9, rel=0.01)
+
+
+def test_without_a_cell_the_history_is_of_the_copies_of_each_gpu(store: Store) -> None:
+    store.add_run(make_process(0, 1))
+    assert {group.cell_text for group in store.history().groups} == {
+        f"links.host.{ends}:128MiB" for ends in ("h2d.ce:host>0", "h2d.ce:host>1", "d2h.ce:0>host", "d2h.ce:1>host")
+    }
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def altered(*place: str | int, to: Any) -> bytes:
+    document = json.loads(codec.encode(baseline()))
+    inside = document
+    for step in place[:-1]:
+        inside = inside[step]
+    inside[place[-1]] = to
+    return json.dumps(document).encode()
+
+
+def test_an_exported_baseline_of_links_can_be_imported(store: Store, tmp_path: Path) -> None:
+    baseline().save(tmp_path / "b.json.gz")
+    read = Baseline.load(tmp_path / "b.json.gz")
+    check_import(read, "'b.json.gz'")
+    assert read == baseline()
+    assert store.same_baseline(read) is None
+    assert store.add_baseline(read) == store.same_baseline(read)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (
+            altered("links", 1, "traffics", 0, "total", "value", "gbps", to=1.0),
+            r"run 2 of .*traffics\[0\]\.total\.gbps",
+        ),
+        (altered("links", 0, "schema_version", to=99), "upgrade pyxfer"),
+        (altered("links", to=[]), "has 0 runs"),
+        (altered("fingerprint", "gpus", to={"0": "GPU-0"}), "names another machine than its runs"),
+    ],
+)
+def test_an_edited_file_is_refused(data: bytes, sentence: str) -> None:
+    with pytest.raises(DocumentError, match=sentence):
+        check_import(codec.decode(Baseline, data, "'b.json'"), "'b.json'")
+
+
+def test_runs_of_both_kinds_in_one_file_are_refused() -> None:
+    document = json.loads(codec.encode(baseline()))
+    document["runs"] = [json.loads(codec.encode(make_run()))]
+    with pytest.raises(DocumentError, match="beside runs of links"):
+        codec.decode(Baseline, json.dumps(document).encode(), "'b.json'")

@@ -1,0 +1,230 @@
+"""Comparing links: what is found of a slow host, what is not found of an equal one, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from baseline.link_processes import make_process, make_processes, make_sample, shared_uplink, slow_pair, without_nvlinks
+from link_samples import h200_rate, link_device, make_links, peer_links
+from samples import make_device, make_run
+
+import pyxfer
+from pyxfer._baseline.check import check, make_baseline
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.samples import Sample
+from pyxfer._document.baselines import Comparison
+from pyxfer._document.machines import Fact
+from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer.errors import UsageError
+
+MADE_AT = "2025-11-21T09:00:00+00:00"
+
+
+def slow(comparison: Comparison) -> set[str]:
+    return {row.text for row in comparison.cells if row.verdict == "SLOW"}
+
+
+def causes(comparison: Comparison) -> list[str]:
+    return [cause.code for cause in comparison.causes]
+
+
+def compared(**settings: Any) -> Comparison:
+    alike = {name: settings[name] for name in ("count", "gpus") if name in settings}
+    return compare_samples(make_sample("A", **alike), make_sample("B", seed=2, **settings))
+
+
+def refusal(a: Sample, b: Sample) -> str:
+    with pytest.raises(UsageError) as caught:
+        compare_samples(a, b)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_an_equal_host_is_the_same(gpus: int) -> None:
+    found = compared(gpus=gpus)
+    assert {row.verdict for row in found.cells} == {"SAME"}
+    assert found.causes == ()
+
+
+def test_a_slow_pair_is_found_and_nothing_else() -> None:
+    found = compared(count=5, gpus=4, rate_of=slow_pair(1, 2))
+    expected = {
+        f"links.pairs.{case}.{engine}:1>2"
+        for case, engine in (("write", "ce"), ("write", "sm"), ("read", "ce"), ("read", "sm"), ("through-host", "ce"))
+    }
+    alone = {text.rpartition(":")[0] for text in slow(found) if text.split(".")[2] in ("read", "write", "through-host")}
+    assert alone == expected
+    assert all(("1" in text and "2" in text) or "all" in text for text in slow(found))
+    # One of twelve streams at half its rate takes 4 % of all pairs.
+    unsure = {row.text for row in found.cells if row.verdict == "AMBIGUOUS"}
+    assert unsure == {f"links.pairs.all-pairs.{engine}:all:512MiB" for engine in ("ce", "sm")}
+
+
+def test_a_shared_uplink_slows_copies_together_and_not_alone() -> None:
+    found = compared(rate_of=shared_uplink(0, 1))
+    assert slow(found) == {
+        f"links.together.{case}:128MiB"
+        for engine in ("ce", "sm")
+        for case in (*(f"h2d.{engine}:{ends}" for ends in ("host>0", "host>1", "host>0+1")), f"both.{engine}:0+1")
+    }
+    assert causes(found)[:1] == ["shared-uplink"]
+    assert "only-together" in causes(found)
+    assert "share an uplink in h2d" in found.causes[0].text
+
+
+def test_a_shared_uplink_that_was_there_before_is_no_cause() -> None:
+    before = make_sample("A", rate_of=shared_uplink(0, 1))
+
+    def slower(plan: TrafficPlan, flow: FlowPlan) -> float:
+        return 0.8 * shared_uplink(0, 1)(plan, flow)
+
+    found = compare_samples(before, make_sample("B", seed=2, rate_of=slower))
+    assert slow(found)
+    assert "shared-uplink" not in causes(found)
+
+
+def test_a_slow_gpu_is_named() -> None:
+    def rate(plan: TrafficPlan, flow: FlowPlan) -> float:
+        touches = 2 in (flow.source, flow.destination)
+        return h200_rate(plan, flow) * (0.7 if touches and len(plan.flows) == 1 else 1.0)
+
+    found = compared(gpus=4, rate_of=rate)
+    (one,) = (cause for cause in found.causes if cause.code == "one-gpu")
+    assert "GPU 2" in one.text
+
+
+def test_lost_nvlinks_and_lost_access_are_causes() -> None:
+    lost = tuple(
+        msgspec.structs.replace(peer, access=Fact(False)) if peer.source == 1 else peer for peer in peer_links(2)
+    )
+    runs = make_processes(seed=2, rate_of=slow_pair(0, 1))
+    changed = [msgspec.structs.replace(without_nvlinks(run, 0, 12), peers=lost) for run in runs]
+    found = compare_samples(make_sample("A"), Sample("B", tuple(changed)))
+    texts = {cause.code: cause.text for cause in found.causes}
+    assert "GPU 0 has 12 active NVLinks, and had 18" in texts["nvlinks"]
+    assert "1 to 0" in texts["peer-access"]
+
+
+def test_a_link_trained_lower_is_a_cause_of_its_gpu_only() -> None:
+    def rate(plan: TrafficPlan, flow: FlowPlan) -> float:
+        return h200_rate(plan, flow) * (0.5 if flow.device == 1 and flow.side in ("h2d", "d2h") else 1.0)
+
+    runs = []
+    for run in make_processes(seed=2, rate_of=rate):
+        first, second = run.devices
+        link = second.link
+        state = link.under_load.value or link.now.value
+        assert state is not None
+        narrow = msgspec.structs.replace(state, width=8)
+        devices = (first, msgspec.structs.replace(second, link=msgspec.structs.replace(link, under_load=Fact(narrow))))
+        runs.append(msgspec.structs.replace(run, devices=devices))
+    found = compare_samples(make_sample("A"), Sample("B", tuple(runs)))
+    (cause,) = (cause for cause in found.causes if cause.code == "link-narrow")
+    assert cause.text.startswith("GPU 1: The link is trained at PCIe 5.0 x8")
+    assert {difference.what for difference in found.differences} >= {"link"}
+
+
+def test_a_longer_latency_is_slow() -> None:
+    def longer(number: int) -> Any:
+        links = make_process(number, seed=2, groups=("host", "latency"))
+        rows = tuple(
+            msgspec.structs.replace(row, p50=Fact(msgspec.structs.replace(row.p50.value, ns=2 * (row.ns or 0.0))))
+            if row.target == row.device and row.load == 0 and row.p50.value is not None
+            else row
+            for row in links.latencies
+        )
+        return msgspec.structs.replace(links, latencies=rows)
+
+    before = make_sample("A", groups=("host", "latency"))
+    found = compare_samples(before, Sample("B", tuple(longer(number) for number in range(3))))
+    assert {text.rpartition(":")[0] for text in slow(found)} == {f"links.latency.idle:{gpu}>{gpu}" for gpu in (0, 1)}
+    row = next(row for row in found.cells if row.text == "links.latency.idle:0>0:2MiB")
+    assert row.a_s.value == pytest.approx(142e-9, rel=0.01)
+    assert row.b_s.value == pytest.approx(284e-9, rel=0.01)
+
+
+def test_one_document_of_each_side_shows_no_loss() -> None:
+    found = pyxfer.compare(make_process(0, 1), make_process(0, 2, rate_of=shared_uplink(0, 1)))
+    assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
+    assert all(row.assumed for row in found.cells)
+
+
+def test_a_cell_with_wrong_contents_is_not_compared() -> None:
+    def damaged(links: Any) -> Any:
+        row = links.traffics[0]
+        flow = msgspec.structs.replace(row.flows[0], verified=Fact(False))
+        return msgspec.structs.replace(
+            links, traffics=(msgspec.structs.replace(row, flows=(flow,)), *links.traffics[1:])
+        )
+
+    found = compare_samples(make_sample("A"), Sample("B", tuple(map(damaged, make_processes(seed=2)))))
+    (row,) = (row for row in found.cells if row.ratio.value is None)
+    assert row.text == "links.host.h2d.ce:host>0:128MiB"
+    assert "contents differ" in row.why
+
+
+# --- refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_links_are_not_compared_with_a_ceiling_run() -> None:
+    run = Sample("run.json", (make_run(),))
+    assert "links.json is of links, whose rates are those of many copies" in refusal(make_sample("links.json"), run)
+    assert "run.json times single copies" in refusal(run, make_sample("links.json"))
+
+
+def test_another_number_of_gpus_is_refused_with_both_numbers() -> None:
+    assert "A is of 2 x H200 and B of 4 x H200" in refusal(make_sample("A"), make_sample("B", seed=2, gpus=4))
+
+
+def test_another_model_is_refused() -> None:
+    named = [make_device(index=n, uuid=Fact(f"GPU-x{n}"), name=f"NVIDIA H{200 - 100 * n}") for n in (0, 1)]
+    other = make_sample("B", seed=2, devices=tuple(map(link_device, named)))
+    assert "A is of 2 x H200 and B of H200, H100" in refusal(make_sample("A"), other)
+
+
+def test_the_same_gpus_under_other_numbers_are_refused() -> None:
+    devices = tuple(link_device(make_device(index=n, uuid=Fact(f"GPU-{1 - n}"))) for n in (0, 1))
+    other = make_sample("B", seed=2, devices=devices)
+    assert "under different numbers" in refusal(make_sample("A"), other)
+
+
+def test_gpus_of_another_host_are_compared_with_a_remark() -> None:
+    devices = tuple(link_device(make_device(index=n, uuid=Fact(f"GPU-x{n}"))) for n in (0, 1))
+    found = compare_samples(make_sample("A"), make_sample("B", seed=2, devices=devices))
+    assert found.verdict == "SAME"
+    assert "other-gpu" in {remark.code for remark in found.remarks}
+
+
+def test_failed_links_are_refused() -> None:
+    failed = tuple(msgspec.structs.replace(run, ended="failed", failure="lost") for run in make_processes(seed=2))
+    assert "run 1 of B failed (lost)" in refusal(make_sample("A"), Sample("B", failed))
+
+
+def test_a_side_with_links_and_other_runs_is_refused() -> None:
+    assert "links beside other runs" in refusal(Sample("A", (make_process(0, 1), make_run())), make_sample("B", seed=2))
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_confirms_a_slow_pair() -> None:
+    baseline = make_baseline("links", {}, make_processes(), MADE_AT)
+    numbers = iter(range(20))
+    found = check(baseline, lambda: make_process(next(numbers), 2, rate_of=slow_pair(0, 1)))
+    confirmed = {row.text for row in found.confirmed}
+    assert confirmed >= {f"links.pairs.{case}.ce:0>1:512MiB" for case in ("read", "write")}
+    assert all("0>1" in text or "0+1" in text for text in confirmed)
+
+
+def test_a_check_of_an_equal_host_ends_after_one_process() -> None:
+    baseline = make_baseline("links", {}, make_processes(5, spread=0.001), MADE_AT)
+    found = check(baseline, lambda: make_process(0, 2, spread=0.001))
+    assert (found.comparison.verdict, len(found.runs), found.confirmed) == ("SAME", 1, ())
+
+
+def test_a_check_of_other_gpus_is_refused() -> None:
+    baseline = make_baseline("links", {}, make_processes(), MADE_AT)
+    with pytest.raises(UsageError, match="another machine or device"):
+        check(baseline, lambda: make_links(4))

@@ -1,0 +1,175 @@
+"""`pyxfer compare` and `pyxfer baseline` with links: pages, exports, options and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import junitparser
+import pytest
+from baseline.link_processes import make_process, make_processes, shared_uplink
+from command_line import pyxfer
+from in_process import Command
+from links.conftest import GB, Measure, measure
+from samples import make_run
+
+from pyxfer._baseline import measure as measuring
+from pyxfer._baseline.check import make_baseline
+from pyxfer._baseline.measure import LinksOrder
+from pyxfer._baseline.store import open_store
+from pyxfer.native._host import testing
+
+__all__ = ["measure"]
+MADE_AT = "2025-11-21T09:00:00+00:00"
+SLOW = 0.25  # GB/s: a copy lasts a millisecond
+ONE = ("--group", "local", "--sizes", "64KiB", "--budget", "0.3s", "--devices", "host")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Two baselines of links, the second with a shared uplink, one document, and a run of a ceiling."""
+    paths = {name: str(tmp_path / f"{name}.json") for name in ("fast", "slow", "loads", "one", "run")}
+    groups = ("host", "together", "pairs", "local", "latency")
+    make_baseline("links", {}, make_processes(groups=groups), MADE_AT).save(paths["fast"])
+    slow = make_processes(seed=2, rate_of=shared_uplink(0, 1), groups=groups)
+    make_baseline("links", {}, slow, MADE_AT).save(paths["slow"])
+    make_baseline("links", {}, make_processes(seed=4, groups=("latency",)), MADE_AT).save(paths["loads"])
+    make_process(0, 3).save(paths["one"])
+    make_run().save(paths["run"])
+    return paths
+
+
+def test_the_page_has_the_slow_cells_and_their_cause(command: Command, files: dict[str, str]) -> None:
+    ended = command("compare", files["fast"], files["slow"])
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("SLOW: 8 of ")
+    assert any("links.together.h2d.ce:host>0+1:128MiB" in line and "SLOW" in line for line in ended.stdout.splitlines())
+    assert "share an uplink" in ended.stdout
+
+
+def test_latencies_are_shown_in_nanoseconds(command: Command, files: dict[str, str], tmp_path: Path) -> None:
+    markdown = tmp_path / "out.md"
+    ended = command("compare", files["fast"], files["loads"], "--export-md", str(markdown))
+    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("links.latency.idle:host>0:2MiB"))
+    assert line.split()[1:3] == ["1181.0", "1181.0"]
+    assert "1181.0 ns" in markdown.read_text()
+
+
+def test_a_certain_loss_fails(command: Command, files: dict[str, str]) -> None:
+    assert command("compare", files["fast"], files["slow"], "--fail-on", "slower:20%").returncode == 1
+    assert command("compare", files["fast"], files["one"], "--fail-on", "slower:20%").returncode == 0
+
+
+def test_exports_have_every_cell(command: Command, files: dict[str, str], tmp_path: Path) -> None:
+    out = {form: str(tmp_path / f"out.{form}") for form in ("json", "github", "bencher")}
+    options = [word for form, path in out.items() for word in (f"--export-{form}", path)]
+    assert command("compare", files["fast"], files["slow"], *options).returncode == 0
+    rows = {row["text"]: row for row in json.loads(Path(out["json"]).read_text())["cells"]}
+    load = "links.latency.idle:host>0:2MiB"
+    assert rows[load]["a_s"]["value"] == pytest.approx(1181e-9, rel=0.01)
+    github = {row["name"]: row for row in json.loads(Path(out["github"]).read_text())}
+    assert github[load]["unit"] == "million loads/s"
+    assert github[load]["value"] == pytest.approx(1e3 / 1181, rel=0.01)
+    bencher = json.loads(Path(out["bencher"]).read_text())
+    assert bencher[load]["latency"]["value"] == pytest.approx(1181, rel=0.01)
+    assert bencher["links.pairs.write.ce:0>1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
+
+
+def test_a_baseline_of_links_is_shown_and_has_no_report(command: Command, files: dict[str, str]) -> None:
+    shown = command("show", files["fast"])
+    assert shown.returncode == 0
+    assert "links.pairs.write.ce:0>1:512MiB" in shown.stdout
+    ended = command("report", files["fast"])
+    assert (ended.returncode, "a baseline of links has no report" in ended.stderr) == (2, True)
+
+
+def test_a_ceiling_run_is_no_other_side(command: Command, files: dict[str, str]) -> None:
+    ended = command("compare", files["one"], files["run"])
+    assert (ended.returncode, "times single copies" in ended.stderr) == (2, True)
+
+
+def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{number}.json") for number in (1, 2)]
+    make_baseline("links", {}, make_processes(gpus=4), MADE_AT).save(paths[0])
+    slow = make_processes(seed=2, gpus=4, rate_of=shared_uplink(0, 1))
+    make_baseline("links", {}, slow, MADE_AT).save(paths[1])
+    page = command("compare", *paths).stdout
+    lines = [line for line in page.splitlines() if line.startswith("links.")]
+    assert 0 < len(lines) <= 60
+    assert not any("SAME" in line for line in lines)
+    assert "Not shown: " in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("save", "--links", "--memory", "pageable"), "--memory is for the link of one device"),
+        (("save", "--group", "pairs"), "--group is for links"),
+        (("save", "--links", "--group", "ring"), "'ring' is unknown"),
+        (("save", "--links", "--sizes", "1MiB,2MiB"), "one size"),
+        (("check", "--devices", "0,1"), "--devices is for links"),
+        (("check", "--links", "--devices", "host", "--require-gpu"), "exclude each other"),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(command: Command, arguments: tuple[str, ...], words: str) -> None:
+    ended = command("baseline", *arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+
+
+def test_an_order_repeats_earlier_links() -> None:
+    earlier = make_process(0, 1)
+    order = LinksOrder.again(("GPU-0", "GPU-1"), earlier)
+    given = dict(word.removeprefix("--").split("=", 1) for word in order.arguments("x.json") if "=" in word)
+    assert given["devices"] == "GPU-0,GPU-1"
+    assert given["group"] == ",".join(earlier.parameters.groups)
+    assert (given["seed"], given["export-json"], "sizes" in given) == (str(earlier.parameters.seed), "x.json", False)
+    assert "--require-gpu" in order.arguments("x.json")
+
+
+@pytest.mark.slow
+def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
+    command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wires: list[Callable[[], None]] = []
+
+    def in_this_process(order: LinksOrder, on_wait: Any) -> object:
+        def prepare() -> None:
+            for wire in wires:
+                wire()
+
+        return measure(2, SLOW, groups=order.groups, engines=order.engines, seed=order.seed, prepare=prepare)
+
+    monkeypatch.setattr(measuring, "measure_process", in_this_process)
+    testing.set_device_count(2)
+    store, junit = str(tmp_path / "s.db"), tmp_path / "check.xml"
+    saved = command("baseline", "save", "--links", "--group", "host,together", "--store", store)
+    assert saved.returncode == 0, saved.stderr
+    with open_store(store) as opened:
+        (kept,) = opened.baselines()
+    assert (kept.name, len(kept.fingerprint.gpus)) == ("links", 2)
+    wires.append(lambda: testing.model_uplink([0, 1], SLOW * GB, SLOW * GB))
+    options = ("--tolerance", "25%", "--retries", "2", "--export-junit", str(junit), "--store", store)
+    checked = command("baseline", "check", "--links", *options)
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    (suite,) = junitparser.JUnitXml.fromfile(str(junit))
+    failed = {case.name.rpartition(":")[0] for case in suite if any(each.type == "SLOW" for each in case.result)}
+    assert "links.together.h2d.ce:host>0+1" in failed
+    assert not any(name.startswith("links.host.h2d") for name in failed)
+
+
+@pytest.mark.slow
+def test_processes_measure_links_of_host_memory(tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "s.db"))
+    saved = pyxfer("baseline", "save", "--links", *ONE, *store, CUDA_VISIBLE_DEVICES="")
+    assert saved.returncode == 0, saved.stderr
+    assert "links.local.copy.ce:0>0:64KiB" in saved.stdout
+    checked = pyxfer(
+        "baseline", "check", "--links", "--devices", "host", "--tolerance", "99%", "--retries", "0", *store
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    with open_store(store[1]) as opened:
+        (points,) = (group.points for group in opened.history("links.local").groups)
+    assert len(points) == 3 + 1
