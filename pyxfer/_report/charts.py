@@ -6,21 +6,25 @@ Everything in a document is data here: names are made harmless by `clean`, and a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pyxfer import units
-from pyxfer._document import baselines, examinations, runs, sessions, watches, wording
+from pyxfer._document import baselines, examinations, fleets, links, runs, sessions, tunings, watches, wording
 from pyxfer._report.baseline import change_text
 from pyxfer._report.baseline import group_text as history_text
 from pyxfer._report.explain import Explained, find_explained, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
+from pyxfer._report.fleet_charts import charts_of_fleet, charts_of_host
 from pyxfer._report.frameworks import group_text
-from pyxfer._report.headlines import is_alone, reached_text, trials_text
+from pyxfer._report.headlines import is_alone, reached_text, ring_text, titled, trials_text
+from pyxfer._report.host import ring_name
+from pyxfer._report.link_charts import charts_of_links
 from pyxfer._report.notes import label, label_words
 from pyxfer._report.plots import (
     COLOURS,
     MOST_BARS,
     WIDE,
+    Make,
     Spec,
     Values,
     bar_plot,
@@ -31,21 +35,20 @@ from pyxfer._report.plots import (
     stacked,
     step_plot,
     themed,
+    timeline_plot,
     waterfall_plot,
 )
 from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
-from pyxfer._report.text import HOST_MEMORY, clean
-from pyxfer._report.watch import steps_text
+from pyxfer._report.text import clean
+from pyxfer._report.watch import copies_text, steps_text
 from pyxfer.errors import UsageError
-
-Make = Callable[[int], Spec]
-"""Makes a chart for a width of its plots."""
 
 _LONGEST_LABEL = 48
 _MOST_HISTORIES = 12
 _MOST_QUANTILES = 200
 _MOST_STEPS = 400
 _FIT_POINTS = 40
+_PLAIN = "plain copy"
 
 
 def charts_of(document: object) -> dict[str, Make]:
@@ -109,7 +112,7 @@ def _charts_of_run(run: runs.Run) -> Mapping[str, Make | None]:
         }
     return {
         "sizes": (lambda width: _sizes_chart(run, timed, width)) if timed else None,
-        "trials": _trials(run, _largest_of_each(timed)),
+        "trials": _trials([(label(m, run), m) for m in _largest_of_each(timed)], run.runtime),
     }
 
 
@@ -144,7 +147,7 @@ def _size_plot(
         if curve.side == side and (curve.route, curve.variant, curve.direction) in names
         for point in _fit_points(names[curve.route, curve.variant, curve.direction], curve, [m for _, m in named])
     ]
-    title = _titled(run, f"{reached_text(run, side)}{more}")
+    title = titled(run.runtime, f"{reached_text(run, side)}{more}")
     return rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits)
 
 
@@ -187,23 +190,28 @@ def _largest_of_each(timed: Sequence[runs.Measurement]) -> list[runs.Measurement
     return [m for m in alone if m.memory == "pageable"] or alone
 
 
-def _trials(run: runs.Run, rows: Sequence[runs.Measurement]) -> Make | None:
-    drawn = [m for m in rows if m.summary is not None and any(trial.invalid is None for trial in m.trials)]
-    return (lambda width: _trials_chart(run, drawn[: len(COLOURS)], width)) if drawn else None
+def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime) -> Make | None:
+    drawn = [
+        (name, m) for name, m in named if m.summary is not None and any(trial.invalid is None for trial in m.trials)
+    ]
+    return (lambda width: _trials_chart(drawn[: len(COLOURS)], runtime, width)) if drawn else None
 
 
-def _trials_chart(run: runs.Run, rows: Sequence[runs.Measurement], width: int) -> Spec:
+def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime, width: int) -> Spec:
     """The share of the trials that took at most so long. Of many trials, every n-th is drawn."""
     values: Values = []
-    for m in rows:
+    for name, m in named:
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
         step = max(1, len(times) // _MOST_QUANTILES)
         chosen = [*range(0, len(times) - 1, step), len(times) - 1]
-        values += [
-            {"series": label(m, run), "ms": times[place] * 1e3, "share": (place + 1) / len(times)} for place in chosen
-        ]
-    text = "; ".join(trials_text(m, label(m, run)) for m in rows[:2])
-    return share_plot(values, _titled(run, text), width)
+        values += [{"series": name, "ms": times[place] * 1e3, "share": (place + 1) / len(times)} for place in chosen]
+    text = "; ".join(trials_text(m, name) for name, m in named[:2])
+    return share_plot(values, titled(runtime, text), width)
+
+
+def _charts_of_measurement(m: runs.Measurement) -> Mapping[str, Make | None]:
+    """The distribution of its trials. It does not know its runtime."""
+    return {"trials": _trials([(f"{clean(m.route, _LONGEST_LABEL)} {m.side}", m)], "cuda")}
 
 
 # --- routes of frameworks --------------------------------------------------------------------------------------------
@@ -225,7 +233,7 @@ def _routes_plot(run: runs.Run, group: Group, width: int) -> Spec:
     ceiling = group.ceiling.gbps(group.largest) if group.ceiling is not None else None
     whole = "one copy in host memory" if group.direction == "ingest" else "ceiling"
     line = None if ceiling is None else (ceiling * factor, f"{whole}, {ceiling * factor:.4g} {unit}")
-    return bar_plot(bars, _titled(run, group_text(run, group)), width, unit, line=line)
+    return bar_plot(bars, titled(run.runtime, group_text(run, group)), width, unit, line=line)
 
 
 def _role(row: Row) -> str:
@@ -252,7 +260,7 @@ def _uploads_plot(run: runs.Run, group: Group, width: int) -> Spec:
     ]
     shades = dict(zip(chosen, (COLOURS[1], COLOURS[2], COLOURS[0], COLOURS[5]), strict=True))
     colours = {name: shades[name.partition(":")[0]] for name in named}
-    return rate_plot(values, _titled(run, group_text(run, group)), width, colours)
+    return rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours)
 
 
 # --- explained routes ------------------------------------------------------------------------------------------------
@@ -264,11 +272,11 @@ def _charts_of_explained(run: runs.Run, timed: Sequence[runs.Measurement]) -> Ma
         return {}
     lines = [] if explained.is_wrong else waterfall_lines(explained)
     rows = [m for m in (explained.row, *explained.others) if m in timed]
-    title = _titled(run, explained_text(explained))
+    title = titled(run.runtime, explained_text(explained))
     return {
         "waterfall": (lambda width: waterfall_plot(lines, title, width)) if lines else None,
         "routes": (lambda width: _alternatives_chart(explained, rows, title, width)) if rows else None,
-        "trials": _trials(run, [explained.row]),
+        "trials": _trials([(label(explained.row, run), explained.row)], run.runtime),
     }
 
 
@@ -294,6 +302,7 @@ def _charts_of_watch(watched: watches.Watched) -> Mapping[str, Make | None]:
     return {
         "parts": (lambda width: waterfall_plot(parts, title, width)) if parts else None,
         "steps": (lambda width: _steps_chart(watched, width)) if watched.steps.each else None,
+        "timeline": _timeline(activity) if activity is not None else None,
         "copies": (lambda width: _copies_chart(copies, width)) if copies else None,
     }
 
@@ -313,6 +322,43 @@ def _steps_chart(watched: watches.Watched, width: int) -> Spec:
     text = "; ".join(filter(None, (text, wording.slow_text(watched))))
     left = len(watched.steps.each) - len(steps)
     return step_plot(values, f"{text}; the first {len(steps)} are drawn" if left else text, width)
+
+
+def _timeline(activity: watches.Activity) -> Make | None:
+    """When the device copied and computed in a few steps."""
+    line = activity.timeline
+    if line is None or not line.lanes or line.end_s <= line.begin_s:
+        return None
+    shares = {lane.what: lane.seconds / (line.end_s - line.begin_s) for lane in line.lanes}
+    spans: Values = [
+        {"lane": lane.what, "begin": begin * 1e3, "end": end * 1e3, "share": units.format_percent(shares[lane.what])}
+        for lane in line.lanes
+        for begin, end in lane.spans
+    ]
+    steps: Values = [
+        {
+            "lane": "step",
+            "begin": step.begin_s * 1e3,
+            "end": step.end_s * 1e3,
+            "middle": (step.begin_s + step.end_s) * 500,
+            "step": str(step.number),
+            "text": f"step {step.number}: {units.format_seconds(step.end_s - step.begin_s)}",
+        }
+        for step in line.steps
+    ]
+    ends = (line.begin_s * 1e3, line.end_s * 1e3)
+    title = _timeline_text(line, shares, activity.overlap)
+    return lambda width: timeline_plot(spans, steps, ends, title, width)
+
+
+def _timeline_text(line: watches.Timeline, shares: Mapping[watches.LaneName, float], overlap: watches.Overlap) -> str:
+    numbers = [step.number for step in line.steps]
+    what = "The window" if not numbers else f"Steps {numbers[0]} to {numbers[-1]}"
+    if len(numbers) == 1:
+        what = f"Step {numbers[0]}"
+    words = ", ".join(f"{name} {units.format_percent(share)}" for name, share in shares.items())
+    merged = f". Gaps up to {units.format_seconds(line.merged_s)} are not drawn" if line.merged_s else ""
+    return f"{what}: {words} of the time. All copies of the window: {copies_text(overlap)}{merged}"
 
 
 def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> Spec:
@@ -399,11 +445,6 @@ def _history_plot(group: baselines.HistoryGroup, width: int) -> Spec:
     return history_plot(values, changes, history_text(group), width)
 
 
-def _titled(run: runs.Run, text: str) -> str:
-    """The finding. Of host memory it says so, because no link has these figures."""
-    return f"{text} ({HOST_MEMORY})" if run.runtime == "host" else text
-
-
 def _charts_of_comparison(comparison: baselines.Comparison) -> Mapping[str, Make | None]:
     rows = wording.compared(comparison)
     return {"cells": (lambda width: _cells_chart(comparison, rows, width)) if rows else None}
@@ -419,12 +460,53 @@ def _charts_of_history(history: baselines.History) -> Mapping[str, Make | None]:
     return {"history": (lambda width: stacked([_history_plot(group, width) for group in groups])) if groups else None}
 
 
+# --- tunings ---------------------------------------------------------------------------------------------------------
+
+
+def _charts_of_ring(state: tunings.RingState) -> Mapping[str, Make | None]:
+    """The candidates of a tuning at the largest size, in each direction."""
+    tuned = state.tuning.value
+    ways: list[tunings.CopyDirection] = list(get_args(tunings.CopyDirection))
+    found = (
+        []
+        if tuned is None or not tuned.rates
+        else [(tuned, way, bars) for way in ways if (bars := _ring_bars(tuned, way))]
+    )
+    return {
+        "rings": (
+            lambda width: stacked([bar_plot(bars, ring_text(own, way), width, "GB/s") for own, way, bars in found])
+        )
+        if found
+        else None
+    }
+
+
+def _ring_bars(tuned: tunings.Tuned, way: tunings.CopyDirection) -> Values:
+    rates = {ring_name(trial.ring): trial.rates for trial in tuned.timed} | {_PLAIN: tuned.plain}
+    own = {name: [rate for rate in found if rate.direction == way] for name, found in rates.items()}
+    largest = max((rate.nbytes for found in own.values() for rate in found), default=0)
+    bars: Values = []
+    for name, found in own.items():
+        for rate in found:
+            if rate.nbytes == largest:
+                text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
+                role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
+                figures = {"gbps": rate.gbps, "low": rate.gbps, "high": rate.gbps}
+                bars.append({"series": name, **figures, "text": text, "figure": f"{rate.gbps:.3g}", "role": role})
+    return bars[-MOST_BARS:]
+
+
 _CHARTS: dict[type, Callable[[Any], Mapping[str, Make | None]]] = {
     runs.Run: _charts_of_run,
+    runs.Measurement: _charts_of_measurement,
     examinations.Examination: lambda examination: _charts_of_run(examination.run),
+    tunings.RingState: _charts_of_ring,
+    links.Links: charts_of_links,
     watches.Watched: _charts_of_watch,
     baselines.Comparison: _charts_of_comparison,
-    baselines.Baseline: lambda baseline: _charts_of_run(baseline.runs[0]),
+    baselines.Baseline: lambda baseline: _CHARTS[type(baseline.processes[0])](baseline.processes[0]),
     sessions.XferSession: _charts_of_session,
     baselines.History: _charts_of_history,
+    fleets.Fleet: charts_of_fleet,
+    fleets.HostReport: charts_of_host,
 }

@@ -1,10 +1,10 @@
-"""Plots as Vega-Lite specifications: bandwidth by size, bars, waterfalls, changes, distributions; and their theme."""
+"""Plots as Vega-Lite specifications: bandwidth by size, bars, waterfalls, heat maps and others; and their theme."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyxfer import units
@@ -12,6 +12,8 @@ from pyxfer._document import printing
 
 Spec = dict[str, Any]
 Values = list[dict[str, Any]]
+Make = Callable[[int], Spec]
+"""Makes a chart for a width of its plots."""
 
 WIDE, NARROW = 640, 250
 """Widths of a plot in CSS pixels: on a page of at least 800 pixels, and on a telephone."""
@@ -20,6 +22,9 @@ MOST_BARS = 40
 # Each has a contrast of 4.5 or more on white; readers who confuse hues have dashes, shapes and words as well.
 COLOURS = ("#0b5fa5", "#b3470a", "#00705a", "#8a2f74", "#6b5300", "#4b5563", "#0e7490", "#7f1d1d")
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
+# From the least to the most. They differ in lightness, and INK has a contrast of 4.5 or more on each.
+BLUES = ("#eef5fb", "#d3e4f3", "#b0d0ea", "#88b8de", "#62a0d0")
+ORANGES = ("#fdf3ea", "#f9dfc8", "#f4c59e", "#ecaa74", "#e08e4f")
 
 _DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 3], [3, 1])
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -30,12 +35,23 @@ _ROLES = {
     "pyxfer": COLOURS[2],
     "other": COLOURS[0],
     "raw": COLOURS[5],
+    "one direction": COLOURS[0],
+    "both at once": COLOURS[2],
+    "by a kernel": COLOURS[4],
+    "chosen ring": COLOURS[2],
+    "other ring": COLOURS[0],
+    "plain copy": COLOURS[1],
+    "together": COLOURS[0],
+    "sum of separate runs": COLOURS[5],
 }
+_LANES = {"kernels": COLOURS[0], "h2d": COLOURS[1], "d2h": COLOURS[2], "other copies": COLOURS[3]}
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK, "fontSize": 11}
-_SYMBOL: Spec = {"symbolOpacity": 1, "symbolStrokeWidth": 0}
+_SYMBOL: Spec = {"symbolOpacity": 1, "symbolStrokeWidth": 0, "symbolFillColor": INK}
+_SQUARE: Spec = {"symbolType": "square", "symbolStrokeWidth": 1, "symbolStrokeColor": FAINT}
 _BAR_STEP, _BAR_HEIGHT = 20, 14
 _PLOT_HEIGHT = 230
+_CELL_HEIGHT, _NARROWEST_CELL, _WIDEST_CELL = 26, 28, 72
 # Letters of a title in one pixel.
 _TITLE_LETTERS = 0.145
 _MARGIN = 100
@@ -49,7 +65,7 @@ _SIZE_LABEL = (
 
 
 def themed(plot: Spec, background: str = "transparent") -> Spec:
-    """The chart of a plot, with the colours and fonts of all charts."""
+    """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
     axis = {
         "labelColor": INK,
         "titleColor": INK,
@@ -61,7 +77,7 @@ def themed(plot: Spec, background: str = "transparent") -> Spec:
     }
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
-        **plot,
+        **_drawable(plot),
         "background": background,
         "padding": 4,
         "config": {
@@ -80,6 +96,18 @@ def themed(plot: Spec, background: str = "transparent") -> Spec:
             "concat": {"spacing": 30},
         },
     }
+
+
+# Those that XML does not allow end the process that draws them; the others turn the direction of text.
+_UNDRAWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def _drawable(part: Any) -> Any:
+    if isinstance(part, str):
+        return _UNDRAWABLE.sub(" ", part)
+    if isinstance(part, dict):
+        return {name: _drawable(value) for name, value in part.items()}
+    return [_drawable(value) for value in part] if isinstance(part, (list, tuple)) else part
 
 
 def stacked(plots: Sequence[Spec]) -> Spec:
@@ -333,6 +361,114 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
     return {"data": data, "layer": layers, "width": width, "height": height, "title": _title(title, width)}
 
 
+def heat_plot(
+    values: Values,
+    axes: tuple[tuple[str, Sequence[str]], tuple[str, Sequence[str]]],
+    shades: Mapping[str, str],
+    title: str,
+    notes: Sequence[str],
+    width: int,
+) -> Spec:
+    """Cells of `row` and `column` with their `figure`, in the colour of their `shade`.
+
+    `axes`: what the rows and the columns are, with their names in order; `notes`: lines below the title, such as why
+    cells have no figure.
+    """
+    (_, rows), (_, columns) = axes
+    cell = max(_NARROWEST_CELL, min(_WIDEST_CELL, width // len(columns)))
+    x = _band("column", axes[1], {"orient": "top", "labelAngle": 0})
+    y = _band("row", axes[0], {})
+    used = [name for name in shades if any(value["shade"] == name for value in values)]
+    colour = _named("shade", used, [shades[name] for name in used], {**_legend(width), **_SQUARE})
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "rect", "stroke": GRID, "strokeWidth": 1},
+            "encoding": {"x": x, "y": y, "color": colour, **_told("text")},
+        },
+        {"mark": _mark("text", color=INK, fontSize=11), "encoding": {"x": x, "y": y, "text": _text("figure")}},
+    ]
+    lines = [line for note in notes for line in _wrapped(note, width)]
+    return {
+        "data": {"values": values},
+        "layer": layers,
+        "width": cell * len(columns),
+        "height": _CELL_HEIGHT * len(rows),
+        "title": {**_title(title, width), "subtitle": lines, "subtitleColor": FAINT} if lines else _title(title, width),
+    }
+
+
+def _band(name: str, axis: tuple[str, Sequence[str]], form: Spec) -> Spec:
+    title, order = axis
+    scale = {"domain": list(order), "paddingInner": 0.06, "paddingOuter": 0}
+    bare = {"ticks": False, "domain": False, **form}
+    return {"field": name, "type": "nominal", "title": title, "sort": None, "scale": scale, "axis": bare}
+
+
+def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title: str, width: int) -> Spec:
+    """When each `lane` was busy: spans from `begin` to `end` in ms, and below them the `steps` with their `step`.
+
+    A lane's last column is its `share` of the stretch.
+    """
+    names = [*dict.fromkeys(value["lane"] for value in lanes), *(["step"] if steps else [])]
+    room = (ends[1] - ends[0]) * (0.3 if width < WIDE else 0.12)
+    x = {
+        **_quantity("begin", "ms after the beginning of the window"),
+        "scale": {"domain": [ends[0], ends[1] + room], "nice": False},
+        "axis": {"grid": False, "tickCount": 4 if width < WIDE else 8},
+    }
+    y = _category("lane", names, 120)
+    known = [name for name in _LANES if name in names]
+    colour = _named("lane", known, [_LANES[name] for name in known], None)
+    shares = [next(value for value in lanes if value["lane"] == name) for name in names if name in known]
+    span = {"x": x, "x2": {"field": "end"}, "y": y}
+    layers: list[Spec] = [
+        {
+            "mark": _mark("bar", height=_BAR_HEIGHT, strokeWidth=0.6),  # without it, a short span is invisible
+            "encoding": {**span, "color": colour, "stroke": colour},
+        },
+        {
+            "data": {"values": shares},
+            "mark": {**_WORDS, "align": "right"},
+            "encoding": {"x": {"value": width}, "y": y, "text": _text("share")},
+        },
+    ]
+    if steps:
+        step = {"type": "bar", "height": _BAR_HEIGHT, "color": GRID}
+        words = {**_WORDS, "align": "center", "aria": False}
+        middle = {"x": {**x, "field": "middle"}, "y": y, "text": _text("step")}
+        layers.append({"data": {"values": steps}, "mark": step, "encoding": {**span, **_told("text")}})
+        layers.append({"data": {"values": steps}, "mark": words, "encoding": middle})
+    return _rows(lanes, layers, width, _title(title, width))
+
+
+def load_plot(values: Values, title: str, width: int) -> Spec:
+    """The `ns` of a load of each `series` by the `load` of the link beside it; its `part` is the median or p99."""
+    names = list(dict.fromkeys(value["series"] for value in values))
+    parts = list(dict.fromkeys(value["part"] for value in values))
+    x = {
+        **_quantity("load", "copied beside it, share of the link's rate"),
+        "scale": {"domain": [-0.04, 1.04], "nice": False},
+        "axis": {"format": ".0%", "values": sorted({value["load"] for value in values}), "grid": False},
+    }
+    y = {**_quantity("ns", "ns"), "scale": {"zero": True}}
+    colour = _named("series", names, COLOURS[: len(names)], _legend(width))
+    dash = _named("part", parts, _DASHES[: len(parts)], _legend(width))
+    shape = _named("part", parts, _SHAPES[: len(parts)], _legend(width))
+    layers: list[Spec] = [
+        {"mark": _mark("line", strokeWidth=2), "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash}},
+        {
+            "mark": _mark("rule", strokeWidth=1.4),
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+        },
+        {
+            "mark": {"type": "point", "size": 42, "filled": True, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_told("text")},
+        },
+    ]
+    data = {"values": values}
+    return {"data": data, "layer": layers, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+
+
 # --- parts of plots --------------------------------------------------------------------------------------------------
 
 
@@ -395,5 +531,8 @@ def _told(*names: str) -> Spec:
 
 
 def _title(text: str, width: int) -> Spec:
-    lines = textwrap.wrap(_FIGURE.sub("\u00a0", text), max(30, int(_TITLE_LETTERS * (width + _MARGIN))))
-    return {"text": lines or [""]}
+    return {"text": _wrapped(text, width) or [""]}
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(_FIGURE.sub("\u00a0", text), max(30, int(_TITLE_LETTERS * (width + _MARGIN))))

@@ -125,7 +125,7 @@ def overlap_lines(watched: Watched) -> Lines:
     overlap = activity.overlap
     return [
         ("device", f"busy for {units.format_percent(overlap.busy_share)} of the window"),
-        ("copies", _copies_text(overlap)),
+        ("copies", copies_text(overlap)),
         ("kernels", _kernels_text(overlap)),
         ("streams", _streams_text(activity.streams)),
     ]
@@ -217,7 +217,8 @@ def _steps_text(summary: Summary) -> str:
     return f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}"
 
 
-def _copies_text(overlap: Overlap) -> str:
+def copies_text(overlap: Overlap) -> str:
+    """How much of the copies is under kernels, and how many run at once."""
     if overlap.hidden_share.value is None:
         return fact_text(overlap.hidden_share)
     hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"

@@ -18,11 +18,25 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._document import codec, runs
+from pyxfer._document import codec, fleets, runs
+from pyxfer._document.baselines import Baseline
 from pyxfer._report.charts import charts_of
 from pyxfer._report.contents import Cell, Contents, Grid, contents_of, environment_of
 from pyxfer._report.headlines import headline
-from pyxfer._report.plots import COLOURS, FAINT, GRID, INK, NARROW, VEGA_LITE, WIDE, Spec, stacked, themed
+from pyxfer._report.plots import (
+    BLUES,
+    COLOURS,
+    FAINT,
+    GRID,
+    INK,
+    NARROW,
+    ORANGES,
+    VEGA_LITE,
+    WIDE,
+    Spec,
+    stacked,
+    themed,
+)
 from pyxfer._report.text import Lines, clean
 from pyxfer.errors import UsageError
 
@@ -30,6 +44,8 @@ NEEDS_REPORT = "reports need vl-convert, which is not installed: pip install 'py
 SUFFIXES = (".html", ".svg", ".png", ".pdf")
 MOST_EMBEDDED = 400_000
 """Bytes of compressed JSON in a page; a larger document is embedded without its trials."""
+MOST_EMBEDDED_HOSTS = 2000
+"""Compressing a larger fleet takes seconds, and the result would be too large."""
 
 _TITLES = {
     "sizes": "Bandwidth by size",
@@ -39,10 +55,21 @@ _TITLES = {
     "waterfall": "Where the time goes",
     "parts": "Where the time of a step goes",
     "steps": "Steps of the window",
+    "timeline": "Copies and kernels over time",
     "copies": "Copies of the window",
+    "host": "Each GPU and the host",
+    "together": "All GPUs together",
+    "interference": "What a GPU keeps beside another one",
+    "pairs": "GPU to GPU",
+    "numa": "GPUs and NUMA nodes",
+    "latency": "Latency of dependent loads",
+    "small": "Small copies",
+    "rings": "Candidates of the tuning",
     "cells": "Change of each cell",
     "history": "Bandwidth over time",
     "tests": "Share of the ceiling that each test reached",
+    "fleet": "Hosts beside each other",
+    "figures": "Figures of this host",
 }
 CHARTS = tuple(_TITLES)
 _INTERVALS = "Bands and thin lines on bars are 95 % intervals; one that leaves the plot is cut off at its edge."
@@ -55,11 +82,28 @@ _CAPTIONS = {
     "waterfall": "One traced transfer, the one closest to the median. Each part begins where the one before it ends.",
     "parts": "Each part begins where the one before it ends. Copies under kernels are not in the sum.",
     "steps": "The parts of each step, one above the other.",
+    "timeline": "When each kind of work ran in a few steps of median length; the input of a step is made before it. "
+    "At the right is the share of the time.",
     "copies": "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
+    "host": f"One GPU at a time. {_INTERVALS} The peak is that of the link after its packet headers.",
+    "together": "All GPUs copy at once, and only the time in which all are busy counts. The sum of separate runs is "
+    "what the links would give if they shared nothing.",
+    "interference": "The share of a GPU's rate alone that it keeps while the other one copies in the same direction. A "
+    "cell with a letter has no figure; the letter's line says why.",
+    "pairs": "One pair at a time, GB/s. A cell with a letter has no figure; the letter's line says why.",
+    "numa": "One GPU at a time with page-locked memory of one node, GB/s. A cell with a letter has no figure; the "
+    "letter's line says why.",
+    "latency": "Each load waits for the one before it. Under load, copies run in the direction of the loaded bytes; "
+    "quantiles are of means of few loads. A thin line is the 95 % interval.",
+    "small": _INTERVALS,
+    "rings": "Uploads and downloads of pageable memory through each ring, and as one plain copy.",
     "cells": "A line is the 95 % interval of the change between processes.",
     "history": "A thin line is the 95 % interval of a run. A dashed line is a change that chance does not explain; the "
     "lines between are medians. The axis does not begin at 0.",
     "tests": "A thin line is the 95 % interval.",
+    "fleet": "Change against what is usual in the host's cohort, in per cent; of figures that differ only in the GPU, "
+    "the worst one. Darker is slower. Of many hosts the worst are drawn, and below them quantiles of the others.",
+    "figures": _INTERVALS,
 }
 _METHOD = (
     "Bandwidth is the bytes of a transfer over the median time of its trials; 1 GB is 1e9 bytes. Trials of everything "
@@ -68,6 +112,8 @@ _METHOD = (
     "out, and its reason is in the notes."
 )
 _DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d0ea", "#ff9d9d")
+_DARK_BLUES = ("#1b2732", "#1d3346", "#1f415d", "#225075", "#265f8d")
+_DARK_ORANGES = ("#2b241f", "#40301f", "#57391d", "#6e421a", "#854b17")
 _DARK_INK = {INK: "#e6eaef", FAINT: "#a3adb8", GRID: "#3a424c"}
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
@@ -78,9 +124,11 @@ def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = N
     """The file of a report: a page, or the charts of all documents as one picture.
 
     Raises:
-        UsageError: the suffix is unknown, vl-convert is not installed, or there is no such chart.
+        UsageError: the suffix is unknown, vl-convert is not installed, or there is no such chart or report.
 
     """
+    if any(isinstance(document, Baseline) and document.links for document in documents):
+        raise UsageError("a baseline of links has no report; pyxfer show prints it")
     if suffix == ".html":
         if chart is not None:
             raise UsageError("a page has all charts: leave out --chart, or write to .svg, .png or .pdf")
@@ -160,9 +208,12 @@ def _svg(spec: Spec) -> str:
 
 def page_html(documents: Sequence[object]) -> str:
     """The whole page: an article for each document, its style and its script."""
-    articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
-    heads = [headline(document) for document in documents]
-    title = "pyxfer report" if len(documents) > 1 else f"{contents_of(documents[0]).name}: {heads[0].word}"
+    contents = [contents_of(document) for document in documents]
+    articles = [
+        _article(document, shown, f"document-{number}")
+        for number, (document, shown) in enumerate(zip(documents, contents, strict=True), start=1)
+    ]
+    title = "pyxfer report" if len(documents) > 1 else f"{contents[0].name}: {headline(documents[0]).word}"
     script = _resource("webpage.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
@@ -192,14 +243,15 @@ def _machines(documents: Sequence[object]) -> str:
     return f"<p>These documents are of different machines: {escape(names)}.</p>"
 
 
-def _article(document: object, anchor: str) -> str:
-    contents, head = contents_of(document), headline(document)
-    charts = [_figure(name, make, anchor, head.text) for name, make in charts_of(document).items()]
+def _article(document: object, contents: Contents, anchor: str) -> str:
+    head, makes = headline(document), charts_of(document)
+    charts = [_figure(name, make, anchor, head.text) for name, make in makes.items()]
     grids = [_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(contents.grids) if grid.rows]
     sections = [
         _section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in contents.sections if lines
     ]
-    page = f"<details><summary>The page of the command</summary><pre>{escape(contents.page)}</pre></details>"
+    text = f'<pre tabindex="0">{escape(contents.page)}</pre>'
+    page = f"<details><summary>The page of the command</summary>{text}</details>"
     empty = "" if charts else "<p>No chart: no figure can be drawn.</p>"
     return "".join(
         [
@@ -207,7 +259,7 @@ def _article(document: object, anchor: str) -> str:
             f'<p class="light {head.light}">{_SIGNS[head.light]} {escape(head.word)}</p>',
             f'<p class="lead">{escape(head.text)}</p>',
             _lines(contents.heading),
-            _contents_list(contents, list(charts_of(document)), anchor),
+            _contents_list(contents, list(makes), anchor),
             *charts,
             empty,
             *grids,
@@ -288,6 +340,8 @@ def _cell(cell: Cell, number: bool) -> str:
 
 def _download(document: object, name: str) -> str:
     """A link to the document itself, compressed, inside the page."""
+    if isinstance(document, fleets.Fleet) and len(document.hosts) > MOST_EMBEDDED_HOSTS:
+        return '<p class="small">The document is too large to be embedded here.</p>'
     data, note = _compressed(document), ""
     if len(data) > MOST_EMBEDDED and isinstance(document, runs.Run):
         rows = tuple(msgspec.structs.replace(row, trials=()) for row in document.measurements)
@@ -310,7 +364,8 @@ def _anchor(name: str) -> str:
 
 def _style() -> str:
     """The style sheet, with the colours of charts for a dark page."""
-    colours = {**dict(zip(COLOURS, _DARK, strict=True)), **_DARK_INK}
+    lights, darks = (*COLOURS, *BLUES, *ORANGES), (*_DARK, *_DARK_BLUES, *_DARK_ORANGES)
+    colours = {**dict(zip(lights, darks, strict=True)), **_DARK_INK}
     rules = [
         f'  figure [{what}="{light}"] {{ {what}: {dark}; }}'
         for light, dark in colours.items()

@@ -31,6 +31,7 @@ from pyxfer._watch.copies import MEMORIES, Ceilings, CopyTable, overlap, streams
 from pyxfer._watch.device_records import DeviceRecords, Periods, device_records, in_periods, periods_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MOST_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
+from pyxfer._watch.timeline import timeline
 from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -296,6 +297,11 @@ def _placed(window: Window) -> list[tuple[int, Step]]:
     return [(place, step) for place, step in enumerate(window.steps) if step.closed and step.failed is None]
 
 
+def _numbers(window: Window) -> NDArray[np.int64]:
+    """The number of each completed step."""
+    return np.array([window.skipped + place + 1 for place, _ in _placed(window)], np.int64)
+
+
 def _activity(
     window: Window,
     capture: Capture,
@@ -318,6 +324,7 @@ def _activity(
         others=records.others,
         clock_error_s=capture.clock.error_ns / 1e9,
         clock_drift_s=capture.clock.drift_ns / 1e9,
+        timeline=timeline(window, records, periods, _numbers(window)),
     )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
+from chart_parts import plots_of, titles_of, values_of
 from framework_samples import make_frameworks_run
 from pages import full_run, host_run
 from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
@@ -29,38 +28,30 @@ NAMES = {
     "frameworks": ["routes"],
     "image batches": ["routes"],
     "explain": ["waterfall", "routes", "trials"],
-    "watch": ["parts", "steps", "copies"],
-    "watch with slow steps": ["parts", "steps", "copies"],
+    "watch": ["parts", "steps", "timeline", "copies"],
+    "watch with slow steps": ["parts", "steps", "timeline", "copies"],
     "watch without records": ["parts", "steps"],
     "comparison": ["cells"],
+    "comparison of links": ["cells"],
     "examination": ["sizes"],
+    "baseline of links": ["host", "together", "interference", "pairs"],
     "baseline": ["sizes", "trials"],
     "history": ["history"],
     "history without changes": ["history"],
     "pytest": ["tests"],
     "nothing measured": [],
     "one point": ["sizes", "trials"],
+    "tuning": ["rings"],
     "hostile": ["sizes", "trials"],
+    "links": ["host", "together", "interference", "pairs", "latency", "small"],
+    "links of one GPU": ["host", "latency", "small"],
+    "links of four GPUs": ["host", "together", "interference", "pairs", "numa", "latency", "small"],
+    "links of the host": ["host", "together", "interference", "pairs", "latency", "small"],
+    "hostile links": ["host", "together", "interference", "pairs", "numa", "latency", "small"],
+    "fleet": ["fleet"],
+    "fleet of two groups": ["fleet"],
+    "host": ["figures"],
 }
-
-
-def values_of(spec: Any) -> Iterator[dict[str, Any]]:
-    """Every datum of a specification."""
-    if isinstance(spec, dict):
-        yield from spec.get("data", {}).get("values", ())
-        for part in spec.values():
-            yield from values_of(part)
-    elif isinstance(spec, list):
-        for part in spec:
-            yield from values_of(part)
-
-
-def plots_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    return list(spec.get("vconcat", [spec]))
-
-
-def titles_of(spec: dict[str, Any]) -> list[str]:
-    return [" ".join(plot["title"]["text"]).replace("\u00a0", " ") for plot in plots_of(spec)]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -197,12 +188,26 @@ def test_a_history_draws_every_run_and_its_changes() -> None:
     assert not [value for value in values_of(quiet) if "end" in value]
 
 
-def test_names_from_outside_are_values_without_control_characters() -> None:
-    for chart in charts_of(DOCUMENTS["hostile"]):
+def test_the_bars_of_a_tuning_are_its_trials_beside_the_plain_copy() -> None:
+    h2d, _ = plots_of(chart_of(DOCUMENTS["tuning"], "rings"))
+    assert [(value["role"], value["gbps"]) for value in values_of(h2d)] == [
+        ("other ring", 35),
+        ("chosen ring", 47),
+        ("plain copy", 12.5),
+    ]
+    assert titles_of(h2d) == ["h2d: 47.00 GB/s through the ring, 12.50 GB/s as a plain copy, at 96 MiB"]
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("hostile")])
+def test_names_from_outside_are_values_without_control_characters(name: str) -> None:
+    for chart in charts_of(DOCUMENTS[name]):
         for width in (WIDE, NARROW):
-            text = msgspec.json.encode(chart_of(DOCUMENTS["hostile"], chart, width)).decode()
+            text = msgspec.json.encode(chart_of(DOCUMENTS[name], chart, width)).decode()
             assert "\u202e" not in text
             assert "\x1b" not in text
+
+
+def test_a_hostile_name_is_shown_as_text() -> None:
     series = {value.get("series", "") for value in values_of(chart_of(DOCUMENTS["hostile"], "sizes"))}
     assert any(BREAKOUT[:20] in name for name in series)
     assert RIGHT_TO_LEFT not in series
@@ -215,9 +220,10 @@ def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others() -
         chart_of(DOCUMENTS["nothing measured"], "sizes")
 
 
+@pytest.mark.slow
 def test_charts_are_altair_charts_that_altair_accepts() -> None:
     pytest.importorskip("altair")
-    for name in ("ceiling", "explain", "comparison", "watch"):
+    for name in ("ceiling", "explain", "comparison", "watch", "links of four GPUs"):
         for chart in charts_of(DOCUMENTS[name]):
             assert altair_chart(DOCUMENTS[name], chart).to_dict()["config"]
 

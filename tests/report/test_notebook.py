@@ -8,18 +8,36 @@ from typing import Any
 
 import pytest
 from report_samples import DOCUMENTS
+from samples import make_missing
 
 from pyxfer._document import codec, runs
 
 VEGA_LITE = "application/vnd.vegalite.v6+json"
 
 
-@pytest.mark.parametrize("name", ["ceiling", "explain", "comparison", "watch", "examination"])
+@pytest.mark.parametrize("name", ["ceiling", "explain", "comparison", "watch", "examination", "links"])
 def test_a_document_gives_a_notebook_its_first_chart_a_table_and_a_line(name: str) -> None:
     bundle = DOCUMENTS[name]._repr_mimebundle_()
     assert set(bundle) == {VEGA_LITE, "text/html", "text/plain"}
     assert bundle["text/html"].startswith("<p>")
     assert bundle["text/plain"] == repr(DOCUMENTS[name])
+
+
+def test_a_measurement_gives_a_notebook_its_trials_and_its_figures() -> None:
+    measurement = next(m for m in DOCUMENTS["ceiling"].measurements if m.gbps is not None)
+    bundle = measurement._repr_mimebundle_()
+    assert set(bundle) == {VEGA_LITE, "text/html", "text/plain"}
+    html = str(bundle["text/html"])
+    assert "<td>bandwidth</td>" in html
+    assert "<td>95 % interval</td>" in html
+
+
+def test_a_measurement_without_a_figure_gives_a_notebook_its_reason() -> None:
+    bundle = make_missing("<b>no memory</b>")._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+    html = str(bundle["text/html"])
+    assert "&lt;b&gt;no memory" in html
+    assert "<b>" not in html
 
 
 def test_a_run_without_figures_has_no_chart() -> None:

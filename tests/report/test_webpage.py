@@ -42,7 +42,9 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    return {name: page_html([document]) for name, document in DOCUMENTS.items()}
+    """A page of each kind of document; test_webpage_in_chromium.py opens those of all samples."""
+    first = {type(document): name for name, document in reversed(DOCUMENTS.items())}
+    return {name: page_html([DOCUMENTS[name]]) for name in (*first.values(), "hostile", "nothing measured")}
 
 
 def test_each_kind_of_document_has_a_page_of_a_reasonable_size(pages: dict[str, str]) -> None:
@@ -71,7 +73,7 @@ def test_links_to_anchors_lead_somewhere(pages: dict[str, str]) -> None:
 
 def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
     for name, page in pages.items():
-        if name.startswith("history"):
+        if name.startswith(("history", "tuning")):
             continue  # no file of its own kind
         (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
         data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
@@ -127,6 +129,13 @@ def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, st
     run = DOCUMENTS["ceiling"]
     found = re.findall(r'data-value="([^"]+)">[^<]* GB/s<', pages["ceiling"])
     assert {m.gbps for m in run.measurements if m.gbps is not None} <= {float(value) for value in found}
+
+
+def test_the_tables_of_a_watch_are_sorted_by_their_numbers(pages: dict[str, str]) -> None:
+    times = re.findall(r'data-value="([^"]+)">([\d.]+) (ms|us)<', pages["watch"])
+    factors = {"ms": 1e-3, "us": 1e-6}
+    assert {unit for *_, unit in times} == set(factors)
+    assert all(float(value) == pytest.approx(float(shown) * factors[unit]) for value, shown, unit in times)
 
 
 def test_a_long_history_shows_its_last_points(monkeypatch: pytest.MonkeyPatch) -> None:
