@@ -12,6 +12,7 @@ import shared
 
 from pyxfer._document.exports import escape_markdown
 from pyxfer._document.files import read_whole
+from pyxfer._document.links import Links
 from pyxfer._document.runs import Measurement, Run, Summary
 from pyxfer._measure import stats
 from pyxfer._report.layout import NARROWEST, Page
@@ -22,6 +23,7 @@ GB = "GB = 1e9 bytes."
 INTERVAL = "In brackets: the 95 % interval of the median. Trials that give no interval give no figure."
 
 Document = TypeVar("Document", bound=msgspec.Struct)
+RunT = TypeVar("RunT", Run, Links)
 
 
 class IncompleteRunError(UsageError):
@@ -30,7 +32,15 @@ class IncompleteRunError(UsageError):
 
 def complete_run(path: Path) -> Run:
     """Read a run; `IncompleteRunError` if it did not end."""
-    run = Run.load(path)
+    return _complete(Run.load(path), path)
+
+
+def complete_links(path: Path) -> Links:
+    """Read a run of links; `IncompleteRunError` if it did not end."""
+    return _complete(Links.load(path), path)
+
+
+def _complete(run: RunT, path: Path) -> RunT:
     if run.ended != "complete":
         raise IncompleteRunError(f"{path.name} of {run.environment.taken_at[:10]} is {run.ended}: measure it again")
     return run

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from figure_parts import complete_run
+from figure_parts import complete_links, complete_run
 
 from pyxfer._document.files import write_whole
+from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer._report.charts import chart_of
 from pyxfer._report.webpage import report_bytes
@@ -21,6 +22,7 @@ from pyxfer._report.webpage import report_bytes
 PICTURES = {
     "docs/pictures/sizes.svg": ("ceiling.json.gz", "sizes"),
     "docs/pictures/waterfall.svg": ("explain_torch_to.json.gz", "waterfall"),
+    "docs/pictures/latency.svg": ("links.json.gz", "latency"),
 }
 
 
@@ -37,8 +39,9 @@ def refresh(root: Path, shown: str, *, check: bool) -> list[Path]:
     return stale
 
 
-def _pictures(root: Path, shown: str) -> Iterator[tuple[Path, Run, str]]:
+def _pictures(root: Path, shown: str) -> Iterator[tuple[Path, Run | Links, str]]:
     """The pictures that a page shows."""
     for name, (document, chart) in PICTURES.items():
         if name.removeprefix("docs/") in shown:
-            yield root / name, complete_run(root / "bench" / "results" / document), chart
+            load = complete_links if document.startswith("links") else complete_run
+            yield root / name, load(root / "bench" / "results" / document), chart

@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+import fleet_detection
 import framework_figures as frameworks
 import image_floor
 import interval_coverage as intervals
+import links_beside_nvbandwidth as link_peers
 import peers
 import pictures
 import ring_pauses
@@ -31,6 +33,7 @@ import verdicts
 from figure_parts import (
     IncompleteRunError,
     caption,
+    complete_links,
     complete_run,
     fenced,
     gbps_cell,
@@ -51,6 +54,7 @@ from pyxfer._report.explain import find_explained, headline
 from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.host import print_host_card
 from pyxfer._report.layout import NARROWEST
+from pyxfer._report.links import print_links
 from pyxfer._report.notes import gather
 from pyxfer._report.run import print_run
 from pyxfer._report.session import place_lines, title
@@ -106,8 +110,15 @@ def figures(results: Path) -> Figures:
         ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
+        "links-page": lambda: page_of(complete_links(results / "links.json.gz"), print_links),
+        "links-peers": lambda: link_peers.markdown(
+            load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
+        ),
         "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
         "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")),
+        "fleet-detection": lambda: fleet_detection.table(
+            load_own(results / "fleet_detection.json.gz", fleet_detection.Detection, "fleet_detection.py")
+        ),
         "coverage-simulated": lambda: intervals.simulated_table(coverage_of(results)),
         "coverage-committed": lambda: intervals.committed_table(coverage_of(results)),
         "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),

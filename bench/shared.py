@@ -66,6 +66,14 @@ def write_document(path: Path | None, document: msgspec.Struct) -> None:
         write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
 
 
+def conclude(document: msgspec.Struct, path: Path | None, misses: Sequence[str]) -> int:
+    """Write the document and say which limits were missed; the exit status, 1 if any was."""
+    write_document(path, document)
+    for line in misses:
+        print(line, file=sys.stderr)
+    return 1 if misses else 0
+
+
 def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --device and --export-json."""
     parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)

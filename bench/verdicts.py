@@ -300,11 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_writable(options.export_json)
     document = collect(options.repeats, options.seed)
     print(table(document))
-    shared.write_document(options.export_json, document)
-    wrong = misses(document)
-    for line in wrong:
-        print(line, file=sys.stderr)
-    return 1 if wrong else 0
+    return shared.conclude(document, options.export_json, misses(document))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyxfer._doctor.session import doctor
     from pyxfer._document.baselines import Baseline, Comparison
     from pyxfer._document.examinations import Examination, Finding
+    from pyxfer._document.fleets import Fleet, HostReport
     from pyxfer._document.links import Links
     from pyxfer._document.runs import Device, Link, Measurement, Remark, Run
     from pyxfer._document.watches import Watched
@@ -64,7 +65,9 @@ __all__ = [
     "Examination",
     "FallbackWarning",
     "Finding",
+    "Fleet",
     "ForkedError",
+    "HostReport",
     "Link",
     "Links",
     "Measurement",
@@ -116,6 +119,7 @@ _HOMES = {
     "pyxfer._document.runs": ("Device", "Link", "Measurement", "Remark", "Run"),
     "pyxfer._document.baselines": ("Baseline", "Comparison"),
     "pyxfer._document.examinations": ("Examination", "Finding"),
+    "pyxfer._document.fleets": ("Fleet", "HostReport"),
     "pyxfer._document.links": ("Links",),
     "pyxfer._links.session": ("links",),
     "pyxfer._document.watches": ("Watched",),

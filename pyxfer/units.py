@@ -239,6 +239,29 @@ def format_percent(share: float) -> str:
     return f"{float(f'{percent:.2g}'):g} %" if abs(percent) < _ONE_DECIMAL_FROM else f"{percent:.1f} %"
 
 
+def formatted_value(text: str) -> float | None:
+    """The number that one of the functions above has formatted, in bytes, seconds, GB/s or per cent; or None."""
+    number, _, unit = text.partition(" ")
+    try:
+        value = float(number) * _FORMATTED[unit]
+    except (KeyError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+_FORMATTED = {
+    "": 1.0,
+    "B": 1.0,
+    "GB/s": 1.0,
+    "%": 1.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+    **{name: float(factor) for name, factor in (*_DECIMAL.items(), *_BINARY.items())},
+}
+
+
 def _quantity(text: str, what: str, example: str) -> tuple[Fraction, str]:
     """Split text into an exact number above zero and its unit."""
     stripped = text.strip()

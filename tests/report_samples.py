@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+from baseline import link_processes
 from baseline.store.making import make_baseline
 from baseline_samples import make_sample, slow_pinned
 from doctor.cases import h200, health
 from explain_samples import make_explain_run
+from fleet_samples import arrivals, make_fleet, make_host, make_hosts
 from framework_samples import make_frameworks_run, make_image_batch_run
-from pages import full_run, host_run
+from link_samples import h200_rate, link_device, make_links
+from pages import HOST_REASON, full_run, host_run
+from ring_samples import make_state
 from samples import SCRIPT, make_device, make_hostile, make_measurement, make_missing, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of, session
 
+from pyxfer._baseline import check
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known, without_trials
 from pyxfer._document import runs
 from pyxfer._document.baselines import Cell, History, HistoryChange, HistoryGroup, HistoryPoint
 from pyxfer._document.examinations import Examination
+from pyxfer._document.links import Links
 from pyxfer._document.runs import Fact
+from pyxfer._fleet.judge import judge
+from pyxfer._links.plan import FlowPlan, TrafficPlan
 
 RIGHT_TO_LEFT = "abc\u202edef\u05d0"
 BREAKOUT = (
@@ -34,7 +43,7 @@ def make_examination() -> Examination:
 
 
 def make_outside_run() -> runs.Run:
-    """A run whose names come from somebody who wants to break the page."""
+    """A run whose names are attacks on the page."""
     rows = (
         make_hostile(),
         make_measurement(route=BREAKOUT, memory=BREAKOUT, mode=RIGHT_TO_LEFT),
@@ -62,6 +71,49 @@ def make_history(step: float = 0.05) -> History:
     return History((group,))
 
 
+def _of_two_sockets(plan: TrafficPlan, flow: FlowPlan) -> float:
+    """GPUs 0 and 1 share an uplink, 2 and 3 another one; memory of the other socket is slower."""
+    copying = {other.device for other in plan.flows if other.side == flow.side}
+    if plan.node is not None and plan.node != flow.device // 2:
+        return 41.2
+    if plan.group == "together" and {flow.device, flow.device ^ 1} <= copying:
+        return 28.0
+    return h200_rate(plan, flow)
+
+
+def make_links_of_four(reason: str = "peer access is off") -> Links:
+    """Four GPUs below two sockets. GPU 0 could not read from GPU 1."""
+    devices = tuple(
+        link_device(make_device(index=n, uuid=Fact(f"GPU-{n}"), pci=Fact(f"0000:{n + 16:02x}:00.0")), node=Fact(n // 2))
+        for n in range(4)
+    )
+
+    def unavailable(plan: TrafficPlan) -> str | None:
+        ends = [(flow.source, flow.destination) for flow in plan.flows]
+        return reason if plan.case == "read" and ends == [(1, 0)] else None
+
+    return make_links(4, _of_two_sockets, devices=devices, nodes=(0, 1), unavailable=unavailable)
+
+
+def make_links_of_host() -> Links:
+    """Links between simulated devices, which have no peak."""
+    devices = tuple(
+        link_device(make_device(index=n, runtime="host", name=HOST_REASON), link=host_run(full_run()).link)
+        for n in range(2)
+    )
+    return make_links(devices=devices, runtime="host", runtime_reason=HOST_REASON)
+
+
+def make_outside_links() -> Links:
+    """Links whose names are attacks on the page."""
+    run = make_links_of_four(BREAKOUT + RIGHT_TO_LEFT + "\x1b[31m")
+    devices = tuple(
+        msgspec.structs.replace(each, device=msgspec.structs.replace(each.device, name=BREAKOUT))
+        for each in run.devices
+    )
+    return msgspec.structs.replace(run, devices=devices, remarks=(runs.Remark("x", BREAKOUT, SCRIPT),))
+
+
 DOCUMENTS: dict[str, Any] = {
     "ceiling": full_run(),
     "ceiling of the host": host_run(full_run(ended="interrupted")),
@@ -73,11 +125,26 @@ DOCUMENTS: dict[str, Any] = {
     "watch without records": make_unseen(),
     "comparison": compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3))),
     "examination": make_examination(),
+    "comparison of links": compare_samples(
+        link_processes.make_sample("A"), link_processes.make_sample("B", seed=2, rate_of=link_processes.slow_pair(0, 1))
+    ),
     "baseline": make_baseline(),
+    "baseline of links": check.make_baseline(
+        "links", {"rack": "r7"}, link_processes.make_processes(), "2025-11-21T09:00:00+00:00"
+    ),
     "history": make_history(),
     "history without changes": make_history(step=0.0),
     "pytest": session(row_of(), row_of("tests/test_b.py::test_other", None)),
     "nothing measured": make_run(measurements=(make_missing(),), curves=()),
     "one point": make_run(measurements=(make_measurement(),), curves=()),
+    "tuning": make_state(),
     "hostile": make_outside_run(),
+    "links": make_links(),
+    "links of one GPU": make_links(1),
+    "links of four GPUs": make_links_of_four(),
+    "links of the host": make_links_of_host(),
+    "hostile links": make_outside_links(),
+    "fleet": make_fleet(),
+    "fleet of two groups": judge(arrivals(make_hosts(16, dict.fromkeys((1, 2, 3, 4), 0.08)))),
+    "host": make_host(BREAKOUT, labels={BREAKOUT: RIGHT_TO_LEFT}),
 }

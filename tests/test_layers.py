@@ -19,7 +19,7 @@ if not ENGINE.is_dir():
 # From the bottom up. The values are the layers that a layer may import.
 LOWEST = {"errors", "units"}
 SHARED = {"native", "_document", "_machine", "_measure"} | LOWEST
-COMMANDS = {"_baseline", "_ceiling", "_doctor", "_frameworks", "_links", "_upload", "_watch"}
+COMMANDS = {"_baseline", "_ceiling", "_doctor", "_fleet", "_frameworks", "_links", "_upload", "_watch"}
 PYTHON_LAYERS = {
     "errors": LOWEST,
     "units": LOWEST,
@@ -33,6 +33,7 @@ PYTHON_LAYERS = {
     "_frameworks": {"_frameworks", "_ceiling", "_upload", "_trace"} | SHARED,
     "_links": {"_links", "_ceiling"} | SHARED,
     "_doctor": {"_doctor", "_ceiling"} | SHARED,
+    "_fleet": {"_fleet", "_baseline", "_ceiling", "_doctor", "_links"} | SHARED,
     "_baseline": {"_baseline"} | SHARED,
     "_report": {"_report", "_document"} | LOWEST,
     "_watch": {"_watch", "_ceiling", "_trace", "_report"} | SHARED,

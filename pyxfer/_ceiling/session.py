@@ -114,9 +114,22 @@ def run_ways(
     """Measure a checked request. Host memory comes from `memory_node`, or from the node next to the device."""
     choice = checked_choice(device, require_gpu=require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
-    check_memory(choice.engine, found.index, request.memories, request.largest, last_level_bytes())
-    with turn(found.uuid.value or found.name):
-        return Session(choice, found, request, on_progress or silent, save_to or unsaved, memory_node).run()
+    return run_on(choice, found, request, on_progress=on_progress, save_to=save_to, memory_node=memory_node)
+
+
+def run_on(
+    choice: Choice,
+    device: Device,
+    request: Request,
+    *,
+    on_progress: OnProgress | None = None,
+    save_to: SaveTo | None = None,
+    memory_node: int | None = None,
+) -> Run:
+    """`run_ways` on a device that has been found."""
+    check_memory(choice.engine, device.index, request.memories, request.largest, last_level_bytes())
+    with turn(device.uuid.value or device.name):
+        return Session(choice, device, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
 
 def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:

@@ -115,10 +115,11 @@ def _runs_in(saved: Run | Links) -> list[Run]:
 
 def _stored(url: str | None) -> list[Run]:
     from pyxfer._baseline.store import open_store
+    from pyxfer._document.runs import Run
 
     host = platform.node()
     with open_store(url, create=False) as store:
-        runs = [stored.run for stored in store.newest_raw_runs(host)]
+        runs = [stored.run for stored in store.newest_raw_runs(host) if isinstance(stored.run, Run)]
         if not runs:
             raise UsageError(
                 f"the store {store.shown} has no run of a GPU of this host ({host!r:.80}); "

@@ -116,14 +116,16 @@ def end_as(run: Run | Links) -> None:
     """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
     if run.ended == "interrupted":
         raise SystemExit(INTERRUPTED)
-    invalid = _why_links_invalid(run) if run.kind == "links" else why_invalid(run)
+    invalid = why_invalid(run)
     if invalid:
         sys.stdout.flush()  # the message refers to the page above it
         _end(invalid, NOT_VALID)
 
 
-def why_invalid(run: Run) -> str:
+def why_invalid(run: Run | Links) -> str:
     """Why the run's results are invalid or incomplete, or an empty text."""
+    if run.kind == "links":
+        return _why_links_invalid(run)
     if run.ended == "failed":
         return f"the run failed: {run.failure or 'no reason given'}"
     if any(measurement.verified.value is False for measurement in run.measurements):

@@ -27,6 +27,10 @@ from pyxfer._cli.failures import (
     prepare_streams,
     say,
 )
+from pyxfer._cli.fleet import app as fleet
+from pyxfer._cli.fleet_run import manifest
+from pyxfer._cli.fleet_run import run as fleet_run
+from pyxfer._cli.host import host
 from pyxfer._cli.links import links
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
 from pyxfer._cli.options import example as _example
@@ -117,17 +121,20 @@ def show(
 ) -> None:
     """Print a saved document.
 
-    Prints a run, links, watch, examination, baseline, comparison or pytest session again.
+    Prints a run, links, watch, examination, baseline, comparison, pytest session, host or fleet again.
     """
     from pyxfer._document import codec
     from pyxfer._document.baselines import Baseline, Comparison
     from pyxfer._document.examinations import Examination
+    from pyxfer._document.fleets import Fleet, HostReport
     from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
     from pyxfer._document.sessions import XferSession
     from pyxfer._document.watches import Watched
     from pyxfer._report.baseline import print_baseline, print_comparison
     from pyxfer._report.doctor import print_examination
+    from pyxfer._report.fleet import print_fleet
+    from pyxfer._report.host_report import print_host_report
     from pyxfer._report.layout import Page
     from pyxfer._report.links import print_links
     from pyxfer._report.run import print_run
@@ -135,9 +142,8 @@ def show(
     from pyxfer._report.watch import print_watch
 
     page = Page(sys.stdout)
-    document: Run | Links | Watched | Examination | Baseline | Comparison | XferSession = codec.load_any(
-        _STDIN if file == "-" else file, (Run, Links, Watched, Examination, Baseline, Comparison, XferSession)
-    )
+    kinds = (Run, Links, Watched, Examination, Baseline, Comparison, XferSession, HostReport, Fleet)
+    document: Any = codec.load_any(_STDIN if file == "-" else file, kinds)
     if isinstance(document, Run):
         print_run(document, page, sort)
     elif sort is not None:
@@ -152,6 +158,10 @@ def show(
         print_comparison(document, page)
     elif isinstance(document, XferSession):
         print_session(document, page)
+    elif isinstance(document, HostReport):
+        print_host_report(document, page)
+    elif isinstance(document, Fleet):
+        print_fleet(document, page)
     else:
         print_watch(document, page)
 
@@ -309,6 +319,7 @@ app.command(
         "pyxfer links", "pyxfer links --group together,pairs --engine ce --devices 0,1 --export-json links.json"
     )
 )(links)
+app.command(epilog=_example("pyxfer host --json -", "pyxfer host --json host.json --label rack=r7 --budget 15s"))(host)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
@@ -333,6 +344,14 @@ app.command(
     )
 )(compare)
 app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
+fleet.command(
+    "run",
+    epilog=_example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run"),
+)(fleet_run)
+fleet.command(
+    epilog=_example("pyxfer fleet manifest --kind job --hosts 16", "pyxfer fleet manifest --kind slurm-prolog")
+)(manifest)
+app.add_typer(fleet, name="fleet")
 app.add_typer(export, name="export")
 
 

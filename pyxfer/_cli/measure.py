@@ -210,6 +210,7 @@ def tune(
     limit: Limit = "1s",
     require_gpu: opt.RequireGpu = False,
     export_json: opt.WholeJson = None,
+    report: opt.Report = None,
     json: opt.Json = False,
 ) -> None:
     """Find the best upload settings for this host.
@@ -223,7 +224,7 @@ def tune(
     from pyxfer._report.text import device_text
     from pyxfer._upload import tuning
 
-    outlet = Outlet(json_target(json, export_json))
+    outlet = Outlet(json_target(json, export_json), report)
     limit_s = units.seconds_of(limit, "--limit")
     choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
@@ -237,7 +238,7 @@ def tune(
         page.line(device_text(found), style="bold")
         print_tuning(state, page)
 
-    outlet.deliver({"json": lambda: json_text(state)}, print_page)
+    outlet.deliver({"json": lambda: json_text(state)}, print_page, state)
 
 
 _DEVICE, _BUDGET = "0", "6s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from rich.progress import Progress as Bar
 
     from pyxfer._document.links import Links
+    from pyxfer._document.machines import SavedDocument
     from pyxfer._document.runs import Run
     from pyxfer._report.layout import Page
     from pyxfer.native import Choice
@@ -342,3 +344,15 @@ def json_text(value: object) -> str:
     from pyxfer._document.codec import to_json
 
     return to_json(value).decode() + "\n"
+
+
+def rescue(document: SavedDocument, prefix: str) -> str | None:
+    """Save a document that a store refused to a new file in the temporary folder; its path, or None if that fails."""
+    handle, path = tempfile.mkstemp(prefix=prefix, suffix=".json")
+    os.close(handle)
+    try:
+        document.save(path)
+    except PyxferError:
+        os.unlink(path)
+        return None
+    return path

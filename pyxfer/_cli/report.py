@@ -31,9 +31,9 @@ ChartName = Annotated[
 def report(files: Files, output: Output = "report.html", chart: ChartName = None) -> None:
     """Write saved documents as one page with charts.
 
-    Takes a run, watch, examination, baseline, comparison or pytest session, or several of them. The page is a single
-    file that needs no network: a sentence about each document, its charts, tables, environment and remarks, and the
-    document itself.
+    Takes a run, links, a watch, examination, baseline, comparison or pytest session, or several of them. The page is a
+    single file that needs no network: a sentence about each document, its charts, tables, environment and remarks, and
+    the document itself.
     """
     from pyxfer._document import codec
     from pyxfer._document import files as document_files

@@ -9,10 +9,11 @@ the pages.
 - `runs`: measurements and the run that contains them
 - `tunings`: the settings of a ring and the trials behind them
 - `watches`: recorded windows of a user's program
+- `links`: every link of a host, alone and together
 - `baselines`: baselines, comparisons and histories
 - `examinations`: findings of the doctor about a host
 - `sessions`: measurements of a pytest session
-- `links`: every link of a host, alone and together
+- `fleets`: one host of a fleet, and the verdicts on all of them
 - `link_wording`: sentences about links
 - `files`: writing a file completely or not at all
 - `wording`: sentences that exports and terminal pages share
@@ -21,6 +22,7 @@ the pages.
 - `tables`: rows for pandas, polars, pyarrow and DuckDB
 - `checks`: figures of a run that disagree
 - `link_checks`: figures of links that disagree
+- `fleet_checks`: parts of a fleet that disagree
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 - `__main__`: prints the schema of a kind
 """

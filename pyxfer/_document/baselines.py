@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from pyxfer._document.machines import Fact, Runtime, SavedDocument
+from pyxfer._document.links import Links
+from pyxfer._document.machines import Fact, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import OneLine, Printed
-from pyxfer._document.runs import Direction, Remark, Run, Side, Variant
+from pyxfer._document.runs import Remark, Run, Variant
 
 if TYPE_CHECKING:
     from pyxfer._document.tables import Table
 
-BASELINE_SCHEMA_VERSION = 1
-COMPARISON_SCHEMA_VERSION = 1
+BASELINE_SCHEMA_VERSION = 2
+COMPARISON_SCHEMA_VERSION = 2
 
 Verdict = Literal["SAME", "FAST", "SLOW", "AMBIGUOUS"]
+# Those of runs, and three of links: between GPUs, inside one, and dependent loads.
+CellDirection = Literal["h2d", "d2h", "both", "ingest", "peer", "local", "latency"]
+CellSide = Literal["h2d", "d2h", "sum", "ingest", "peer", "local", "latency"]
+
+AnyRun = Run | Links
+"""What one process has measured."""
 
 
-class Fingerprint(msgspec.Struct, frozen=True):
-    """The machine and link of a baseline. A null value could not be read, for the reason beside it."""
+class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The machine and link of a baseline. A null value could not be read, for the reason beside it.
+
+    `gpus`: of a baseline of links, the UUID of each GPU by its number; the other fields then hold for all of them.
+    """
 
     host: str
     runtime: Runtime
@@ -34,14 +45,18 @@ class Fingerprint(msgspec.Struct, frozen=True):
     link_now: Fact[str]
     driver_major: Fact[int]
     runtime_major: Fact[int]
+    gpus: dict[int, str] = {}
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
-    """One route at one size, as it is measured again and again."""
+    """One route at one size, as it is measured again and again.
+
+    A route of links ends in what the copies join: `links.pairs.write.ce:0>1`.
+    """
 
     route: str
-    direction: Direction
-    side: Side
+    direction: CellDirection
+    side: CellSide
     memory: str
     mode: str
     variant: Variant
@@ -58,18 +73,36 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Baseline(OneLine, SavedDocument, frozen=True):
-    """The figures that a host has reached: runs of several processes, one after the other."""
+    """The figures that a host has reached: those of several processes, one after the other.
+
+    They are `runs` of the link of one device, or `links` of all GPUs.
+    """
 
     name: str
     fingerprint: Fingerprint
     made_at: str
     labels: dict[str, str]
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...] = ()
     kind: Literal["baseline"] = "baseline"
     schema_version: int = BASELINE_SCHEMA_VERSION
+    links: tuple[Links, ...] = ()
+
+    @classmethod
+    def of_processes(
+        cls, name: str, fingerprint: Fingerprint, made_at: str, labels: dict[str, str], processes: Sequence[AnyRun]
+    ) -> Baseline:
+        """A baseline of what these processes have measured."""
+        runs = tuple(each for each in processes if isinstance(each, Run))
+        links = tuple(each for each in processes if isinstance(each, Links))
+        return cls(name, fingerprint, made_at, labels, runs, links=links)
+
+    @property
+    def processes(self) -> tuple[AnyRun, ...]:
+        """What each process has measured."""
+        return (*self.runs, *self.links)
 
     def _in_short(self) -> str:
-        return f"{self.name!r} of {self.fingerprint.host}, {self.fingerprint.device}: {len(self.runs)} runs"
+        return f"{self.name!r} of {self.fingerprint.host}, {self.fingerprint.device}: {len(self.processes)} runs"
 
 
 class CellComparison(msgspec.Struct, frozen=True):
@@ -78,7 +111,8 @@ class CellComparison(msgspec.Struct, frozen=True):
     `text` is the cell as `--cell` takes it. `confirmed`: a check has found the cell slow again, in most processes that
     measured it. It is false in a comparison of files. `assumed`: each side is one process, so the spread between
     processes is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would
-    have been SLOW here.
+    have been SLOW here. `a_s` and `b_s`: seconds of one transfer; of a latency, of one load, whose rate is that of the
+    8 bytes that it reads.
     """
 
     cell: Cell
@@ -95,6 +129,8 @@ class CellComparison(msgspec.Struct, frozen=True):
     confirmed: bool = False
     assumed: bool = False
     least_loss: float | None = None
+    a_s: Fact[float] = unknown("written by an earlier pyxfer")
+    b_s: Fact[float] = unknown("written by an earlier pyxfer")
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -156,7 +192,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     id: str
     stored_at: str
     labels: dict[str, str]
-    run: Run
+    run: AnyRun
 
 
 class KeptBaseline(msgspec.Struct, frozen=True):

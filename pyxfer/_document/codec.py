@@ -19,6 +19,8 @@ from pyxfer._document.baselines import BASELINE_SCHEMA_VERSION, COMPARISON_SCHEM
 from pyxfer._document.checks import check_run
 from pyxfer._document.examinations import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
 from pyxfer._document.files import Path, read_whole, write_whole
+from pyxfer._document.fleet_checks import check_fleet, check_host
+from pyxfer._document.fleets import FLEET_SCHEMA_VERSION, HOST_SCHEMA_VERSION, Fleet, HostReport
 from pyxfer._document.link_checks import check_links
 from pyxfer._document.links import LINKS_SCHEMA_VERSION, Links
 from pyxfer._document.runs import SCHEMA_VERSION, Run
@@ -86,13 +88,19 @@ def _check_run(run: Run, source: str) -> None:
 
 
 def _decode_runs_of_baseline(document: Json, source: str) -> Json:
-    runs = document.get("runs")
-    if not isinstance(runs, list):
+    runs, links = document.get("runs"), document.get("links", [])
+    if not isinstance(runs, list) or not isinstance(links, list):
         return document
-    if not 1 <= len(runs) <= MOST_RUNS:
-        raise DocumentError(f"{source} has {len(runs)} runs, and a baseline has 1 to {MOST_RUNS}; export it again")
-    decoded = [_decode_json(RUN, run, f"run {number} of {source}") for number, run in enumerate(runs, start=1)]
-    return {**document, "runs": decoded}
+    if not 1 <= len(runs) + len(links) <= MOST_RUNS:
+        count = len(runs) + len(links)
+        raise DocumentError(f"{source} has {count} runs, and a baseline has 1 to {MOST_RUNS}; export it again")
+    if runs and links:
+        raise DocumentError(f"{source} has runs of one link beside runs of links, and a baseline has one kind of them")
+    return {**document, "runs": _decode_each(RUN, runs, source), "links": _decode_each(LINKS, links, source)}
+
+
+def _decode_each(kind: Kind[T], documents: list[Any], source: str) -> list[T]:
+    return [_decode_json(kind, each, f"run {number} of {source}") for number, each in enumerate(documents, start=1)]
 
 
 def _decode_run_of_examination(document: Json, source: str) -> Json:
@@ -109,7 +117,8 @@ def _check_places(session: XferSession, source: str) -> None:
 
 _TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
 _TRIAL_OR_PART = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
-_WATCHED_STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}')
+_STEP_OR_SPANS = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}|"spans": \[[^{}"]*\]')
+_NUMBERS = re.compile(rb'"(values|samples|slower|faster|hosts)": \[[-+0-9.eE,\sunl]*\]')
 
 RUN = Kind(
     name="run",
@@ -132,7 +141,7 @@ WATCH = Kind(
     phrase="a watch",
     writer="pyxfer watch --export-json",
     schema_file="docs/watch.schema.json",
-    one_line=_WATCHED_STEP,
+    one_line=_STEP_OR_SPANS,
 )
 BASELINE = Kind(
     name="baseline",
@@ -142,6 +151,8 @@ BASELINE = Kind(
     phrase="a baseline",
     writer="pyxfer baseline export",
     schema_file="docs/baseline.schema.json",
+    # Version 2 added links.
+    upgrades={1: dict},
     decode_runs=_decode_runs_of_baseline,
     one_line=_TRIAL_OR_PART,
 )
@@ -153,6 +164,8 @@ COMPARISON = Kind(
     phrase="a comparison",
     writer="pyxfer compare --export-json",
     schema_file="docs/comparison.schema.json",
+    # Version 2 added cells of links and the times of both sides.
+    upgrades={1: dict},
 )
 EXAMINATION = Kind(
     name="examination",
@@ -186,7 +199,29 @@ LINKS = Kind(
     check=check_links,
     one_line=_TRIAL,
 )
-KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS)
+HOST = Kind(
+    name="host",
+    struct=HostReport,
+    version=HOST_SCHEMA_VERSION,
+    title="host",
+    phrase="the document of a host",
+    writer="pyxfer host --json",
+    schema_file="docs/host.schema.json",
+    check=check_host,
+    one_line=_NUMBERS,
+)
+FLEET = Kind(
+    name="fleet",
+    struct=Fleet,
+    version=FLEET_SCHEMA_VERSION,
+    title="fleet",
+    phrase="a fleet",
+    writer="pyxfer fleet judge --export-json",
+    schema_file="docs/fleet.schema.json",
+    check=check_fleet,
+    one_line=_NUMBERS,
+)
+KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET)
 _KINDS_OF_RUNS = ("ceiling", "measure", "frameworks", "explain")
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
@@ -295,7 +330,8 @@ def _check_version(document: Any, source: str, title: str, newest: int) -> None:
 _TOO_LARGE = "a number beyond all that pyxfer writes"
 _LARGEST_INTEGER = 2**63 - 1
 # pyxfer writes no integer with 19 digits, so hardly any document is searched for one that is too large.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_ANY_DIGIT = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * 19
 
 
 def _parse(data: bytes, source: str, title: str) -> Any:
@@ -309,7 +345,7 @@ def _parse(data: bytes, source: str, title: str) -> Any:
                 f"{source} is cut short; fetch it again from where it came, or measure again"
             ) from error
         raise DocumentError(f"{source} {_parse_failure(error)}; name a file that pyxfer saved") from error
-    if _LONG_NUMBER.search(data) and _has_huge_integer(document):
+    if _LONG_NUMBER in data.translate(_ANY_DIGIT) and _has_huge_integer(document):
         raise DocumentError(f"{source} has {_TOO_LARGE}; name a file that pyxfer saved")
     return document
 

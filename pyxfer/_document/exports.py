@@ -14,18 +14,22 @@ from typing import Any
 import msgspec
 
 from pyxfer._document.baselines import CellComparison, Comparison
+from pyxfer._document.fleets import Fleet
 from pyxfer._document.runs import Fact, Link, Measurement, Remark, Run, Worker
 from pyxfer._document.watches import STEP_PARTS, CopyClass, Parts, Watched
 from pyxfer._document.wording import (
+    NANO,
     cause_text,
-    compared,
     doubts,
+    format_latency,
     headline,
     interval_text,
+    is_latency,
     left_out,
     overall_text,
     part_words,
     remark_text,
+    shown,
     signed_change,
     size_text,
     slow_text,
@@ -360,7 +364,7 @@ def _escape_surrogates(text: str) -> str:
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
 _COMPARED_COLUMNS = (
-    *("text", "verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_processes", "b_processes"),
+    *("text", "verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s", "a_processes", "b_processes"),
     *("confirmed", "assumed", "why"),
 )
 _COMPARISON_COLUMNS = ("cell", "A", "B", "change", "95 % interval", "verdict")
@@ -377,7 +381,9 @@ def comparison_markdown(comparison: Comparison) -> str:
     a, b, overall = map(escape_markdown, (comparison.a, comparison.b, overall_text(comparison)))
     lines = [f"**{escape_markdown(headline(comparison))}**", "", f"A is {a}, B is {b}. Overall {overall}.", ""]
     lines += _listed("Differences", [f"{row.what}: {row.a}, now {row.b}" for row in comparison.differences])
-    lines += [markdown_table(_COMPARISON_COLUMNS, [_comparison_row(row) for row in compared(comparison)])]
+    rows, others = shown(comparison)
+    lines += [markdown_table(_COMPARISON_COLUMNS, [_comparison_row(row) for row in rows])]
+    lines += [others, ""] if others else []
     lines += _listed("Likely causes", [cause_text(cause) for cause in comparison.causes])
     lines += _listed("Uncertain", doubts(comparison))
     lines += _listed("Not compared", [f"{', '.join(cells)}: {why}" for why, cells in left_out(comparison).items()])
@@ -386,7 +392,9 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def _comparison_row(row: CellComparison) -> tuple[Cell, ...]:
-    rates = (None if fact.value is None else format_gbps(fact.value) for fact in (row.a_gbps, row.b_gbps))
+    facts = (row.a_s, row.b_s) if is_latency(row) else (row.a_gbps, row.b_gbps)
+    format_figure = format_latency if is_latency(row) else format_gbps
+    rates = (None if fact.value is None else format_figure(fact.value) for fact in facts)
     return row.text, *rates, signed_change(row.ratio.value), interval_text(row), row.verdict
 
 
@@ -395,18 +403,32 @@ def _listed(name: str, items: Sequence[str]) -> list[str]:
 
 
 def comparison_benchmarks(comparison: Comparison) -> list[dict[str, Cell]]:
-    """The bandwidth of B in each cell as github-action-benchmark reads it, with `tool: customBiggerIsBetter`."""
+    """The bandwidth of B in each cell as github-action-benchmark reads it, with `tool: customBiggerIsBetter`.
+
+    Of a latency the loads per second, because a larger number has to be better.
+    """
     return [
-        {"name": row.text, "unit": "GB/s", "value": row.b_gbps.value, "extra": _beside_a(comparison, row)}
+        {"name": row.text, **_larger_is_better(row), "extra": _beside_a(comparison, row)}
         for row in comparison.cells
         if row.b_gbps.value is not None
     ]
 
 
+def _larger_is_better(row: CellComparison) -> dict[str, Cell]:
+    if is_latency(row) and row.b_s.value:
+        return {"unit": "million loads/s", "value": 1e-6 / row.b_s.value}
+    return {"unit": "GB/s", "value": row.b_gbps.value}
+
+
 def comparison_metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
-    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second."""
-    rates = {row.text: row.b_gbps.value for row in comparison.cells if row.b_gbps.value is not None}
-    return {name: {"bandwidth": {"value": gbps * 1e9}} for name, gbps in rates.items()}
+    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
+    return {row.text: _metric(row) for row in comparison.cells if row.b_gbps.value is not None}
+
+
+def _metric(row: CellComparison) -> dict[str, dict[str, float]]:
+    if is_latency(row):
+        return {"latency": {"value": (row.b_s.value or 0.0) * NANO}}
+    return {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}}
 
 
 def _beside_a(comparison: Comparison, row: CellComparison) -> str:
@@ -414,3 +436,28 @@ def _beside_a(comparison: Comparison, row: CellComparison) -> str:
     interval = interval_text(row)
     words = [row.verdict, f"{signed_change(row.ratio.value)}{f' ({interval})' if interval else ''}"]
     return f"{', '.join(filter(None, words))} against {_CONTROL.sub(' ', comparison.a)}"
+
+
+# --- fleets -----------------------------------------------------------------------------------------------------------
+
+
+_FLEET_COLUMNS = ("host", "state", "verdict", "cohort", "cell", "unit", "value", "usual", "loss", "confirmed", "source")
+
+
+def fleet_rows(fleet: Fleet) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    """One row for each host and cell, and one without a cell for a host that has no figures.
+
+    `loss` is that of a flagged cell, as it is stated, and `confirmed` whether it was low again.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for host in fleet.hosts:
+        head = (host.host, host.state, host.verdict, host.cohort)
+        losses = {loss.cell: loss for loss in host.losses}
+        cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
+        for cell, value in zip(cells, host.values, strict=True):
+            found = losses.get(cell.name)
+            verdict = (None, None) if found is None else (found.stated, found.confirmed)
+            rows.append((*head, cell.name, cell.unit, value, cell.usual.value, *verdict, host.source))
+        if not cells:
+            rows.append((*head, None, None, None, None, None, None, host.source))
+    return _FLEET_COLUMNS, rows

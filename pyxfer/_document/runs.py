@@ -32,7 +32,7 @@ from pyxfer._document.machines import (
     Side,
     unknown,
 )
-from pyxfer._document.printing import OneLine, Printed
+from pyxfer._document.printing import Drawn, Printed
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
@@ -328,7 +328,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measurement(OneLine, msgspec.Struct, frozen=True):
+class Measurement(Drawn, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.

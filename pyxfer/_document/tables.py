@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.baselines import Comparison
-from pyxfer._document.exports import Cell, comparison_rows, run_rows, watch_rows
+from pyxfer._document.exports import Cell, comparison_rows, fleet_rows, run_rows, watch_rows
+from pyxfer._document.fleets import Fleet
+from pyxfer._document.link_exports import link_rows
+from pyxfer._document.links import Links
 from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Run
 from pyxfer._document.watches import Watched
@@ -22,12 +25,14 @@ _KINDS: dict[_Kind, set[str]] = {
         *("route", "direction", "side", "memory", "mode", "variant", "missing", "remarks", "worker", "framework"),
         *("call", "dma", "returns", "dma_source", "dma_missing", "runtime", "device", "host", "taken_at"),
         *("way", "what", "line", "range", "name", "source", "cell", "verdict", "why", "a", "b"),
+        *("group", "case", "engine", "from", "to", "beside", "state", "unit"),
     },
     "whole": {
         *("nbytes", "n", "host_copies", "batch", "dma_bytes", "number", "thread", "least_bytes", "below_bytes"),
         *("count", "timed_bytes", "h2d_bytes", "d2h_bytes", "a_processes", "b_processes"),
+        *("issued_by", "node", "footprint_bytes", "hops", "cohort"),
     },
-    "flag": {"verified", "slow", "confirmed", "assumed"},
+    "flag": {"verified", "slow", "confirmed", "assumed", "peer_access"},
 }
 # Their types do not depend on the values, so that tables of several documents can be put together.
 _PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean"}
@@ -111,13 +116,17 @@ class Table(OneLine):
 
 
 def table_of(document: object, name: str = "steps") -> Table:
-    """The table of a run or comparison, or a named table of a watch."""
+    """The table of a run, links, comparison or fleet, or a named table of a watch."""
     if isinstance(document, Run):
         return Table(*run_rows(document))
+    if isinstance(document, Links):
+        return Table(*link_rows(document))
     if isinstance(document, Comparison):
         return Table(*comparison_rows(document))
     if isinstance(document, Watched):
         return Table(*watch_rows(document, name))
+    if isinstance(document, Fleet):
+        return Table(*fleet_rows(document))
     raise TypeError(f"{type(document).__name__} has no table")
 
 

@@ -6,6 +6,7 @@ reason.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -329,8 +330,56 @@ class Allocated(msgspec.Struct, frozen=True):
     released_bytes: int
 
 
+LaneName = Literal["kernels", "h2d", "d2h", "other copies"]
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """When one kind of work ran, as the beginnings and ends of spans in order."""
+
+    what: LaneName
+    spans: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        ends = [moment for span in self.spans for moment in span]
+        if any(late < early for early, late in itertools.pairwise(ends)):
+            raise ValueError(f"the spans of {self.what} are in order and do not overlap")
+
+    @property
+    def seconds(self) -> float:
+        """The length of all spans."""
+        return math.fsum(end - begin for begin, end in self.spans)
+
+
+class StepSpan(msgspec.Struct, frozen=True):
+    """A step from its beginning to its end. Its input is made before."""
+
+    number: int
+    begin_s: float
+    end_s: float
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """When the device worked in a few steps of median length, or in a whole window without steps.
+
+    Times are seconds after the beginning of the window. `merged_s`: gaps up to this length are left out, so that the
+    number of spans is bounded; 0 if none is.
+    """
+
+    begin_s: float
+    end_s: float
+    merged_s: float
+    steps: tuple[StepSpan, ...]
+    lanes: tuple[Lane, ...]
+
+    def __post_init__(self) -> None:
+        check_amounts("a timeline", begin_s=self.begin_s, merged_s=self.merged_s, length=self.end_s - self.begin_s)
+
+
 class Activity(msgspec.Struct, frozen=True):
-    """The contents of the device's records. `others`: copies and kernels of other devices, which no figure includes."""
+    """The contents of the device's records. `others`: copies and kernels of other devices, which no figure includes.
+
+    `timeline`: null in documents of earlier versions.
+    """
 
     copies: tuple[CopyClass, ...]
     overlap: Overlap
@@ -344,6 +393,7 @@ class Activity(msgspec.Struct, frozen=True):
     others: int
     clock_error_s: float
     clock_drift_s: float
+    timeline: Timeline | None = None
 
 
 class NamedRange(msgspec.Struct, frozen=True):

@@ -23,6 +23,24 @@ def change_text(log_ratio: float) -> str:
     return f"{format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
 
 
+NANO = 1e9
+
+
+def is_latency(row: CellComparison) -> bool:
+    """Whether its times are those of one load, which are shown in nanoseconds."""
+    return row.cell.direction == "latency"
+
+
+def nanoseconds_text(seconds: float | None) -> str:
+    """`1180.2`; empty for None."""
+    return "" if seconds is None else f"{seconds * NANO:.1f}"
+
+
+def format_latency(seconds: float) -> str:
+    """`1180.2 ns`."""
+    return f"{nanoseconds_text(seconds)} ns"
+
+
 def signed_change(ratio: float | None) -> str:
     """The change of bandwidth that a ratio of times means, e.g. `-4.8 %`; empty for None."""
     if not ratio:
@@ -53,6 +71,26 @@ def overall_text(comparison: Comparison) -> str:
 def compared(comparison: Comparison) -> list[CellComparison]:
     """The cells with a time on both sides."""
     return [row for row in comparison.cells if row.ratio.value is not None]
+
+
+MOST_ROWS = 60
+
+
+def shown(comparison: Comparison) -> tuple[list[CellComparison], str]:
+    """The compared cells that a page has room for, and what it leaves out: cells that are SAME, and smaller changes."""
+    rows = compared(comparison)
+    if len(rows) <= MOST_ROWS:
+        return rows, ""
+    others = [row for row in rows if row.verdict != "SAME"]
+    most = set(map(id, sorted(others, key=_clearness, reverse=True)[:MOST_ROWS]))
+    same, rest = len(rows) - len(others), len(others) - len(most)
+    parts = [f"{same} cells that are SAME"] * bool(same) + [f"{rest} others with smaller changes"] * bool(rest)
+    return [row for row in others if id(row) in most], f"Not shown: {' and '.join(parts)}."
+
+
+def _clearness(row: CellComparison) -> tuple[bool, float]:
+    """SLOW and FAST come before AMBIGUOUS, and large changes before small ones."""
+    return row.verdict != "AMBIGUOUS", abs(math.log(row.ratio.value or 1.0))
 
 
 def left_out(comparison: Comparison) -> dict[str, list[str]]:

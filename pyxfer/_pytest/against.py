@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from pyxfer._baseline.cells import cell_of, fingerprint_of, identity
+from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, certainly_slower, compare_samples
+from pyxfer._baseline.figures import figures_of
 from pyxfer._baseline.samples import Sample
-from pyxfer._document.baselines import Cell, CellComparison, Comparison
+from pyxfer._document.baselines import AnyRun, Cell, CellComparison, Comparison
 from pyxfer._document.runs import Measurement, Rate, Run, Summary
 from pyxfer._document.sessions import XferSession, runs_of
 from pyxfer._document.wording import change_text
@@ -90,8 +91,8 @@ def _tests(runs: Sequence[Run]) -> set[str]:
     return {row.route for run in runs for row in run.measurements}
 
 
-def _cells(runs: Sequence[Run]) -> set[Cell]:
-    return {cell_of(row) for run in runs for row in run.measurements}
+def _cells(runs: Sequence[AnyRun]) -> set[Cell]:
+    return {figure.cell for run in runs for figure in figures_of(run)}
 
 
 def _word(row: CellComparison, known: set[str]) -> str:
@@ -142,6 +143,7 @@ def _in_ceilings(sample: Sample) -> Sample:
                 run, measurements=tuple(row for old in run.measurements if (row := _relative(old)) is not None)
             )
             for run in sample.runs
+            if isinstance(run, Run)
         ),
     )
 

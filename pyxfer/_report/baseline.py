@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from xml.etree import ElementTree
@@ -21,15 +21,19 @@ from pyxfer._document.baselines import (
     HistoryPoint,
     KeptBaseline,
 )
+from pyxfer._document.links import LOAD_BYTES
 from pyxfer._document.runs import Fact
 from pyxfer._document.wording import (
+    NANO,
     cause_text,
-    compared,
     doubts,
     headline,
     interval_text,
+    is_latency,
     left_out,
+    nanoseconds_text,
     overall_text,
+    shown,
     signed_change,
 )
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
@@ -67,22 +71,40 @@ def _difference(difference: Difference) -> tuple[str, str]:
 
 
 def _cells(comparison: Comparison, page: Page) -> None:
-    rows = sorted(compared(comparison), key=_order)
+    found, others = shown(comparison)
+    rows = sorted(found, key=_order)
     a, b = _short(comparison.a, "A"), _short(comparison.b, "B")
-    missing = [""] * len(rows)
-    columns = [
-        Column(("cell",), tuple(escaped(row.text) for row in rows), left=True),
-        Column((a, "GB/s"), rate_cells([row.a_gbps.value for row in rows], missing)),
-        Column((b, "GB/s"), rate_cells([row.b_gbps.value for row in rows], missing)),
-        Column(("change",), tuple(signed_change(row.ratio.value) for row in rows)),
-        Column(("interval",), tuple(interval_text(row) for row in rows)),
-        Column(("verdict",), tuple(_verdict(row) for row in rows), left=True),
-    ]
     page.line()
     names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
     if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):
         page.line(f"{', '.join(names)}.")
-    page.show(fitting_table(columns, page.columns))
+    rates = [row for row in rows if not is_latency(row)]
+    if rates:
+        ends = [rate_cells([fact.value for fact in side], [""] * len(rates)) for side in _sides(rates, "gbps")]
+        page.show(fitting_table(_comparison_columns(rates, (a, b), "GB/s", ends), page.columns))
+    latencies = [row for row in rows if is_latency(row)]
+    if latencies:
+        page.heading("Latencies of one load; twice the latency is a change of -50 %")
+        ends = [tuple(nanoseconds_text(fact.value) for fact in side) for side in _sides(latencies, "s")]
+        page.show(fitting_table(_comparison_columns(latencies, (a, b), "ns", ends), page.columns))
+    if others:
+        page.line(f"{others} --export-json has all.")
+
+
+def _sides(rows: Sequence[CellComparison], unit: str) -> list[list[Fact[float]]]:
+    return [[getattr(row, f"{side}_{unit}") for row in rows] for side in ("a", "b")]
+
+
+def _comparison_columns(
+    rows: Sequence[CellComparison], names: tuple[str, str], unit: str, ends: Sequence[Sequence[str]]
+) -> list[Column]:
+    return [
+        Column(("cell",), tuple(escaped(row.text) for row in rows), left=True),
+        *(Column((name, unit), tuple(side)) for name, side in zip(names, ends, strict=True)),
+        Column(("change",), tuple(signed_change(row.ratio.value) for row in rows)),
+        Column(("interval",), tuple(interval_text(row) for row in rows)),
+        Column(("verdict",), tuple(_verdict(row) for row in rows), left=True),
+    ]
 
 
 def _verdict(row: CellComparison) -> str:
@@ -91,6 +113,8 @@ def _verdict(row: CellComparison) -> str:
 
 def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
     cell = row.cell
+    if cell.route.startswith("links."):
+        return "", "", "", "", 0  # as measured, because numbers of GPUs do not sort as text
     return cell.direction, cell.side, cell.memory, f"{cell.route} {cell.mode} {cell.variant}", cell.nbytes
 
 
@@ -147,19 +171,24 @@ def to_junit(comparison: Comparison) -> bytes:
     suite = ElementTree.Element("testsuite", name=_SUITE)
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in _properties(comparison):
-        ElementTree.SubElement(properties, "property", name=name, value=_legal(value))
+        ElementTree.SubElement(properties, "property", name=name, value=legal(value))
     for row in comparison.cells:
-        case = ElementTree.SubElement(suite, "testcase", classname=_class(row), name=_legal(row.text))
+        case = ElementTree.SubElement(suite, "testcase", classname=_class(row), name=legal(row.text))
         if row.confirmed:
             counts["failures"] += 1
-            failure = ElementTree.SubElement(case, "failure", type="SLOW", message=_legal(_message(row)))
-            failure.text = _legal("\n".join(map(cause_text, comparison.causes)))
+            failure = ElementTree.SubElement(case, "failure", type="SLOW", message=legal(_message(row)))
+            failure.text = legal("\n".join(map(cause_text, comparison.causes)))
         elif row.verdict in ("SLOW", "AMBIGUOUS"):
             counts["skipped"] += 1
-            ElementTree.SubElement(case, "skipped", type=row.verdict, message=_legal(_message(row)))
-        ElementTree.SubElement(case, "system-out").text = _legal(_figures(row))
-    ElementTree.SubElement(suite, "system-out").text = _legal(headline(comparison))
-    whole = ElementTree.Element("testsuites", name=_SUITE)
+            ElementTree.SubElement(case, "skipped", type=row.verdict, message=legal(_message(row)))
+        ElementTree.SubElement(case, "system-out").text = legal(_figures(row))
+    ElementTree.SubElement(suite, "system-out").text = legal(headline(comparison))
+    return junit_document(suite, counts)
+
+
+def junit_document(suite: ElementTree.Element, counts: Mapping[str, int]) -> bytes:
+    """The file of one suite. `counts`: its cases by outcome."""
+    whole = ElementTree.Element("testsuites", name=suite.get("name", ""))
     for element in (suite, whole):
         for key, count in counts.items():
             element.set(key, str(count))
@@ -173,12 +202,12 @@ def _properties(comparison: Comparison) -> list[tuple[str, str]]:
     differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
     remarks = [(f"remark: {remark.code}", wording.remark_text(remark)) for remark in comparison.remarks]
     sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
-    return [*sides, *((_legal(name), value) for name, value in (*differences, *remarks))]
+    return [*sides, *((legal(name), value) for name, value in (*differences, *remarks))]
 
 
 def _class(row: CellComparison) -> str:
     """CI systems group test cases by the text before the last dot."""
-    return _legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
+    return legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
 
 
 def _message(row: CellComparison) -> str:
@@ -189,11 +218,13 @@ def _message(row: CellComparison) -> str:
 def _figures(row: CellComparison) -> str:
     if row.ratio.value is None:
         return row.why
-    rates = " -> ".join("unknown" if fact.value is None else f"{fact.value:.3f}" for fact in (row.a_gbps, row.b_gbps))
-    return f"{row.verdict}: {rates} GB/s, {signed_change(row.ratio.value)} (95 % {interval_text(row)})"
+    facts, unit = ((row.a_s, row.b_s), "ns") if is_latency(row) else ((row.a_gbps, row.b_gbps), "GB/s")
+    factor = NANO if is_latency(row) else 1
+    rates = " -> ".join("unknown" if fact.value is None else f"{fact.value * factor:.3f}" for fact in facts)
+    return f"{row.verdict}: {rates} {unit}, {signed_change(row.ratio.value)} (95 % {interval_text(row)})"
 
 
-def _legal(text: str) -> str:
+def legal(text: str) -> str:
     """The text with the characters that XML cannot hold as Python escapes."""
     return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
 
@@ -222,17 +253,17 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     page.heading(f"{clean(group.cell_text)} on {escaped(group.host)}, {_device_text(group)}{worker}")
     for remark in group.remarks:
         page.line(sentence(remark_text(remark)))
-    page.line(f"points: {len(group.points)}, median {units.format_gbps(group.median_gbps)}")
+    page.line(f"points: {len(group.points)}, median {_figure(group.median_gbps, group)}")
     for change in group.changes:
-        page.line(f"{change_text(change)} since {moment_text(change.taken_at)[:16]}, run {clean(change.run_id)}")
+        page.line(f"{change_text(change, group)} since {moment_text(change.taken_at)[:16]}, run {clean(change.run_id)}")
     points = group.points[-MOST_ROWS:]
     if len(points) < len(group.points):
         page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
     scale = _scale([point.change for point in points])
     columns = [
         Column(("time (UTC)",), tuple(moment_text(point.taken_at)[:16] for point in points), left=True),
-        Column(("GB/s",), rate_cells([point.gbps for point in points], [""] * len(points))),
-        Column(("95 % interval",), _intervals(points)),
+        Column(("ns" if _is_latency(group) else "GB/s",), _figures_of(points, group)),
+        Column(("95 % interval",), _intervals(points, group)),
         Column(("to median",), tuple(_change(point.change) for point in points)),
         Column((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in points), left=True),
         Column(("run",), tuple(clean(point.run_id) for point in points), left=True),
@@ -240,10 +271,27 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     page.show(fitting_table(columns, page.columns))
 
 
-def change_text(change: HistoryChange) -> str:
-    """`3.0 % slower, 53.36 GB/s instead of 55.01 GB/s`."""
+def _is_latency(group: HistoryGroup) -> bool:
+    return group.cell.direction == "latency"
+
+
+def _figure(gbps: float, group: HistoryGroup | None) -> str:
+    """`55.01 GB/s`, or of a latency `1180.2 ns`."""
+    if group is not None and _is_latency(group):
+        return wording.format_latency(LOAD_BYTES / gbps / NANO)
+    return units.format_gbps(gbps)
+
+
+def _figures_of(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
+    if _is_latency(group):
+        return tuple(nanoseconds_text(point.median_s) for point in points)
+    return rate_cells([point.gbps for point in points], [""] * len(points))
+
+
+def change_text(change: HistoryChange, group: HistoryGroup | None = None) -> str:
+    """`3.0 % slower, 53.36 GB/s instead of 55.01 GB/s`; of a latency, whose `group` tells it, in nanoseconds."""
     word = "slower" if change.share < 0 else "faster"
-    rates = f"{units.format_gbps(change.after_gbps)} instead of {units.format_gbps(change.before_gbps)}"
+    rates = f"{_figure(change.after_gbps, group)} instead of {_figure(change.before_gbps, group)}"
     return f"{units.format_percent(abs(change.share))} {word}, {rates}"
 
 
@@ -251,13 +299,16 @@ def group_text(group: HistoryGroup) -> str:
     """The last change of a history, or that it has none."""
     name = f"{clean(group.cell_text)} on {escaped(group.host)}"
     if not group.changes:
-        return f"{name}: no change in {len(group.points)} runs, median {units.format_gbps(group.median_gbps)}"
+        return f"{name}: no change in {len(group.points)} runs, median {_figure(group.median_gbps, group)}"
     last = group.changes[-1]
-    return f"{name}: {change_text(last)} since {moment_text(last.taken_at)[:16]}"
+    return f"{name}: {change_text(last, group)} since {moment_text(last.taken_at)[:16]}"
 
 
 def _device_text(group: HistoryGroup) -> str:
-    return HOST_MEMORY if group.runtime == "host" else escaped(group.gpu.value or group.device)
+    if group.runtime == "host":
+        return HOST_MEMORY
+    gpu = group.gpu.value
+    return escaped(group.device if gpu is None or ", " in gpu else gpu)
 
 
 def _print_lines(groups: Sequence[HistoryGroup], page: Page) -> None:
@@ -284,8 +335,11 @@ def _cell_column(groups: Sequence[HistoryGroup]) -> list[Column]:
     return [Column(("cell",), tuple(clean(group.cell_text) for group in groups), left=True)]
 
 
-def _intervals(points: Sequence[HistoryPoint]) -> tuple[str, ...]:
+def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
     missing = [""] * len(points)
+    if _is_latency(group):
+        ends = [(point.high_gbps, point.low_gbps) for point in points]
+        return tuple(f"{LOAD_BYTES / high:.1f} to {LOAD_BYTES / low:.1f}" if low and high else "" for high, low in ends)
     lows = rate_cells([point.low_gbps for point in points], missing)
     highs = rate_cells([point.high_gbps for point in points], missing)
     return tuple(f"{low} to {high}" if low and high else "" for low, high in zip(lows, highs, strict=True))
@@ -355,7 +409,7 @@ def print_baseline(baseline: Baseline, lines: Sequence[CellLine], page: Page, ke
         page.heading("Labels")
         page.hanging([(escaped(name, 40), escaped(value)) for name, value in sorted(baseline.labels.items())])
     page.heading("Processes")
-    taken = [moment_text(run.environment.taken_at) for run in baseline.runs]
+    taken = [moment_text(run.environment.taken_at) for run in baseline.processes]
     names = kept.run_ids if kept else [str(number) for number in range(1, len(taken) + 1)]
     page.hanging(list(zip(names, taken, strict=False)))
     if lines:
@@ -385,9 +439,11 @@ class Machine(Protocol):
 
 
 def gpu_text(machine: Machine) -> str:
-    """The end of the GPU's UUID, which identifies it in a narrow column."""
+    """The end of the GPU's UUID, which identifies it in a narrow column; of several GPUs their number."""
     if machine.runtime == "host":
         return "host memory"
+    if machine.gpu.value is not None and ", " in machine.gpu.value:
+        return f"{machine.gpu.value.count(', ') + 1} GPUs"
     if machine.gpu.value is None:
         return escaped(machine.device, _GPU_CHARACTERS + 3)
     uuid = escaped(machine.gpu.value)

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyxfer import units
-from pyxfer._document import baselines, examinations, exports, runs, sessions, watches, wording
-from pyxfer._report import doctor, watch
+from pyxfer._document import (
+    baselines,
+    examinations,
+    exports,
+    fleets,
+    link_exports,
+    links,
+    runs,
+    sessions,
+    tunings,
+    watches,
+    wording,
+)
+from pyxfer._report import doctor, fleet_contents, link_words, watch
+from pyxfer._report import links as links_page
 from pyxfer._report.baseline import change_text, print_comparison, print_history
 from pyxfer._report.doctor import print_examination
-from pyxfer._report.host import environment_lines
+from pyxfer._report.documents import rate_interval
+from pyxfer._report.fleet import print_fleet
+from pyxfer._report.host import environment_lines, print_tuning, ring_lines, ring_name
+from pyxfer._report.host_report import print_host_report
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.rates import heading_lines
@@ -64,9 +80,11 @@ def contents_of(document: object) -> Contents:
 
 def environment_of(document: object) -> runs.Environment | None:
     """The machine that a document is of, if it is of one."""
-    if isinstance(document, (runs.Run, examinations.Examination, watches.Watched)):
+    if isinstance(document, (runs.Run, examinations.Examination, watches.Watched, links.Links)):
         return document.environment
-    return document.runs[0].environment if isinstance(document, baselines.Baseline) else None
+    if isinstance(document, fleets.HostReport):
+        return document.environment
+    return document.processes[0].environment if isinstance(document, baselines.Baseline) else None
 
 
 # --- each kind -------------------------------------------------------------------------------------------------------
@@ -116,8 +134,7 @@ def _interval(m: runs.Measurement) -> Cell:
     rate = m.rate.value
     if rate is None or rate.low_gbps is None or rate.high_gbps is None:
         return Cell("")
-    low = units.format_gbps(rate.low_gbps).removesuffix(" GB/s")
-    return Cell(f"{low} to {units.format_gbps(rate.high_gbps)}", rate.high_gbps - rate.low_gbps)
+    return Cell(rate_interval(rate), rate.high_gbps - rate.low_gbps)
 
 
 def _of_examination(examination: examinations.Examination) -> Contents:
@@ -133,9 +150,84 @@ def _of_examination(examination: examinations.Examination) -> Contents:
     )
 
 
+def _of_links(run: links.Links) -> Contents:
+    rows = link_exports.link_cells(run)
+    copies = [cells for cells in rows if "footprint_bytes" not in cells]
+    loads = [cells for cells in rows if "footprint_bytes" in cells]
+    grids = [_links_grid("Copies", copies, _COPIES), _links_grid("Latency", loads, _LATENCIES)]
+    sections: list[tuple[str, Lines]] = [
+        ("What limits what", [("-", text) for text in link_words.limits(run)]),
+        ("Notes", [("-", text) for text in links_page.note_texts(run)]),
+        ("Environment", environment_lines(run.environment)),
+    ]
+    page = _page(lambda page: links_page.print_links(run, page))
+    return Contents("pyxfer links", links_page.heading_lines(run), tuple(grids), tuple(sections), page)
+
+
+def _nanoseconds(ns: float) -> str:
+    return f"{ns:.0f} ns"
+
+
+_Say = Callable[[Any], str] | None
+_COPIES: tuple[tuple[str, str, _Say], ...] = (
+    *((name, name, None) for name in ("group", "case", "engine", "from", "to", "side", "beside", "node")),
+    ("size", "nbytes", units.format_size),
+    ("bandwidth", "gbps", units.format_gbps),
+    ("of alone", "of_alone", units.format_percent),
+    ("of peak", "of_peak", units.format_percent),
+    ("sum of separate", "sum_alone_gbps", units.format_gbps),
+    *((name, name, None) for name in ("missing", "remarks")),
+)
+_LATENCIES: tuple[tuple[str, str, _Say], ...] = (
+    *((name, name, None) for name in ("from", "to", "node")),
+    ("within", "footprint_bytes", units.format_size),
+    ("loads in a launch", "hops", str),
+    ("load", "load", units.format_percent),
+    ("copied beside it", "load_gbps", units.format_gbps),
+    ("median", "ns", _nanoseconds),
+    ("p99", "p99_ns", _nanoseconds),
+    *((name, name, None) for name in ("missing", "remarks")),
+)
+
+
+def _links_grid(name: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str, _Say]]) -> Grid:
+    """Columns are a heading, the field, and how its numbers are written; the others are text."""
+    cells = [
+        tuple(
+            Cell("" if (value := row.get(field)) is None else str(value)) if say is None else _number(value, say)
+            for _, field, say in columns
+        )
+        for row in rows
+    ]
+    return _grid(name, [heading for heading, _, _ in columns], cells)
+
+
+def _of_ring(state: tunings.RingState) -> Contents:
+    trials = () if state.tuning.value is None else state.tuning.value.trials
+    rows = [
+        (
+            Cell(ring_name(trial.ring)),
+            *(_number(_rate_of(trial.rates, way), units.format_gbps) for way in ("h2d", "d2h")),
+            _number(trial.against_best, lambda ratio: f"{ratio:.2f}"),
+            *map(Cell, (trial.verdict, trial.reason or "")),
+        )
+        for trial in trials
+    ]
+    headings = ("threads x slots x chunk", "h2d", "d2h", "x best before", "verdict", "why")
+    page = _page(lambda page: print_tuning(state, page))
+    return Contents(
+        "pyxfer tune", ring_lines(state), (_grid("Trials at their largest size", headings, rows),), (), page
+    )
+
+
+def _rate_of(rates: Sequence[tunings.CopyRate], way: str) -> float | None:
+    own = [rate for rate in rates if rate.direction == way]
+    return max(own, key=lambda rate: rate.nbytes).gbps if own else None
+
+
 def _of_watch(watched: watches.Watched) -> Contents:
     grids = [
-        _grid(name, header, [tuple(Cell("" if cell is None else str(cell)) for cell in row) for row in rows])
+        _grid(name, header, [tuple(_formatted("" if cell is None else str(cell)) for cell in row) for row in rows])
         for name, header, rows in exports.readable_watch(watched)
     ]
     sections: list[tuple[str, Lines]] = [
@@ -156,7 +248,7 @@ def _of_comparison(comparison: baselines.Comparison) -> Contents:
     rows = [
         (
             Cell(row.text),
-            *(_number(fact.value, units.format_gbps) for fact in (row.a_gbps, row.b_gbps)),
+            *_both_sides(row),
             Cell(wording.signed_change(row.ratio.value), None if not row.ratio.value else 1 / row.ratio.value - 1),
             Cell(wording.interval_text(row)),
             Cell(row.verdict),
@@ -181,18 +273,23 @@ def _of_comparison(comparison: baselines.Comparison) -> Contents:
     )
 
 
+def _both_sides(row: baselines.CellComparison) -> tuple[Cell, ...]:
+    if wording.is_latency(row):
+        return tuple(_number(fact.value, wording.format_latency) for fact in (row.a_s, row.b_s))
+    return tuple(_number(fact.value, units.format_gbps) for fact in (row.a_gbps, row.b_gbps))
+
+
 def _of_baseline(baseline: baselines.Baseline) -> Contents:
-    """The charts are of the first process; each process has its own table."""
-    grids = [_measurements(run) for run in baseline.runs]
-    named = [Grid(f"Measurements of process {n}", g.headings, g.rows) for n, g in enumerate(grids, start=1)]
+    """The charts, notes and page are of the first process; each process has its own tables."""
+    each = [contents_of(process) for process in baseline.processes]
+    grids = [
+        Grid(f"{grid.name} of process {number}", grid.headings, grid.rows)
+        for number, contents in enumerate(each, start=1)
+        for grid in contents.grids
+    ]
     labels = [(clean(name), clean(value)) for name, value in baseline.labels.items()]
-    first = baseline.runs[0]
-    return Contents(
-        "pyxfer baseline",
-        heading_lines(first),
-        tuple(named),
-        (("Labels", labels), *_sections_of(first), ("Environment", environment_lines(first.environment))),
-        _page(lambda page: print_run(first, page)),
+    return replace(
+        each[0], name="pyxfer baseline", grids=tuple(grids), sections=(("Labels", labels), *each[0].sections)
     )
 
 
@@ -222,7 +319,7 @@ def _of_history(history: baselines.History) -> Contents:
         (
             *map(Cell, (group.host, group.gpu.value or group.device, group.worker or "", group.cell_text)),
             *map(Cell, (point.taken_at, point.run_id)),
-            _number(point.gbps, units.format_gbps),
+            _of_point(point, group),
             _number(point.change - 1, lambda share: f"{share * 100:+.1f} %"),
         )
         for group in history.groups
@@ -230,7 +327,7 @@ def _of_history(history: baselines.History) -> Contents:
     ]
     headings = ("host", "device", "worker", "cell", "time", "run", "bandwidth", "to median")
     changes = [
-        (clean(group.cell_text), f"{change_text(change)} since {clean(change.taken_at)}, {clean(group.host)}")
+        (clean(group.cell_text), f"{change_text(change, group)} since {clean(change.taken_at)}, {clean(group.host)}")
         for group in history.groups
         for change in group.changes
     ]
@@ -242,11 +339,43 @@ def _of_history(history: baselines.History) -> Contents:
     return Contents("pyxfer history", [], (grid,), (("Changes", changes), ("Remarks", remarks)), page)
 
 
+def _of_point(point: baselines.HistoryPoint, group: baselines.HistoryGroup) -> Cell:
+    if group.cell.direction == "latency":
+        return _number(point.median_s, wording.format_latency)
+    return _number(point.gbps, units.format_gbps)
+
+
+def _of_fleet(fleet: fleets.Fleet) -> Contents:
+    return Contents(
+        "pyxfer fleet",
+        fleet_contents.fleet_heading(fleet),
+        tuple(_text_grid(*table) for table in fleet_contents.fleet_tables(fleet)),
+        tuple(fleet_contents.fleet_sections(fleet)),
+        _page(lambda page: print_fleet(fleet, page)),
+    )
+
+
+def _of_host(report: fleets.HostReport) -> Contents:
+    environment = () if report.environment is None else (("Environment", environment_lines(report.environment)),)
+    return Contents(
+        "pyxfer host",
+        fleet_contents.host_heading(report),
+        tuple(_text_grid(*table) for table in fleet_contents.host_tables(report)),
+        (*fleet_contents.host_sections(report), *environment),
+        _page(lambda page: print_host_report(report, page)),
+    )
+
+
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
 def _number(value: Any, say: Callable[[Any], str]) -> Cell:
     return Cell("") if value is None else Cell(say(value), float(value))
+
+
+def _formatted(text: str) -> Cell:
+    """A cell that is sorted by the number in it."""
+    return Cell(text, units.formatted_value(text))
 
 
 def _grid(name: str, headings: Sequence[str], rows: Iterable[tuple[Cell, ...]]) -> Grid:
@@ -255,6 +384,10 @@ def _grid(name: str, headings: Sequence[str], rows: Iterable[tuple[Cell, ...]]) 
     places = [place for place in range(len(headings)) if any(row[place].text for row in kept)]
     cleaned = [tuple(Cell(clean(row[place].text, _LONGEST_CELL), row[place].value) for place in places) for row in kept]
     return Grid(name, tuple(headings[place] for place in places), tuple(cleaned))
+
+
+def _text_grid(name: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Grid:
+    return _grid(name, headings, [tuple(map(Cell, row)) for row in rows])
 
 
 def _page(write: Callable[[Page], object]) -> str:
@@ -267,9 +400,13 @@ def _page(write: Callable[[Page], object]) -> str:
 _CONTENTS: dict[type, Callable[[Any], Contents]] = {
     runs.Run: _of_run,
     examinations.Examination: _of_examination,
+    tunings.RingState: _of_ring,
+    links.Links: _of_links,
     watches.Watched: _of_watch,
     baselines.Comparison: _of_comparison,
     baselines.Baseline: _of_baseline,
     sessions.XferSession: _of_session,
     baselines.History: _of_history,
+    fleets.Fleet: _of_fleet,
+    fleets.HostReport: _of_host,
 }

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyxfer import units
-from pyxfer._document import baselines, examinations, runs, sessions, watches, wording
+from pyxfer._document import baselines, examinations, fleets, links, runs, sessions, tunings, watches, wording
 from pyxfer._report.baseline import group_text
 from pyxfer._report.doctor import summary
 from pyxfer._report.explain import find_explained
 from pyxfer._report.explain import headline as explained_text
+from pyxfer._report.fleet_contents import fleet_headline, host_headline
 from pyxfer._report.frameworks import summary_lines
+from pyxfer._report.link_words import sentence as links_text
 from pyxfer._report.rates import ending_text, has_times
 from pyxfer._report.text import HOST_MEMORY, clean
 
@@ -82,6 +84,11 @@ def is_alone(m: runs.Measurement, side: runs.Side) -> bool:
     return m.side == side and side in (m.direction, "sum")
 
 
+def titled(runtime: runs.Runtime, text: str) -> str:
+    """The finding. Of host memory it says so, because no link has these figures."""
+    return f"{text} ({HOST_MEMORY})" if runtime == "host" else text
+
+
 def _run_text(run: runs.Run) -> str:
     if not has_times(run):
         return ending_text(run) or "Nothing was measured."
@@ -115,6 +122,45 @@ def _run_light(run: runs.Run) -> tuple[Light, str]:
     return "good", "complete"
 
 
+def _links_text(run: links.Links) -> str:
+    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
+    ending = "" if run.ended == "complete" else f"The run was {run.ended} before its end. "
+    return f"{ending}{links_text(run)}{where}"
+
+
+def _links_light(run: links.Links) -> tuple[Light, str]:
+    """`good` says that the run is complete; a slow link or a shared uplink is doubtful."""
+    flows = [flow for row in run.traffics for flow in row.flows]
+    if any(fact.value is False for fact in (*(flow.verified for flow in flows), *(row.verified for row in run.small))):
+        return "bad", "wrong contents"
+    if run.ended != "complete":
+        return ("bad" if run.ended == "failed" else "doubtful"), run.ended
+    if run.runtime == "host":
+        return "none", "host memory"
+    slow = () if run.sharing is None else run.sharing.slow.value or ()
+    if slow:
+        return "doubtful", f"{len(slow)} slow {'link' if len(slow) == 1 else 'links'}"
+    if run.sharing is not None and run.sharing.groups.value:
+        return "doubtful", "shared uplink"
+    return "good", "complete"
+
+
+def ring_text(tuned: tunings.Tuned, way: tunings.CopyDirection) -> str:
+    """The rate of the chosen ring in one direction at the largest size, beside that of a plain copy."""
+    rates = [max((r for r in own if r.direction == way), key=lambda r: r.nbytes) for own in (tuned.rates, tuned.plain)]
+    ring, plain = (units.format_gbps(rate.gbps) for rate in rates)
+    return f"{way}: {ring} through the ring, {plain} as a plain copy, at {units.format_size(rates[0].nbytes)}"
+
+
+def _ring_headline(state: tunings.RingState) -> Headline:
+    tuned = state.tuning.value
+    if tuned is None or not tuned.rates or not tuned.plain:
+        return Headline(
+            f"No tuning: {clean(state.tuning.reason or 'no trial has figures', _LONGEST)}.", "none", state.source
+        )
+    return Headline(f"Pageable memory {ring_text(tuned, 'h2d')}; {ring_text(tuned, 'd2h')}.", "none", state.source)
+
+
 def _watch_light(watched: watches.Watched) -> tuple[Light, str]:
     bound = watched.verdict.bound_by
     if watched.ended == "failed":
@@ -126,7 +172,7 @@ def _watch_light(watched: watches.Watched) -> tuple[Light, str]:
 
 def _baseline_text(baseline: baselines.Baseline) -> str:
     host, device = clean(baseline.fingerprint.host), clean(baseline.fingerprint.device)
-    count = "1 process" if len(baseline.runs) == 1 else f"{len(baseline.runs)} processes"
+    count = "1 process" if len(baseline.processes) == 1 else f"{len(baseline.processes)} processes"
     made = f"made at {clean(baseline.made_at)}. The charts show the first process"
     return f"Baseline {clean(baseline.name)} of {host}, {device}: {count}, {made}."
 
@@ -169,8 +215,12 @@ _HEADLINES: dict[type, Callable[[Any], Headline]] = {
     runs.Run: lambda run: Headline(_run_text(run), *_run_light(run)),
     baselines.Comparison: _of_comparison,
     examinations.Examination: _of_examination,
+    tunings.RingState: _ring_headline,
+    links.Links: lambda run: Headline(_links_text(run), *_links_light(run)),
     watches.Watched: lambda watched: Headline(clean(watched.verdict.text, _LONGEST), *_watch_light(watched)),
     baselines.Baseline: lambda baseline: Headline(_baseline_text(baseline), "none", "baseline"),
     sessions.XferSession: lambda session: Headline(_session_text(session), *_session_light(session)),
     baselines.History: lambda history: Headline(_history_text(history), *_history_light(history)),
+    fleets.Fleet: lambda fleet: Headline(*fleet_headline(fleet)),
+    fleets.HostReport: lambda report: Headline(*host_headline(report)),
 }

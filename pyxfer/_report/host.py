@@ -235,12 +235,13 @@ def _print_not_tried(tuned: Tuned, page: Page) -> None:
     if by_reason:
         page.heading("Not tried")
         page.hanging(
-            ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(_ring_name, rings))}")
+            ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(ring_name, rings))}")
             for why, rings in by_reason.items()
         )
 
 
-def _ring_name(ring: RingSetup) -> str:
+def ring_name(ring: RingSetup) -> str:
+    """Threads, slots, chunk and fill."""
     return f"{_made_text(ring)} {ring.fill}"
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prometheus_client.core import Metric
+    from prometheus_client.registry import Collector
 
 
 _GIGA = 1e9
@@ -41,6 +42,16 @@ def exposition(exported: Sequence[Exported], links: Links | None = None) -> byte
         UsageError: prometheus-client is not installed.
 
     """
+    return collected(_Collector(_one_a_device(exported), links))
+
+
+def collected(collector: Collector) -> bytes:
+    """The metrics of a collector as text.
+
+    Raises:
+        UsageError: prometheus-client is not installed.
+
+    """
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
@@ -48,7 +59,7 @@ def exposition(exported: Sequence[Exported], links: Links | None = None) -> byte
             "this needs prometheus-client, which is not installed: pip install 'pyxfer[prometheus]'"
         ) from None
     registry = CollectorRegistry()
-    registry.register(_Collector(_one_a_device(exported), links))
+    registry.register(collector)
     return generate_latest(registry)
 
 
@@ -79,7 +90,7 @@ class _Collector:
         for name, text, labels, rows in (*_gauges(self._exported), *of_links):
             gauge = GaugeMetricFamily(name, text, labels=labels)
             for values, number in rows:
-                gauge.add_metric([_label(value) for value in values], number)
+                gauge.add_metric([label_text(value) for value in values], number)
             if rows:
                 yield gauge
         replays = [(one.run, one.replays.value) for one in self._exported if one.replays.value is not None]
@@ -88,7 +99,7 @@ class _Collector:
                 "pyxfer_link_replays", "Packets retransmitted since the driver was loaded.", labels=_DEVICE
             )
             for run, count in replays:
-                counter.add_metric([_label(value) for value in _device(run)], count)
+                counter.add_metric([label_text(value) for value in _device(run)], count)
             yield counter
 
 
@@ -232,7 +243,7 @@ def _taken_s(run: Run) -> float | None:
         return None
 
 
-def _label(value: Any) -> str:
+def label_text(value: Any) -> str:
     """A label as encodable text; prometheus-client escapes quotes and line breaks."""
     return str(value).encode(errors="backslashreplace").decode()
 

@@ -27,6 +27,8 @@ _ESCAPES = re.compile(
 
 def clean(text: str, longest: int = _LONGEST) -> str:
     """Text from outside as one line of printable characters, which cannot colour, move or hide anything."""
+    if len(text) <= longest and text.isprintable():
+        return " ".join(text.split())
     bare = _ESCAPES.sub("", text[: 4 * longest])
     line = "".join(character if character.isprintable() else " " for character in bare)
     line = " ".join(line.split())

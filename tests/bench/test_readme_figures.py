@@ -13,8 +13,11 @@ import shared
 import timers
 import trace_figures
 from bench.test_first_upload import firsts as make_firsts
+from bench.test_fleet_detection import document as make_detection
+from bench.test_fleet_detection import row as make_detection_row
 from bench.test_image_floor import make_floors
 from bench.test_interval_coverage import document as make_coverage
+from bench.test_links_beside_nvbandwidth import make_beside
 from bench.test_prefetched_training import result as make_prefetched
 from bench.test_ring_pauses import make_pauses
 from bench.test_upload_soak import soak as make_soak
@@ -24,6 +27,7 @@ from bench.test_verdicts import row as make_row
 from explain_samples import make_dma, make_explain_run
 from figure_parts import IncompleteRunError
 from framework_samples import make_frameworks_run, make_image_batch_run
+from link_samples import make_links
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run, retimed
 from training_samples import make_training
 from xfer_samples import row_of, session
@@ -195,10 +199,13 @@ def tree(tmp_path: Path) -> Path:
     shared.write_document(results / "upload_soak.json.gz", make_soak(make_soaked()))
     shared.write_document(results / "ring_pauses.json.gz", make_pauses())
     shared.write_document(results / "image_floor.json.gz", make_floors())
+    make_links().save(results / "links.json.gz")
+    shared.write_document(results / "links_peers.json.gz", make_beside())
     session().save(results / "pytest_example.json.gz")
     shared.write_document(results / "peers.json.gz", make_peers())
     shared.write_document(results / "timers.json.gz", make_timers())
     shared.write_document(results / "verdicts.json.gz", make_verdicts(make_row(0.05, confirmed=200)))
+    shared.write_document(results / "fleet_detection.json.gz", make_detection(make_detection_row()))
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)
     (tmp_path / "docs" / "plain.md").write_text("no figures\n")

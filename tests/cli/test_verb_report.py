@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from in_process import Command
 from report_samples import DOCUMENTS
+from samples import make_environment, make_measurement, make_run
 
 from pyxfer._document import codec
 
@@ -17,7 +18,7 @@ pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    chosen = ("ceiling", "explain", "watch", "comparison", "examination", "baseline", "pytest")
+    chosen = ("ceiling", "explain", "watch", "comparison", "examination", "baseline", "pytest", "links")
     paths = {name: tmp_path / f"{name}.json.gz" for name in chosen}
     for name, path in paths.items():
         codec.save(DOCUMENTS[name], path)
@@ -30,6 +31,28 @@ def test_a_report_of_every_kind_in_one_page(command: Command, files: dict[str, s
     page = (tmp_path / "all.html").read_text()
     assert page.count("<article") == len(files)
     assert page.index("pyxfer ceiling") < page.index("pyxfer explain") < page.index("pyxfer watch")
+
+
+def test_documents_of_several_kinds_machines_and_versions_are_one_page(command: Command, tmp_path: Path) -> None:
+    older = json.loads(codec.encode(make_run(measurements=(make_measurement(),), curves=())))
+    (tmp_path / "older.json").write_text(json.dumps({**older, "schema_version": 2}))
+    elsewhere = make_run(measurements=(make_measurement(),), curves=(), environment=make_environment(host="other"))
+    codec.save(elsewhere, tmp_path / "newer.json")
+    codec.save(DOCUMENTS["links"], tmp_path / "links.json")
+    names = [str(tmp_path / f"{name}.json") for name in ("older", "newer", "links")]
+    assert command("report", *names, "-o", str(tmp_path / "all.html")).returncode == 0
+    page = (tmp_path / "all.html").read_text()
+    assert page.count("<article") == 3
+    assert "different machines: node-7, other" in page
+
+
+def test_a_document_of_a_later_version_is_refused_and_nothing_is_written(command: Command, tmp_path: Path) -> None:
+    newer = json.loads(codec.encode(make_run()))
+    (tmp_path / "newer.json").write_text(json.dumps({**newer, "schema_version": 99}))
+    ended = command("report", str(tmp_path / "newer.json"), "-o", str(tmp_path / "x.html"))
+    assert ended.returncode == 2
+    assert "schema_version 99" in ended.stderr
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_the_page_is_report_html_unless_it_is_named(

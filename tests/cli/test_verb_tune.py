@@ -35,6 +35,14 @@ def test_the_page_tells_settings_and_trials() -> None:
         assert words in text
 
 
+def test_a_tuning_writes_its_report(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    printed("--report", str(tmp_path / "tune.html"))
+    page = (tmp_path / "tune.html").read_text(encoding="utf-8")
+    assert "Candidates of the tuning" in page
+    assert "host memory, not a PCIe link" in page
+
+
 def test_over_host_memory_nothing_is_kept(tmp_path: Path) -> None:
     state = msgspec.json.decode(printed("--json"), type=RingState)
     assert state.remarks[-1] == "the tuning is not kept: this is host memory, not a PCIe link"

@@ -17,6 +17,7 @@ from baseline.store.making import make_baseline, run_at
 from baseline_samples import make_processes, make_sample, slow_pinned
 from doctor.cases import h200, health
 from explain_samples import make_explain_run
+from fleet_samples import make_fleet, make_host
 from framework_samples import make_image_batch_run
 from link_samples import make_links
 from samples import make_environment, make_run
@@ -27,7 +28,7 @@ from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._doctor.session import examine, examine_run, nearest_known, without_trials
 from pyxfer._document import codec
-from pyxfer._document.baselines import Baseline
+from pyxfer._document.baselines import Baseline, Comparison
 from pyxfer._document.codec import KINDS, Kind
 from pyxfer._document.examinations import Examination
 from pyxfer._document.runs import SCHEMA_VERSION, Fact, Run
@@ -53,6 +54,8 @@ SAMPLES: dict[str, list[Any]] = {
     "pytest": [session(row_of(), row_of("tests/test_b.py::test_other", None))],
 }
 SAMPLES["links"] = [make_links(groups=("together", "latency", "small")), make_links(1, groups=("local",))]
+SAMPLES["host"] = [make_host(), make_host("\u0000 <b>", {"gpu0 h2d pinned 256MiB": None}, environment=None)]
+SAMPLES["fleet"] = [make_fleet()]
 TEXTS = {name: codec.encode(documents[0]) for name, documents in SAMPLES.items()}
 REQUIRED = {
     "run": "device",
@@ -62,6 +65,8 @@ REQUIRED = {
     "examination": "findings",
     "pytest": "places",
     "links": "devices",
+    "host": "cells",
+    "fleet": "cohorts",
 }
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -342,6 +347,18 @@ def test_every_older_version_has_an_upgrade(kind: Kind[Any]) -> None:
 def test_documents_of_all_versions_are_read(kind: Kind[Any], version: int) -> None:
     if version <= kind.version:
         assert codec.decode(kind.struct, altered(kind.name, schema_version=version)) == SAMPLES[kind.name][0]
+
+
+def test_baselines_and_comparisons_of_version_1_are_read() -> None:
+    old = json.loads(altered("baseline", schema_version=1))
+    del old["links"]
+    assert codec.decode(Baseline, json.dumps(old).encode()) == SAMPLES["baseline"][0]
+    old = json.loads(altered("comparison", schema_version=1))
+    for row in old["cells"]:
+        del row["a_s"], row["b_s"]
+    read = codec.decode(Comparison, json.dumps(old).encode())
+    assert [row.a_s.value for row in read.cells] == [None] * len(old["cells"])
+    assert [row.ratio for row in read.cells] == [row.ratio for row in SAMPLES["comparison"][0].cells]
 
 
 def test_runs_of_earlier_versions_in_a_document_are_read() -> None:

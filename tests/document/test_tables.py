@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from baseline_samples import make_sample, slow_pinned
+from fleet_samples import make_fleet
+from link_samples import make_links
 from samples import SCRIPT, make_device, make_environment, make_missing, make_run
 from watch_samples import make_unseen, make_watched
 
@@ -35,12 +37,35 @@ def test_a_watch_has_four_tables() -> None:
         watched.table("kernels")
 
 
+def test_a_fleet_has_a_row_per_host_and_cell() -> None:
+    table = make_fleet().table()
+    assert len(table) == 41 * 3 + 1
+    rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]
+    assert [(row["host"], row["confirmed"]) for row in rows if row["loss"] is not None] == [("n3", True), ("n5", True)]
+    assert [row["host"] for row in rows if row["cell"] is None] == ["n99"]
+    pd = pytest.importorskip("pandas")
+    assert table.to_pandas()["value"].median() == pytest.approx(54, abs=1)
+    assert pd.api.types.is_integer_dtype(table.to_pandas()["cohort"])
+
+
 def test_a_comparison_has_a_row_per_cell() -> None:
     comparison = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3)))
     table = comparison.table()
     assert [dict(zip(table.names, row, strict=True))["verdict"] for row in table.rows] == [
         cell.verdict for cell in comparison.cells
     ]
+
+
+def test_links_have_a_row_per_figure_with_the_columns_of_their_csv() -> None:
+    run = make_links()
+    table = run.table()
+    assert list(table.names) == run.to_csv().splitlines()[0].split(",")
+    assert len(table) == len(run.to_csv().splitlines()) - 1
+    for library in ("polars", "pandas"):
+        pytest.importorskip(library)
+        frame = getattr(table, f"to_{library}")()
+        assert len(frame) == len(table)
+        assert frame["gbps"].to_list() if library == "polars" else list(frame["gbps"])
 
 
 def test_other_documents_have_no_table() -> None:

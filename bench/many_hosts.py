@@ -1,0 +1,136 @@
+"""Measures the time and memory of `pyxfer fleet judge` with the documents of many hosts.
+
+    python bench/many_hosts.py [--hosts 10000] [--samples 20]
+
+The documents are made up: hosts with 8 GPUs and 122 cells, one of 1,000 with a slow link. Time and memory are those of
+the command and of all its processes, with a report. The exit status is 1 if it takes more than 20 s, also without the
+time in which other programs had the processors, or if its processes together have more than 1 GiB at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import shared
+
+from pyxfer._document import codec
+from pyxfer._document.fleets import CellUnit, HostCell, HostReport
+from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer.units import format_seconds, format_size
+
+RESULTS = Path(__file__).with_name("results")
+GPUS = 8
+MOST_S, MOST_BYTES = 20.0, 1 << 30
+SPREAD, WITHIN, LOST, EACH = 0.002, 0.001, 0.05, 1000
+USUAL = {"pinned": 55.0, "pageable": 12.0, "together": 54.0, "latency": 1100.0}
+
+
+def cell_names() -> list[str]:
+    """The cells of a host."""
+    numbers, sides = range(GPUS), ("h2d", "d2h")
+    sizes, memories = ("1MiB", "16MiB", "256MiB"), ("pinned", "pageable")
+    copies = [
+        f"gpu{n} {side} {memory} {size}" for n in numbers for side in sides for memory in memories for size in sizes
+    ]
+    together = [f"gpu{n} {side} together" for n in numbers for side in sides]
+    return [*copies, *together, *(f"gpu{n} latency host" for n in numbers), *(f"all together {side}" for side in sides)]
+
+
+def cell(name: str, value: float, samples: int, rng: np.random.Generator) -> HostCell:
+    """A cell whose samples have the value as their median."""
+    noise = np.sort(rng.standard_normal(samples)) * WITHIN
+    drawn = value * (1 + noise - np.median(noise))
+    gpu = int(name[3]) if name.startswith("gpu") else None
+    rounded = tuple(float(f"{sample:.6g}") for sample in drawn)
+    low, middle, high = (float(value) for value in np.quantile(rounded, (0.25, 0.5, 0.75)))
+    unit: CellUnit = "ns" if "latency" in name else "GB/s"
+    return HostCell(name, gpu, unit, Fact(middle), low, high, rounded, unknown("no peak"))
+
+
+def report_of(like: Run, number: int, samples: int, rng: np.random.Generator) -> HostReport:
+    """The document of one host."""
+    cells = []
+    for name in cell_names():
+        usual = next(value for word, value in USUAL.items() if word in name)
+        is_slow = number % EACH == 0 and name.startswith("gpu3 h2d pinned")
+        value = usual * float(np.exp(SPREAD * rng.standard_normal())) * (1 - LOST * is_slow)
+        cells.append(cell(name, value, samples, rng))
+    return HostReport(
+        kind="host",
+        ended="complete",
+        began_at=like.environment.taken_at,
+        duration_s=20.0,
+        runtime="cuda",
+        runtime_reason="",
+        environment=msgspec.structs.replace(like.environment, host=f"node{number}"),
+        devices=tuple(msgspec.structs.replace(like.device, index=index) for index in range(GPUS)),
+        labels={"rack": f"r{number % 400}", "switch": f"s{number % 40}"},
+        cells=tuple(cells),
+        facts={"driver": "580.65", "link capability": "PCIe 5.0 x16", "link state": "PCIe 5.0 x16"},
+        findings=(),
+    )
+
+
+def write_hosts(folder: Path, hosts: int, samples: int) -> int:
+    """Write the documents, and return their bytes."""
+    like, rng = Run.load(RESULTS / "ceiling.json.gz"), np.random.default_rng(1)
+    written = 0
+    for number in range(hosts):
+        data = codec.encode(report_of(like, number, samples, rng))
+        written += (folder / f"node{number}.json").write_bytes(data)
+    return written
+
+
+def judge(folder: Path, report: Path) -> tuple[float, float, int, str]:
+    """Wall time and processor time of the command, the most memory of its processes together, and its first line."""
+    command = [sys.executable, "-m", "pyxfer", "fleet", "judge", str(folder), "--report", str(report)]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        most = 0
+        while running.poll() is None:
+            most = max(most, memory_of(running.pid))
+            time.sleep(0.1)
+        text = running.stdout.read() if running.stdout else ""
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - began, cpu_s, most, text.partition("\n")[0]
+
+
+def memory_of(pid: int) -> int:
+    """The resident bytes of a process and its children."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") + sum(memory_of(int(child)) for child in children)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the documents, judge them, print the figures; 0 if they are within the limits."""
+    parser = argparse.ArgumentParser(description="Measure pyxfer fleet judge with the documents of many hosts.")
+    parser.add_argument("--hosts", type=int, default=10_000, help="number of documents (default: %(default)s)")
+    parser.add_argument("--samples", type=int, default=20, help="trials of each cell (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "hosts"
+        folder.mkdir()
+        written = write_hosts(folder, options.hosts, options.samples)
+        wall_s, cpu_s, most, line = judge(folder, Path(temporary) / "fleet.html")
+    print(f"{options.hosts} documents, {format_size(written)}: {line}")
+    print(f"wall {format_seconds(wall_s)}, processors {format_seconds(cpu_s)}, memory {most / 1024**2:.0f} MiB")
+    return 1 if min(wall_s, cpu_s) > MOST_S or most > MOST_BYTES else 0
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

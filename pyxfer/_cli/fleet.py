@@ -1,0 +1,217 @@
+"""`pyxfer fleet`: the hosts of a cluster, judged together."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pyxfer._cli import options as opt
+from pyxfer._cli.failures import NO_GPU, NOT_VALID, say
+from pyxfer.errors import PyxferError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._cli.output import Outlet
+    from pyxfer._document.fleets import Fleet
+
+SLOW = 1
+LINES = ("npd", "nagios")
+
+_EXAMPLE = opt.example("pyxfer fleet run --hosts node1,node2", "pyxfer fleet judge documents/ --report fleet.html")
+
+app = typer.Typer(
+    epilog=_EXAMPLE,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Measure all hosts of a cluster, and find the slow ones.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ExportJson = Annotated[
+    str | None,
+    typer.Option(
+        "--export-json", metavar="FILE", help="Write all verdicts; compressed if FILE ends in .gz; - is stdout."
+    ),
+]
+ExportJunit = Annotated[
+    str | None, typer.Option("--export-junit", metavar="FILE", help="Write JUnit XML, one case a host; - is stdout.")
+]
+ExportPrometheus = Annotated[
+    str | None, typer.Option("--export-prometheus", metavar="FILE", help="Write Prometheus metrics; - is stdout.")
+]
+ExportDrain = Annotated[
+    str | None,
+    typer.Option("--export-drain", metavar="FILE", help="Write HOST REASON for each slow host; - is stdout."),
+]
+Save = Annotated[bool, typer.Option("--save", help="Keep the verdicts in the store, for pyxfer fleet history.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file.",
+    ),
+]
+
+
+@app.callback()
+def fleet() -> None:
+    """Measure all hosts of a cluster, and find the slow ones."""
+
+
+@app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
+def judge(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE|FOLDER", help="What pyxfer host has written on each host.")
+    ],
+    export_json: ExportJson = None,
+    export_junit: ExportJunit = None,
+    export_prometheus: ExportPrometheus = None,
+    export_drain: ExportDrain = None,
+    report: opt.Report = None,
+    save: Save = False,
+    store: Store = None,
+) -> None:
+    """Judge hosts by their documents.
+
+    Each host is compared with those that should be equal to it. A host is called slow only if it was measured again:
+    put these documents into a folder named confirmations, beside the others. Exit codes: 0 no host is slow, 1 some are,
+    3 no host has a GPU, 4 no host could be judged.
+    """
+    from pyxfer._fleet.collect import read_confirmations, read_reports
+    from pyxfer._fleet.judge import judge as judge_hosts
+
+    outlet = fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
+    judged = judge_hosts(read_reports(files), confirmations=read_confirmations(files))
+    trouble = kept_in_store(judged, store) if save else ""
+    deliver_fleet(judged, outlet, trouble)
+
+
+@app.command(
+    epilog=opt.example("pyxfer fleet show fleet.json", "pyxfer fleet show fleet.json --line nagios --host node7")
+)
+def show(
+    file: Annotated[str, typer.Argument(metavar="FLEET.json", help="What --export-json has written; - is stdin.")],
+    host: Annotated[str | None, typer.Option("--host", metavar="NAME", help="With --line: only this host.")] = None,
+    line: Annotated[
+        str | None,
+        typer.Option(
+            "--line",
+            metavar="npd|nagios",
+            help="One line and the exit code for node-problem-detector (0 to 2) or Nagios (0 to 3).",
+        ),
+    ] = None,
+    export_junit: ExportJunit = None,
+    export_prometheus: ExportPrometheus = None,
+    export_drain: ExportDrain = None,
+    report: opt.Report = None,
+) -> None:
+    """Print saved verdicts again.
+
+    The exit code is 0, unless --line asks for one.
+    """
+    from pyxfer._document.fleets import Fleet
+
+    if line is not None and line not in LINES:
+        raise UsageError(f"--line {line!r:.40} is not one of {', '.join(LINES)}")
+    if host is not None and line is None:
+        raise UsageError("--host needs --line npd or --line nagios")
+    if line is not None and any((export_junit, export_prometheus, export_drain, report)):
+        raise UsageError("--line prints one line and writes no file: leave it out, or the exports and --report")
+    outlet = fleet_outlet(None, export_junit, export_prometheus, export_drain, report)
+    place = "/dev/stdin" if file == "-" else file
+    if line is None:
+        _print(Fleet.load(place), outlet)
+    else:
+        _end_with_line(place, line, host)
+
+
+@app.command(epilog=opt.example("pyxfer fleet history node7", "pyxfer fleet history --store postgresql://db/pyxfer"))
+def history(
+    host: Annotated[
+        str | None, typer.Argument(metavar="[HOST]", help="This host's verdicts and figures; without it, every fleet.")
+    ] = None,
+    store: Store = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Newest fleets to show.")] = 30,
+) -> None:
+    """Show earlier verdicts, which --save has kept in the store."""
+    from pyxfer._baseline.store import open_store
+    from pyxfer._report.fleet import print_fleets, print_host_history
+    from pyxfer._report.layout import Page
+
+    with open_store(store, create=False) as opened:
+        if host is None:
+            print_fleets(opened.fleets(limit), Page(sys.stdout))
+        else:
+            print_host_history(host, opened.fleet_history(host, limit), Page(sys.stdout))
+
+
+def fleet_outlet(
+    json: str | None = None,
+    junit: str | None = None,
+    prometheus: str | None = None,
+    drain: str | None = None,
+    report: str | None = None,
+) -> Outlet:
+    """The exports of a fleet. Files that cannot be written are refused at once."""
+    from pyxfer._cli.output import Outlet
+
+    return Outlet({"json": json, "junit": junit, "prometheus": prometheus, "drain": drain}, report)
+
+
+def deliver_fleet(fleet: Fleet, outlet: Outlet, trouble: str = "") -> None:
+    """Print the page, write the exports, and exit with the fleet's code. `trouble`: why the store has not kept it."""
+    _print(fleet, outlet)
+    if trouble:
+        say(trouble)
+    code = code_of(fleet) or (NOT_VALID if trouble else 0)
+    if code:
+        raise SystemExit(code)
+
+
+def code_of(fleet: Fleet) -> int:
+    """0 if no host is slow."""
+    if fleet.with_verdict("slow"):
+        return SLOW
+    if any(host.verdict != "not judged" for host in fleet.hosts):
+        return 0
+    states = {host.state for host in fleet.hosts} - {"duplicate"}
+    return NO_GPU if states == {"no GPU"} else NOT_VALID
+
+
+def kept_in_store(fleet: Fleet, store: str | None) -> str:
+    """Save the verdicts; empty, or why they were not saved."""
+    from pyxfer._baseline.store import open_store
+
+    try:
+        with open_store(store) as opened:
+            kept, shown = opened.add_fleet(fleet), opened.shown
+    except PyxferError as error:
+        return f"the verdicts above are complete, but were not stored: {error}"
+    say(f"saved {kept} in {shown}")
+    return ""
+
+
+def _print(fleet: Fleet, outlet: Outlet) -> None:
+    from pyxfer._document import codec
+    from pyxfer._report.fleet import print_fleet
+    from pyxfer._report.fleet_formats import TEXTS
+
+    texts = {form: (lambda make=make: make(fleet)) for form, make in TEXTS.items()}
+    encoders = {"json": lambda: codec.encode(fleet).decode(), **texts}
+    outlet.deliver(encoders, lambda page: print_fleet(fleet, page), fleet)
+
+
+def _end_with_line(file: str, line: str, host: str | None) -> None:
+    from pyxfer._document.fleets import Fleet
+    from pyxfer._report import fleet_formats
+
+    make = fleet_formats.npd_line if line == "npd" else fleet_formats.nagios_line
+    try:
+        text, code = make(Fleet.load(file), host)
+    except PyxferError as error:  # the usual exit code of an error, 2, says to Nagios that a host is slow
+        text, code = fleet_formats.unknown_line(line, str(error))
+    sys.stdout.write(f"{text}\n")
+    if code:
+        raise SystemExit(code)

@@ -1,0 +1,325 @@
+"""The commands `fleet run` and `fleet manifest`."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pyxfer._cli import fleet
+from pyxfer._cli import options as opt
+from pyxfer._cli.completion import one_of
+from pyxfer._cli.failures import INTERRUPTED, say
+from pyxfer._cli.output import ProgressReport
+from pyxfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._document.fleets import Fleet
+    from pyxfer._fleet.launch import HostJob, Launcher
+    from pyxfer._fleet.run import Kept
+
+_KINDS = ("job", "daemonset", "slurm-prolog")
+Way = Literal["auto", "srun", "ssh", "ray", "files", "store"]
+WAYS: tuple[Way, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
+# Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
+_RAY_CLUSTER = "ray/ray_current_cluster"
+_MOST_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
+
+Via = Annotated[
+    str,
+    typer.Option(
+        "--via",
+        metavar="WAY",
+        help="How hosts are reached: auto, srun, ssh, ray, files or store.",
+        autocompletion=one_of(lambda: WAYS),
+    ),
+]
+Hosts = Annotated[str | None, typer.Option("--hosts", metavar="LIST", help="Comma-separated list of hosts.")]
+HostsFile = Annotated[
+    str | None, typer.Option("--hosts-file", metavar="FILE", help="A file with one host a line; # begins a comment.")
+]
+Folder = Annotated[
+    str | None, typer.Option("--folder", metavar="DIR", help="With --via files: where hosts write their documents.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="With --via store: documents that were stored since then, such as 2h or a date.",
+    ),
+]
+Output = Annotated[
+    str | None, typer.Option("--output", metavar="DIR", help="Folder for all documents; default fleet- and the time.")
+]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time that each host has for its job.")]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="TIME", help="With --via files or store: how long to wait for --hosts.")
+]
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label for every host; repeat it for more.")
+]
+Devices = Annotated[
+    str | None, typer.Option("--devices", metavar="LIST", help="GPUs of each host, as in pyxfer host; all by default.")
+]
+Program = Annotated[
+    str,
+    typer.Option("--pyxfer", metavar="COMMAND", help="The command that is pyxfer on the hosts, such as 'uvx pyxfer'."),
+]
+AtOnce = Annotated[
+    int, typer.Option("--at-once", metavar="N", min=1, max=_MOST_AT_ONCE, help="Hosts at a time, by ssh or srun.")
+]
+Confirm = Annotated[
+    bool, typer.Option("--confirm/--no-confirm", help="Measure flagged hosts again before they are called slow.")
+]
+
+
+def run(
+    *,
+    via: Via = "auto",
+    hosts: Hosts = None,
+    hosts_file: HostsFile = None,
+    folder: Folder = None,
+    since: Since = None,
+    output: Output = None,
+    budget: Budget = "25s",
+    wait: Wait = "1s",
+    label: Labels = None,
+    devices: Devices = None,
+    program: Program = "pyxfer",
+    at_once: AtOnce = 256,
+    confirm: Confirm = True,
+    export_json: fleet.ExportJson = None,
+    export_junit: fleet.ExportJunit = None,
+    export_prometheus: fleet.ExportPrometheus = None,
+    export_drain: fleet.ExportDrain = None,
+    report: opt.Report = None,
+    save: fleet.Save = False,
+    store: fleet.Store = None,
+) -> None:
+    """Measure all hosts and judge them.
+
+    Runs pyxfer host on every host, within a Slurm allocation (srun), over ssh, on a running Ray cluster, or reads what
+    hosts have written into a folder or a store. Compares equal hosts with each other, measures slow ones again beside
+    two others, and says what the slow ones have in common. Ctrl-C ends the measuring; what has arrived is judged.
+    """
+    from pyxfer import units
+    from pyxfer._document import codec
+    from pyxfer._fleet.job import labels_of
+    from pyxfer._fleet.launch import HostJob
+    from pyxfer._fleet.run import Kept
+
+    outlet = fleet.fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
+    way, named = units.word_of(via, WAYS, "--via"), _named_hosts(hosts, hosts_file)
+    job = HostJob(_words_of(program), _budget_of(budget), labels_of(label or (), {}), devices)
+    wait_s = units.seconds_of(wait, "--wait")
+    way = _chosen_way(named, folder, since) if way == "auto" else way
+    launcher = None if way in ("files", "store") else _launcher(way, job, named, at_once)
+    kept = Kept(_output_folder(output), say)
+    if way == "store":
+        judged, interrupted = _from_store(store, since, named, wait_s)
+    elif launcher is None:
+        judged, interrupted = _from_files(folder, named, wait_s)
+    else:
+        judged, interrupted = _measured(launcher, kept, confirm=confirm)
+    kept.put_fleet(codec.encode(judged))
+    trouble = kept.finish() or (fleet.kept_in_store(judged, store) if save else "")
+    try:
+        fleet.deliver_fleet(judged, outlet, trouble)
+    finally:
+        if interrupted:
+            say("interrupted")
+            raise SystemExit(INTERRUPTED)
+
+
+KindName = Annotated[
+    str,
+    typer.Option(
+        "--kind", metavar="KIND", help="job, daemonset or slurm-prolog.", autocompletion=one_of(lambda: _KINDS)
+    ),
+]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="IMAGE", help="An image that has pyxfer; else it is installed with pip."),
+]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The name in Kubernetes.")]
+HostCount = Annotated[int, typer.Option("--hosts", metavar="N", min=1, max=100_000, help="Hosts of a job.")]
+Gpus = Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=64, help="GPUs of each host of a job.")]
+Claim = Annotated[
+    str | None,
+    typer.Option("--claim", metavar="NAME", help="A persistent volume claim for the documents, shared by all hosts."),
+]
+DocumentFolder = Annotated[
+    str, typer.Option("--folder", metavar="DIR", help="Folder of the documents on each host, or shared by all.")
+]
+Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Pause between two measurements of a host.")]
+ManifestProgram = Annotated[
+    str | None, typer.Option("--pyxfer", metavar="COMMAND", help="The command that is pyxfer on the hosts.")
+]
+
+
+def manifest(
+    *,
+    kind: KindName,
+    image: Image = None,
+    name: Name = "pyxfer-fleet",
+    hosts: HostCount = 1,
+    gpus: Gpus = 8,
+    claim: Claim = None,
+    folder: DocumentFolder = "/var/lib/pyxfer",
+    every: Every = "24h",
+    budget: Budget = "25s",
+    label: Labels = None,
+    program: ManifestProgram = None,
+) -> None:
+    """Print a Kubernetes manifest or Slurm prolog.
+
+    It runs pyxfer host on every host and delivers the documents, which pyxfer fleet judge reads. Nothing is applied.
+    """
+    from pyxfer import units
+    from pyxfer._fleet.job import labels_of
+    from pyxfer._fleet.launch import HostJob
+    from pyxfer._fleet.manifest import KINDS, Deployment
+    from pyxfer._fleet.manifest import manifest as text_of
+
+    chosen = units.word_of(kind, KINDS, "--kind")
+    installs = image is None and chosen != "slurm-prolog"
+    usual = "python -m pyxfer" if installs else "pyxfer"
+    deployment = Deployment(
+        job=HostJob(_words_of(usual if program is None else program), _budget_of(budget), labels_of(label or (), {})),
+        requirement=_requirement(),
+        name=name,
+        image=image,
+        hosts=hosts,
+        gpus=gpus,
+        claim=claim,
+        folder=folder,
+        every_s=units.seconds_of(every, "--every", units.MAX_DURATION_S),
+    )
+    sys.stdout.write(text_of(chosen, deployment))
+
+
+def _requirement() -> str:
+    """The version that reads the documents, which may refuse those of a later one."""
+    try:
+        return f"pyxfer=={metadata.version('pyxfer')}"
+    except metadata.PackageNotFoundError:  # run from the source
+        return "pyxfer"
+
+
+def _words_of(program: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(program))
+    except ValueError as error:
+        raise UsageError(f"--pyxfer {program!r:.80} is no command of a shell: {error}") from error
+    if not words:
+        raise UsageError("--pyxfer is empty; name the command that is pyxfer on the hosts")
+    return words
+
+
+def _budget_of(budget: str) -> float:
+    from pyxfer import units
+    from pyxfer._fleet.job import LEAST_BUDGET_S
+
+    budget_s = units.seconds_of(budget, "--budget")
+    if budget_s < LEAST_BUDGET_S:
+        raise UsageError(f"--budget of a host is at least {LEAST_BUDGET_S:g} s; got {budget}")
+    return budget_s
+
+
+def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
+    found = [] if hosts is None else hosts.split(",")
+    if hosts_file is not None:
+        try:
+            text = Path(hosts_file).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--hosts-file {hosts_file!r} cannot be read: {error}") from error
+        found += [line.partition("#")[0] for line in text.splitlines()]
+    return [host.strip() for host in found if host.strip()]
+
+
+def _chosen_way(hosts: Sequence[str], folder: str | None, since: str | None = None) -> Way:
+    if folder is not None:
+        return "files"
+    if since is not None:
+        return "store"
+    if "SLURM_JOB_ID" in os.environ:
+        return "srun"
+    if importlib.util.find_spec("ray") is not None and ("RAY_ADDRESS" in os.environ or _is_on_ray()):
+        return "ray"
+    if hosts:
+        return "ssh"
+    raise UsageError(
+        "no way to any host was found: give --hosts for ssh, run it inside a Slurm allocation or on a node of a Ray "
+        "cluster, or give --folder or --since for what hosts have written into a folder or a store"
+    )
+
+
+def _is_on_ray() -> bool:
+    folders = (os.environ.get(name) for name in ("RAY_TMPDIR", "TMPDIR"))
+    return Path(next(filter(None, folders), "/tmp"), _RAY_CLUSTER).exists()  # noqa: S108 - Ray's own choice
+
+
+def _launcher(way: Way, job: HostJob, hosts: list[str], at_once: int) -> Launcher:
+    if way == "ray":
+        from pyxfer._fleet.ray import ray_launcher
+
+        return ray_launcher(job, hosts)
+    from pyxfer._fleet.launch import srun_launcher, ssh_launcher
+
+    return (srun_launcher if way == "srun" else ssh_launcher)(job, hosts, at_once)
+
+
+def _output_folder(output: str | None) -> Path:
+    """The folder, which is made now, so that a wrong one is refused before anything is measured."""
+    from pyxfer._fleet.run import FIRST
+
+    now = datetime.datetime.now(datetime.timezone.utc)
+    folder = Path(output or f"fleet-{now:%Y%m%dT%H%M%SZ}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output {str(folder)!r} cannot be made: {error.strerror}") from error
+    if (folder / FIRST).exists():
+        raise UsageError(f"--output {str(folder)!r} has the documents of an earlier run; name another folder")
+    return folder
+
+
+def _from_store(store: str | None, since: str | None, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
+    from pyxfer._baseline.store import open_store
+    from pyxfer._fleet.judge import judge
+    from pyxfer._fleet.run import wait_for_stored
+
+    if since is None:
+        raise UsageError("--via store needs --since with the greatest age of the documents, such as --since 2h")
+    with open_store(store, create=False) as opened, ProgressReport() as progress:
+        arrivals, interrupted = wait_for_stored(opened, since, hosts, wait_s, progress)
+    return judge(arrivals), interrupted
+
+
+def _measured(launcher: Launcher, kept: Kept, *, confirm: bool) -> tuple[Fleet, bool]:
+    from pyxfer._fleet.run import FleetRun
+
+    with ProgressReport() as progress:
+        run = FleetRun(launcher, kept, progress)
+        return run.run(confirm=confirm), run.interrupted
+
+
+def _from_files(folder: str | None, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
+    from pyxfer._fleet.collect import read_confirmations
+    from pyxfer._fleet.judge import judge
+    from pyxfer._fleet.run import wait_for_files
+
+    if folder is None or not Path(folder).is_dir():
+        raise UsageError("--via files needs --folder with a folder in which hosts write their documents")
+    with ProgressReport() as progress:
+        arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
+    return judge(arrivals, confirmations=read_confirmations([folder])), interrupted

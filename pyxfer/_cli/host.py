@@ -1,0 +1,268 @@
+"""The verb `host`: the job that a fleet runs on each of its hosts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pyxfer._cli import completion
+from pyxfer._cli import options as opt
+from pyxfer._cli.completion import some_of
+from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, say
+from pyxfer._cli.fleet import Store
+from pyxfer._cli.output import Outlet, ProgressReport, rescue
+from pyxfer.errors import PyxferError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._document.fleets import HostReport
+
+JsonFile = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        "--export-json",
+        metavar="FILE",
+        help="Write the document; compressed if FILE ends in .gz; - is stdout",
+    ),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label such as rack=r7; repeat it for more."),
+]
+Name = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Name of the host, for a container; default the machine's.")
+]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time after which the command has ended.")]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help="Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default.",
+        autocompletion=some_of(completion.devices),
+    ),
+]
+Save = Annotated[
+    bool, typer.Option("--save", help="Also save the document in the store, for pyxfer fleet run --via store.")
+]
+
+_LONGEST_NAME = 253
+
+
+def host(
+    *,
+    json: JsonFile = None,
+    label: Labels = None,
+    name: Name = None,
+    budget: Budget = "25s",
+    devices: Devices = None,
+    require_gpu: opt.RequireGpu = False,
+    save: Save = False,
+    store: Store = None,
+) -> None:
+    """Measure what a fleet judges of this host.
+
+    Measures copies of every GPU alone and of all together, latencies, and what the doctor examines, and reads facts
+    that may explain a loss, within the budget. Also reads labels from PYXFER_LABELS, such as rack=r7,switch=s2. After
+    Ctrl-C, SIGTERM or the budget the document has what was measured until then.
+    """
+    import msgspec
+
+    from pyxfer import units
+    from pyxfer._document import codec
+    from pyxfer._fleet.job import CLOSING_S, LEAST_BUDGET_S, Job, find_devices, labels_of
+    from pyxfer._report.host_report import print_host_report
+
+    outlet = Outlet({"json": json})
+    budget_s = units.seconds_of(budget, "--budget")
+    if budget_s < LEAST_BUDGET_S:
+        raise UsageError(f"--budget of a host is at least {LEAST_BUDGET_S:g} s; got {budget}")
+    if name is not None and not 0 < len(name) <= _LONGEST_NAME:
+        raise UsageError(f"--name has 1 to {_LONGEST_NAME} characters; got {len(name)}")
+    labels = labels_of(label or (), os.environ)
+    saving = _Saving(store, name or platform.node()) if save else None
+    early = _EarlyEnd(budget_s, CLOSING_S)
+    with early.last_resort(json, saving), ProgressReport() as progress:
+        choice, found = find_devices(devices, require_gpu=require_gpu)
+        if choice.reason:
+            say(choice.reason)
+        job = Job(choice, found, labels, budget_s, progress, name)
+        early.report = job.report
+        try:
+            with early.signals():
+                report = job.run()
+        except KeyboardInterrupt:  # when the job had just ended
+            report = job.report()
+    if report.ended == "interrupted":
+        report = msgspec.structs.replace(report, failure=early.failure)
+    kept_in = None
+    try:
+        outlet.deliver(
+            {"json": lambda: codec.encode(report).decode(errors="backslashreplace")},
+            lambda page: print_host_report(report, page),
+        )
+        kept_in = json
+    finally:
+        with _sigterm_as_ctrl_c():
+            is_stored = saving is None or saving.save(report, kept_in)
+    _end_as(report)
+    if not is_stored:
+        raise SystemExit(NOT_VALID)
+
+
+class _Saving:
+    """Saves the document in the store. A store that cannot take it is refused before anything is measured."""
+
+    def __init__(self, store: str | None, host: str) -> None:
+        from pyxfer._baseline.store import check_store
+
+        check_store(store)
+        self._store = store
+        self._host = host
+
+    def save(self, report: HostReport, kept_in: str | None) -> bool:
+        """Save it, or say why not and where else the document is. `kept_in`: the file that has it already."""
+        from pyxfer._baseline.store import open_store
+
+        try:
+            with open_store(self._store) as opened:
+                kept, shown = opened.add_host_report(report, self._host), opened.shown
+        except PyxferError as error:
+            say(f"the document was not stored: {error}; {_place(report, kept_in)}")
+            return False
+        except KeyboardInterrupt:
+            say(f"the document may not have been stored (interrupted); {_place(report, kept_in)}")
+            raise
+        say(f"saved {kept}, the document of {report.host or self._host}, in {shown}")
+        return True
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """While a store does not answer, what ends the command must not lose the document."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise CtrlC
+
+    usual = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, usual)
+
+
+def _place(report: HostReport, kept_in: str | None) -> str:
+    """Where the document is that the store did not take: in its file, or in a new one."""
+    from pyxfer._document.files import is_stdout
+
+    if kept_in is not None:
+        return "it was written to stdout" if is_stdout(kept_in) else f"it is in {kept_in!r}"
+    path = rescue(report, "pyxfer-host-")
+    if path is None:
+        return "it could not be written to a file either"
+    return f"it is in {path}, which pyxfer fleet judge reads"
+
+
+def _end_as(report: HostReport) -> None:
+    if report.ended == "interrupted" and report.failure is None:
+        say("interrupted")
+        raise SystemExit(INTERRUPTED)
+    if report.ended != "complete":
+        say(f"the host job was not completed: {report.failure or 'no reason given'}")
+        raise SystemExit(NOT_VALID)
+    if all(cell.value.value is None for cell in report.cells):
+        say("nothing was measured, for the reasons above")
+        raise SystemExit(NOT_VALID)
+
+
+class _EarlyEnd:
+    """Ends the job by SIGTERM or before its time is over, as Ctrl-C does; and the process if the job is stuck."""
+
+    def __init__(self, budget_s: float, closing_s: float) -> None:
+        self._budget_s = budget_s
+        self._closing_s = closing_s
+        self._asked = False
+        self._ending = threading.Lock()
+        self.failure: str | None = None
+        self.report: Callable[[str], HostReport] | None = None
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        usual = signal.signal(signal.SIGTERM, self._on_sigterm)
+        timer = _timer(self._budget_s - self._closing_s, self._ask)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            signal.signal(signal.SIGTERM, usual)
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        if not self._asked:
+            self._asked = True
+            raise CtrlC
+
+    def _ask(self) -> None:
+        self.failure = f"it was not done when its time was over ({self._budget_s:g} s)"
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+    @contextmanager
+    def last_resort(self, path: str | None, saving: _Saving | None) -> Iterator[None]:
+        """Write what there is and end the process, if no signal can end it because it is stuck in the driver."""
+        timer = _timer(self._budget_s, lambda: self._leave(path, saving))
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._ending.acquire()  # forever, if the other thread has begun to end the process
+
+    def _leave(self, path: str | None, saving: _Saving | None) -> None:
+        if not self._ending.acquire(blocking=False):
+            return
+        failure = f"it was stuck in the driver when its time was over ({self._budget_s:g} s)"
+        try:
+            if self.report is not None:
+                report = self.report(failure)
+                kept_in = _written(report, path)
+                if saving is not None:
+                    saving.save(report, kept_in)
+            with suppress(OSError):
+                say(f"the host job failed: {failure}")
+        except (PyxferError, OSError, MemoryError, SystemExit):
+            pass
+        finally:
+            os._exit(NOT_VALID)
+
+
+def _written(report: HostReport, path: str | None) -> str | None:
+    """The path, or None if the document could not be written to it."""
+    from pyxfer._document import codec
+    from pyxfer._document.files import is_stdout, write_whole
+
+    if path is None:
+        return None
+    try:
+        data = codec.encode(report)
+        if is_stdout(path):
+            sys.stdout.write(data.decode(errors="backslashreplace"))
+            sys.stdout.flush()
+        else:
+            write_whole(path, data)
+    except (PyxferError, OSError, MemoryError):
+        return None
+    return path
+
+
+def _timer(seconds: float, work: Callable[[], None]) -> threading.Timer:
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
+    return timer

@@ -1,0 +1,287 @@
+"""The documents of a fleet: what one host measured, and what all hosts together say about each of them.
+
+Rates are 1e9 bytes per second, latencies nanoseconds. A loss is a share of the usual figure: 0.03 of a rate that is 3 %
+lower, and of a latency that is 3 % higher.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from pyxfer._document.examinations import Finding
+from pyxfer._document.machines import Device, Environment, Fact, Remark, Runtime, SavedDocument
+from pyxfer._document.printing import Printed
+from pyxfer._document.runs import Ending
+from pyxfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
+
+HOST_SCHEMA_VERSION = 1
+FLEET_SCHEMA_VERSION = 1
+MOST_HOST_BYTES = 16 << 20
+"""Of a host's document that a launcher or a store takes; one of 16 GPUs has less than 1 MiB."""
+
+CellUnit = Literal["GB/s", "ns"]
+HostState = Literal["measured", "no GPU", "failed", "late", "lost", "busy", "unreadable", "duplicate", "incomplete"]
+HostVerdict = Literal["fine", "slow", "suspect", "not judged"]
+Judge = Literal["cohort", "few hosts", "known host", "peak", "none"]
+
+
+class HostCell(msgspec.Struct, frozen=True):
+    """One figure of a host. Hosts that should be equal have the same cells.
+
+    `name`: a stable key, such as "gpu0 h2d pinned 256MiB" or "gpu0 latency host". `gpu`: index within the host, or null
+    for a figure of the whole host. `value`: the median of `samples`, which are the valid trials. `low` and `high`: its
+    95 % interval. `peak`: the protocol peak of the link, if there is one.
+    """
+
+    name: str
+    gpu: int | None
+    unit: CellUnit
+    value: Fact[float]
+    low: float | None
+    high: float | None
+    samples: tuple[float, ...]
+    peak: Fact[float]
+
+
+class HostReport(Printed, SavedDocument, frozen=True):
+    """The document of `pyxfer host`: everything that a fleet judges of one host.
+
+    `labels` are the user's, such as rack=r7. `facts` are read from the host and may explain a loss; a fact that could
+    not be read is absent.
+    """
+
+    kind: Literal["host"]
+    ended: Ending
+    began_at: str
+    duration_s: float
+    runtime: Runtime
+    runtime_reason: str
+    environment: Environment | None
+    devices: tuple[Device, ...]
+    labels: dict[str, str]
+    cells: tuple[HostCell, ...]
+    facts: dict[str, str]
+    findings: tuple[Finding, ...]
+    remarks: tuple[Remark, ...] = ()
+    failure: str | None = None
+    schema_version: int = HOST_SCHEMA_VERSION
+
+    def _in_short(self) -> str:
+        host = self.host or "a host without a name"
+        known = sum(cell.value.value is not None for cell in self.cells)
+        count = "1 GPU" if len(self.devices) == 1 else f"{len(self.devices)} GPUs"
+        return f"of {host}, {count}: {self.ended}, {known} of {len(self.cells)} figures"
+
+    @property
+    def host(self) -> str | None:
+        """The name of the host; None if the environment is not known."""
+        return None if self.environment is None else self.environment.host
+
+
+class FleetSettings(msgspec.Struct, frozen=True):
+    """How hosts are judged.
+
+    `error_rate`: chance that a fleet without any slow host has a host that is called slow. `least_loss`: smaller
+    losses are no reason to call a host slow. `least_spread`: hosts are assumed to differ by this much (standard
+    deviation) even if they were more equal. `power`: chance of finding a loss of the stated limit.
+    """
+
+    error_rate: float = 0.01
+    least_loss: float = 0.01
+    least_spread: float = 0.003
+    power: float = 0.95
+    smallest_cohort: int = 5
+
+
+class CellGroups(msgspec.Struct, frozen=True):
+    """Two groups of hosts in one cell: `slower` and `faster` hosts, by their places in the fleet.
+
+    `loss`: of the slower group's median against the faster group's.
+    """
+
+    slower: tuple[int, ...]
+    faster: tuple[int, ...]
+    slower_median: float
+    faster_median: float
+    loss: float
+
+
+class CohortCell(msgspec.Struct, frozen=True):
+    """One cell of a cohort.
+
+    `judged_by`: what the hosts are compared with. `usual`: what a host should reach: the median of the hosts, or what
+    the known host or the peak says. `spread`: the robust standard deviation of the hosts, as a share. `first_loss` and
+    `again_loss`: from which loss on a host is flagged, and confirmed when it was measured again. `detection_limit`: the
+    smallest loss that the judging finds with the settings' power. `hosts`: number of hosts with a figure.
+    """
+
+    name: str
+    gpu: int | None
+    unit: CellUnit
+    hosts: int
+    judged_by: Judge
+    usual: Fact[float]
+    spread: Fact[float]
+    first_loss: Fact[float]
+    again_loss: Fact[float]
+    detection_limit: Fact[float]
+    groups: CellGroups | None = None
+
+
+class Cohort(msgspec.Struct, frozen=True):
+    """Hosts that should be equal, as far as `alike` says. `reason`: why they are judged as they are."""
+
+    alike: dict[str, str]
+    reason: str
+    cells: tuple[CohortCell, ...]
+    remarks: tuple[Remark, ...] = ()
+
+
+class CellLoss(msgspec.Struct, frozen=True):
+    """A cell in which a host was flagged.
+
+    `loss`: of the first measurement. `again`: the losses of the measurements that followed, against the usual figure
+    as the controls have shown it at that time. `confirmed`: null if it was not measured again.
+    """
+
+    cell: str
+    value: float
+    usual: float
+    loss: float
+    again: tuple[float, ...] = ()
+    confirmed: bool | None = None
+
+    @property
+    def stated(self) -> float:
+        """The loss to state: the median of the measurements after the flagged one, which was chosen for being low."""
+        ordered = sorted(self.again)
+        middle = len(ordered) // 2
+        return self.loss if not ordered else (ordered[middle] + ordered[~middle]) / 2
+
+
+class FleetHost(msgspec.Struct, frozen=True):
+    """A host of the fleet.
+
+    `cohort`: its place in the fleet's cohorts, if it was judged. `values`: its figures, in the order of the cohort's
+    cells. `source`: the file or launcher that its document came from. `wrong`: codes of findings that are wrong.
+    """
+
+    host: str
+    state: HostState
+    reason: str | None
+    source: str
+    verdict: HostVerdict
+    cohort: int | None = None
+    values: tuple[float | None, ...] = ()
+    losses: tuple[CellLoss, ...] = ()
+    control: bool = False
+    labels: dict[str, str] = {}
+    facts: dict[str, str] = {}
+    wrong: tuple[str, ...] = ()
+    began_at: str | None = None
+    pyxfer: str | None = None
+
+    @property
+    def worst(self) -> CellLoss | None:
+        """The largest confirmed loss, or of an unconfirmed host the largest loss."""
+        kept = [loss for loss in self.losses if loss.confirmed] or self.losses
+        return max(kept, key=lambda loss: loss.stated, default=None)
+
+
+class Contrast(msgspec.Struct, frozen=True):
+    """A fact or label that slow hosts share and others do not.
+
+    `what` and `value`: the fact; `label`: whether the user gave it. `slow` of `of_slow` slow hosts have it, and
+    `others` of `of_others`. `chance`: the probability of such a contrast, or a clearer one, in any of the facts that
+    were tried, if they had nothing to do with the loss. `hosts`: the slow hosts, by their places in the fleet. `cells`:
+    the cells in which they are slow.
+    """
+
+    what: str
+    value: str
+    label: bool
+    slow: int
+    of_slow: int
+    others: int
+    of_others: int
+    chance: float
+    significant: bool
+    hosts: tuple[int, ...]
+    cells: tuple[str, ...]
+
+
+class Fleet(Printed, SavedDocument, frozen=True):
+    """The document of `pyxfer fleet`: every host with its verdict, the cohorts, and what slow hosts have in common."""
+
+    kind: Literal["fleet"]
+    judged_at: str
+    pyxfer: str
+    settings: FleetSettings
+    cohorts: tuple[Cohort, ...]
+    hosts: tuple[FleetHost, ...]
+    contrasts: tuple[Contrast, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    schema_version: int = FLEET_SCHEMA_VERSION
+
+    def _in_short(self) -> str:
+        once = hosts_once(self)
+        verdicts = [host.verdict for host in once]
+        counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("slow", "suspect", "not judged")]
+        hosts = "1 host" if len(once) == 1 else f"{len(once)} hosts"
+        return f"{hosts}: {', '.join(counts)}"
+
+    def with_verdict(self, verdict: HostVerdict) -> tuple[FleetHost, ...]:
+        """The hosts with a verdict."""
+        return tuple(host for host in self.hosts if host.verdict == verdict)
+
+    def table(self) -> Table:
+        """Return one row per host and cell, for pandas, polars, pyarrow or DuckDB."""
+        from pyxfer._document.tables import table_of
+
+        return table_of(self)
+
+    def host(self, name: str) -> FleetHost:
+        """The judged host of this name, or the first one if none was judged.
+
+        Raises:
+            UsageError: the fleet has no such host.
+
+        """
+        found = sorted((host for host in self.hosts if host.host == name), key=lambda host: host.state == "duplicate")
+        if not found:
+            raise UsageError(f"This fleet has no host {name!r:.80}.")
+        return found[0]
+
+
+def hosts_once(fleet: Fleet) -> list[FleetHost]:
+    """Every host, without the rows of its older documents."""
+    return [host for host in fleet.hosts if host.state != "duplicate"]
+
+
+class KeptFleet(msgspec.Struct, frozen=True):
+    """A fleet in a store, in one line."""
+
+    id: str
+    judged_at: str
+    hosts: int
+    slow: int
+    suspect: int
+    not_judged: int
+
+
+class HostPoint(msgspec.Struct, frozen=True):
+    """A host in one stored fleet. `figures`: its value and the usual one of each cell."""
+
+    fleet: str
+    judged_at: str
+    state: str
+    verdict: str
+    cell: str | None
+    loss: float | None
+    reason: str | None
+    figures: dict[str, tuple[float, float | None]]

@@ -1,0 +1,99 @@
+"""The figures of a host: a cell for each copy and latency that its runs have, named alike on equal hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyxfer._document.fleets import CellUnit, HostCell
+from pyxfer._document.links import HOST_END, Latency, Links, Traffic
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Measurement, Run
+from pyxfer._measure import stats
+from pyxfer.units import format_size
+
+_NO_PEAK = "a latency has no peak"
+_NO_TRIAL = "no trial of it counts"
+_WRONG = "the contents were wrong"
+
+
+def cells_of_run(run: Run) -> Iterator[HostCell]:
+    """The copies of one GPU alone."""
+    for row in run.measurements:
+        if row.side == row.direction:
+            name = f"gpu{run.device.index} {row.side} {row.memory} {_size_text(row.nbytes)}"
+            yield _cell(name, run.device.index, "GB/s", _rates(row), _why_missing(row), run.link.peak_gbps(row.side))
+
+
+def _rates(row: Measurement) -> list[float]:
+    if row.verified.value is False or row.rate.value is None:
+        return []
+    times = [trial.elapsed_s for trial in row.trials if trial.invalid is None]
+    return [row.moved_bytes / seconds / 1e9 for seconds in times if seconds > 0]
+
+
+def _why_missing(row: Measurement) -> str:
+    return _WRONG if row.verified.value is False else row.rate.reason or _NO_TRIAL
+
+
+def cells_of_links(links: Links) -> Iterator[HostCell]:
+    """Copies of each GPU alone and of all at once, the ring of peers, and latencies from host memory."""
+    for traffic in links.traffics:
+        yield from _cells_of_traffic(links, traffic)
+    for latency in links.latencies:
+        if latency.target == HOST_END:
+            yield _latency_cell(latency)
+
+
+def _cells_of_traffic(links: Links, traffic: Traffic) -> Iterator[HostCell]:
+    for number, flow in enumerate(traffic.flows):
+        if traffic.group == "pairs":
+            name = f"gpu{flow.source} to gpu{flow.destination} {traffic.case}"
+        elif traffic.group == "together":
+            name = f"gpu{flow.device} {flow.side} together"
+        elif traffic.case == "both":
+            name = f"gpu{flow.device} {flow.side} both ways"
+        else:
+            name = f"gpu{flow.device} {flow.side} pinned {_size_text(traffic.nbytes)}"
+        reason = flow.rate.reason or _NO_TRIAL
+        samples = [] if flow.rate.value is None else _flow_rates(traffic, [number])
+        yield _cell(name, flow.device, "GB/s", samples, reason, _peak(links, traffic, number))
+    if traffic.group == "together":
+        samples = [] if traffic.total.value is None else _flow_rates(traffic, range(len(traffic.flows)))
+        reason = traffic.total.reason or _NO_TRIAL
+        yield _cell(f"total {traffic.case} together", None, "GB/s", samples, reason, unknown("each GPU has its own"))
+
+
+def _size_text(nbytes: int) -> str:
+    return format_size(nbytes).replace(" ", "")
+
+
+def _flow_rates(traffic: Traffic, numbers: Sequence[int]) -> list[float]:
+    rates = [sum(trial.nbytes[number] for number in numbers) / trial.seconds / 1e9 for trial in traffic.valid]
+    return [rate for rate in rates if rate > 0]
+
+
+def _peak(links: Links, traffic: Traffic, number: int) -> Fact[float]:
+    flow = traffic.flows[number]
+    if traffic.group == "pairs":
+        peers = (peer for peer in links.peers if (peer.source, peer.destination) == (flow.source, flow.destination))
+        return next((peer.peak_gbps for peer in peers), unknown("the link between the two was not read"))
+    device = next(each for each in links.devices if each.device.index == flow.device)
+    return device.host_peak_gbps(flow.side)
+
+
+def _latency_cell(latency: Latency) -> HostCell:
+    samples = [trial.p50_ns for trial in latency.trials if trial.invalid is None]
+    reason = latency.p50.reason or _NO_TRIAL
+    found = samples if latency.p50.value is not None else []
+    return _cell(f"gpu{latency.device} latency host", latency.device, "ns", found, reason, unknown(_NO_PEAK))
+
+
+def _cell(
+    name: str, gpu: int | None, unit: CellUnit, samples: Sequence[float], reason: str, peak: Fact[float]
+) -> HostCell:
+    """A cell with its samples rounded to 6 digits: what is beyond is below the clock's resolution."""
+    kept = tuple(float(f"{sample:.6g}") for sample in samples)
+    if not kept:
+        return HostCell(name, gpu, unit, unknown(reason), None, None, (), peak)
+    summary = stats.summarise(kept)
+    return HostCell(name, gpu, unit, Fact(summary.median_s), summary.low_s, summary.high_s, kept, peak)

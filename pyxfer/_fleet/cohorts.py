@@ -1,0 +1,112 @@
+"""Cohorts: hosts that should be equal, and their figures as arrays."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyxfer._document.fleets import CellUnit, HostReport
+from pyxfer._fleet.losses import Floats
+
+LINK_CAPABILITY = "link capability"
+"""The fact with what device and slot can do. The state of the link is evidence, and makes no other cohort."""
+_UNKNOWN = "unknown"
+_GPU_NUMBER = re.compile(r"\bgpu\d+")
+_INTERVAL_TO_ERROR = 2 * 1.96
+
+
+@dataclass(frozen=True)
+class Column:
+    """A cell of a cohort. `sign`: with it, a larger figure is a better one. `family`: cells with the same noise."""
+
+    name: str
+    gpu: int | None
+    unit: CellUnit
+    family: int
+
+    @property
+    def sign(self) -> int:
+        return 1 if self.unit == "GB/s" else -1
+
+
+@dataclass(frozen=True)
+class Table:
+    """The figures of a cohort as signed logarithms, with the standard error of each within its host.
+
+    `places`: the rows' places in the fleet.
+    """
+
+    alike: dict[str, str]
+    places: tuple[int, ...]
+    columns: tuple[Column, ...]
+    figures: Floats
+    errors: Floats
+
+    @property
+    def families(self) -> tuple[int, ...]:
+        return tuple(column.family for column in self.columns)
+
+
+def tables_of(reports: Sequence[tuple[int, HostReport]]) -> list[Table]:
+    """The cohorts of these hosts, the largest first. Each host comes with its place in the fleet."""
+    cohorts: dict[tuple[tuple[str, str], ...], list[tuple[int, HostReport]]] = defaultdict(list)
+    for place, report in reports:
+        cohorts[tuple(alike_of(report).items())].append((place, report))
+    ordered = sorted(cohorts.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [_table(dict(alike), members) for alike, members in ordered]
+
+
+def alike_of(report: HostReport) -> dict[str, str]:
+    """What has to be the same on hosts that should be equally fast."""
+    gpus = Counter(device.name + (" (MIG)" if device.mig.value else "") for device in report.devices)
+    environment = report.environment
+    return {
+        "GPUs": ", ".join(f"{count} x {name}" for name, count in sorted(gpus.items())) or "none",
+        "link": report.facts.get(LINK_CAPABILITY, _UNKNOWN),
+        "CPU": _UNKNOWN if environment is None else environment.cpu_model.value or _UNKNOWN,
+        "virtual machine": "no" if environment is None else environment.virtual_machine.value or "no",
+    }
+
+
+def figures_of(report: HostReport, columns: Sequence[Column]) -> Floats:
+    """A host's figures in the order of a cohort's cells."""
+    row: Floats = _rows([report], columns)[0][0]
+    return row
+
+
+def _table(alike: dict[str, str], members: Sequence[tuple[int, HostReport]]) -> Table:
+    columns = _columns([report for _, report in members])
+    figures, errors = _rows([report for _, report in members], columns)
+    return Table(alike, tuple(place for place, _ in members), columns, figures, errors)
+
+
+def _columns(reports: Sequence[HostReport]) -> tuple[Column, ...]:
+    """Every cell that has a figure on some host."""
+    found: dict[str, tuple[int | None, CellUnit]] = {}
+    for report in reports:
+        for cell in report.cells:
+            if cell.value.value is not None and cell.name not in found:
+                found[cell.name] = (cell.gpu, cell.unit)
+    names = {name: _GPU_NUMBER.sub("gpu", name) for name in found}
+    numbers = {family: number for number, family in enumerate(dict.fromkeys(names.values()))}
+    return tuple(Column(name, gpu, unit, numbers[names[name]]) for name, (gpu, unit) in found.items())
+
+
+def _rows(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[Floats, Floats]:
+    places = {(column.name, column.unit): place for place, column in enumerate(columns)}
+    values = np.full((len(reports), len(columns)), np.nan)
+    widths = np.full_like(values, np.nan)
+    for row, report in enumerate(reports):
+        for cell in report.cells:
+            place = places.get((cell.name, cell.unit))
+            if place is None or cell.value.value is None:
+                continue
+            values[row, place] = cell.value.value
+            if cell.low is not None and cell.high is not None:
+                widths[row, place] = cell.high / cell.low
+    signs = np.array([column.sign for column in columns])
+    return signs * np.log(values), np.log(widths) / _INTERVAL_TO_ERROR

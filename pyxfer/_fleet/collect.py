@@ -1,0 +1,146 @@
+"""The documents of hosts, read from files and folders. A bad document is a row with its reason, and never an error."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from pyxfer._document import codec
+from pyxfer._document.files import Path, read_whole
+from pyxfer._document.fleets import HostReport, HostState
+from pyxfer.errors import DocumentError
+
+CONFIRMATIONS = "confirmations"
+"""The folder with documents of hosts that were measured again."""
+_ENDINGS = (".json", ".json.gz")
+_MANY = 500
+"""The least number of files for which starting other processes saves time."""
+_BATCH = 50
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What came back from a host. `source`: the file, or what launched the host's job."""
+
+    host: str
+    state: HostState
+    reason: str | None
+    report: HostReport | None
+    source: str
+
+
+def read_reports(paths: Iterable[Path]) -> list[Arrival]:
+    """Read the documents of hosts: files, and the .json and .json.gz files of folders.
+
+    The reports come without the samples of their cells, which would fill the memory with 10,000 hosts.
+    """
+    found = list(_files(paths))
+    if len(found) < _MANY:
+        return [arrival for file in found if (arrival := _read(*file)) is not None]
+    batches = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
+    workers = min(len(os.sched_getaffinity(0)), 8)
+    decoder = msgspec.msgpack.Decoder(list[Arrival])
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_reading) as pool:
+        return [arrival for data in pool.map(_read_batch, batches) for arrival in decoder.decode(data)]
+
+
+def read_confirmations(paths: Iterable[Path]) -> dict[str, list[HostReport]]:
+    """The documents of hosts that were measured again, in folders `confirmations` in and beside these."""
+    found: dict[str, list[HostReport]] = {}
+    given = [path for path in paths if os.path.isdir(path)]
+    folders = [os.path.join(path, place, CONFIRMATIONS) for path in given for place in ("", "..")]
+    for folder in dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)):
+        for arrival in read_reports([folder]):
+            if arrival.report is not None:
+                found.setdefault(arrival.host, []).append(arrival.report)
+    return found
+
+
+def arrival_of(data: bytes, host: str | None, source: str) -> Arrival:
+    """The row of a document that came from `host`; without a host, from the one that the document names."""
+    try:
+        report = codec.decode(HostReport, data, "it")
+    except DocumentError as error:
+        return Arrival(host or source, "unreadable", str(error), None, source)
+    return row_of(report, host or report.host or source, source)
+
+
+def row_of(report: HostReport, host: str, source: str) -> Arrival:
+    """The row of a host that has sent its document."""
+    if report.runtime == "host" and report.runtime_reason:
+        return Arrival(host, "no GPU", report.runtime_reason, report, source)
+    if report.ended == "failed" or not has_figures(report):
+        reason = report.failure or f"the run has ended ({report.ended}) without a figure"
+        return Arrival(host, "failed", reason, report, source)
+    if report.ended == "interrupted":
+        return Arrival(host, "incomplete", report.failure or "the run was interrupted", report, source)
+    return Arrival(host, "measured", None, report, source)
+
+
+def has_figures(report: HostReport) -> bool:
+    """Whether anything was measured."""
+    return any(cell.value.value is not None for cell in report.cells)
+
+
+def without_samples(report: HostReport) -> HostReport:
+    """The report with its figures and without the trials behind them."""
+    cells = tuple(msgspec.structs.replace(cell, samples=()) for cell in report.cells)
+    return msgspec.structs.replace(report, cells=cells)
+
+
+def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
+    """Each file, and whether it was found in a folder."""
+    for path in (os.fspath(each) for each in paths):
+        if not os.path.isdir(path):
+            yield path, False
+            continue
+        for folder, inner, names in os.walk(path):
+            inner[:] = sorted(name for name in inner if name != CONFIRMATIONS)
+            for name in sorted(names):
+                file = os.path.join(folder, name)
+                if name.endswith(_ENDINGS) and not name.startswith(".") and _is_regular(file):
+                    yield file, True
+
+
+def _is_regular(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _begin_reading() -> None:
+    """Leave Ctrl-C to the process that waits. Documents have no circles, so collecting garbage would only take time."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+
+
+def _read_batch(files: Sequence[tuple[str, bool]]) -> bytes:
+    return msgspec.msgpack.encode([arrival for file in files if (arrival := _read(*file)) is not None])
+
+
+def _read(path: str, in_folder: bool) -> Arrival | None:
+    """A file's row; None for the verdicts of a fleet that were saved beside the documents of its hosts."""
+    try:
+        data = read_whole(path)
+    except DocumentError as error:
+        return Arrival(_host_named_by(path), "unreadable", str(error), None, path)
+    arrival = arrival_of(data, None, path)
+    if arrival.report is None:
+        is_verdicts = in_folder and codec.kind_of(data) is codec.FLEET
+        return None if is_verdicts else replace(arrival, host=_host_named_by(path))
+    return replace(arrival, report=without_samples(arrival.report))
+
+
+def _host_named_by(path: str) -> str:
+    """The name of the file, which is usually that of the host."""
+    name = os.path.basename(path)
+    return next((name[: -len(end)] for end in reversed(_ENDINGS) if name.endswith(end)), name)

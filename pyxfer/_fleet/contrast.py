@@ -1,0 +1,113 @@
+"""Facts that slow hosts share and others do not, with the chance that this is a coincidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, lgamma
+
+import msgspec
+
+from pyxfer._document.fleets import Contrast
+
+_MOST = 5
+_MOST_HINTS = 3
+_IDENTIFIES = 0.5
+"""A fact with more different values than this share of the hosts, such as a serial number, explains nothing."""
+
+Key = tuple[bool, str]
+"""Whether it is a label, and its name."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A host with its place in the fleet."""
+
+    place: int
+    facts: Mapping[Key, str]
+
+
+def facts_of(facts: Mapping[str, str], labels: Mapping[str, str]) -> dict[Key, str]:
+    """Facts and labels of a host in one table."""
+    return {
+        **{(False, name): value for name, value in facts.items()},
+        **{(True, name): value for name, value in labels.items()},
+    }
+
+
+def contrasts(
+    slow: Sequence[Member], others: Sequence[Member], cells: tuple[str, ...], error_rate: float
+) -> tuple[Contrast, ...]:
+    """The facts in which the slow hosts differ most from the others.
+
+    A contrast is significant if its chance, times the number of facts tried, is at most the error rate. A few that are
+    not significant are given as well if every slow host has the fact and no other host does.
+    """
+    found = [_contrast(slow, others, key, value, cells) for key, value in _candidates(slow, others)]
+    tried = len(found)
+    ordered = sorted(found, key=lambda each: (each.chance, each.label, each.what, each.value))
+    corrected = [
+        _with_chance(each, min(1.0, each.chance * tried), error_rate) for each in ordered if each.slow > each.others
+    ]
+    sure = [each for each in corrected if each.significant][:_MOST]
+    hints = [each for each in corrected if not each.significant and each.slow == each.of_slow and not each.others]
+    return tuple(sure or hints[:_MOST_HINTS])
+
+
+def _candidates(slow: Sequence[Member], others: Sequence[Member]) -> list[tuple[Key, str]]:
+    """The facts that some slow hosts have and not all hosts."""
+    everyone = [*slow, *others]
+    values: dict[Key, Counter[str]] = {}
+    for member in everyone:
+        for key, value in member.facts.items():
+            values.setdefault(key, Counter())[value] += 1
+    useful = {key for key, counts in values.items() if 1 < len(counts) <= max(2, _IDENTIFIES * sum(counts.values()))}
+    pairs = dict.fromkeys((key, value) for member in slow for key, value in member.facts.items() if key in useful)
+    return list(pairs)
+
+
+def _contrast(
+    slow: Sequence[Member], others: Sequence[Member], key: Key, value: str, cells: tuple[str, ...]
+) -> Contrast:
+    with_fact = [member for member in slow if member.facts.get(key) == value]
+    counts = (
+        len(with_fact),
+        sum(key in member.facts for member in slow),
+        sum(member.facts.get(key) == value for member in others),
+        sum(key in member.facts for member in others),
+    )
+    return Contrast(
+        what=key[1],
+        value=value,
+        label=key[0],
+        slow=counts[0],
+        of_slow=counts[1],
+        others=counts[2],
+        of_others=counts[3],
+        chance=chance_of(*counts),
+        significant=False,
+        hosts=tuple(member.place for member in with_fact),
+        cells=cells,
+    )
+
+
+def _with_chance(contrast: Contrast, chance: float, error_rate: float) -> Contrast:
+    return msgspec.structs.replace(contrast, chance=chance, significant=chance <= error_rate)
+
+
+def chance_of(slow: int, of_slow: int, others: int, of_others: int) -> float:
+    """The chance that at least this number of the hosts with a fact are slow (Fisher's exact test)."""
+    having, everyone = slow + others, of_slow + of_others
+    most = min(having, of_slow)
+    whole = _log_choose(everyone, of_slow)
+    terms = (
+        exp(_log_choose(having, count) + _log_choose(everyone - having, of_slow - count) - whole)
+        for count in range(slow, most + 1)
+        if of_slow - count <= everyone - having
+    )
+    return min(1.0, sum(terms))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)

@@ -1,0 +1,118 @@
+"""What a few hosts are held against: a known host, or the peak of the link, or each other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pyxfer._doctor.case import LEAST_BYTES, LEAST_FINE
+from pyxfer._doctor.session import references
+from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
+from pyxfer._document.examinations import Reference
+from pyxfer._document.fleets import FleetSettings, HostReport, Judge
+from pyxfer._document.machines import Remark
+from pyxfer._fleet.cohorts import LINK_CAPABILITY, Column, Table
+from pyxfer._fleet.losses import Floats, Judged
+from pyxfer._machine.link import describe
+from pyxfer.units import parse_size
+
+FEWEST = 3
+"""Hosts that can be compared with each other: with two it is not known which one is slow."""
+_FEW_LEAST_LOSS, _FEW_MOST_LOSS = 0.05, 0.99
+_NEIGHBOURS_APART = 5.0
+_POWER_SD = 1.645
+_COPY = re.compile(r"gpu\d+ (h2d|d2h) (pinned|pageable) (\d+[KMG]?i?B)")
+
+
+class Usual(NamedTuple):
+    """What a cell should reach, and which loss against that is beyond doubt."""
+
+    judge: Judge
+    figure: float
+    loss: float
+
+
+def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
+    """For each cell what a few hosts are held against; None if nothing is known."""
+    known = _known_host(reports[0])
+    return [
+        _known(known, column) or _peak(column, reports) or _each_other(table, place)
+        for place, column in enumerate(table.columns)
+    ]
+
+
+def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostReport]) -> Remark | None:
+    """A remark if the usual copy of a cohort is far below that of a known host, or the peak of the link."""
+    known = _known_host(reports[0])
+    found = []
+    for column, median in zip(table.columns, medians, strict=True):
+        usual = _known(known, column) or _peak(column, reports[:1])
+        if usual is not None and math.exp(median) < usual.figure * (1 - usual.loss):
+            found.append((column.name, usual.judge))
+    if not found:
+        return None
+    name, judge = found[0]
+    more = f" and {len(found) - 1} more cells" if len(found) > 1 else ""
+    beside = "a known host with the same GPU and link" if judge == "known host" else "what the link could do"
+    return Remark(
+        "all-slow",
+        f"these hosts are equal, and all of them are far below {beside} in {name}{more}",
+        "run pyxfer doctor on one of them",
+    )
+
+
+def judge_few(table: Table, usual: Sequence[Usual | None], settings: FleetSettings) -> Judged:
+    """Judge each figure against what is usual. Cells without that are not judged."""
+    signs = [column.sign for column in table.columns]
+    medians = np.array([math.nan if u is None else s * math.log(u.figure) for u, s in zip(usual, signs, strict=True)])
+    least = np.array([math.nan if u is None else -math.log1p(-u.loss) for u in usual])
+    ratios = table.figures - medians
+    errors = np.nan_to_num(table.errors)
+    with np.errstate(invalid="ignore"):
+        flagged = ratios < -(least + _POWER_SD * errors)
+    limits = least + 2 * _POWER_SD * np.max(errors, axis=0)
+    spreads = np.full(medians.shape, np.nan)
+    centres = np.broadcast_to(medians, ratios.shape).copy()
+    return Judged(medians, centres, ratios, spreads, least, least, limits, flagged, {})
+
+
+def _known_host(report: HostReport) -> Reference | None:
+    """The known host with these GPUs on this link."""
+    names = {device.name for device in report.devices}
+    link = report.facts.get(LINK_CAPABILITY)
+    found = (known for known in references() if {known.device} == names and describe(known.link) == link)
+    return next(found, None)
+
+
+def _known(known: Reference | None, column: Column) -> Usual | None:
+    copy = _COPY.fullmatch(column.name)
+    if known is None or copy is None:
+        return None
+    direction, memory, size = copy.groups()
+    gbps = known.gbps(direction, memory, parse_size(size))
+    share = ALIKE_SHARE if memory == "pinned" else PAGEABLE_SHARE
+    return None if gbps is None or parse_size(size) < LEAST_BYTES else Usual("known host", gbps, 1 - share)
+
+
+def _peak(column: Column, reports: Sequence[HostReport]) -> Usual | None:
+    """For large pinned copies: other cells need not come near a peak."""
+    copy = _COPY.fullmatch(column.name)
+    if copy is None or copy[2] != "pinned" or parse_size(copy[3]) < LEAST_BYTES:
+        return None
+    peaks = [cell.peak.value for each in reports for cell in each.cells if cell.name == column.name]
+    known = [peak for peak in peaks if peak is not None]
+    return Usual("peak", max(known), 1 - LEAST_FINE) if known else None
+
+
+def _each_other(table: Table, place: int) -> Usual | None:
+    """The median of three or four hosts. The closest two neighbours show how far equal hosts are apart."""
+    figures = np.sort(table.figures[~np.isnan(table.figures[:, place]), place])
+    if figures.size < FEWEST:
+        return None
+    apart = _NEIGHBOURS_APART * float(np.min(np.diff(figures)))
+    loss = min(_FEW_MOST_LOSS, max(_FEW_LEAST_LOSS, -math.expm1(-apart)))
+    return Usual("few hosts", math.exp(table.columns[place].sign * float(np.median(figures))), loss)

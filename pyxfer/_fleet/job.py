@@ -1,0 +1,270 @@
+"""The host job: one document of everything that a fleet judges of one host, within seconds."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from pyxfer._doctor.session import examine, examine_device
+from pyxfer._document.examinations import Finding
+from pyxfer._document.fleets import HostCell, HostReport
+from pyxfer._document.links import Links
+from pyxfer._document.machines import Device, Environment, Remark
+from pyxfer._document.runs import Ending, Run
+from pyxfer._fleet.cells import cells_of_links, cells_of_run
+from pyxfer._fleet.facts import read_facts
+from pyxfer._links.plan import DEFAULT_PRECISION, LinksRequest, make_request
+from pyxfer._links.session import run_on
+from pyxfer._machine.devices import find_device, list_devices
+from pyxfer._machine.numa import device_node
+from pyxfer._measure.link_runs import runs_of
+from pyxfer._measure.sampler import OnProgress, silent
+from pyxfer.errors import CudaUnavailableError, PyxferError, UsageError
+from pyxfer.native import HOST, Choice, choose
+from pyxfer.units import items_of
+
+DEFAULT_BUDGET_S = 25.0
+LEAST_BUDGET_S = 5.0
+CLOSING_S = 2.5
+"""At the end of the budget: for a run to end that was asked to, and to be written."""
+LABELS_VARIABLE = "PYXFER_LABELS"
+# Measuring is planned for this part of the time before. Preparation of many GPUs and invalid trials take from the rest.
+_PLANNED = 0.75
+_ALONE_SHARE = 0.65
+_MOST_ALONE_S, _MOST_LINKS_S = 6.0, 8.0
+_LINKS_BYTES = "64MiB"
+_HOST_LINKS_BYTES = "4MiB"
+"""Of the host runtime: 64 MiB would be a copy of ordinary memory that takes long on a small machine."""
+_MOST_EXAMINED = 2
+_TOLD = ("wrong", "suspicious")
+_MOST_LABELS, _LONGEST_LABEL = 50, 200
+_LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
+
+
+def labels_of(texts: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The labels of `PYXFER_LABELS` ("rack=r7,switch=s2"), and above them those given as `rack=r7`.
+
+    Raises:
+        UsageError: one is not of this form, or there are too many.
+
+    """
+    from_environment = variables.get(LABELS_VARIABLE, "")
+    found = dict(_label(text, LABELS_VARIABLE) for text in from_environment.split(",") if text.strip())
+    found.update(_label(text, "--label") for text in texts)
+    if len(found) > _MOST_LABELS:
+        raise UsageError(f"a host has at most {_MOST_LABELS} labels; got {len(found)}")
+    return found
+
+
+def is_label(name: str, value: str) -> bool:
+    return _LABEL_NAME.fullmatch(name) is not None and 0 < len(value) <= _LONGEST_LABEL
+
+
+def _label(text: str, where: str) -> tuple[str, str]:
+    name, _, value = text.strip().partition("=")
+    if not is_label(name, value):
+        raise UsageError(
+            f"{where}: a label is written as rack=r7, with letters and digits on the left; got {text!r:.80}"
+        )
+    return name, value
+
+
+def find_devices(devices: str | None, *, require_gpu: bool = False) -> tuple[Choice, tuple[Device, ...]]:
+    """The engine and the chosen devices: all by default, `host` for host memory, else indices, UUIDs or addresses.
+
+    Raises:
+        UsageError: a device is unknown.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
+    if devices == HOST and require_gpu:
+        raise UsageError("--devices host is host memory, but a GPU is required: leave out one of the two.")
+    choice = choose(HOST if devices == HOST else 0, require_gpu)
+    every = list_devices(choice.engine)
+    if devices in (None, HOST) or choice.runtime == "host":  # without a GPU no selector fits
+        return choice, every
+    chosen = [find_device(choice.engine, selector) for selector in items_of(devices, "--devices")]
+    return choice, tuple({device.index: device for device in chosen}.values())
+
+
+class Job:
+    """One host job. `report()` is the document so far, at any time and from any thread.
+
+    `name`: of the host, by default that of the machine.
+    """
+
+    def __init__(
+        self,
+        choice: Choice,
+        devices: Sequence[Device],
+        labels: Mapping[str, str],
+        budget_s: float = DEFAULT_BUDGET_S,
+        on_progress: OnProgress = silent,
+        name: str | None = None,
+    ) -> None:
+        self._name = name
+        self._choice = choice
+        self._devices = tuple(devices)
+        self._labels = dict(labels)
+        self._on_progress = on_progress
+        self._started = time.perf_counter()
+        self._until = self._started + _PLANNED * (budget_s - CLOSING_S)
+        self._began_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self._runs: dict[int, Run] = {}
+        self._links: Links | None = None
+        self._findings: list[tuple[int, Finding]] = []
+        self._failures: list[str] = []
+        self._ended: Ending = "complete"
+
+    def run(self) -> HostReport:
+        """Measure every GPU alone, then all together. Ctrl-C ends it with what has been measured.
+
+        Raises:
+            PyxferError: nothing could be measured, because no GPU is usable any more.
+
+        """
+        try:
+            examined = _examined(self._devices)
+            for place, device in enumerate(examined):
+                self._measure_alone(device, len(examined) - place)
+                if self._ended == "interrupted":
+                    return self.report()
+            if not self._failures:  # a GPU that failed alone would hold up all others
+                self._measure_links()
+        except KeyboardInterrupt:
+            self._ended = "interrupted"
+        return self.report()
+
+    def _measure_alone(self, device: Device, left: int) -> None:
+        seconds = min(_MOST_ALONE_S, max(0.1, _ALONE_SHARE * self._left_s() / left))
+        try:
+            run, examination = examine_device(
+                self._choice, device, seconds, self._on_progress, far=False, save_to=self._keep_run
+            )
+        except (PyxferError, MemoryError) as error:
+            self._note_failure(f"GPU {device.index}: {error}", error)
+            return
+        self._note_findings(device, examination.findings)
+        if run.ended == "interrupted":
+            self._ended = "interrupted"
+        elif run.ended == "failed":
+            self._failures.append(f"GPU {device.index}: {run.failure}")
+
+    def _measure_links(self) -> None:
+        request, report = self._links_request(), self._on_progress
+        try:
+            links = run_on(self._choice, self._devices, request, on_progress=report, save_to=self._keep_links)
+        except (PyxferError, MemoryError) as error:
+            self._note_failure(f"links: {error}", error)
+            return
+        if links.ended == "interrupted":
+            self._ended = "interrupted"
+        elif links.ended == "failed":
+            self._failures.append(f"links: {links.failure}")
+        for run in self._other_runs():
+            self._note_findings(run.device, examine(run))
+
+    def _other_runs(self) -> list[Run]:
+        """The runs of the GPUs that have only copies of the links."""
+        runs = () if self._links is None else runs_of(self._links)
+        return [run for run in runs if run.device.index not in self._runs]
+
+    def _note_findings(self, device: Device, findings: Iterable[Finding]) -> None:
+        self._findings += [(device.index, finding) for finding in findings if finding.status in _TOLD]
+
+    def _keep_run(self, run: Run) -> None:
+        """Keep the run, or what there is of it, for a report when the job is stuck."""
+        self._runs[run.device.index] = run
+
+    def _keep_links(self, links: Links) -> None:
+        self._links = links
+
+    def _links_request(self) -> LinksRequest:
+        size = _LINKS_BYTES if self._choice.runtime == "cuda" else _HOST_LINKS_BYTES
+        seconds = min(_MOST_LINKS_S, max(0.1, self._left_s()))
+        request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
+        return replace(request, brief=True)
+
+    def _note_failure(self, text: str, error: BaseException) -> None:
+        if isinstance(error, CudaUnavailableError) and not self._runs:
+            raise error
+        self._failures.append(text)
+
+    def _left_s(self) -> float:
+        return self._until - time.perf_counter()
+
+    def report(self, failure: str | None = None) -> HostReport:
+        """The document so far. `failure`: why the job does not go on."""
+        runs, links, failures = (
+            tuple(self._runs.values()),
+            self._links,
+            [*self._failures, *([failure] if failure else [])],
+        )
+        return HostReport(
+            kind="host",
+            ended="failed" if failures else self._ended,
+            began_at=self._began_at,
+            duration_s=time.perf_counter() - self._started,
+            runtime=self._choice.runtime,
+            runtime_reason=self._choice.reason,
+            environment=_named(runs[0].environment, self._name) if runs else None,
+            devices=self._devices,
+            labels=self._labels,
+            cells=_cells(runs, links),
+            facts=read_facts([*runs, *self._other_runs()]),
+            findings=tuple(_merged(self._findings, len(self._devices))),
+            remarks=tuple(_remarks(runs, links)),
+            failure="; ".join(failures) or None,
+        )
+
+
+def _named(environment: Environment, name: str | None) -> Environment:
+    """In a container the host has another name."""
+    return environment if name is None else msgspec.structs.replace(environment, host=name)
+
+
+def _examined(devices: Sequence[Device]) -> Sequence[Device]:
+    """The GPUs that the doctor examines, with pageable memory: of many the first of each NUMA node.
+
+    Allocating what these copies need takes seconds for each, and what they show depends on the processor.
+    """
+    if len(devices) <= _MOST_EXAMINED:
+        return devices
+    first: dict[int | None, Device] = {}
+    for device in devices:
+        first.setdefault(device_node(device).value, device)
+    return tuple(first.values())
+
+
+def _cells(runs: Sequence[Run], links: Links | None) -> tuple[HostCell, ...]:
+    """The cells; with little memory a run and the links may have the same one."""
+    found = [cell for run in runs for cell in cells_of_run(run)]
+    found += [] if links is None else cells_of_links(links)
+    return tuple({cell.name: cell for cell in reversed(found)}.values())[::-1]
+
+
+def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Finding]:
+    """Findings of the host once, and those of some of its GPUs with their numbers."""
+    alike: dict[Finding, list[int]] = {}
+    for device, finding in found:
+        alike.setdefault(finding, []).append(device)
+    for finding, numbers in alike.items():
+        named = finding.subject if len(numbers) == devices else f"{finding.subject} of GPU {_listed(numbers)}"
+        yield msgspec.structs.replace(finding, subject=named)
+
+
+def _remarks(runs: Sequence[Run], links: Links | None) -> Iterator[Remark]:
+    """Each remark once, because most of them are of the host and not of a GPU."""
+    found = [remark for run in runs for remark in run.remarks]
+    # With one GPU, the remark that nothing was measured together is expected.
+    found += [remark for remark in (() if links is None else links.remarks) if remark.code != "one-device"]
+    yield from dict.fromkeys(found)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

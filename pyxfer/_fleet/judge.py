@@ -1,0 +1,370 @@
+"""Documents to verdicts: every host is judged beside the hosts of its cohort."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from importlib import metadata
+
+import msgspec
+import numpy as np
+
+from pyxfer._document.fleets import (
+    CellGroups,
+    CellLoss,
+    Cohort,
+    CohortCell,
+    Contrast,
+    Fleet,
+    FleetHost,
+    FleetSettings,
+    HostReport,
+    HostVerdict,
+    Judge,
+)
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._fleet.cohorts import Table, figures_of, tables_of
+from pyxfer._fleet.collect import Arrival, has_figures
+from pyxfer._fleet.contrast import Member, contrasts, facts_of
+from pyxfer._fleet.few import FEWEST, judge_few, slower_than_known, usual_of
+from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_of, judge_figures, looks_again
+
+_MOST_LOG = 50.0
+"""A latency cannot rise further between the least and the most that documents may have."""
+Confirmations = Mapping[str, Sequence[HostReport]]
+
+
+@dataclass(frozen=True)
+class _Verdicts:
+    """A cohort with the losses of its flagged rows."""
+
+    table: Table
+    judged: Judged
+    judges: tuple[Judge, ...]
+    reason: str
+    losses: dict[int, tuple[CellLoss, ...]]
+    controls: frozenset[int]
+    remarks: tuple[Remark, ...]
+
+
+def judge(
+    arrivals: Iterable[Arrival],
+    *,
+    confirmations: Confirmations | None = None,
+    settings: FleetSettings | None = None,
+) -> Fleet:
+    """Judge every host of a fleet.
+
+    Args:
+        arrivals: What came back from the hosts.
+        confirmations: The documents of hosts that were measured again, flagged ones and controls, by name.
+        settings: How to judge; by default with one false alarm in 100 fleets.
+
+    """
+    settings = settings or FleetSettings()
+    rows = _newest_only(list(arrivals))
+    judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
+    tables = tables_of(judged)
+    tests = max(1, sum(int(np.count_nonzero(~np.isnan(table.figures))) for table in tables))
+    names = [row.host for row in rows]
+    cohorts = [_judge_cohort(table, rows, names, tests, confirmations or {}, settings) for table in tables]
+    hosts = [_not_judged(row) for row in rows]
+    for number, cohort in enumerate(cohorts):
+        for place, host in _hosts_of(number, cohort, rows):
+            hosts[place] = host
+    return Fleet(
+        kind="fleet",
+        judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        pyxfer=_version(),
+        settings=settings,
+        cohorts=tuple(_cohort_of(cohort) for cohort in cohorts),
+        hosts=tuple(hosts),
+        contrasts=tuple(found for cohort in cohorts for found in _contrasts_of(cohort, hosts, settings)),
+        remarks=tuple(_remarks(rows, hosts)),
+    )
+
+
+def hosts_to_confirm(fleet: Fleet) -> tuple[str, ...]:
+    """The hosts to measure again: those that were flagged, and two others of each of their cohorts."""
+    waiting = [host for host in fleet.hosts if any(loss.confirmed is None for loss in host.losses)]
+    cohorts = {host.cohort for host in waiting}
+    controls = [host for host in fleet.hosts if host.control and host.cohort in cohorts]
+    return tuple(host.host for host in (*waiting, *controls))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _is_judged(row: Arrival) -> bool:
+    """A host that failed, or was interrupted, is judged by the figures that it has."""
+    return row.state in ("measured", "incomplete", "failed") and row.report is not None and has_figures(row.report)
+
+
+def _newest_only(rows: list[Arrival]) -> list[Arrival]:
+    """Of several documents of one host the newest is judged; the others stay as rows."""
+    by_host: dict[str, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if row.report is not None:
+            by_host[row.host].append(place)
+    for places in by_host.values():
+        newest = max(places, key=lambda place: (_began_at(rows[place]), place))
+        for place in places:
+            if place != newest:
+                reason = f"another document of this host is judged, the newest: {rows[newest].source}"
+                rows[place] = replace(rows[place], state="duplicate", reason=reason)
+    return rows
+
+
+def _began_at(row: Arrival) -> float:
+    """Seconds since 1970 by the host's clock; no time at all is the oldest."""
+    try:
+        began = datetime.fromisoformat("" if row.report is None else row.report.began_at)
+    except ValueError:
+        return -math.inf
+    return began.replace(tzinfo=began.tzinfo or timezone.utc).timestamp()
+
+
+def _not_judged(row: Arrival) -> FleetHost:
+    report = row.report
+    return FleetHost(
+        host=row.host,
+        state=row.state,
+        reason=row.reason,
+        source=row.source,
+        verdict="not judged",
+        labels={} if report is None else report.labels,
+        facts={} if report is None else report.facts,
+        wrong=() if report is None else tuple(f.code for f in report.findings if f.status == "wrong"),
+        began_at=None if report is None else report.began_at,
+        pyxfer=None if report is None or report.environment is None else report.environment.pyxfer,
+    )
+
+
+# --- a cohort --------------------------------------------------------------------------------------------------------
+
+
+def _judge_cohort(
+    table: Table, rows: Sequence[Arrival], names: Sequence[str], tests: int, again: Confirmations, s: FleetSettings
+) -> _Verdicts:
+    reports = [report for place in table.places if (report := rows[place].report) is not None]
+    if len(reports) >= s.smallest_cohort:
+        judged = judge_figures(table.figures, table.errors, table.families, tests, s)
+        enough = np.count_nonzero(~np.isnan(table.figures), axis=0) >= s.smallest_cohort
+        judges: tuple[Judge, ...] = tuple("cohort" if each else "none" for each in enough)
+        judged.flagged[:, ~enough] = False
+        reason = f"{len(reports)} hosts that should be equal"
+        of_all = slower_than_known(table, judged.medians, reports)
+    else:
+        usual = usual_of(table, reports)
+        judged = judge_few(table, usual, s)
+        judges = tuple("none" if each is None else each.judge for each in usual)
+        reason = _few_reason(len(reports), judges, s)
+        of_all = None
+    row_names = [names[place] for place in table.places]
+    looks = looks_again(judged, _measured_again(table, row_names, again))
+    answers, unsteady = answers_of(judged, looks, s)
+    losses = _losses(table, judged, looks, answers)
+    remarks = (*([of_all] if of_all else []), *(_unsteady(table, cell) for cell in unsteady))
+    return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), remarks)
+
+
+def _few_reason(hosts: int, judges: Sequence[Judge], s: FleetSettings) -> str:
+    beside = {
+        "known host": "a known host with the same GPU and link",
+        "peak": "the peak of the link",
+        "few hosts": "each other, with large losses only",
+    }
+    words = " and ".join(beside[each] for each in dict.fromkeys(judges) if each in beside)
+    count = "1 host" if hosts == 1 else f"{hosts} hosts"
+    least = f"fewer than {s.smallest_cohort} equal hosts show no spread"
+    missing = f"no known host has this GPU and link, no peak is known, and {FEWEST} hosts are needed to compare them"
+    return f"{count}; {least}; held against {words}" if words else f"{count}; {least}; {missing}"
+
+
+def _measured_again(table: Table, names: Sequence[str], again: Confirmations) -> dict[int, Floats]:
+    return {
+        row: np.array([figures_of(report, table.columns) for report in again[name]])
+        for row, name in enumerate(names)
+        if again.get(name)
+    }
+
+
+def _losses(
+    table: Table, judged: Judged, looks: Mapping[int, Floats], answers: Answers
+) -> dict[int, tuple[CellLoss, ...]]:
+    """The losses of each flagged row."""
+    losses: dict[int, list[CellLoss]] = defaultdict(list)
+    for (row, cell), stays in answers.items():
+        losses[row].append(_loss(table, judged, looks.get(row), row, cell, stays))
+    return {row: tuple(found) for row, found in losses.items()}
+
+
+def _loss(table: Table, judged: Judged, looks: Floats | None, row: int, cell: int, stays: bool | None) -> CellLoss:
+    column = table.columns[cell]
+    again = [] if looks is None else [_share(look, column.sign) for look in looks[:, cell] if not math.isnan(look)]
+    return CellLoss(
+        cell=column.name,
+        value=math.exp(column.sign * table.figures[row, cell]),
+        usual=math.exp(column.sign * judged.centres[row, cell]),
+        loss=_share(judged.ratios[row, cell], column.sign),
+        again=tuple(again),
+        confirmed=stays,
+    )
+
+
+def _share(ratio: float, sign: int) -> float:
+    """A loss as a share: how much lower a rate is, or how much higher a latency."""
+    return -math.expm1(ratio) if sign > 0 else math.expm1(min(-ratio, _MOST_LOG))
+
+
+def _unsteady(table: Table, cell: int) -> Remark:
+    return Remark(
+        "unsteady",
+        f"{table.columns[cell].name} is low on one host and then on another, so no host is called slow in it",
+        "measure again when the hosts are idle",
+    )
+
+
+# --- the document ----------------------------------------------------------------------------------------------------
+
+
+def _cohort_of(verdicts: _Verdicts) -> Cohort:
+    cells = tuple(_cell_of(verdicts, place) for place in range(len(verdicts.table.columns)))
+    return Cohort(verdicts.table.alike, verdicts.reason, cells, verdicts.remarks)
+
+
+def _cell_of(verdicts: _Verdicts, place: int) -> CohortCell:
+    column, judged = verdicts.table.columns[place], verdicts.judged
+    hosts = int(np.count_nonzero(~np.isnan(verdicts.table.figures[:, place])))
+    why = f"{hosts} hosts have this figure, and nothing else is known that it should reach"
+    is_judged = verdicts.judges[place] != "none"
+
+    def fact(value: float) -> Fact[float]:
+        return Fact(float(value)) if is_judged and not math.isnan(value) else unknown(why)
+
+    return CohortCell(
+        name=column.name,
+        gpu=column.gpu,
+        unit=column.unit,
+        hosts=hosts,
+        judged_by=verdicts.judges[place],
+        usual=fact(math.exp(column.sign * judged.medians[place])),
+        spread=fact(judged.spreads[place]),
+        first_loss=fact(_share(-judged.first[place], column.sign)),
+        again_loss=fact(_share(-judged.again[place], column.sign)),
+        detection_limit=fact(_share(-judged.limits[place], column.sign)),
+        groups=_groups_of(verdicts, place),
+    )
+
+
+def _groups_of(verdicts: _Verdicts, place: int) -> CellGroups | None:
+    split = verdicts.judged.splits.get(place)
+    if split is None:
+        return None
+    sign, table, centres = verdicts.table.columns[place].sign, verdicts.table, verdicts.judged.centres
+    slower, faster = (float(centres[group[0], place]) for group in (split.slower, split.faster))
+    return CellGroups(
+        slower=tuple(sorted(table.places[row] for row in split.slower)),
+        faster=tuple(sorted(table.places[row] for row in split.faster)),
+        slower_median=math.exp(sign * slower),
+        faster_median=math.exp(sign * faster),
+        loss=_share(slower - faster, sign),
+    )
+
+
+def _hosts_of(number: int, verdicts: _Verdicts, rows: Sequence[Arrival]) -> Iterator[tuple[int, FleetHost]]:
+    signs = np.array([column.sign for column in verdicts.table.columns])
+    values = np.exp(signs * verdicts.table.figures).tolist()
+    judged_cells = [judge != "none" for judge in verdicts.judges]
+    known = ~np.asarray(np.isnan(verdicts.table.figures[:, judged_cells]).all(axis=1))
+    for row, place in enumerate(verdicts.table.places):
+        losses = verdicts.losses.get(row, ())
+        verdict = _verdict(losses, rows[place], is_known=bool(known[row]))
+        reason = rows[place].reason or (None if known[row] else verdicts.reason)
+        yield (
+            place,
+            msgspec.structs.replace(
+                _not_judged(rows[place]),
+                verdict=verdict,
+                reason=reason,
+                cohort=number,
+                values=tuple(None if math.isnan(value) else value for value in values[row]),
+                losses=losses,
+                control=row in verdicts.controls,
+            ),
+        )
+
+
+def _verdict(losses: Sequence[CellLoss], row: Arrival, *, is_known: bool) -> HostVerdict:
+    if any(loss.confirmed for loss in losses):
+        return "slow"
+    if any(loss.confirmed is None for loss in losses):
+        return "suspect"
+    return "fine" if is_known and row.state != "failed" else "not judged"
+
+
+def _contrasts_of(verdicts: _Verdicts, hosts: Sequence[FleetHost], settings: FleetSettings) -> Iterator[Contrast]:
+    """What the slow hosts of a cohort share, or else the suspect ones, and the slower hosts of two groups."""
+    members = {
+        place: Member(place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places
+    }
+    for verdict in ("slow", "suspect"):
+        chosen = {place for place in members if hosts[place].verdict == verdict}
+        if chosen:
+            cells = dict.fromkeys(loss.cell for place in sorted(chosen) for loss in hosts[place].losses)
+            yield from _contrast(members, chosen, {place for place in members if hosts[place].losses}, cells, settings)
+            break
+    splits: dict[frozenset[int], dict[str, None]] = {}
+    for cell, split in verdicts.judged.splits.items():
+        slower = frozenset(verdicts.table.places[row] for row in split.slower)
+        splits.setdefault(slower, {})[verdicts.table.columns[cell].name] = None
+    for slower, names in splits.items():
+        yield from _contrast(members, slower, slower, names, settings)
+
+
+def _contrast(
+    members: Mapping[int, Member],
+    chosen: Iterable[int],
+    left_out: Iterable[int],
+    cells: Iterable[str],
+    settings: FleetSettings,
+) -> tuple[Contrast, ...]:
+    others = members.keys() - set(left_out)
+    slow = [members[place] for place in sorted(chosen)]
+    return contrasts(slow, [members[place] for place in sorted(others)], tuple(cells), settings.error_rate)
+
+
+def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost]) -> Iterator[Remark]:
+    versions = sorted({host.pyxfer for host in hosts if host.cohort is not None and host.pyxfer is not None})
+    if len(versions) > 1:
+        yield Remark(
+            "versions",
+            f"the hosts were measured by {len(versions)} versions of pyxfer: {', '.join(versions)}",
+            "install the same version on every host",
+        )
+    owns = Counter(row.report.host for row in rows if row.report is not None and row.state != "duplicate")
+    shared = sorted(name for name, count in owns.items() if name and count > 1)
+    if shared:
+        yield Remark(
+            "one machine",
+            f"several hosts call themselves by one name: {', '.join(shared[:3])}",
+            "if they are one machine under several names, its jobs slowed each other down; name it once",
+        )
+    doubled = sorted({row.host for row in rows if row.state == "duplicate"})
+    if doubled:
+        have = "1 host has" if len(doubled) == 1 else f"{len(doubled)} hosts have"
+        yield Remark(
+            "duplicates",
+            f"{have} several documents, of which the newest is judged",
+            "if they are different hosts, give them different names",
+        )
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pyxfer")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,278 @@
+"""Which hosts of a cohort lose in which cells, what loss could have been found, and which losses stay.
+
+This is arithmetic on arrays alone. A figure is a logarithm of its ratio to the cohort's median, with losses below zero.
+Rows are hosts, columns are cells; a missing figure is NaN. docs/fleet.md has the method and how often it is right
+(bench/fleet_detection.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyxfer._document.fleets import FleetSettings
+from pyxfer._measure.stats import quantile
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.intp]
+Answers = dict[tuple[int, int], bool | None]
+"""For each flagged row and cell whether its loss stays; None if it was not measured again."""
+CONTROLS = 2
+
+_MAD_TO_SD = 1.4826
+_MAD_EFFICIENCY = 0.37
+"""The MAD of n normal figures is as uncertain as the standard deviation of 0.37 n of them."""
+_LEAST_GROUP_SHARE = 0.2
+_TAIL_MARGIN = 4.0
+"""The good side has few figures far out, so the two looks together get a quarter of the error rate."""
+_HALVINGS = 40
+_TINY = 1e-12
+_EMPTY_SHARE = 0.5
+"""Of the distance of two groups' medians, how much has to be without any host."""
+_GROUPS_APART = 6.0
+_GROUP_HOSTS = (5, 6, 8, 10, 12, 16, 20, 30)
+_GROUP_DISTANCES = (6000.0, 250.0, 75.0, 36.0, 28.0, 14.0, 8.5, 6.0)
+"""Simulated: the 0.9999 quantile of the distance of such groups of equal hosts, normal and with heavy tails."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two groups in one cell, as rows."""
+
+    slower: Places
+    faster: Places
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A cohort's figures in logarithms. `ratios` are against the median of the host's own group."""
+
+    medians: Floats
+    centres: Floats
+    ratios: Floats
+    spreads: Floats
+    first: Floats
+    again: Floats
+    limits: Floats
+    flagged: Flags
+    splits: dict[int, Split]
+
+
+def judge_figures(
+    figures: Floats, errors: Floats, families: Sequence[int], tests: int, settings: FleetSettings
+) -> Judged:
+    """Judge the logarithms of a cohort's figures, whose losses are negative.
+
+    Args:
+        figures: One row a host, one column a cell.
+        errors: Their standard errors within the host; NaN if not known.
+        families: For each cell its family: cells of one family have the same noise.
+        tests: The number of figures in the whole fleet, over which the error rate is kept.
+        settings: The error rate, and the least loss and spread.
+
+    """
+    medians = np.nanmedian(figures, axis=0)
+    deviations = figures - medians
+    splits = {
+        cell: split
+        for cell in range(figures.shape[1])
+        if (split := find_groups(deviations[:, cell], settings)) is not None
+    }
+    centres = np.broadcast_to(medians, figures.shape).copy()
+    for cell, split in splits.items():
+        for group in (split.slower, split.faster):
+            centres[group, cell] = np.median(figures[group, cell])
+        medians[cell] = centres[split.faster[0], cell]
+    ratios = figures - centres
+    spreads = _pooled(_MAD_TO_SD * np.nanmedian(np.abs(ratios), axis=0), families)
+    noise = [_good_side(ratios[:, members], spreads[members]) for members in _members(families)]
+    first, again = _thresholds(ratios, spreads, noise, families, tests, settings)
+    sureness = _normal(settings.error_rate / tests)
+    with np.errstate(invalid="ignore"):
+        flagged = ratios < -np.fmax(first, sureness * errors)
+    limits = _limits(first, again, spreads, noise, families, settings)
+    return Judged(medians, centres, ratios, spreads, first, again, limits, flagged, splits)
+
+
+def shift_of(controls: Floats) -> Floats:
+    """How far the controls' cells have all fallen when they were measured again: that is not the hosts' own loss.
+
+    One control that has not fallen is enough to say that the cohort has not.
+    """
+    if not len(controls):
+        return np.zeros(controls.shape[1])
+    best = np.max(np.where(np.isnan(controls), -np.inf, controls), axis=0)
+    return np.where(np.isfinite(best), np.minimum(best, 0.0), 0.0)
+
+
+def confirmed(looks: Floats, least: float) -> bool:
+    """Whether the measurements after the first show a loss: all together, and most of them."""
+    return bool(np.median(looks) <= -least and np.count_nonzero(looks <= -least) * 2 > looks.size)
+
+
+def is_chance(hosts: int, flagged: int, looked_again: int, kept: int, error_rate: float) -> bool:
+    """Whether chance explains the number of hosts that are flagged twice: the cell often has a low figure at random.
+
+    The hosts that were flagged and then were not low show how often that is.
+    """
+    again = flagged / hosts * (1 - kept / looked_again)
+    expected = hosts * again * again
+    at_most = sum(math.exp(-expected) * expected**count / math.factorial(count) for count in range(min(kept, 150)))
+    return 1 - at_most > error_rate
+
+
+def find_groups(figures: Floats, settings: FleetSettings) -> Split | None:
+    """Two groups of hosts with nothing in between, each of a fifth of the hosts or more.
+
+    The largest gap between neighbours separates them.
+    """
+    known = np.flatnonzero(~np.isnan(figures))
+    least = max(2, int(np.ceil(_LEAST_GROUP_SHARE * known.size)))
+    if known.size < settings.smallest_cohort or known.size < 2 * least:
+        return None
+    order = known[np.argsort(figures[known], kind="stable")]
+    ordered = figures[order]
+    gaps = ordered[least : known.size - least + 1] - ordered[least - 1 : known.size - least]
+    place = least + int(np.argmax(gaps))
+    slower, faster = ordered[:place], ordered[place:]
+    distance = float(np.median(faster) - np.median(slower))
+    inside = np.concatenate([np.abs(slower - np.median(slower)), np.abs(faster - np.median(faster))])
+    spread = _MAD_TO_SD * float(np.median(inside))
+    apart = max(group_distance(known.size) * spread, _GROUPS_APART * settings.least_spread, settings.least_loss)
+    if distance < apart or float(np.max(gaps)) < _EMPTY_SHARE * distance:
+        return None
+    return Split(order[:place], order[place:])
+
+
+def group_distance(hosts: int) -> float:
+    """How many spreads lie between two groups of `hosts` equal hosts in one of 10,000 cells."""
+    return float(np.exp(np.interp(hosts, _GROUP_HOSTS, np.log(_GROUP_DISTANCES))))
+
+
+def _thresholds(
+    ratios: Floats, spreads: Floats, noise: Sequence[Floats], families: Sequence[int], tests: int, s: FleetSettings
+) -> tuple[Floats, Floats]:
+    """From which loss a host is flagged, and confirmed.
+
+    The first look keeps the error rate by itself if hosts differ normally; both looks together keep it if the noise has
+    heavy tails, which the good side shows: nothing makes a host too fast.
+    """
+    each = s.error_rate / tests
+    two_looks = (each / _TAIL_MARGIN) ** 0.5
+    least_loss = -math.log1p(-s.least_loss)
+    first, again = np.empty(spreads.size), np.empty(spreads.size)
+    hosts = np.count_nonzero(~np.isnan(ratios), axis=0)
+    for cell, (spread, family) in enumerate(zip(spreads, families, strict=True)):
+        tail = _upper(noise[family], two_looks)
+        unsure = -quantile(two_looks, max(1.0, _MAD_EFFICIENCY * (hosts[cell] - 1)))
+        least = max(spread * max(tail, unsure), least_loss)
+        assumed = max(spread, s.least_spread)
+        first[cell] = max(least, _normal(each) * assumed)
+        again[cell] = max(least, _normal(two_looks) * assumed)
+    return first, again
+
+
+def _limits(
+    first: Floats, again: Floats, spreads: Floats, noise: Sequence[Floats], families: Sequence[int], s: FleetSettings
+) -> Floats:
+    """The smallest loss that is flagged and confirmed with the settings' power, under the noise of the good side."""
+    limits = np.empty(first.size)
+    for cell, family in enumerate(families):
+        low, high = max(first[cell], again[cell]), max(first[cell], again[cell]) + 100 * spreads[cell]
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            found = 1.0
+            for least in (first[cell], again[cell]):
+                found *= 1 - _share_above(noise[family], (middle - least) / max(spreads[cell], _TINY)) / 2
+            low, high = (low, middle) if found >= s.power else (middle, high)
+        limits[cell] = high
+    return limits
+
+
+def _pooled(spreads: Floats, families: Sequence[int]) -> Floats:
+    """Each cell's own spread, or the usual one of its family if that is larger: few hosts do not show it reliably."""
+    usual = np.array([np.nanmedian(spreads[members]) for members in _members(families)])
+    larger: Floats = np.fmax(spreads, usual[np.asarray(families)])
+    return larger
+
+
+def _members(families: Sequence[int]) -> list[Places]:
+    """The cells of each family."""
+    numbers = np.asarray(families)
+    return [np.flatnonzero(numbers == family) for family in range(numbers.max() + 1)]
+
+
+def _good_side(ratios: Floats, spreads: Floats) -> Floats:
+    """The distances of the figures above the median, in spreads and in order."""
+    above = (ratios / np.maximum(spreads, _TINY))[ratios > 0]
+    return np.sort(above)
+
+
+def _upper(distances: Floats, chance: float) -> float:
+    """The distance beyond which noise is with this chance in one direction."""
+    if not distances.size:
+        return 0.0
+    return float(np.quantile(distances, max(0.0, 1 - 2 * chance)))
+
+
+def _share_above(distances: Floats, least: float) -> float:
+    if not distances.size:
+        return 0.0
+    return 1 - float(np.searchsorted(distances, least, side="right")) / distances.size
+
+
+def _normal(chance: float) -> float:
+    return -NormalDist().inv_cdf(chance)
+
+
+# --- flagged hosts that were measured again ---------------------------------------------------------------------------
+
+
+def controls_of(judged: Judged) -> frozenset[int]:
+    """The two rows nearest to the medians among those without a flag, if any row has one."""
+    if not judged.flagged.any():
+        return frozenset()
+    far = np.nanmax(np.abs(judged.ratios), axis=1, initial=0.0)
+    usual = [row for row in np.argsort(far, kind="stable") if not judged.flagged[row].any()]
+    return frozenset(int(row) for row in usual[:CONTROLS])
+
+
+def looks_again(judged: Judged, measured: Mapping[int, Floats]) -> dict[int, Floats]:
+    """For each flagged row its ratios when it was measured again: one row a measurement, one column a cell.
+
+    `measured` has the figures of flagged rows and of controls, which show how far everything has shifted since.
+    """
+    flagged = np.asarray(judged.flagged.any(axis=1))
+    ratios = {row: figures - judged.centres[row] for row, figures in measured.items()}
+    controls = [look for row, looks in ratios.items() if not flagged[row] for look in looks]
+    shift = shift_of(np.array(controls).reshape(len(controls), judged.ratios.shape[1]))
+    return {row: looks - shift for row, looks in ratios.items() if flagged[row]}
+
+
+def answers_of(judged: Judged, looks: Mapping[int, Floats], settings: FleetSettings) -> tuple[Answers, list[int]]:
+    """Whether each loss stays, and the cells that are low now on one host and now on another."""
+    answers: Answers = {}
+    for row, cell in zip(*np.nonzero(judged.flagged), strict=True):
+        place = (int(row), int(cell))
+        seen = looks[place[0]][:, cell] if place[0] in looks else np.array([])
+        seen = seen[~np.isnan(seen)]
+        answers[place] = confirmed(seen, float(judged.again[cell])) if seen.size else None
+    unsteady = [cell for cell in sorted({cell for _, cell in answers}) if _is_unsteady(judged, answers, cell, settings)]
+    answers.update({place: False for place, answer in answers.items() if place[1] in unsteady and answer})
+    return answers, unsteady
+
+
+def _is_unsteady(judged: Judged, answers: Answers, cell: int, settings: FleetSettings) -> bool:
+    given = [answer for (_, column), answer in answers.items() if column == cell and answer is not None]
+    kept = sum(given)
+    if not kept or kept == len(given):
+        return False
+    hosts = int(np.count_nonzero(~np.isnan(judged.ratios[:, cell])))
+    flagged = int(np.count_nonzero(judged.flagged[:, cell]))
+    return is_chance(hosts, flagged, len(given), kept, settings.error_rate)

@@ -1,0 +1,155 @@
+"""Host jobs as tasks of a running Ray cluster, through a process of its own (`ray_tasks`)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+from pyxfer._document.fleets import MOST_HOST_BYTES
+from pyxfer._fleet.launch import GRACE_S, Answer, HostJob
+from pyxfer.errors import UsageError
+from pyxfer.native import HOST
+
+JOIN_S = 60.0
+"""To join a cluster. Ray itself would try for longer."""
+QUEUE_S = 20.0
+"""For the GPUs of a host to be free, and for a worker process to start."""
+
+
+def ray_launcher(job: HostJob, hosts: Sequence[str]) -> RayLauncher:
+    """A launcher for these hosts, or all nodes with GPUs.
+
+    Raises:
+        UsageError: Ray is not installed, or there is no cluster.
+
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster")
+    launcher = RayLauncher(job)
+    launcher.join(hosts)
+    return launcher
+
+
+class RayLauncher:
+    """Talks to the process that has joined the cluster. When it ends, the hosts without an answer are lost."""
+
+    name = "ray"
+
+    def __init__(self, job: HostJob) -> None:
+        self._limit_s = 3 * QUEUE_S + job.limit_s
+        self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._hosts: list[str] = []
+        self._waiting: set[str] = set()
+        self._begun: set[str] = set()
+        self._over_at = 0.0
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pyxfer._fleet.ray_tasks"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            # Ray would hide the GPUs from a job that asks for none, and say so.
+            env={**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
+        )
+        program = None if job.program == ("pyxfer",) else list(job.program)
+        arguments = job.command()[len(job.program) :]
+        settings = {"program": program, "arguments": arguments, "limit_s": job.limit_s, "queue_s": QUEUE_S}
+        self._write({**settings, "most_bytes": MOST_HOST_BYTES, "cpu_too": job.devices == HOST})
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    def join(self, hosts: Sequence[str]) -> None:
+        """Wait for the cluster.
+
+        Raises:
+            UsageError: there is none, or it has no GPU.
+
+        """
+        try:
+            line = self._lines.get(timeout=JOIN_S)
+        except queue.Empty:
+            line = {"failure": f"no answer within {JOIN_S:g} s"}
+        except BaseException:
+            self.stop()
+            raise
+        found = line.get("hosts")
+        if not found:
+            self.stop()
+            why = line.get("failure", "none of its nodes has a GPU" if "hosts" in line else "the process ended")
+            raise UsageError(f"Ray gives no hosts ({why}); run this on a node of the cluster, or set RAY_ADDRESS")
+        self._hosts = list(hosts) or found
+
+    @property
+    def running(self) -> int:
+        return len(self._begun & self._waiting)
+
+    def hosts(self) -> list[str]:
+        return self._hosts
+
+    def start(self, hosts: Sequence[str]) -> None:
+        self._waiting, self._begun = set(hosts), set()
+        self._over_at = time.monotonic() + self._limit_s
+        self._write(list(hosts))
+
+    def poll(self, seconds: float) -> list[Answer]:
+        answers = []
+        try:
+            answers.append(self._lines.get(timeout=seconds))
+            while True:
+                answers.append(self._lines.get_nowait())
+        except queue.Empty:
+            pass
+        found = [answer for line in answers if (answer := self._taken(line)) is not None]
+        if time.monotonic() > self._over_at:
+            found += self._rest("late", "Ray did not answer in time")
+        elif any("ended" in line for line in answers):
+            found += self._rest("lost", "the Ray cluster went away")
+        return found
+
+    def _taken(self, line: dict[str, Any]) -> Answer | None:
+        if "begun" in line:
+            self._begun.add(line["begun"])
+        if line.get("host") not in self._waiting:
+            return None
+        self._waiting.discard(line["host"])
+        return Answer(line["host"], line["state"], base64.b64decode(line["output"]), line["reason"])
+
+    def _rest(self, state: Any, reason: str) -> list[Answer]:
+        rest, self._waiting = sorted(self._waiting), set()
+        return [Answer(host, state, reason=reason) for host in rest]
+
+    def stop(self) -> None:
+        """Leave the cluster. Ray ends the tasks of a process that has left."""
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        self._process.terminate()
+        try:
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(GRACE_S)
+
+    def _write(self, value: object) -> None:
+        with contextlib.suppress(OSError):  # if it has ended, `_read` notices
+            if self._process.stdin is not None:
+                self._process.stdin.write(json.dumps(value).encode() + b"\n")
+                self._process.stdin.flush()
+
+    def _read(self, stream: IO[bytes] | None) -> None:
+        if stream is not None:
+            with stream:
+                for line in stream:
+                    self._lines.put(json.loads(line))
+        self._lines.put({"ended": True})

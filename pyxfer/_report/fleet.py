@@ -1,0 +1,258 @@
+"""The page of a fleet: a sentence, the worst hosts, causes, groups, what could have been found, what is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pyxfer._document.fleets import Cohort, CohortCell, Fleet, FleetHost, HostPoint, KeptFleet, hosts_once
+from pyxfer._report.fleet_words import (
+    LONGEST_NAME,
+    by_family,
+    chance_text,
+    cohort_text,
+    contrast_text,
+    counted,
+    figure_text,
+    groups_text,
+    host_name,
+    loss_text,
+    names_text,
+    sentence,
+    worst_first,
+)
+from pyxfer._report.layout import Column, Page, fitting_table
+from pyxfer._report.text import Lines, clean, remark_text
+from pyxfer.units import format_percent
+
+_MOST_HOSTS = 10
+_MOST_FAMILIES = 16
+_MOST_MISSING = 10
+_MOST_COHORTS = 6
+_MOST_FIGURES = 8
+_LONGEST_REASON = 300
+
+
+def print_fleet(fleet: Fleet, page: Page) -> None:
+    """The whole page."""
+    style = "bold red" if fleet.with_verdict("slow") else "yellow" if fleet.with_verdict("suspect") else "bold green"
+    page.line(sentence(fleet), style=style)
+    page.line()
+    page.hanging(heading_lines(fleet), style="bold")
+    _print_hosts(fleet, page)
+    _print_lines("What the slow hosts share", contrast_lines(fleet), page)
+    _print_lines("Two groups", group_lines(fleet), page)
+    for number, cohort in enumerate(fleet.cohorts[:_MOST_COHORTS]):
+        _print_cohort(fleet, number, cohort, page)
+    if len(fleet.cohorts) > _MOST_COHORTS:
+        page.line(f"and {len(fleet.cohorts) - _MOST_COHORTS} more cohorts; --export-json has all")
+    _print_lines("Not measured", missing_lines(fleet), page)
+    _print_lines("Remarks", remark_lines(fleet), page)
+
+
+def heading_lines(fleet: Fleet) -> Lines:
+    """The number of hosts, when they were judged, and the error rate."""
+    once = hosts_once(fleet)
+    verdicts = Counter(host.verdict for host in once)
+    words = [
+        f"{verdicts[verdict]} {verdict}" for verdict in ("slow", "suspect", "fine", "not judged") if verdicts[verdict]
+    ]
+    rate = fleet.settings.error_rate
+    kept = f"a fleet without a slow host has one called slow in {format_percent(rate)} of cases"
+    lines = [
+        ("hosts", f"{len(once)}: {', '.join(words)}" if once else "0"),
+        ("judged", f"{clean(fleet.judged_at)}, pyxfer {clean(fleet.pyxfer)}"),
+    ]
+    if any(cell.judged_by == "cohort" for cohort in fleet.cohorts for cell in cohort.cells):
+        lines.append(("errors", f"{kept}; losses below {format_percent(fleet.settings.least_loss)} do not count"))
+    return lines
+
+
+def flagged_hosts(fleet: Fleet) -> list[FleetHost]:
+    """Slow hosts before suspect ones, each by their loss."""
+    return [*worst_first(fleet.with_verdict("slow")), *worst_first(fleet.with_verdict("suspect"))]
+
+
+def host_row(fleet: Fleet, host: FleetHost) -> tuple[str, ...]:
+    """Host, verdict, cell, loss, figure, usual figure, number of its low cells, wrong findings."""
+    worst = host.worst
+    if worst is None or host.cohort is None:
+        return (host_name(host), host.verdict, "", "", "", "", "", "")
+    unit = next(cell.unit for cell in fleet.cohorts[host.cohort].cells if cell.name == worst.cell)
+    figures = (figure_text(worst.value, unit), figure_text(worst.usual, unit))
+    found = ", ".join(clean(code, 40) for code in host.wrong[:3])
+    return (host_name(host), host.verdict, clean(worst.cell), loss_text(worst), *figures, str(len(host.losses)), found)
+
+
+HOST_HEADINGS = ("host", "verdict", "cell", "loss", "figure", "usual", "low cells", "doctor")
+
+
+def _print_hosts(fleet: Fleet, page: Page) -> None:
+    flagged = flagged_hosts(fleet)
+    if not flagged:
+        return
+    rows = [host_row(fleet, host) for host in flagged[:_MOST_HOSTS]]
+    page.heading("Worst hosts")
+    columns = [
+        Column((name,), tuple(row[place] for row in rows), left=place in (0, 1, 2, 7))
+        for place, name in enumerate(HOST_HEADINGS)
+        if any(row[place] for row in rows)
+    ]
+    page.show(fitting_table(columns, page.columns))
+    if len(flagged) > _MOST_HOSTS:
+        page.line(f"and {len(flagged) - _MOST_HOSTS} more; --export-json has all")
+    if fleet.with_verdict("suspect"):
+        page.line("A suspect host was low once and was not measured again, so it may be a coincidence.")
+
+
+def contrast_lines(fleet: Fleet) -> Lines:
+    """The facts with their counts."""
+    return [("  -", f"{contrast_text(each)} ({chance_text(each)})") for each in fleet.contrasts]
+
+
+def group_lines(fleet: Fleet) -> Lines:
+    """Each family of cells with two groups, by the hosts of the slower one."""
+    lines: Lines = []
+    for cohort in fleet.cohorts:
+        for family, cells in by_family([cell for cell in cohort.cells if cell.groups is not None]).items():
+            first = cells[0]
+            more = f" and {len(cells) - 1} more such cells" if len(cells) > 1 else ""
+            slower = () if first.groups is None else first.groups.slower
+            name = clean(first.name if len(cells) == 1 else family)
+            lines.append(("  -", f"{name}: {groups_text(first)}{more}; slower: {names_text(fleet, slower)}"))
+    return lines
+
+
+def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None:
+    members = sum(host.cohort == number for host in fleet.hosts)
+    page.heading(f"{counted(members, 'host')} with {cohort_text(cohort.alike)}")
+    page.line(f"Judged: {clean(cohort.reason, _LONGEST_REASON)}.")
+    families = by_family(cohort.cells)
+    rows = [family_row(name, cells) for name, cells in list(families.items())[:_MOST_FAMILIES]]
+    columns = [
+        Column((name,), tuple(row[place] for row in rows), left=place == 0)
+        for place, name in enumerate(FAMILY_HEADINGS)
+        if any(row[place] for row in rows)
+    ]
+    page.show(fitting_table(columns, page.columns))
+    if len(families) > _MOST_FAMILIES:
+        page.line(f"and {len(families) - _MOST_FAMILIES} more; --export-json has all")
+    for remark in cohort.remarks[:_MOST_FAMILIES]:
+        page.line(remark_text(remark))
+
+
+FAMILY_HEADINGS = ("cell", "judged by", "usual", "spread", "loss that would be found")
+
+
+def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
+    """The cells of all GPUs in one line: the middle one's figure, and the worst spread and limit."""
+    known = sorted(cell.usual.value for cell in cells if cell.usual.value is not None)
+    usual = figure_text(known[len(known) // 2], cells[0].unit) if known else ""
+    spreads = [cell.spread.value for cell in cells if cell.spread.value is not None]
+    limits = [cell.detection_limit.value for cell in cells if cell.detection_limit.value is not None]
+    return (
+        clean(cells[0].name if len(cells) == 1 else name),
+        ", ".join(dict.fromkeys(cell.judged_by for cell in cells)),
+        usual,
+        format_percent(max(spreads)) if spreads else "",
+        format_percent(max(limits)) if limits else "",
+    )
+
+
+def missing_lines(fleet: Fleet) -> Lines:
+    """Hosts without a complete document, and their reasons; many with one reason in one line."""
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for place, host in enumerate(fleet.hosts):
+        if host.state != "measured" or host.verdict == "not judged":
+            reason = clean(host.reason or "no reason given", _LONGEST_REASON)
+            reasons.setdefault((host.state, reason), []).append(place)
+    lines = [
+        (f"  {state}", f"{names_text(fleet, places)}: {reason}")
+        for (state, reason), places in list(reasons.items())[:_MOST_MISSING]
+    ]
+    if len(reasons) > _MOST_MISSING:
+        left = sum(len(places) for places in list(reasons.values())[_MOST_MISSING:])
+        lines.append(("", f"and {left} more hosts; --export-json has all"))
+    return lines
+
+
+def remark_lines(fleet: Fleet) -> Lines:
+    """The remarks on the whole fleet."""
+    return [("  -", remark_text(remark)) for remark in fleet.remarks]
+
+
+def _print_lines(heading: str, lines: Lines, page: Page) -> None:
+    if lines:
+        page.heading(heading)
+        page.hanging(lines)
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def print_fleets(fleets: Sequence[KeptFleet], page: Page) -> None:
+    """A line for each fleet."""
+    if not fleets:
+        page.line("The store has no fleet yet; pyxfer fleet judge --save keeps one.")
+        return
+    counts = [
+        (name, tuple(str(getattr(fleet, field)) for fleet in fleets))
+        for name, field in (("hosts", "hosts"), ("slow", "slow"), ("suspect", "suspect"), ("not judged", "not_judged"))
+    ]
+    columns = [
+        Column(("judged at",), tuple(clean(fleet.judged_at) for fleet in fleets), left=True),
+        *(Column((name,), cells) for name, cells in counts),
+        Column(("id",), tuple(fleet.id for fleet in fleets), left=True),
+    ]
+    page.show(fitting_table(columns, page.columns))
+
+
+def print_host_history(host: str, points: Sequence[HostPoint], page: Page) -> None:
+    """A line for each fleet with the host's verdict, and its figures then and now."""
+    name = clean(host, LONGEST_NAME)
+    if not points:
+        page.line(f"No stored fleet has the host {name}; pyxfer fleet history lists the fleets.")
+        return
+    slow = sum(point.verdict == "slow" for point in points)
+    page.line(f"{name}: slow in {slow} of {len(points)} fleets; now {points[-1].verdict}.", style="bold")
+    page.line()
+    columns = [
+        Column(("judged at",), tuple(clean(point.judged_at) for point in points), left=True),
+        Column(("verdict",), tuple(point.verdict for point in points), left=True),
+        Column(("loss",), tuple("" if point.loss is None else format_percent(point.loss) for point in points)),
+        Column(("cell, or why it was not judged",), tuple(_why(point) for point in points), left=True),
+    ]
+    page.show(fitting_table(columns, page.columns))
+    _print_figures([point.figures for point in points if point.figures], page)
+
+
+def _why(point: HostPoint) -> str:
+    if point.cell is not None:
+        return clean(point.cell)
+    return clean(f"{point.state}: {point.reason}", 80) if point.reason else ""
+
+
+def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], page: Page) -> None:
+    """The newest figures beside the medians of all: those that have fallen most."""
+    if not known:
+        return
+    newest = known[-1]
+    medians = {name: _median([each[name][0] for each in known if name in each]) for name in newest}
+    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:_MOST_FIGURES]
+    page.heading("The newest figures, those that have fallen most first")
+    columns = [
+        Column(("cell",), tuple(clean(name) for name in names), left=True),
+        Column(("newest",), tuple(f"{newest[name][0]:.4g}" for name in names)),
+        Column((f"median of {len(known)}",), tuple(f"{medians[name]:.4g}" for name in names)),
+        Column(("usual of the cohort",), tuple(_usual(newest[name][1]) for name in names)),
+    ]
+    page.show(fitting_table(columns, page.columns))
+
+
+def _usual(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2

@@ -1,0 +1,180 @@
+"""The charts of a fleet: a heat map of the losses of hosts, and the figures of one host's document."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pyxfer._document.fleets import Cohort, Fleet, FleetHost, HostReport
+from pyxfer._report.fleet_words import by_family, figure_text, sentence, worst_first
+from pyxfer._report.plots import INK, MOST_BARS, NARROW, WIDE, Spec, bar_plot
+from pyxfer._report.text import clean
+from pyxfer.units import format_percent
+
+Make = Callable[[int], Spec]
+
+_MOST_ROWS = 24
+_MOST_COLUMNS = {WIDE: 12, NARROW: 5}
+_LONGEST_HOST = 24
+# Dark letters on all of them have a contrast of 7 or more, on a light page and on a dark one.
+_LETTERS = "#101418"
+_SHADES = ("#e8edf2", "#ffe3c2", "#ffbf80", "#ff944d")
+_STEPS = (0.005, 0.02, 0.10)
+"""Losses from which on the next shade is used."""
+_ROW_HEIGHT = 20
+_AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelColor": INK, "labelLimit": 170}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the map: a host, or a quantile of many."""
+
+    name: str
+    losses: dict[str, float]
+
+
+def charts_of_fleet(fleet: Fleet) -> dict[str, Make | None]:
+    """The heat map, if any host has a figure that was judged."""
+    is_judged = any(cell.usual.value is not None for cohort in fleet.cohorts for cell in cohort.cells)
+
+    @lru_cache(maxsize=1)
+    def rows() -> tuple[Row, ...]:
+        return rows_of(fleet)
+
+    return {"fleet": (lambda width: _heat_map(fleet, rows(), width)) if is_judged else None}
+
+
+def losses_of(fleet: Fleet) -> dict[int, dict[str, float]]:
+    """By the place of each judged host its largest loss in each family of cells; below zero if all are better."""
+    plans = [_plan(cohort) for cohort in fleet.cohorts]
+    found: dict[int, dict[str, float]] = {}
+    for number, host in enumerate(fleet.hosts):
+        losses: dict[str, float] = {}
+        for family, place, usual, is_rate in [] if host.cohort is None else plans[host.cohort]:
+            value = host.values[place]
+            if value is not None:
+                loss = 1 - value / usual if is_rate else value / usual - 1
+                losses[family] = max(losses.get(family, loss), loss)
+        if losses:
+            found[number] = losses
+    return found
+
+
+def _plan(cohort: Cohort) -> list[tuple[str, int, float, bool]]:
+    """Of each judged cell the family, its place, the usual figure, and whether it is a rate."""
+    places = {cell.name: place for place, cell in enumerate(cohort.cells)}
+    return [
+        (family, places[cell.name], cell.usual.value, cell.unit == "GB/s")
+        for family, cells in by_family(cohort.cells).items()
+        for cell in cells
+        if cell.usual.value is not None
+    ]
+
+
+def rows_of(fleet: Fleet) -> tuple[Row, ...]:
+    """Each host of a small fleet; of a large one the worst, and quantiles of all the others."""
+    losses = losses_of(fleet)
+    flagged = worst_first(host for place, host in enumerate(fleet.hosts) if place in losses and host.losses)
+    first = {id(host): number for number, host in enumerate(flagged)}
+    order = sorted(
+        losses, key=lambda place: (first.get(id(fleet.hosts[place]), len(first)), -max(losses[place].values()))
+    )
+    many = len(order) > _MOST_ROWS
+    shown = order[: _MOST_ROWS - 3] if many else order
+    rows = [Row(_row_name(fleet.hosts[place], number), losses[place]) for number, place in enumerate(shown, start=1)]
+    others = [losses[place] for place in order[len(shown) :]]
+    if many:
+        for name, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)):
+            rows.append(Row(f"{name} {len(others)} others", _quantiles(others, share)))
+    return tuple(rows)
+
+
+def _row_name(host: FleetHost, number: int) -> str:
+    """Numbered, so that two hosts with one name have a row each."""
+    mark = "" if host.verdict == "fine" else f" ({host.verdict})"
+    return f"{number}. {clean(host.host, _LONGEST_HOST)}{mark}"
+
+
+def _quantiles(others: Sequence[dict[str, float]], share: float) -> dict[str, float]:
+    """For each family the loss that this share of the hosts exceed."""
+    by_name: dict[str, list[float]] = {}
+    for losses in others:
+        for name, loss in losses.items():
+            by_name.setdefault(name, []).append(loss)
+    return {name: sorted(found, reverse=True)[int(share * (len(found) - 1))] for name, found in by_name.items()}
+
+
+def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
+    worst: dict[str, float] = {}
+    for row in rows:
+        for family, loss in row.losses.items():
+            worst[family] = max(worst.get(family, loss), loss)
+    most = _MOST_COLUMNS.get(width, _MOST_COLUMNS[WIDE])
+    chosen = sorted(worst, key=lambda family: -worst[family])[:most]
+    columns = [family for family in worst if family in chosen]
+    values = [_square(row, family) for row in rows for family in columns]
+    left = len(worst) - len(columns)
+    more = f" The {len(columns)} of {len(worst)} figures with the largest losses are drawn." if left else ""
+    x = {
+        "field": "cell",
+        "type": "nominal",
+        "sort": [clean(name) for name in columns],
+        "axis": {**_AXIS, "labelAngle": -40, "orient": "bottom"},
+    }
+    y = {"field": "host", "type": "nominal", "sort": [row.name for row in rows], "axis": _AXIS}
+    shade = {"field": "shade", "type": "nominal", "scale": None}
+    return {
+        "title": {"text": textwrap.wrap(f"{sentence(fleet)}{more}", max(30, width // 6))},
+        "width": width,
+        "height": _ROW_HEIGHT * len(rows),
+        "data": {"values": values},
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            {
+                "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},
+                "encoding": {"color": shade, "description": {"field": "words"}},
+            },
+            {
+                "mark": {"type": "text", "color": _LETTERS, "fontSize": 10.5, "aria": False},
+                "encoding": {"text": {"field": "text"}},
+            },
+        ],
+    }
+
+
+def _square(row: Row, family: str) -> dict[str, Any]:
+    loss = row.losses.get(family)
+    words = "not measured" if loss is None else _change_text(loss)
+    return {
+        "host": row.name,
+        "cell": clean(family),
+        "text": "-" if loss is None else f"{round(-loss * 100, 1) + 0.0:+.1f}",
+        "words": f"{row.name}, {clean(family)}: {words}",
+        "shade": "#ffffff" if loss is None else _SHADES[sum(loss >= step for step in _STEPS)],
+    }
+
+
+def _change_text(loss: float) -> str:
+    return f"{format_percent(abs(loss))} {'worse' if loss > 0 else 'better'} than usual"
+
+
+def charts_of_host(report: HostReport) -> dict[str, Make | None]:
+    """The rates of a host's document as bars."""
+    bars = [
+        {
+            "series": clean(cell.name, 48),
+            "gbps": value,
+            "low": cell.low or value,
+            "high": cell.high or value,
+            "text": f"{clean(cell.name)}: {figure_text(value, cell.unit)}",
+            "figure": f"{value:.3g}",
+        }
+        for cell in report.cells
+        if (value := cell.value.value) is not None and cell.unit == "GB/s"
+    ][:MOST_BARS]
+    name = clean(report.host or "a host without a name")
+    title = f"{name}: the {len(bars)} rates that a fleet judges"
+    return {"figures": (lambda width: bar_plot(bars, title, width, "GB/s")) if bars else None}

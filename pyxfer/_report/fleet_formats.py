@@ -1,0 +1,202 @@
+"""A fleet for other programs: JUnit, Prometheus, a drain reason for Slurm, node-problem-detector and Nagios.
+
+Node names go into shells and schedulers from here, so they and every text have safe characters only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from pyxfer._document.fleets import Contrast, Fleet, FleetHost, HostVerdict, hosts_once
+from pyxfer._report.baseline import junit_document, legal
+from pyxfer._report.fleet_words import contrast_text, host_name, loss_text, sentence, worst_first
+from pyxfer._report.prometheus import collected, label_text
+from pyxfer._report.text import clean
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+LONGEST_REASON = 120
+"""Slurm's tools show about so much of a reason."""
+LONGEST_LINE = 1000
+OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
+"""The exit codes of Nagios plugins. Of node-problem-detector's: 0 is fine, 1 a problem, 2 unknown."""
+_SUITE = "pyxfer fleet"
+_UNSAFE = re.compile(r"[^A-Za-z0-9 .,:;=+/()%_>-]")
+_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def safe(text: str, longest: int) -> str:
+    """One line of letters, digits and marks that mean nothing to a shell in quotes, Slurm or Nagios."""
+    line = " ".join(_UNSAFE.sub("_", clean(text, LONGEST_LINE)).split())
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+# --- one line a host -------------------------------------------------------------------------------------------------
+
+
+def drain_lines(fleet: Fleet) -> str:
+    """`HOST REASON` for each slow host. Hosts whose name no scheduler could have are left out."""
+    slow = [host for host in worst_first(fleet.with_verdict("slow")) if _HOST_NAME.fullmatch(host.host)]
+    causes = causes_of(fleet)
+    return "".join(f"{host.host} {drain_reason(host, causes.get(host.host))}\n" for host in slow)
+
+
+def causes_of(fleet: Fleet) -> dict[str, Contrast]:
+    """The first significant contrast of each host."""
+    sure = [contrast for contrast in fleet.contrasts if contrast.significant]
+    return {fleet.hosts[place].host: contrast for contrast in reversed(sure) for place in contrast.hosts}
+
+
+def drain_reason(host: FleetHost, cause: Contrast | None) -> str:
+    """At most 120 safe characters. They begin with `pyxfer:`, so that who has drained a node can be seen later."""
+    worst = host.worst
+    if worst is None:
+        return safe(f"pyxfer: {host.verdict}", LONGEST_REASON)
+    more = f" and {len(host.losses) - 1} more" if len(host.losses) > 1 else ""
+    why = "" if cause is None else f"; {cause.what}={cause.value}"
+    return safe(f"pyxfer: {loss_text(worst)} in {worst.cell}{more}{why}", LONGEST_REASON)
+
+
+def npd_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
+    """The line and the exit code of a custom plugin of node-problem-detector."""
+    text, slow, known = _state_of(fleet, name)
+    return safe(text, LONGEST_LINE), OK if known and not slow else 1 if slow else 2
+
+
+def nagios_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
+    """The line and the exit code of a Nagios plugin, with the counts as performance data."""
+    text, slow, known = _state_of(fleet, name)
+    hosts = hosts_once(fleet) if name is None else [fleet.host(name)]
+    suspect = any(host.verdict == "suspect" for host in hosts)
+    code = CRITICAL if slow else WARNING if suspect else OK if known else UNKNOWN
+    word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
+    counts = [sum(host.verdict == verdict for host in hosts) for verdict in ("slow", "suspect", "not judged")]
+    figures = f"slow={counts[0]};;0 suspect={counts[1]};0 missing={counts[2]}"
+    return f"PYXFER {word} - {safe(text, LONGEST_LINE)} | {figures}", code
+
+
+def unknown_line(line: str, reason: str) -> tuple[str, int]:
+    """The line and the exit code if the verdicts cannot be read, or do not have the host."""
+    text = safe(reason, LONGEST_LINE)
+    return (f"PYXFER UNKNOWN - {text}", UNKNOWN) if line == "nagios" else (text, 2)
+
+
+def _state_of(fleet: Fleet, name: str | None) -> tuple[str, bool, bool]:
+    """A text, whether something is slow, and whether everything was judged."""
+    if name is None:
+        verdicts = {host.verdict for host in hosts_once(fleet)}
+        return sentence(fleet), "slow" in verdicts, verdicts == {"fine"}
+    host = fleet.host(name)
+    is_known = host.verdict not in ("not judged", "suspect")
+    return host_text(host, causes_of(fleet).get(host.host)), host.verdict == "slow", is_known
+
+
+def host_text(host: FleetHost, cause: Contrast | None) -> str:
+    """One host in one sentence."""
+    worst, name = host.worst, host_name(host)
+    if host.verdict == "not judged":
+        return f"{name} was not judged: {host.state}, {clean(host.reason or 'no reason given', 200)}"
+    if worst is None or host.verdict == "fine":
+        return f"{name} is as fast as the others"
+    why = "" if cause is None else f"; {contrast_text(cause)}"
+    return f"{name} is {host.verdict}: {loss_text(worst)} in {clean(worst.cell)}{why}"
+
+
+# --- JUnit -----------------------------------------------------------------------------------------------------------
+
+
+def to_junit(fleet: Fleet) -> bytes:
+    """One case a host: a slow one is a failure, a suspect one and one that was not judged are skipped."""
+    hosts = hosts_once(fleet)
+    counts = {"tests": len(hosts), "failures": 0, "errors": 0, "skipped": 0}
+    suite = ElementTree.Element("testsuite", name=_SUITE)
+    causes = causes_of(fleet)
+    for host in hosts:
+        case = ElementTree.SubElement(suite, "testcase", classname="pyxfer.fleet", name=legal(host_name(host)))
+        text = legal(host_text(host, causes.get(host.host))) if host.verdict != "fine" else ""
+        if host.verdict == "slow":
+            counts["failures"] += 1
+            failure = ElementTree.SubElement(case, "failure", type="slow", message=text)
+            failure.text = legal("\n".join(f"{clean(loss.cell)}: {loss_text(loss)}" for loss in host.losses))
+        elif host.verdict != "fine":
+            counts["skipped"] += 1
+            ElementTree.SubElement(case, "skipped", type=host.verdict, message=text)
+    ElementTree.SubElement(suite, "system-out").text = legal(sentence(fleet))
+    return junit_document(suite, counts)
+
+
+# --- Prometheus ------------------------------------------------------------------------------------------------------
+
+
+def fleet_exposition(fleet: Fleet) -> bytes:
+    """The verdicts as metrics, for node_exporter's textfile collector or a push gateway.
+
+    Raises:
+        UsageError: prometheus-client is not installed.
+
+    """
+    return collected(_Collector(fleet))
+
+
+class _Collector:
+    """The collector that prometheus-client calls."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def describe(self) -> tuple[Metric, ...]:
+        """Nothing: the metrics depend on the fleet."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric with its series."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        for name, text, labels, rows in _gauges(self._fleet):
+            gauge = GaugeMetricFamily(name, text, labels=labels)
+            for values, number in rows:
+                gauge.add_metric([label_text(value) for value in values], number)
+            yield gauge
+
+
+_Gauge = tuple[str, str, tuple[str, ...], list[tuple[tuple[str, ...], float]]]
+
+
+def _gauges(fleet: Fleet) -> Iterator[_Gauge]:
+    """Name, help, labels and rows of every gauge."""
+    hosts = hosts_once(fleet)
+    counts = Counter(host.verdict for host in hosts)
+    verdicts: tuple[HostVerdict, ...] = ("fine", "slow", "suspect", "not judged")
+    yield (
+        *("pyxfer_fleet_hosts", "Hosts by their verdict.", ("verdict",)),
+        [((verdict,), float(counts[verdict])) for verdict in verdicts],
+    )
+    yield (
+        *("pyxfer_fleet_host_slow", "1 of a slow host, 0 of one that is fine.", ("host",)),
+        [((host.host,), float(host.verdict == "slow")) for host in hosts if host.verdict in ("fine", "slow")],
+    )
+    yield (
+        *("pyxfer_fleet_loss_ratio", "Loss of a flagged host, as a share.", ("host", "cell", "verdict")),
+        [((host.host, loss.cell, host.verdict), loss.stated) for host in hosts for loss in host.losses],
+    )
+    yield (
+        *("pyxfer_fleet_detection_limit_ratio", "Smallest loss that would be found.", ("cohort", "cell")),
+        [
+            ((str(number), cell.name), cell.detection_limit.value)
+            for number, cohort in enumerate(fleet.cohorts)
+            for cell in cohort.cells
+            if cell.detection_limit.value is not None
+        ],
+    )
+
+
+TEXTS: dict[str, Callable[[Fleet], str]] = {
+    "junit": lambda fleet: to_junit(fleet).decode(),
+    "prometheus": lambda fleet: fleet_exposition(fleet).decode(),
+    "drain": drain_lines,
+}

@@ -1,0 +1,146 @@
+"""Sentences about a fleet, for its page, its report and the lines for other programs. All names are made harmless."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from pyxfer._document.fleets import CellLoss, CellUnit, CohortCell, Contrast, Fleet, FleetHost, hosts_once
+from pyxfer._report.text import clean
+from pyxfer.units import format_gbps, format_percent
+
+LONGEST_NAME = 60
+_LONGEST_VALUE = 80
+_MOST_NAMED = 5
+_NUMBER = re.compile(r"\bgpu\d+")
+
+
+def host_name(host: FleetHost) -> str:
+    return clean(host.host, LONGEST_NAME) or "(no name)"
+
+
+def counted(count: int, one: str) -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{count} {one}" if count == 1 else f"{count} {one}s"
+
+
+def sentence(fleet: Fleet) -> str:
+    """The verdict on the fleet in one sentence."""
+    slow, suspect = worst_first(fleet.with_verdict("slow")), worst_first(fleet.with_verdict("suspect"))
+    once = hosts_once(fleet)
+    judged = sum(host.verdict != "not judged" for host in once)
+    missing = len(once) - judged
+    left = f"; {missing} more {'was' if missing == 1 else 'were'} not judged" if missing else ""
+    split = first_groups(fleet)
+    if not judged:
+        return f"None of {counted(len(once), 'host')} could be judged: {_first_reason(once)}."
+    if slow:
+        verb = "is" if len(slow) == 1 else "are"
+        return (
+            f"{len(slow)} of {counted(judged, 'host')} {verb} slow: {_worst_text(slow[0])}{_cause_text(fleet)}{left}."
+        )
+    if suspect:
+        verb = "was" if len(suspect) == 1 else "were"
+        text = f"{len(suspect)} of {counted(judged, 'host')} {verb} low in one look and may be slow"
+        return f"{text}: {_worst_text(suspect[0])}{_cause_text(fleet)}{left}."
+    if split is not None:
+        return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {split}{_cause_text(fleet)}{left}."
+    return f"No host of {judged} is slow{_could_have_found(fleet)}{left}."
+
+
+def _first_reason(hosts: Sequence[FleetHost]) -> str:
+    reasons = [host.reason for host in hosts if host.reason]
+    return clean(reasons[0], 200).rstrip(".") if reasons else "there is no document of a host"
+
+
+def _worst_text(host: FleetHost) -> str:
+    worst = host.worst
+    return host_name(host) if worst is None else f"{host_name(host)} {loss_text(worst)} in {clean(worst.cell)}"
+
+
+def _cause_text(fleet: Fleet) -> str:
+    sure = [contrast for contrast in fleet.contrasts if contrast.significant]
+    return f"; {contrast_text(sure[0])}" if sure else ""
+
+
+def _could_have_found(fleet: Fleet) -> str:
+    limits = [cell.detection_limit.value for cell in pinned_cells(fleet) if cell.detection_limit.value is not None]
+    if not limits:
+        return ""
+    return f"; a loss of {format_percent(max(limits))} of any pinned copy would have been found"
+
+
+def pinned_cells(fleet: Fleet) -> list[CohortCell]:
+    """The cells of pinned copies that were judged; without any, all cells that were."""
+    judged = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.judged_by != "none"]
+    return [cell for cell in judged if " pinned" in cell.name] or judged
+
+
+def loss_text(loss: CellLoss) -> str:
+    """`3.1 % low`, or of a latency `12 % high`."""
+    return f"{format_percent(loss.stated)} {'low' if loss.value < loss.usual else 'high'}"
+
+
+def figure_text(value: float, unit: CellUnit) -> str:
+    return format_gbps(value) if unit == "GB/s" else f"{value:.0f} ns"
+
+
+def contrast_text(contrast: Contrast) -> str:
+    """`rack=r7 on 4 of 4 slow hosts and 0 of 252 others`."""
+    name = f"{clean(contrast.what, LONGEST_NAME)}={clean(contrast.value, _LONGEST_VALUE)}"
+    slow = f"{contrast.slow} of {counted(contrast.of_slow, 'slow host')}"
+    return f"{name} on {slow} and {contrast.others} of {counted(contrast.of_others, 'other')}"
+
+
+def chance_text(contrast: Contrast) -> str:
+    """How likely it is a coincidence."""
+    if contrast.chance < 1e-4:  # noqa: PLR2004 - beyond it only the order matters
+        return "no coincidence"
+    chance = f"by chance in {format_percent(contrast.chance)} of fleets"
+    return chance if contrast.significant else f"may be a coincidence: {chance}"
+
+
+def groups_text(cell: CohortCell) -> str | None:
+    """`two groups of 4 and 12 hosts, 7.9 % apart`."""
+    groups = cell.groups
+    if groups is None:
+        return None
+    ends = " and ".join(figure_text(value, cell.unit) for value in (groups.slower_median, groups.faster_median))
+    sizes = f"{len(groups.slower)} and {len(groups.faster)} hosts"
+    return f"two groups of {sizes}, {format_percent(groups.loss)} apart ({ends})"
+
+
+def first_groups(fleet: Fleet) -> str | None:
+    """The largest distance of two groups of any cell."""
+    split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
+    if not split:
+        return None
+    widest = max(split, key=lambda cell: 0.0 if cell.groups is None else cell.groups.loss)
+    return f"{clean(widest.name)}: {groups_text(widest)}"
+
+
+def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:
+    """By the loss, the largest first."""
+    return sorted(hosts, key=lambda host: (-(0.0 if host.worst is None else host.worst.stated), host.host))
+
+
+def names_text(fleet: Fleet, places: Sequence[int]) -> str:
+    """The first names, and how many more there are."""
+    named = ", ".join(host_name(fleet.hosts[place]) for place in places[:_MOST_NAMED])
+    return named if len(places) <= _MOST_NAMED else f"{named} and {len(places) - _MOST_NAMED} more"
+
+
+def by_family(cells: Sequence[CohortCell]) -> dict[str, list[CohortCell]]:
+    """Cells that differ only in the number of the GPU."""
+    families: dict[str, list[CohortCell]] = defaultdict(list)
+    for cell in cells:
+        families[_NUMBER.sub("gpu", cell.name)].append(cell)
+    return families
+
+
+def cohort_text(alike: dict[str, str]) -> str:
+    """What the hosts of a cohort have in common."""
+    known = [value for name, value in alike.items() if name != "virtual machine" and value != "unknown"]
+    virtual = alike.get("virtual machine", "no")
+    return clean(", ".join([*known, *([] if virtual == "no" else [f"virtual machine ({virtual})"])]), 200)

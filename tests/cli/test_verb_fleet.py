@@ -1,0 +1,157 @@
+"""`pyxfer fleet judge`, `show` and `history`, and `pyxfer show` of a fleet and a host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from fleet_samples import make_fleet, make_host, make_hosts
+from in_process import Command
+
+from pyxfer._document import codec
+from pyxfer._document.fleets import Fleet
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """Twenty hosts, of which one is slow and was measured again with two controls."""
+    for report in make_hosts(20, {7: 0.08}):
+        report.save(folder(tmp_path / "hosts") / f"{report.host}.json")
+        if report.host in ("n7", "n1", "n2"):
+            report.save(folder(tmp_path / "confirmations") / f"{report.host}.json")
+    return tmp_path
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    path = str(tmp_path / "fleet.json")
+    make_fleet().save(path)
+    return path
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def test_a_confirmed_host_ends_with_one(command: Command, documents: Path) -> None:
+    ended = command("fleet", "judge", str(documents))
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("1 of 20 hosts is slow: n7 ")
+
+
+def test_without_confirmations_a_host_is_suspect(command: Command, documents: Path) -> None:
+    (documents / "confirmations").rename(documents / "elsewhere")
+    ended = command("fleet", "judge", str(documents / "hosts"))
+    assert ended.returncode == 0
+    assert "may be slow: n7 " in ended.stdout
+
+
+def test_documents_without_a_figure_end_with_four(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "n1.json").write_text("rubbish")
+    assert command("fleet", "judge", str(tmp_path)).returncode == 4
+    assert command("fleet", "judge", str(folder(tmp_path / "empty"))).returncode == 4
+
+
+def test_hosts_without_a_gpu_end_with_three(command: Command, tmp_path: Path) -> None:
+    make_host("n1", runtime="host", runtime_reason="no driver").save(tmp_path / "n1.json")
+    ended = command("fleet", "judge", str(tmp_path))
+    assert ended.returncode == 3
+    assert "no driver" in ended.stdout
+
+
+def test_verdicts_go_to_files(command: Command, documents: Path, tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    names = {form: tmp_path / f"out.{form}" for form in ("json", "junit", "prometheus", "drain")}
+    options = [word for form, path in names.items() for word in (f"--export-{form}", str(path))]
+    assert command("fleet", "judge", str(documents), *options).returncode == 1
+    assert [host.host for host in Fleet.load(names["json"]).with_verdict("slow")] == ["n7"]
+    assert ElementTree.parse(names["junit"]).getroot().get("failures") == "1"
+    assert 'pyxfer_fleet_host_slow{host="n7"} 1.0' in names["prometheus"].read_text()
+    assert names["drain"].read_text().startswith("n7 pyxfer: ")
+
+
+def test_an_export_to_stdout_replaces_the_page(command: Command, documents: Path) -> None:
+    ended = command("fleet", "judge", str(documents), "--export-json", "-")
+    assert json.loads(ended.stdout)["kind"] == "fleet"
+
+
+def test_a_report_has_the_heat_map(command: Command, documents: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    command("fleet", "judge", str(documents), "--report", str(tmp_path / "fleet.html"))
+    assert "Hosts beside each other" in (tmp_path / "fleet.html").read_text()
+
+
+def test_verdicts_are_kept_in_the_store(command: Command, documents: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "store.db")
+    ended = command("fleet", "judge", str(documents), "--save", "--store", store)
+    assert ended.returncode == 1
+    fleets = command("fleet", "history", "--store", store).stdout
+    assert fleets.splitlines()[1].split()[1:5] == ["20", "1", "0", "0"]
+    host = command("fleet", "history", "n7", "--store", store).stdout
+    assert host.startswith("n7: slow in 1 of 1 fleets; now slow.")
+    assert "no-such" in command("fleet", "history", "no-such", "--store", store).stdout
+
+
+def test_a_store_that_takes_nothing_does_not_lose_the_page(command: Command, documents: Path, tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_text("not a store")
+    ended = command("fleet", "judge", str(documents), "--save", "--store", str(tmp_path / "store.db"))
+    assert ended.returncode == 1
+    assert "1 of 20 hosts is slow" in ended.stdout
+    assert "were not stored" in ended.stderr
+
+
+def test_the_history_counts_a_host_with_two_documents_once(command: Command, documents: Path, tmp_path: Path) -> None:
+    make_host("n1", began_at="2026-11-22T12:00:00+00:00").save(documents / "older.json")
+    store = ("--store", str(tmp_path / "kept.db"))
+    assert command("fleet", "judge", str(documents), "--save", *store).returncode == 1
+    kept = command("fleet", "history", *store).stdout.splitlines()[1].split()
+    assert kept[1:5] == ["20", "1", "0", "0"]
+
+
+def test_saved_verdicts_are_shown_by_both_verbs(command: Command, saved: str) -> None:
+    ended = command("fleet", "show", saved)
+    assert ended.returncode == 0
+    assert ended.stdout == command("show", saved).stdout
+    assert ended.stdout.startswith("2 of 41 hosts are slow: n3 ")
+
+
+def test_a_host_document_is_shown(command: Command, tmp_path: Path) -> None:
+    make_host("n1").save(tmp_path / "n1.json")
+    assert "gpu0 h2d pinned 256MiB" in command("show", str(tmp_path / "n1.json")).stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "host", "code"),
+    [("npd", "n3", 1), ("npd", "n1", 0), ("npd", "n99", 2), ("nagios", "n3", 2), ("nagios", "n99", 3)],
+)
+def test_one_line_has_its_own_exit_code(command: Command, saved: str, line: str, host: str, code: int) -> None:
+    ended = command("fleet", "show", saved, "--line", line, "--host", host)
+    assert ended.returncode == code
+    assert len(ended.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("line", "code"), [("npd", 2), ("nagios", 3)])
+def test_an_unknown_host_and_unreadable_verdicts_are_not_known(
+    command: Command, saved: str, tmp_path: Path, line: str, code: int
+) -> None:
+    (tmp_path / "half.json").write_bytes(Path(saved).read_bytes()[:900])
+    for file, host in ((saved, "n1000"), (str(tmp_path / "half.json"), "n3"), (str(tmp_path / "none.json"), "n3")):
+        ended = command("fleet", "show", file, "--line", line, "--host", host)
+        assert ended.returncode == code
+        assert len(ended.stdout.splitlines()) == 1
+        assert ended.stdout.startswith("PYXFER UNKNOWN - ") == (line == "nagios")
+
+
+@pytest.mark.parametrize("options", [["--line", "xml"], ["--host", "n3"], ["--line", "npd", "--export-drain", "-"]])
+def test_other_lines_are_refused(command: Command, saved: str, options: list[str]) -> None:
+    assert command("fleet", "show", saved, *options).returncode == 2
+
+
+def test_another_document_is_refused(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "host.json").write_bytes(codec.encode(make_host("n1")))
+    ended = command("fleet", "show", str(tmp_path / "host.json"))
+    assert ended.returncode == 2
+    assert "is the document of a host" in ended.stderr

@@ -1,0 +1,158 @@
+"""The host job on simulated devices."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import msgspec
+import pytest
+from link_samples import make_links
+from samples import make_run
+
+from pyxfer._doctor import session
+from pyxfer._document import codec
+from pyxfer._document.fleets import HostReport
+from pyxfer._document.runs import Fact
+from pyxfer._fleet import job as jobs
+from pyxfer._fleet.cells import cells_of_links, cells_of_run
+from pyxfer._fleet.facts import read_facts
+from pyxfer._fleet.job import Job, find_devices, labels_of
+from pyxfer._links import chases, traffic
+from pyxfer.errors import CudaError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+GB = 1e9
+OF_ONE = ["h2d pageable 16MiB", "h2d pinned 16MiB", "d2h pageable 16MiB", "d2h pinned 16MiB"]
+
+
+@pytest.fixture
+def _two_devices(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short trials on two devices, of which the second has half the rate to the host."""
+    monkeypatch.setattr(jobs, "_HOST_LINKS_BYTES", "256KiB")
+    monkeypatch.setattr(traffic, "LEAST_S", 0.0)
+    monkeypatch.setattr(traffic, "DEPTH_TOGETHER", 40)
+    monkeypatch.setattr(chases, "TRIAL_S", 0.0)
+    testing.set_device_count(2)
+    testing.model_link_of(0, 2 * GB, 1e-6, 2 * GB, 1e-6)
+    testing.model_link_of(1, GB, 1e-6, 2 * GB, 1e-6)
+
+
+def _run(budget_s: float = 4.0) -> HostReport:
+    return Job(*find_devices("host"), {"rack": "r7"}, budget_s).run()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_two_devices")
+def test_every_device_alone_and_all_together_have_cells_and_a_slow_link_shows_in_its_own() -> None:
+    report = _run()
+    assert (report.ended, report.failure, report.labels) == ("complete", None, {"rack": "r7"})
+    names = [cell.name for cell in report.cells]
+    alone = [f"gpu{gpu} {words}" for gpu in (0, 1) for words in OF_ONE]
+    alone += [f"gpu{gpu} {side} pinned 256KiB" for gpu in (0, 1) for side in ("h2d", "d2h")]
+    together = [f"{who} {side} together" for side in ("h2d", "d2h") for who in ("gpu0", "gpu1", "total")]
+    ring = ["gpu0 to gpu1 ring", "gpu1 to gpu0 ring"]
+    assert names == [*alone, *together, *ring, "gpu0 latency host", "gpu1 latency host"]
+    values = {cell.name: cell.value.value for cell in report.cells}
+    assert values["gpu0 h2d pinned 16MiB"] == pytest.approx(2, rel=0.01)
+    assert values["gpu1 h2d pinned 16MiB"] == pytest.approx(1, rel=0.01)
+    assert values["gpu1 d2h pinned 16MiB"] == pytest.approx(2, rel=0.01)
+    for cell in report.cells:
+        if cell.value.value is not None:
+            assert cell.value.value == statistics.median(cell.samples)
+    assert codec.decode(HostReport, codec.encode(report)) == report
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_two_devices")
+def test_of_many_devices_only_the_first_of_each_node_has_pageable_copies() -> None:
+    testing.set_device_count(3)
+    testing.model_link_of(2, GB, 1e-6, 2 * GB, 1e-6)
+    report = _run()
+    values = {cell.name: cell.value.value for cell in report.cells}
+    assert {cell.gpu for cell in report.cells if "pageable" in cell.name} == {0}
+    assert values["gpu2 h2d pinned 256KiB"] == pytest.approx(1, rel=0.05)
+    assert values["gpu2 d2h pinned 256KiB"] == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_two_devices")
+def test_a_device_that_fails_is_said_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = session.examine_device
+
+    def fail_on_the_first(choice, found, *arguments, **more):  # type: ignore[no-untyped-def]
+        if found.index == 0:
+            raise CudaError(999, "cudaErrorUnknown", "cudaMalloc", "x.cpp:1", "unknown error", "")
+        return real(choice, found, *arguments, **more)
+
+    monkeypatch.setattr(jobs, "examine_device", fail_on_the_first)
+    report = _run()
+    assert report.ended == "failed"
+    assert "GPU 0: cudaMalloc failed" in (report.failure or "")
+    assert {cell.gpu for cell in report.cells if "pinned" in cell.name} == {1}
+
+
+@pytest.mark.usefixtures("_two_devices")
+def test_ctrl_c_leaves_what_was_measured() -> None:
+    choice, found = find_devices("host")
+
+    def interrupt_links(progress):  # type: ignore[no-untyped-def]
+        if "together" in progress.text:
+            raise KeyboardInterrupt
+
+    report = Job(choice, found, {}, 4.0, interrupt_links).run()
+    assert report.ended == "interrupted"
+    values = {cell.name: cell.value for cell in report.cells}
+    assert values["gpu1 d2h pinned 16MiB"].value is not None
+    assert values["total h2d together"].reason is not None
+
+
+def test_an_engine_that_is_not_available_leaves_cells_with_reasons() -> None:
+    run = make_run()
+    row = msgspec.structs.replace(run.measurements[0], verified=Fact(False))
+    cell = next(iter(cells_of_run(msgspec.structs.replace(run, measurements=(row,)))))
+    assert (cell.value.value, cell.samples, cell.value.reason) == (None, (), "the contents were wrong")
+
+
+def test_links_of_several_gpus_have_peaks_and_samples() -> None:
+    cells = {cell.name: cell for cell in cells_of_links(make_links(groups=("latency",)))}
+    assert cells["gpu0 latency host"].unit == "ns"
+    assert len(cells["gpu0 latency host"].samples) >= 1
+
+
+def test_labels_come_from_the_environment_and_the_command_which_wins() -> None:
+    found = labels_of(["rack=r8", "note=a=b; $(x)"], {"PYXFER_LABELS": "rack=r7, switch=s2,"})
+    assert found == {"rack": "r8", "switch": "s2", "note": "a=b; $(x)"}
+
+
+@pytest.mark.parametrize("label", ["rack", "=r7", "rack=", "a b=c", "1=2", f"rack={'r' * 300}"])
+def test_a_label_of_another_form_is_refused(label: str) -> None:
+    with pytest.raises(UsageError):
+        labels_of([label], {})
+
+
+def test_facts_of_several_gpus_have_each_distinct_value_once(tmp_path: Path) -> None:
+    run = make_run()
+    slower = msgspec.structs.replace(run.link, max_payload_bytes=Fact(128))
+    facts = read_facts([run, run, msgspec.structs.replace(run, link=slower)], tmp_path, {})
+    assert facts["payload, bytes"] == "128 and 256"
+    assert facts["link state"].startswith("PCIe ")
+    assert facts["driver"] == run.environment.driver.value
+
+
+def test_kernel_parameters_are_facts_one_by_one_without_those_of_one_host(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    line = "BOOT_IMAGE=/vmlinuz root=UUID=1-2 ro quiet iommu=pt pcie_aspm=off seed=http://x -- --token=7"
+    (tmp_path / "proc/cmdline").write_text(line, encoding="utf-8")
+    bios = tmp_path / "sys/class/dmi/id"
+    bios.mkdir(parents=True)
+    (bios / "bios_version").write_text("2.1\n", encoding="utf-8")
+    facts = read_facts([], tmp_path, {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"})
+    assert facts == {
+        "BIOS": "2.1",
+        "MPS": "on",
+        "kernel parameter quiet": "given",
+        "kernel parameter iommu": "pt",
+        "kernel parameter pcie_aspm": "off",
+    }

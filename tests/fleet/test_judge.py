@@ -1,0 +1,206 @@
+"""Documents to verdicts: cohorts, confirmations, duplicates, hosts that are not judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from fleet_samples import CELLS, HOSTILE, LATENCY, arrivals, by_name, judged, make_host, make_hosts, slow_names
+from samples import make_device, make_environment
+
+from pyxfer._document import codec
+from pyxfer._document.fleets import Fleet, HostReport
+from pyxfer._document.machines import Fact
+from pyxfer._fleet.collect import Arrival, row_of
+from pyxfer._fleet.judge import hosts_to_confirm, judge
+
+PINNED = "gpu0 h2d pinned 256MiB"
+
+
+def test_equal_hosts_are_fine() -> None:
+    fleet = judged(make_hosts(60))
+    assert {host.verdict for host in fleet.hosts} == {"fine"}
+    assert hosts_to_confirm(fleet) == ()
+    (cohort,) = fleet.cohorts
+    assert [cell.judged_by for cell in cohort.cells] == ["cohort"] * len(CELLS)
+    assert cohort.cells[0].usual.value == pytest.approx(55.0, rel=0.001)
+
+
+def test_a_flagged_host_is_suspect_until_it_is_measured_again() -> None:
+    fleet = judge(arrivals(make_hosts(60, {7: 0.03})))
+    assert [host.host for host in fleet.with_verdict("suspect")] == ["n7"]
+    assert by_name(fleet)["n7"].losses[0].confirmed is None
+    wanted = hosts_to_confirm(fleet)
+    assert wanted[0] == "n7"
+    assert len(wanted) == 3
+
+
+def test_a_loss_that_stays_is_slow() -> None:
+    hosts = make_hosts(60, {7: 0.03})
+    fleet = judged(hosts)
+    assert slow_names(fleet) == ["n7"]
+    (loss,) = by_name(fleet)["n7"].losses
+    assert (loss.cell, loss.confirmed) == (PINNED, True)
+    assert loss.stated == pytest.approx(0.03, abs=0.005)
+    assert loss.usual == pytest.approx(55.0, rel=0.001)
+    assert hosts_to_confirm(fleet) == ()
+
+
+def test_a_loss_that_goes_away_is_fine() -> None:
+    fleet = judged(make_hosts(60, {7: 0.03}), make_hosts(60, seed=2))
+    assert slow_names(fleet) == []
+    assert by_name(fleet)["n7"].verdict == "fine"
+    assert by_name(fleet)["n7"].losses[0].confirmed is False
+
+
+def test_what_the_controls_have_lost_as_well_is_no_loss_of_the_host() -> None:
+    again = [
+        make_host(report.host or "", {cell.name: (cell.value.value or 0) * 0.95 for cell in report.cells})
+        for report in make_hosts(60, seed=2)
+    ]
+    assert slow_names(judged(make_hosts(60, {7: 0.03}), again)) == []
+
+
+def test_of_several_confirmations_most_decide() -> None:
+    hosts = make_hosts(60, {7: 0.03})
+    good = make_hosts(60)[7]
+
+    def verdict(*again: HostReport) -> str:
+        return by_name(judge(arrivals(hosts), confirmations={"n7": again}))["n7"].verdict
+
+    assert verdict(hosts[7], hosts[7]) == "slow"
+    assert verdict(hosts[7], good, good) == "fine"
+
+
+def test_a_higher_latency_is_a_loss() -> None:
+    hosts = make_hosts(60, {7: -0.25}, cell=LATENCY, cells={LATENCY: 1100.0})
+    (loss,) = by_name(judged(hosts))["n7"].losses
+    assert loss.stated == pytest.approx(0.25, abs=0.01)
+    assert loss.value > loss.usual
+
+
+def test_a_lower_latency_is_none() -> None:
+    assert slow_names(judged(make_hosts(60, {7: 0.25}, cell=LATENCY, cells={LATENCY: 1100.0}))) == []
+
+
+def test_hosts_with_other_gpus_are_another_cohort() -> None:
+    other = [make_host(f"m{n}", {PINNED: 25.0 + n / 100}, devices=(make_device(name="NVIDIA L4"),)) for n in range(8)]
+    fleet = judged([*make_hosts(20), *other])
+    assert [cohort.alike["GPUs"] for cohort in fleet.cohorts] == ["1 x NVIDIA H200", "1 x NVIDIA L4"]
+    assert slow_names(fleet) == []
+
+
+def test_the_state_of_the_link_is_evidence_and_no_cohort() -> None:
+    facts = {"link capability": "PCIe 5.0 x16", "link state": "PCIe 4.0 x16"}
+    hosts = make_hosts(60, {7: 0.48})
+    hosts[7] = msgspec.structs.replace(hosts[7], facts=facts)
+    fleet = judged(hosts)
+    assert len(fleet.cohorts) == 1
+    assert slow_names(fleet) == ["n7"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"facts": {"link capability": "PCIe 4.0 x16"}},
+        {"devices": (make_device(), make_device(index=1))},
+        {"environment": make_environment(cpu_model=Fact("AMD EPYC"))},
+        {"environment": make_environment(virtual_machine=Fact("KVM"))},
+    ],
+)
+def test_what_hosts_have_in_common_decides_about_cohorts(other: dict[str, Any]) -> None:
+    assert len(judge(arrivals([make_host("a"), make_host("b", **other)])).cohorts) == 2
+
+
+def test_two_groups_are_no_slow_hosts() -> None:
+    fleet = judged(make_hosts(16, dict.fromkeys((1, 2, 3, 4), 0.08)))
+    assert slow_names(fleet) == []
+    groups = fleet.cohorts[0].cells[0].groups
+    assert groups is not None
+    assert groups.slower == (1, 2, 3, 4)
+    assert groups.loss == pytest.approx(0.08, abs=0.005)
+    assert [(each.what, each.slow, each.of_slow, each.others) for each in fleet.contrasts] == [("rack", 4, 4, 0)]
+
+
+def test_the_cause_is_what_slow_hosts_share() -> None:
+    (contrast,) = judged(make_hosts(256, dict.fromkeys((1, 20, 30, 40), 0.05))).contrasts
+    assert (contrast.what, contrast.value, contrast.label) == ("rack", "r7", True)
+    assert (contrast.slow, contrast.of_slow, contrast.others, contrast.of_others) == (4, 4, 0, 252)
+    assert contrast.cells == (PINNED,)
+    assert contrast.hosts == (1, 20, 30, 40)
+
+
+def test_the_newest_document_of_a_host_is_judged_and_the_others_are_told() -> None:
+    old = make_host("n7", {PINNED: 20.0}, began_at="2026-11-20T12:00:00+00:00")
+    fleet = judged([old, *make_hosts(60)])
+    states = [host.state for host in fleet.hosts if host.host == "n7"]
+    assert states == ["duplicate", "measured"]
+    assert slow_names(fleet) == []
+    assert [remark.code for remark in fleet.remarks] == ["duplicates"]
+    assert fleet.host("n7").state == "measured"
+
+
+def test_one_machine_under_two_names_is_told() -> None:
+    rows = [*arrivals(make_hosts(12)), row_of(make_host("n3"), "10.0.0.3", "ssh")]
+    (remark,) = judge(rows).remarks
+    assert remark.code == "one machine"
+    assert "n3" in remark.text
+
+
+@pytest.mark.parametrize("began_at", ["1970-01-01T00:00:00+00:00", "2199-01-01T00:00:00", "yesterday", ""])
+def test_a_clock_that_is_off_changes_no_verdict(began_at: str) -> None:
+    hosts = make_hosts(60, {7: 0.03})
+    hosts[7] = msgspec.structs.replace(hosts[7], began_at=began_at)
+    assert slow_names(judged(hosts)) == ["n7"]
+
+
+def test_hosts_without_figures_are_rows() -> None:
+    rows = [
+        Arrival("late", "late", "no answer within 25 s", None, "ssh"),
+        *arrivals([make_host("cpu", runtime="host", runtime_reason="no driver"), *make_hosts(20)]),
+    ]
+    hosts = by_name(judge(rows))
+    assert (hosts["late"].state, hosts["late"].verdict) == ("late", "not judged")
+    assert (hosts["cpu"].state, hosts["cpu"].verdict, hosts["cpu"].reason) == ("no GPU", "not judged", "no driver")
+
+
+def test_a_failed_host_is_judged_by_the_figures_that_it_has() -> None:
+    hosts = make_hosts(60, {7: 0.05})
+    hosts[7] = msgspec.structs.replace(hosts[7], ended="failed", failure="GPU 1 is lost")
+    hosts[8] = msgspec.structs.replace(hosts[8], ended="failed", failure="GPU 1 is lost")
+    found = by_name(judged(hosts))
+    assert found["n7"].verdict == "slow"
+    assert (found["n8"].verdict, found["n8"].reason) == ("not judged", "GPU 1 is lost")
+
+
+def test_versions_that_differ_are_told() -> None:
+    new = make_host("n99", environment=make_environment(pyxfer="9.0"))
+    assert [remark.code for remark in judge(arrivals([*make_hosts(20), new])).remarks] == ["versions"]
+
+
+def test_a_cell_of_a_few_hosts_is_not_judged() -> None:
+    extra = make_host("n99", {**CELLS, "gpu0 d2h pageable 1MiB": 1.0})
+    cells = {cell.name: cell for cell in judge(arrivals([*make_hosts(20), extra])).cohorts[0].cells}
+    assert cells["gpu0 d2h pageable 1MiB"].judged_by == "none"
+    assert cells["gpu0 d2h pageable 1MiB"].detection_limit.reason
+
+
+def test_an_empty_fleet_is_a_document() -> None:
+    assert judge([]).hosts == ()
+
+
+def test_hostile_names_change_no_verdict() -> None:
+    hosts = [*make_hosts(59), make_host(HOSTILE, {**CELLS, PINNED: 40.0}, labels={HOSTILE: HOSTILE})]
+    assert slow_names(judged(hosts)) == [HOSTILE]
+
+
+def test_a_fleet_survives_its_file() -> None:
+    fleet = judged(make_hosts(60, {7: 0.03}))
+    assert codec.decode(Fleet, codec.encode(fleet)) == fleet
+
+
+def test_the_spread_of_the_hosts_decides_what_can_be_found() -> None:
+    quiet, loud = (judge(arrivals(make_hosts(60, spread=spread))).cohorts[0].cells[0] for spread in (0.001, 0.01))
+    assert quiet.detection_limit.value == pytest.approx(0.014, abs=0.002)
+    assert (loud.detection_limit.value or 0) > 0.04

@@ -1,0 +1,157 @@
+"""Launchers on stand-ins of ssh and srun: what a host's misbehaviour becomes, and what they are called with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet.stand_ins import StandIns, make_stand_ins
+from fleet_samples import make_host
+
+from pyxfer._document import codec
+from pyxfer._fleet import launch
+from pyxfer._fleet.collect import Arrival
+from pyxfer._fleet.launch import HostJob, Launcher, check_hosts
+from pyxfer.errors import UsageError
+
+JOB = HostJob(budget_s=5.0, labels={"rack": "r'7; $(touch /tmp/never)"})
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "document.json"
+    path.write_bytes(codec.encode(make_host("other-name")))
+    return path
+
+
+def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, hosts: dict[str, dict[str, Any]]) -> StandIns:
+    made = make_stand_ins(place / "bin", hosts)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def collect(launcher: Launcher, hosts: Sequence[str] | None = None) -> dict[str, Arrival]:
+    wanted = launcher.hosts() if hosts is None else hosts
+    launcher.start(wanted)
+    found: dict[str, Arrival] = {}
+    until = time.monotonic() + 60
+    while len(found) < len(wanted):
+        assert time.monotonic() < until
+        for answer in launcher.poll(0.05):
+            assert answer.host not in found
+            found[answer.host] = answer.arrival(launcher.name)
+    launcher.stop()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "reason"),
+    [
+        ("cat {document}", "measured", None),
+        ("cat {document}; exit 4", "measured", None),
+        ("echo rubbish", "unreadable", "not JSON"),
+        ("echo Welcome to rack 7; cat {document}", "unreadable", "'Welcome to rack 7'"),
+        ("head -c 700 {document}", "unreadable", "cut short"),
+        ("exit 0", "failed", "wrote nothing"),
+        ("echo 'no module' >&2; exit 1", "failed", "exit code 1: no module"),
+        ("echo 'sh: pyxfer: not found' >&2; exit 127", "failed", "--pyxfer"),
+        ("echo 'pyxfer: No usable GPU' >&2; exit 3", "no GPU", "No usable GPU"),
+        ("echo 'ssh: connect to host h port 22: No route to host' >&2; exit 255", "lost", "No route to host"),
+        ("kill -9 $$", "failed", "exit code -9"),
+        ("cat /dev/zero", "failed", "more than 1 MiB"),
+        ("while :; do echo noise >&2; done", "late", "no answer within"),
+        ("sleep 60", "late", "no answer within"),
+        ("trap '' TERM; while :; do sleep 1; done", "late", "no answer within"),
+        ("cat {document}; sleep 60", "measured", None),
+        ("sleep 60 & cat {document}", "measured", None),
+    ],
+)
+def test_what_a_host_does_becomes_its_row(
+    script: str, state: str, reason: str | None, document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, {"node-1": {"script": script.format(document=document)}})
+    monkeypatch.setattr(launch, "START_S", -4.5 if state == "late" else -2.0)
+    monkeypatch.setattr(launch, "GRACE_S", 0.5)
+    monkeypatch.setattr(launch, "MOST_HOST_BYTES", 1 << 20)
+    found = collect(launch.ssh_launcher(JOB, ["node-1"], 4))["node-1"]
+    assert found.state == state
+    assert (found.report is not None) == (state == "measured")
+    assert reason is None or reason in (found.reason or "")
+
+
+def test_ssh_gets_a_list_and_its_remote_shell_one_word_for_each_argument(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stand_in(tmp_path, monkeypatch, {"root@node-1": {}, "node-2": {"script": f"cat {document}"}})
+    (tmp_path / "bin/pyxfer").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words\ncat {document}\n')
+    assert {row.state for row in collect(launch.ssh_launcher(JOB, ["root@node-1", "node-2"], 1)).values()} == {
+        "measured"
+    }
+    words = (tmp_path / "words").read_text(encoding="utf-8").splitlines()
+    assert words == ["host", "--budget=5s", "--json=-", f"--label=rack={JOB.labels['rack']}"]
+    call = made.calls()[0]
+    assert "BatchMode=yes" in call
+    assert call[call.index("--") + 1] == "root@node-1"
+
+
+@pytest.mark.parametrize(
+    "host", ["-oProxyCommand=touch x", "a;b", "a b", "$(a)", "`a`", "a|b", "a\nb", "a'b", "../a", "\x1b[31ma"]
+)
+def test_a_name_that_is_not_that_of_a_host_is_refused(host: str) -> None:
+    with pytest.raises(UsageError):
+        check_hosts([host, "node-1"], plain=True)
+
+
+def test_hosts_are_named_once_and_at_least_one() -> None:
+    assert check_hosts(["a", " a", "b.c", "u@d"], plain=True) == ["a", "b.c", "u@d"]
+    with pytest.raises(UsageError):
+        check_hosts([" "], plain=True)
+
+
+def test_no_more_hosts_than_allowed_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {f"node-{number}": {"script": "sleep 0.1"} for number in range(7)}
+    stand_in(tmp_path, monkeypatch, hosts)
+    launcher = launch.ssh_launcher(JOB, list(hosts), 3)
+    launcher.start(launcher.hosts())
+    most, answered = 0, 0
+    while answered < len(hosts):
+        answered += len(launcher.poll(0.02))
+        most = max(most, launcher.running)
+    assert most <= 3
+
+
+def test_srun_runs_one_step_on_each_host_of_the_allocation(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = "echo 'srun: error: Unable to create step for job 7: Requested nodes are busy' >&2; exit 1"
+    gone = "echo 'srun: error: Node failure on node-3' >&2; exit 1"
+    hosts = {
+        "node-1": {"script": f"cat {document}"},
+        "node-2": {"script": busy},
+        "node-3": {"script": gone},
+    }
+    made = stand_in(tmp_path, monkeypatch, hosts)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node-1,node-2,node-3")
+    rows = collect(launch.srun_launcher(JOB, [], 8))
+    assert {host: row.state for host, row in rows.items()} == {"node-1": "measured", "node-2": "busy", "node-3": "lost"}
+    words = made.calls()[0]
+    assert words[words.index("--") + 1 :][:2] == ["pyxfer", "host"]
+    assert words[-1] == f"--label=rack={JOB.labels['rack']}"
+
+
+def test_srun_outside_of_an_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(UsageError, match="salloc"):
+        launch.srun_launcher(JOB, ["node-1"], 1)
+
+
+def test_a_launcher_that_is_not_installed_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = collect(launch.ssh_launcher(JOB, ["node-1"], 1))["node-1"]
+    assert row.state == "failed"
+    assert "ssh did not start" in (row.reason or "")

@@ -1,0 +1,149 @@
+"""The arithmetic of verdicts on figures with known answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pyxfer._document.fleets import FleetSettings
+from pyxfer._fleet.losses import Floats, Judged, confirmed, find_groups, is_chance, judge_figures, shift_of
+
+SETTINGS = FleetSettings()
+SPREAD = 0.001
+
+
+def noise(hosts: int, cells: int = 4, seed: int = 1, spread: float = SPREAD) -> Floats:
+    return spread * np.random.default_rng(seed).standard_normal((hosts, cells))
+
+
+def judged(figures: Floats, errors: Floats | None = None, settings: FleetSettings = SETTINGS) -> Judged:
+    unknown = np.full(figures.shape, np.nan) if errors is None else errors
+    return judge_figures(figures, unknown, range(figures.shape[1]), figures.size, settings)
+
+
+def test_equal_hosts_are_not_flagged() -> None:
+    assert not any(judged(noise(500, seed=seed)).flagged.any() for seed in range(20))
+
+
+def test_a_loss_is_flagged_in_its_cell() -> None:
+    figures = noise(200)
+    figures[7, 2] += math.log(0.97)
+    found = judged(figures)
+    assert list(zip(*np.nonzero(found.flagged), strict=True)) == [(7, 2)]
+
+
+def test_a_gain_is_not_flagged() -> None:
+    figures = noise(200)
+    figures[7, 2] += math.log(1.5)
+    assert not judged(figures).flagged.any()
+
+
+def test_a_loss_below_the_least_loss_is_not_flagged() -> None:
+    figures = noise(200, spread=1e-5)
+    figures[7, 2] += math.log(0.985)
+    assert not judged(figures, settings=FleetSettings(least_loss=0.02)).flagged.any()
+
+
+def test_hosts_are_assumed_to_differ_by_the_least_spread() -> None:
+    loose = judged(noise(200, spread=1e-6), settings=FleetSettings(least_spread=0.01))
+    assert (loose.first > 0.04).all()
+
+
+def test_the_spread_is_the_standard_deviation_of_normal_noise() -> None:
+    assert judged(noise(2000)).spreads == pytest.approx(SPREAD, rel=0.08)
+
+
+def test_slow_hosts_do_not_widen_the_spread_much() -> None:
+    figures = noise(2000)
+    figures[:100] += math.log(0.5)
+    assert judged(figures).spreads == pytest.approx(SPREAD, rel=0.2)
+
+
+def test_cells_of_one_family_share_their_spread() -> None:
+    figures = noise(8, cells=8, spread=0.01)
+    own = judge_figures(figures, np.full(figures.shape, np.nan), range(8), figures.size, SETTINGS)
+    shared = judge_figures(figures, np.full(figures.shape, np.nan), [0] * 8, figures.size, SETTINGS)
+    assert float(np.min(shared.spreads)) == pytest.approx(np.median(own.spreads))
+
+
+def test_a_host_whose_own_interval_is_wide_is_not_flagged() -> None:
+    figures, errors = noise(200), np.full((200, 4), 0.0005)
+    figures[7, 2] += math.log(0.97)
+    errors[7, 2] = 0.02
+    assert not judged(figures, errors).flagged.any()
+
+
+def test_heavy_tails_of_the_good_side_raise_the_limits() -> None:
+    rng = np.random.default_rng(3)
+    heavy = SPREAD * rng.standard_t(2, (1000, 4))
+    assert (judged(heavy).first > judged(noise(1000)).first).all()
+
+
+def test_missing_figures_are_neither_flagged_nor_counted() -> None:
+    figures = noise(50)
+    figures[:20, 1] = np.nan
+    found = judged(figures)
+    assert not found.flagged.any()
+    assert np.isfinite(found.first).all()
+
+
+def test_the_limit_lies_above_both_thresholds() -> None:
+    found = judged(noise(100))
+    assert (found.limits > np.maximum(found.first, found.again)).all()
+
+
+@pytest.mark.parametrize("loss", [0.5, 0.03])
+def test_two_groups_are_found_and_no_host_is_flagged(loss: float) -> None:
+    figures = noise(16)
+    figures[[1, 5, 9, 13], 0] += math.log(1 - loss)
+    found = judged(figures)
+    assert set(found.splits[0].slower) == {1, 5, 9, 13}
+    assert found.splits.keys() == {0}
+    assert not found.flagged.any()
+
+
+def test_a_host_is_slow_within_its_group() -> None:
+    figures = noise(60)
+    figures[:20, 0] += math.log(0.9)
+    figures[3, 0] += math.log(0.9)
+    found = judged(figures)
+    assert np.flatnonzero(found.flagged[:, 0]).tolist() == [3]
+
+
+def test_the_usual_figure_of_two_groups_is_that_of_the_faster_one() -> None:
+    figures = noise(16)
+    figures[:10, 0] += math.log(0.9)
+    assert judged(figures).medians[0] == pytest.approx(0.0, abs=0.002)
+
+
+def test_equal_hosts_are_not_two_groups() -> None:
+    rng = np.random.default_rng(5)
+    for hosts in (5, 8, 12, 30, 200):
+        assert not any(find_groups(0.1 * rng.standard_normal(hosts), SETTINGS) for _ in range(300))
+
+
+def test_a_few_hosts_of_many_are_no_group() -> None:
+    figures = noise(100)[:, 0]
+    figures[:4] += math.log(0.9)
+    assert find_groups(figures, SETTINGS) is None
+
+
+def test_all_controls_have_to_fall_for_a_shift() -> None:
+    assert shift_of(np.array([[-0.02, 0.01], [-0.03, -0.02]])).tolist() == [-0.02, 0.0]
+    assert shift_of(np.empty((0, 2))).tolist() == [0.0, 0.0]
+    assert shift_of(np.array([[np.nan, -0.01]])).tolist() == [0.0, -0.01]
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"), [([-0.03], True), ([0.0], False), ([-0.03, 0.0, -0.03], True), ([-0.03, 0.0], False)]
+)
+def test_a_loss_is_confirmed_by_most_looks(looks: list[float], expected: bool) -> None:
+    assert confirmed(np.array(looks), 0.02) is expected
+
+
+def test_a_cell_that_is_low_at_random_confirms_nothing() -> None:
+    assert is_chance(hosts=1000, flagged=100, looked_again=100, kept=10, error_rate=0.01)
+    assert not is_chance(hosts=1000, flagged=3, looked_again=3, kept=2, error_rate=0.01)
+    assert not is_chance(hosts=1000, flagged=100, looked_again=100, kept=90, error_rate=0.01)
