@@ -12,6 +12,7 @@ import shared
 
 from pyxfer._document.exports import escape_markdown
 from pyxfer._document.files import read_whole
+from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Measurement, Run, Summary
 from pyxfer._measure import stats
@@ -23,7 +24,7 @@ GB = "GB = 1e9 bytes."
 INTERVAL = "In brackets: the 95 % interval of the median. Trials that give no interval give no figure."
 
 Document = TypeVar("Document", bound=msgspec.Struct)
-RunT = TypeVar("RunT", Run, Links)
+RunT = TypeVar("RunT", Run, Links, HostReport)
 
 
 class IncompleteRunError(UsageError):
@@ -40,9 +41,15 @@ def complete_links(path: Path) -> Links:
     return _complete(Links.load(path), path)
 
 
+def complete_job(path: Path) -> HostReport:
+    """Read the document of a host job; `IncompleteRunError` if the job did not end."""
+    return _complete(HostReport.load(path), path)
+
+
 def _complete(run: RunT, path: Path) -> RunT:
     if run.ended != "complete":
-        raise IncompleteRunError(f"{path.name} of {run.environment.taken_at[:10]} is {run.ended}: measure it again")
+        began_at = run.began_at if isinstance(run, HostReport) else run.environment.taken_at
+        raise IncompleteRunError(f"{path.name} of {began_at[:10]} is {run.ended}: measure it again")
     return run
 
 

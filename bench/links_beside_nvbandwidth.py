@@ -240,7 +240,7 @@ def pace(document: Beside) -> str:
 def markdown(document: Beside) -> str:
     """The table for a page."""
     version = document.nvbandwidth_version.value or "of unknown version"
-    where = f"{shared.machine_line(document.devices[0], document.environment)}; {len(document.devices)} GPU(s)"
+    where = f"{shared.machine_line(document.devices[0], document.environment)}; GPUs: {len(document.devices)}"
     caption = f"{where}; nvbandwidth {version}; medians of {document.rounds} rounds in turns. {pace(document)}."
     return f"{escape_markdown(caption)}\n\n{markdown_table(HEADER, table_cells(document.rows))}"
 

@@ -33,6 +33,7 @@ import verdicts
 from figure_parts import (
     IncompleteRunError,
     caption,
+    complete_job,
     complete_links,
     complete_run,
     fenced,
@@ -47,12 +48,15 @@ from prefetched_training import Prefetched
 from pyxfer._document.examinations import Examination
 from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import write_whole
+from pyxfer._document.fleets import Fleet
 from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline
+from pyxfer._report.fleet import print_fleet
 from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.host import print_host_card
+from pyxfer._report.host_report import print_host_report
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.links import print_links
 from pyxfer._report.notes import gather
@@ -110,6 +114,8 @@ def figures(results: Path) -> Figures:
         ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
+        "host-job": lambda: page_of(complete_job(results / "host_job.json.gz"), print_host_report),
+        "fleet-ray": lambda: page_of(Fleet.load(results / "fleet_ray.json.gz"), print_fleet),
         "links-page": lambda: page_of(complete_links(results / "links.json.gz"), print_links),
         "links-peers": lambda: link_peers.markdown(
             load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")

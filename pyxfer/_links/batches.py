@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from pyxfer._ceiling.arena import PLACE_BYTES
 from pyxfer._document.runs import Fact, Side, Trial, unknown
 from pyxfer._links.traffic import NOT_PREPARED, WRONG
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
@@ -35,7 +36,10 @@ class SmallSubject:
         self.direction: Literal["h2d", "d2h"] = direction
         self.way: Literal["batch", "queue"] = way
         self.nbytes = nbytes
-        self.copies = MOST_QUEUED if way == "queue" else min(MOST_IN_BATCH, WINDOW_BYTES // nbytes)
+        # No driver can merge copies with gaps between them into one large copy.
+        self._stride = nbytes + PLACE_BYTES
+        self._slots = WINDOW_BYTES // self._stride
+        self.copies = MOST_QUEUED if way == "queue" else min(MOST_IN_BATCH, self._slots)
         self.unavailable: str | None = None
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
         self.seconds: list[float] = []
@@ -63,8 +67,8 @@ class SmallSubject:
             return
         try:
             host, device, scratch = self._shop.memory.small(self.device, WINDOW_BYTES)
-            slots = WINDOW_BYTES // self.nbytes
-            lane = engine.Lane(self.direction, host.address, device.address, self.nbytes, self.nbytes, slots)
+            addresses = host.address, device.address
+            lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
             self.verified = Fact(self._arrives(lane, seed, scratch.address))
         except (CudaUnavailableError, DeviceLostError):
             raise

@@ -105,17 +105,21 @@ def _nvlink_bytes(nvml: Nvml, device: Device, kib: int, nvlink_5: int) -> Fact[i
 
 
 Counts = Mapping[Counter, Fact[int]]
+_PCIE_WRAPS_AT = 1 << 32
+"""nvml.h says that the counters of PCIe wrap. Those of an H200 have 32 bits, so at most 4 GiB can be counted."""
 
 
 def counted_between(before: Counts, after: Counts) -> dict[Counter, Fact[int]]:
-    """The bytes between two readings."""
+    """The bytes between two readings, if they are less than 4 GiB."""
     found: dict[Counter, Fact[int]] = {}
     for counter, end in after.items():
         begin = before[counter]
         if begin.value is None or end.value is None:
             found[counter] = Fact(reason=begin.reason or end.reason)
-        elif end.value < begin.value:
-            found[counter] = Fact(reason="the counter went back, as when the driver is loaded anew")
-        else:
+        elif end.value >= begin.value:
             found[counter] = Fact(end.value - begin.value)
+        elif counter.startswith("pcie") and begin.value < _PCIE_WRAPS_AT:
+            found[counter] = Fact(end.value + _PCIE_WRAPS_AT - begin.value)
+        else:
+            found[counter] = Fact(reason="the counter went back, as when the driver is loaded anew")
     return found

@@ -26,6 +26,7 @@ from bench.test_verdicts import document as make_verdicts
 from bench.test_verdicts import row as make_row
 from explain_samples import make_dma, make_explain_run
 from figure_parts import IncompleteRunError
+from fleet_samples import make_fleet, make_host
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run, retimed
@@ -201,6 +202,8 @@ def tree(tmp_path: Path) -> Path:
     shared.write_document(results / "image_floor.json.gz", make_floors())
     make_links().save(results / "links.json.gz")
     shared.write_document(results / "links_peers.json.gz", make_beside())
+    make_host("n1").save(results / "host_job.json.gz")
+    make_fleet().save(results / "fleet_ray.json.gz")
     session().save(results / "pytest_example.json.gz")
     shared.write_document(results / "peers.json.gz", make_peers())
     shared.write_document(results / "timers.json.gz", make_timers())

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from link_samples import make_links
+from links.conftest import shorten_trials
 from samples import make_run
 
 from pyxfer._doctor import session
@@ -18,7 +19,6 @@ from pyxfer._fleet import job as jobs
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
 from pyxfer._fleet.facts import read_facts
 from pyxfer._fleet.job import Job, find_devices, labels_of
-from pyxfer._links import chases, traffic
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -31,9 +31,7 @@ OF_ONE = ["h2d pageable 16MiB", "h2d pinned 16MiB", "d2h pageable 16MiB", "d2h p
 def _two_devices(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trials on two devices, of which the second has half the rate to the host."""
     monkeypatch.setattr(jobs, "_HOST_LINKS_BYTES", "256KiB")
-    monkeypatch.setattr(traffic, "LEAST_S", 0.0)
-    monkeypatch.setattr(traffic, "DEPTH_TOGETHER", 40)
-    monkeypatch.setattr(chases, "TRIAL_S", 0.0)
+    shorten_trials(monkeypatch)
     testing.set_device_count(2)
     testing.model_link_of(0, 2 * GB, 1e-6, 2 * GB, 1e-6)
     testing.model_link_of(1, GB, 1e-6, 2 * GB, 1e-6)

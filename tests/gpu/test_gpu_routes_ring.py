@@ -64,5 +64,5 @@ def test_an_explained_usual_call_advises_the_upload(name: str) -> None:
     print_run(pyxfer.explain(USUAL[name], "32MiB", budget_s=8.0), Page(stream, columns=80))
     page = " ".join(stream.getvalue().split())
     advice = page[page.index("Faster routes, measured in the same run") :]
-    assert f'`pyxfer.upload(x, to="{name}")`' in advice or f'`pyxfer.prefetch(batches, to="{name}")`' in advice
+    assert f'pyxfer.upload(x, to="{name}")' in advice or f'pyxfer.prefetch([x], to="{name}")' in advice
     assert "takes ordinary arrays, staged through page-locked memory" in advice

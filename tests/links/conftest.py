@@ -22,15 +22,20 @@ QUEUED = 40
 Measure = Callable[..., Links]
 
 
-@pytest.fixture
-def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> Measure:
-    """Measure links of simulated GPUs of 1 GB/s each, with short trials."""
+def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a trial be the copies that are queued when the gate opens."""
     for name in ("LEAST_S", "CHECK_S", "MOST_S"):
         monkeypatch.setattr(traffic, name, 0.0)
     for name in ("DEPTH", "DEPTH_TOGETHER"):
         monkeypatch.setattr(traffic, name, QUEUED)
     monkeypatch.setattr(chases, "TRIAL_S", 0.0)
     monkeypatch.setattr(chases, "DEPTH", QUEUED)
+
+
+@pytest.fixture
+def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Measure links of simulated GPUs of 1 GB/s each, with short trials."""
+    shorten_trials(monkeypatch)
     monkeypatch.setattr(chases, "LARGE_HOST_FOOTPRINT", 4 << 20)
     monkeypatch.setattr(chases, "LARGE_DEVICE_FOOTPRINT", 4 << 20)
 

@@ -125,4 +125,11 @@ def test_the_bytes_between_two_readings() -> None:
     }
     after: dict[Counter, Fact[int]] = {"pcie-sent": Fact(35), "pcie-received": Fact(3), "nvlink-sent": Fact(8)}
     found = nvlink.counted_between(before, after)
-    assert [found[name].value for name in after] == [25, None, None]
+    assert [found[name].value for name in after] == [25, (1 << 32) - 6, None]
+
+
+def test_a_counter_of_more_than_32_bits_that_went_back_counts_nothing() -> None:
+    far: Fact[int] = Fact(1 << 40)
+    before: dict[Counter, Fact[int]] = {"pcie-sent": far, "nvlink-sent": Fact(9)}
+    after: dict[Counter, Fact[int]] = {"pcie-sent": Fact(1), "nvlink-sent": Fact(8)}
+    assert [fact.value for fact in nvlink.counted_between(before, after).values()] == [None, None]

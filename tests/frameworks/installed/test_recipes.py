@@ -72,8 +72,9 @@ def program(name: str) -> str:
     return "\n".join([ARRAY, before, CODES[name], CHECK.format(result=RESULTS[direction], name=name)])
 
 
-def run(text: str) -> None:
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+def run(text: str, **variables: str) -> None:
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    environment = {**os.environ, **quiet, **variables}
     done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{text}\n{done.stderr[-2000:]}"
 
@@ -88,7 +89,7 @@ def test_a_recipe_runs_in_a_fresh_process_without_a_gpu(name: str) -> None:
     text = program(name)
     for words, stand_in in WITHOUT_GPU.items():
         text = text.replace(words, stand_in)
-    run(text)
+    run(text, CUDA_VISIBLE_DEVICES="")
 
 
 @SLOW
