@@ -68,14 +68,18 @@ def fits_table(run: runs.Run) -> Table | None:
 
 
 def fit_reasons(run: runs.Run) -> Lines:
-    """Why curves have no fit, one line per reason."""
-    names: dict[str, list[str]] = {}
+    """Why curves have no fit, or no B, one line per reason."""
+    names: dict[tuple[str, str], list[str]] = {}
     for curve in run.curves:
-        if curve.latency_s.reason is not None:
+        no_fit, no_rate = curve.latency_s.reason, curve.asymptote_gbps.reason
+        what, missing = ("B", no_rate) if no_fit is None else ("fit", no_fit)
+        if missing is not None:
             # Figures in brackets differ from curve to curve; without them the same reason is one line.
-            reason = _IN_BRACKETS.sub("", clean(curve.latency_s.reason))
-            names.setdefault(reason, []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
-    return [("-", f"no fit ({_names_text(found, len(run.curves))}): {reason}") for reason, found in names.items()]
+            reason = _IN_BRACKETS.sub("", clean(missing))
+            names.setdefault((what, reason), []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
+    return [
+        ("-", f"no {what} ({_names_text(found, len(run.curves))}): {reason}") for (what, reason), found in names.items()
+    ]
 
 
 def _names_text(names: Sequence[str], of: int) -> str:

@@ -96,6 +96,14 @@ def test_curves_without_a_fit_share_a_line() -> None:
     assert "no fit (raw.pinned-async h2d, raw.pinned-async d2h): two sizes are too few" in text
 
 
+def test_a_curve_without_an_asymptote_has_its_reason() -> None:
+    vague: Any = unknown("not precise enough")
+    curve = msgspec.structs.replace(full_run().curves[0], asymptote_gbps=vague, half_bytes=vague)
+    text = page_of(full_run(curves=(curve,)))
+    assert "no B (raw.pinned-async h2d): not precise enough" in text
+    assert "2.33 us" in text
+
+
 def staged_run(ring: Fact[runs.Ring]) -> runs.Run:
     return full_run(memories=("pageable",), modes=("staged",), ring=ring)
 
