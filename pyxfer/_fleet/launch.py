@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -315,9 +316,10 @@ def ssh_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes:
     """A launcher for these hosts.
 
     Raises:
-        UsageError: a name is not that of a host.
+        UsageError: there is no ssh, or a name is not that of a host.
 
     """
+    _check_installed("ssh")
     remote = shlex.join(job.command())
 
     def command_of(host: str) -> list[str]:
@@ -333,6 +335,11 @@ def _explain_ssh(code: int, errors: str) -> tuple[AnswerState, str] | None:
     return "lost", errors.splitlines()[-1] if errors else "ssh could not connect"
 
 
+def _check_installed(program: str) -> None:
+    if shutil.which(program) is None:
+        raise UsageError(f"there is no {program} on the PATH of this machine: install it, or start where it is")
+
+
 # --- job steps, inside a Slurm allocation -----------------------------------------------------------------------------
 
 
@@ -342,11 +349,12 @@ def srun_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes
     The steps do not overlap others, so a host on which another step runs is busy.
 
     Raises:
-        UsageError: this is not inside an allocation, or a name is not that of a host.
+        UsageError: this is not inside an allocation, there is no srun, or a name is not that of a host.
 
     """
     if _JOB not in os.environ:
         raise UsageError("srun starts jobs inside of an allocation, and this is none: use salloc or sbatch first")
+    _check_installed("srun")
     found = check_hosts(hosts or _allocated(), plain=True)
 
     def command_of(host: str) -> list[str]:

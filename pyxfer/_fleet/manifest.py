@@ -100,7 +100,7 @@ def _volume(deployment: Deployment) -> str:
 
 
 _JOB = """\
-# One pod on each of {hosts} hosts, which holds the GPUs of its host while it measures.
+# One pod on each host ({hosts} in all), which holds the GPUs of its host while it measures.
 {fetch}
 apiVersion: batch/v1
 kind: Job

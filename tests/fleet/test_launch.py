@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,21 @@ def test_srun_outside_of_an_allocation_is_refused(monkeypatch: pytest.MonkeyPatc
         launch.srun_launcher(JOB, ["node-1"], 1)
 
 
-def test_a_launcher_that_is_not_installed_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("start", [launch.ssh_launcher, launch.srun_launcher])
+def test_a_launcher_that_is_not_installed_is_refused(
+    start: Callable[..., launch.Processes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"no s(sh|run) on the PATH"):
+        start(JOB, ["node-1"], 1)
+
+
+def test_a_launcher_that_cannot_be_started_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    broken = tmp_path / "ssh"
+    broken.write_text("#!/no/such/shell\n")
+    broken.chmod(0o755)
     row = collect(launch.ssh_launcher(JOB, ["node-1"], 1))["node-1"]
     assert row.state == "failed"
     assert "ssh did not start" in (row.reason or "")
