@@ -83,7 +83,8 @@ def judge(
     from pyxfer._fleet.judge import judge as judge_hosts
 
     outlet = fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
-    judged = judge_hosts(read_reports(files), confirmations=read_confirmations(files))
+    again, unreadable = read_confirmations(files)
+    judged = judge_hosts(read_reports(files), confirmations=again, unanswered=unreadable)
     trouble = kept_in_store(judged, store) if save else ""
     deliver_fleet(judged, outlet, trouble)
 

@@ -322,4 +322,5 @@ def _from_files(folder: str | None, hosts: Sequence[str], wait_s: float) -> tupl
         raise UsageError("--via files needs --folder with a folder in which hosts write their documents")
     with ProgressReport() as progress:
         arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
-    return judge(arrivals, confirmations=read_confirmations([folder])), interrupted
+    again, unreadable = read_confirmations([folder])
+    return judge(arrivals, confirmations=again, unanswered=unreadable), interrupted

@@ -52,22 +52,28 @@ def read_reports(paths: Iterable[Path]) -> list[Arrival]:
         return [arrival for data in pool.map(_read_batch, batches) for arrival in decoder.decode(data)]
 
 
-def read_confirmations(paths: Iterable[Path]) -> dict[str, list[HostReport]]:
-    """The documents of hosts that were measured again, in folders `confirmations` in and beside these."""
+def read_confirmations(paths: Iterable[Path]) -> tuple[dict[str, list[HostReport]], list[Arrival]]:
+    """The documents of hosts that were measured again, and a row for each that cannot be read.
+
+    They are in folders `confirmations` in and beside the given folders, and those of the given files.
+    """
     found: dict[str, list[HostReport]] = {}
-    given = [path for path in paths if os.path.isdir(path)]
+    unreadable: list[Arrival] = []
+    given = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) for path in paths)
     folders = [os.path.join(path, place, CONFIRMATIONS) for path in given for place in ("", "..")]
     for folder in dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)):
         for arrival in read_reports([folder]):
-            if arrival.report is not None:
+            if arrival.report is None:
+                unreadable.append(arrival)
+            else:
                 found.setdefault(arrival.host, []).append(arrival.report)
-    return found
+    return found, unreadable
 
 
 def arrival_of(data: bytes, host: str | None, source: str) -> Arrival:
     """The row of a document that came from `host`; without a host, from the one that the document names."""
     try:
-        report = codec.decode(HostReport, data, "it")
+        report = codec.decode(HostReport, data, "the document")
     except DocumentError as error:
         return Arrival(host or source, "unreadable", str(error), None, source)
     return row_of(report, host or report.host or source, source)

@@ -34,7 +34,13 @@ from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_o
 
 _MOST_LOG = 50.0
 """A latency cannot rise further between the least and the most that documents may have."""
+_MOST_NAMED = 3
 Confirmations = Mapping[str, Sequence[HostReport]]
+_NO_CONTROL = Remark(
+    "no control",
+    "no host without a loss was measured again: all hosts may be slower now, so no loss is confirmed",
+    "measure two of the other hosts again, too",
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ def judge(
     arrivals: Iterable[Arrival],
     *,
     confirmations: Confirmations | None = None,
+    unanswered: Sequence[Arrival] = (),
     settings: FleetSettings | None = None,
 ) -> Fleet:
     """Judge every host of a fleet.
@@ -61,16 +68,18 @@ def judge(
     Args:
         arrivals: What came back from the hosts.
         confirmations: The documents of hosts that were measured again, flagged ones and controls, by name.
+        unanswered: What came back from hosts that were to be measured again, without a document.
         settings: How to judge; by default with one false alarm in 100 fleets.
 
     """
     settings = settings or FleetSettings()
     rows = _newest_only(list(arrivals))
+    again, too_early = _later_only(confirmations or {}, rows)
     judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
     tables = tables_of(judged)
     tests = max(1, sum(int(np.count_nonzero(~np.isnan(table.figures))) for table in tables))
     names = [row.host for row in rows]
-    cohorts = [_judge_cohort(table, rows, names, tests, confirmations or {}, settings) for table in tables]
+    cohorts = [_judge_cohort(table, rows, names, tests, again, settings) for table in tables]
     hosts = [_not_judged(row) for row in rows]
     for number, cohort in enumerate(cohorts):
         for place, host in _hosts_of(number, cohort, rows):
@@ -83,7 +92,7 @@ def judge(
         cohorts=tuple(_cohort_of(cohort) for cohort in cohorts),
         hosts=tuple(hosts),
         contrasts=tuple(found for cohort in cohorts for found in _contrasts_of(cohort, hosts, settings)),
-        remarks=tuple(_remarks(rows, hosts)),
+        remarks=(*_remarks(rows, hosts), *_second_remarks(unanswered, too_early)),
     )
 
 
@@ -110,7 +119,7 @@ def _newest_only(rows: list[Arrival]) -> list[Arrival]:
         if row.report is not None:
             by_host[row.host].append(place)
     for places in by_host.values():
-        newest = max(places, key=lambda place: (_began_at(rows[place]), place))
+        newest = max(places, key=lambda place: (_began_at(rows[place].report), place))
         for place in places:
             if place != newest:
                 reason = f"another document of this host is judged, the newest: {rows[newest].source}"
@@ -118,10 +127,23 @@ def _newest_only(rows: list[Arrival]) -> list[Arrival]:
     return rows
 
 
-def _began_at(row: Arrival) -> float:
+def _later_only(confirmations: Confirmations, rows: Sequence[Arrival]) -> tuple[Confirmations, int]:
+    """The second documents that are later than the first of their host, if its clock shows that, and how many are not.
+
+    A document that is a copy of the first, or of an earlier day, would confirm any later coincidence.
+    """
+    first = {row.host: _began_at(row.report) for row in rows if row.report is not None and row.state != "duplicate"}
+    later = {
+        host: [report for report in reports if not -math.inf < _began_at(report) <= first.get(host, -math.inf)]
+        for host, reports in confirmations.items()
+    }
+    return later, sum(len(reports) for reports in confirmations.values()) - sum(map(len, later.values()))
+
+
+def _began_at(report: HostReport | None) -> float:
     """Seconds since 1970 by the host's clock; no time at all is the oldest."""
     try:
-        began = datetime.fromisoformat("" if row.report is None else row.report.began_at)
+        began = datetime.fromisoformat("" if report is None else report.began_at)
     except ValueError:
         return -math.inf
     return began.replace(tzinfo=began.tzinfo or timezone.utc).timestamp()
@@ -163,12 +185,14 @@ def _judge_cohort(
         judges = tuple("none" if each is None else each.judge for each in usual)
         reason = _few_reason(len(reports), judges, s)
         of_all = None
-    row_names = [names[place] for place in table.places]
-    looks = looks_again(judged, _measured_again(table, row_names, again))
+    measured = _measured_again(table, [names[place] for place in table.places], again)
+    looks = looks_again(judged, measured)
     answers, unsteady = answers_of(judged, looks, s)
     losses = _losses(table, judged, looks, answers)
-    remarks = (*([of_all] if of_all else []), *(_unsteady(table, cell) for cell in unsteady))
-    return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), remarks)
+    remarks = [*([of_all] if of_all else []), *(_unsteady(table, cell) for cell in unsteady)]
+    if not looks and any(judged.flagged[row].any() for row in measured):
+        remarks.append(_NO_CONTROL)
+    return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), tuple(remarks))
 
 
 def _few_reason(hosts: int, judges: Sequence[Judge], s: FleetSettings) -> str:
@@ -361,6 +385,18 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost]) -> Iterator[Re
             f"{have} several documents, of which the newest is judged",
             "if they are different hosts, give them different names",
         )
+
+
+def _second_remarks(unanswered: Sequence[Arrival], too_early: int) -> Iterator[Remark]:
+    if unanswered:
+        named, more = unanswered[:_MOST_NAMED], len(unanswered) - _MOST_NAMED
+        which = "; ".join(f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in named)
+        rest = f"; and {more} more" if more > 0 else ""
+        yield Remark("unanswered", f"no second measurement of {which}{rest}", "measure these hosts again")
+    if too_early:
+        count = "1 document does" if too_early == 1 else f"{too_early} documents do"
+        text = "of hosts that were measured again: the judged ones are as new or newer"
+        yield Remark("too early", f"{count} not count {text}", "measure these hosts again")
 
 
 def _version() -> str:

@@ -96,7 +96,8 @@ def judge_figures(
     sureness = _normal(settings.error_rate / tests)
     with np.errstate(invalid="ignore"):
         flagged = ratios < -np.fmax(first, sureness * errors)
-    limits = _limits(first, again, spreads, noise, families, settings)
+    own = sureness * _usual_errors(errors, settings.power)
+    limits = _limits(np.fmax(first, own), again, spreads, noise, families, settings)
     return Judged(medians, centres, ratios, spreads, first, again, limits, flagged, splits)
 
 
@@ -195,6 +196,12 @@ def _limits(
     return limits
 
 
+def _usual_errors(errors: Floats, share: float) -> Floats:
+    """For each cell the standard error that this share of the hosts do not exceed; 0 if none is known."""
+    known = [column[~np.isnan(column)] for column in errors.T]
+    return np.array([float(np.quantile(column, share, method="higher")) if column.size else 0.0 for column in known])
+
+
 def _pooled(spreads: Floats, families: Sequence[int]) -> Floats:
     """Each cell's own spread, or the usual one of its family if that is larger: few hosts do not show it reliably."""
     usual = np.array([np.nanmedian(spreads[members]) for members in _members(families)])
@@ -246,11 +253,14 @@ def controls_of(judged: Judged) -> frozenset[int]:
 def looks_again(judged: Judged, measured: Mapping[int, Floats]) -> dict[int, Floats]:
     """For each flagged row its ratios when it was measured again: one row a measurement, one column a cell.
 
-    `measured` has the figures of flagged rows and of controls, which show how far everything has shifted since.
+    `measured` has the figures of flagged rows and of controls, which show how far everything has shifted since. Without
+    any of the controls that there are, nothing is known, and no row has a look.
     """
     flagged = np.asarray(judged.flagged.any(axis=1))
     ratios = {row: figures - judged.centres[row] for row, figures in measured.items()}
     controls = [look for row, looks in ratios.items() if not flagged[row] for look in looks]
+    if not controls and controls_of(judged):
+        return {}
     shift = shift_of(np.array(controls).reshape(len(controls), judged.ratios.shape[1]))
     return {row: looks - shift for row, looks in ratios.items() if flagged[row]}
 

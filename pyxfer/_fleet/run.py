@@ -100,7 +100,8 @@ class FleetRun:
             if flagged:
                 again = self._measure(flagged, AGAIN)
                 reports = {found.host: [found.report] for found in again if found.report is not None}
-                fleet = judge(arrivals, confirmations=_figures(reports))
+                missing = [found for found in again if found.report is None]
+                fleet = judge(arrivals, confirmations=_figures(reports), unanswered=missing)
         finally:
             self.launcher.stop()
         return fleet

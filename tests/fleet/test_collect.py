@@ -88,7 +88,18 @@ def test_confirmations_are_in_a_folder_of_their_own(place: str, tmp_path: Path) 
     write(tmp_path / place, "n1", "n2")
     write(tmp_path / "confirmations", "n2")
     assert [row.host for row in read_reports([tmp_path / place])] == ["n1", "n2"]
-    assert read_confirmations([tmp_path / place]).keys() == {"n2"}
+    found, unreadable = read_confirmations([tmp_path / place])
+    assert found.keys() == {"n2"}
+    assert not unreadable
+
+
+def test_confirmations_are_found_beside_files_and_bad_ones_are_rows(tmp_path: Path) -> None:
+    write(tmp_path / "hosts", "n1")
+    write(tmp_path / "confirmations", "n1", "n2")
+    (tmp_path / "confirmations" / "n2.json").write_text("{")
+    found, unreadable = read_confirmations([tmp_path / "hosts" / "n1.json"])
+    assert found.keys() == {"n1"}
+    assert [(row.host, row.state) for row in unreadable] == [("n2", "unreadable")]
 
 
 def test_states_of_hosts() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
-from fleet_samples import CELLS, HOSTILE, LATENCY, arrivals, by_name, judged, make_host, make_hosts, slow_names
+from fleet_samples import CELLS, HOSTILE, LATENCY, arrivals, by_name, judged, later, make_host, make_hosts, slow_names
 from samples import make_device, make_environment
 
 from pyxfer._document import codec
@@ -62,12 +63,70 @@ def test_what_the_controls_have_lost_as_well_is_no_loss_of_the_host() -> None:
     assert slow_names(judged(make_hosts(60, {7: 0.03}), again)) == []
 
 
+def second_looks(hosts: list[HostReport], **own: Sequence[HostReport]) -> dict[str, list[HostReport]]:
+    """Later documents of the controls, with the same figures, and of the named hosts."""
+    controls = hosts_to_confirm(judge(arrivals(hosts)))[1:]
+    beside = {report.host or "": [later(report)] for report in hosts if report.host in controls}
+    return beside | {name: [later(report) for report in reports] for name, reports in own.items()}
+
+
+def codes_of(fleet: Fleet) -> set[str]:
+    return {remark.code for remark in (*fleet.remarks, *(each for cohort in fleet.cohorts for each in cohort.remarks))}
+
+
+@pytest.mark.parametrize("began_at", ["2026-11-23T12:00:00+00:00", "2024-01-01T00:00:00+00:00"])
+def test_a_document_that_is_not_later_confirms_nothing(began_at: str) -> None:
+    hosts = make_hosts(60, {7: 0.03})
+    second = second_looks(hosts)
+    second["n7"] = [msgspec.structs.replace(hosts[7], began_at=began_at)]
+    fleet = judge(arrivals(hosts), confirmations=second)
+    assert by_name(fleet)["n7"].verdict == "suspect"
+    assert codes_of(fleet) == {"too early"}
+
+
+def test_without_a_control_nothing_is_confirmed() -> None:
+    hosts = make_hosts(60, {7: 0.03})
+    fleet = judge(arrivals(hosts), confirmations={"n7": [later(hosts[7])]})
+    assert by_name(fleet)["n7"].verdict == "suspect"
+    assert codes_of(fleet) == {"no control"}
+
+
+def test_a_second_measurement_without_a_document_is_a_remark() -> None:
+    hosts = make_hosts(60, {7: 0.03})
+    lost = [Arrival("n7", "lost", "the node went away", None, "ssh")]
+    fleet = judge(arrivals(hosts), confirmations=second_looks(hosts), unanswered=lost)
+    assert by_name(fleet)["n7"].verdict == "suspect"
+    assert codes_of(fleet) == {"unanswered"}
+    assert len(fleet.hosts) == 60
+
+
+def test_what_can_be_found_depends_on_the_intervals_of_the_hosts() -> None:
+    sure, unsure = judged(make_hosts(60)), judged([widened(report) for report in make_hosts(60, {7: 0.03})])
+    assert slow_names(unsure) == []
+
+    def limit(fleet: Fleet) -> float:
+        return next(cell.detection_limit.value or 0 for cell in fleet.cohorts[0].cells if cell.name == PINNED)
+
+    assert limit(sure) < 0.03 < limit(unsure)
+
+
+def widened(report: HostReport) -> HostReport:
+    """The same figures, known within 3 %."""
+    cells = [
+        msgspec.structs.replace(cell, low=0.97 * cell.value.value, high=1.03 * cell.value.value)
+        for cell in report.cells
+        if cell.value.value is not None
+    ]
+    return msgspec.structs.replace(report, cells=tuple(cells))
+
+
 def test_of_several_confirmations_most_decide() -> None:
     hosts = make_hosts(60, {7: 0.03})
     good = make_hosts(60)[7]
 
     def verdict(*again: HostReport) -> str:
-        return by_name(judge(arrivals(hosts), confirmations={"n7": again}))["n7"].verdict
+        fleet = judge(arrivals(hosts), confirmations=second_looks(hosts, n7=again))
+        return by_name(fleet)["n7"].verdict
 
     assert verdict(hosts[7], hosts[7]) == "slow"
     assert verdict(hosts[7], good, good) == "fine"
