@@ -33,7 +33,7 @@ NOW = "now"
 Measure = Callable[[], AnyRun]
 OnRun = Callable[[AnyRun], None]
 
-_NO_BASELINE = "A baseline describes a link; --device host makes one of host memory, which describes no link."
+_NO_BASELINE = "A baseline describes a link; one of host memory (--device host, with --links --devices host) does not."
 _NAMES = {
     "host": "the host's name",
     "gpu": "the GPU",

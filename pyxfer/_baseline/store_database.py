@@ -207,7 +207,8 @@ def check_place(place: Place) -> None:
 
 def _missing(place: Place) -> StoreError:
     return StoreError(
-        f"the store {place.shown} does not exist yet: the first pyxfer baseline save creates it; {_NAME_ANOTHER}"
+        f"the store {place.shown} does not exist yet: the first command that saves, such as pyxfer baseline save, "
+        f"creates it; {_NAME_ANOTHER}"
     )
 
 

@@ -197,11 +197,14 @@ def kept_in_store(fleet: Fleet, store: str | None) -> str:
 def _print(fleet: Fleet, outlet: Outlet) -> None:
     from pyxfer._document import codec
     from pyxfer._report.fleet import print_fleet
-    from pyxfer._report.fleet_formats import TEXTS
+    from pyxfer._report.fleet_formats import TEXTS, can_be_drained
 
     texts = {form: (lambda make=make: make(fleet)) for form, make in TEXTS.items()}
     encoders = {"json": lambda: codec.encode(fleet).decode(), **texts}
     outlet.deliver(encoders, lambda page: print_fleet(fleet, page), fleet)
+    nameless = [host.host for host in fleet.with_verdict("slow") if not can_be_drained(host)]
+    if nameless:
+        say(f"{len(nameless)} of the slow hosts cannot be drained, because of their names, such as {nameless[0]!r:.80}")
 
 
 def _end_with_line(file: str, line: str, host: str | None) -> None:

@@ -122,12 +122,16 @@ def run(
     job = HostJob(_words_of(program), _budget_of(budget), labels_of(label or (), {}), devices)
     wait_s = units.seconds_of(wait, "--wait")
     way = _chosen_way(named, folder, since) if way == "auto" else way
-    launcher = None if way in ("files", "store") else _launcher(way, job, named, at_once)
+    launcher, source = None, ""
+    if way in ("files", "store"):
+        source = _folder_of(folder) if way == "files" else _since_of(since)
+    else:
+        launcher = _launcher(way, job, named, at_once)
     kept = Kept(_output_folder(output), say)
     if way == "store":
-        judged, interrupted = _from_store(store, since, named, wait_s)
+        judged, interrupted = _from_store(store, source, named, wait_s)
     elif launcher is None:
-        judged, interrupted = _from_files(folder, named, wait_s)
+        judged, interrupted = _from_files(source, named, wait_s)
     else:
         judged, interrupted = _measured(launcher, kept, confirm=confirm)
     kept.put_fleet(codec.encode(judged))
@@ -240,10 +244,15 @@ def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
     if hosts_file is not None:
         try:
             text = Path(hosts_file).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--hosts-file {hosts_file!r} cannot be read: {error}") from error
+        except OSError as error:
+            raise UsageError(f"--hosts-file {hosts_file!r} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"--hosts-file {hosts_file!r} is not a text of UTF-8") from error
         found += [line.partition("#")[0] for line in text.splitlines()]
-    return [host.strip() for host in found if host.strip()]
+    named = [host.strip() for host in found if host.strip()]
+    if not named and (hosts is not None or hosts_file is not None):
+        raise UsageError(f"{'--hosts' if hosts_file is None else '--hosts-file'} names no host")
+    return named
 
 
 def _chosen_way(hosts: Sequence[str], folder: str | None, since: str | None = None) -> Way:
@@ -293,13 +302,23 @@ def _output_folder(output: str | None) -> Path:
     return folder
 
 
-def _from_store(store: str | None, since: str | None, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
+def _folder_of(folder: str | None) -> str:
+    if folder is None or not Path(folder).is_dir():
+        raise UsageError("--via files needs --folder with a folder in which hosts write their documents")
+    return folder
+
+
+def _since_of(since: str | None) -> str:
+    if since is None:
+        raise UsageError("--via store needs --since with the greatest age of the documents, such as --since 2h")
+    return since
+
+
+def _from_store(store: str | None, since: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
     from pyxfer._baseline.store import open_store
     from pyxfer._fleet.judge import judge
     from pyxfer._fleet.run import wait_for_stored
 
-    if since is None:
-        raise UsageError("--via store needs --since with the greatest age of the documents, such as --since 2h")
     with open_store(store, create=False) as opened, ProgressReport() as progress:
         arrivals, interrupted = wait_for_stored(opened, since, hosts, wait_s, progress)
     return judge(arrivals), interrupted
@@ -313,13 +332,11 @@ def _measured(launcher: Launcher, kept: Kept, *, confirm: bool) -> tuple[Fleet, 
         return run.run(confirm=confirm), run.interrupted
 
 
-def _from_files(folder: str | None, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
+def _from_files(folder: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
     from pyxfer._fleet.collect import read_confirmations
     from pyxfer._fleet.judge import judge
     from pyxfer._fleet.run import wait_for_files
 
-    if folder is None or not Path(folder).is_dir():
-        raise UsageError("--via files needs --folder with a folder in which hosts write their documents")
     with ProgressReport() as progress:
         arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
     again, unreadable = read_confirmations([folder])

@@ -211,7 +211,7 @@ class _EarlyEnd:
             raise CtrlC
 
     def _ask(self) -> None:
-        self.failure = f"it was not done when its time was over ({self._budget_s:g} s)"
+        self.failure = f"the budget of {self._budget_s:g} s was not enough; the job stopped in time to save what it had"
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     @contextmanager

@@ -6,7 +6,7 @@ lower, and of a latency that is 3 % higher.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -236,7 +236,14 @@ class Fleet(Printed, SavedDocument, frozen=True):
         return f"{hosts}: {', '.join(counts)}"
 
     def with_verdict(self, verdict: HostVerdict) -> tuple[FleetHost, ...]:
-        """The hosts with a verdict."""
+        """The hosts with a verdict.
+
+        Raises:
+            UsageError: there is no such verdict.
+
+        """
+        if verdict not in get_args(HostVerdict):
+            raise UsageError(f"verdict {verdict!r:.40} is not one of {', '.join(get_args(HostVerdict))}")
         return tuple(host for host in self.hosts if host.verdict == verdict)
 
     def table(self) -> Table:

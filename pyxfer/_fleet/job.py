@@ -50,12 +50,15 @@ def labels_of(texts: Iterable[str], variables: Mapping[str, str]) -> dict[str, s
     """The labels of `PYXFER_LABELS` ("rack=r7,switch=s2"), and above them those given as `rack=r7`.
 
     Raises:
-        UsageError: one is not of this form, or there are too many.
+        UsageError: one is not of this form, a name is given twice, or there are too many.
 
     """
     from_environment = variables.get(LABELS_VARIABLE, "")
     found = dict(_label(text, LABELS_VARIABLE) for text in from_environment.split(",") if text.strip())
-    found.update(_label(text, "--label") for text in texts)
+    given = [_label(text, "--label") for text in texts]
+    if len(dict(given)) < len(given):
+        raise UsageError("--label gives the same name twice; give each once")
+    found.update(given)
     if len(found) > _MOST_LABELS:
         raise UsageError(f"a host has at most {_MOST_LABELS} labels; got {len(found)}")
     return found

@@ -38,7 +38,7 @@ _SCONTROL_S = 30
 _BUSY = ("nodes are busy", "step creation temporarily disabled", "unable to create step", "unable to allocate")
 _LOST = ("node failure", "node_fail", "not responding", "socket timed out", "connection refused", "unreachable")
 # Neither ssh nor Slurm has other names. Some of ssh's settings would give others to a shell.
-_PLAIN_HOST = re.compile(r"[\w][\w.@:%+-]*|\[[0-9A-Fa-f:.%\w]+\]")
+_PLAIN_HOST = re.compile(r"[\w][\w.@:%+-]*|\[[0-9A-Fa-f]*:[0-9A-Fa-f:.%\w]*\]")
 
 AnswerState = Literal["answered", "late", "lost", "busy", "failed", "no GPU"]
 

@@ -50,6 +50,8 @@ class Deployment:
         for option, text in (("--name", self.name), ("--claim", self.claim)):
             if text is not None and not _DNS_NAME.fullmatch(text):
                 raise UsageError(f"{option}: Kubernetes takes lower-case letters, digits and dashes; got {text!r:.80}")
+        if self.image is not None and not re.fullmatch(r"[\w][\w./:@+-]*", self.image, re.ASCII):
+            raise UsageError(f"--image is the name of an image, without spaces; got {self.image!r:.80}")
         if not self.folder.startswith("/") or not self.folder.isprintable():
             raise UsageError(f"--folder begins with a slash; got {self.folder!r:.80}")
 
@@ -188,7 +190,7 @@ _PROLOG = """\
 # Slurm's Prolog, Epilog or HealthCheckProgram: measures this host and leaves its document in a folder that all hosts
 # share, for pyxfer fleet judge FOLDER. It measures at most once in {minutes} minutes, and never drains a host.
 folder={folder}
-host=$(hostname -s)
+host=${{SLURMD_NODENAME:-$(hostname -s)}}
 file=$folder/$host.json
 if [ -n "$(find "$file" -mmin -{minutes} 2>/dev/null)" ]; then exit 0; fi
 said=$(timeout --kill-after={kill} {limit} {command} --name "$host" --json "$file" 2>&1 >/dev/null)

@@ -35,15 +35,17 @@ FIRST, AGAIN = "hosts", "confirmations"
 
 @contextmanager
 def ctrl_c_noted() -> Iterator[Event]:
-    """An event that Ctrl-C sets. The exception could come between taking a document and keeping it."""
+    """An event that Ctrl-C or SIGTERM sets. An exception could come between taking a document and keeping it."""
     pressed = Event()
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in usual.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: pressed.set())
     try:
         yield pressed
     finally:
-        signal.signal(signal.SIGINT, usual)
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
 
 @dataclass

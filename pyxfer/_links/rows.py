@@ -145,6 +145,9 @@ class Assembler:
         missing = subject.unavailable or failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
         p99 = [trial.p99_ns for trial in valid if trial.p99_ns is not None]
         loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
+        # Of other trials than the p50 it could be smaller.
+        if len(p99) < len(valid):
+            p99 = []
         few = missing if not valid else "too few launches in a trial for a p99"
         each = sorted(ns for _, ns in subject.multiprocessors)
         no_spread = "the multiprocessors were not measured one by one"

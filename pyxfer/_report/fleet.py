@@ -46,7 +46,7 @@ def print_fleet(fleet: Fleet, page: Page) -> None:
         _print_cohort(fleet, number, cohort, page)
     if len(fleet.cohorts) > _MOST_COHORTS:
         page.line(f"and {len(fleet.cohorts) - _MOST_COHORTS} more cohorts; --export-json has all")
-    _print_lines("Not measured", missing_lines(fleet), page)
+    _print_lines("Notes on hosts", missing_lines(fleet), page)
     _print_lines("Remarks", remark_lines(fleet), page)
 
 

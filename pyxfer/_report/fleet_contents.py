@@ -66,7 +66,7 @@ def fleet_sections(fleet: Fleet) -> Sequence[tuple[str, Lines]]:
         ("What the slow hosts share", _listed(contrast_lines(fleet))),
         ("Two groups", _listed(group_lines(fleet))),
         ("How they were judged", cohorts),
-        ("Not measured", [(name.strip(), text) for name, text in missing_lines(fleet)]),
+        ("Notes on hosts", [(name.strip(), text) for name, text in missing_lines(fleet)]),
         ("Remarks", [*_listed(remark_lines(fleet)), *of_cohorts]),
     )
 

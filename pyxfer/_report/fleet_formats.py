@@ -41,9 +41,14 @@ def safe(text: str, longest: int) -> str:
 
 def drain_lines(fleet: Fleet) -> str:
     """`HOST REASON` for each slow host. Hosts whose name no scheduler could have are left out."""
-    slow = [host for host in worst_first(fleet.with_verdict("slow")) if _HOST_NAME.fullmatch(host.host)]
+    slow = [host for host in worst_first(fleet.with_verdict("slow")) if can_be_drained(host)]
     causes = causes_of(fleet)
     return "".join(f"{host.host} {drain_reason(host, causes.get(host.host))}\n" for host in slow)
+
+
+def can_be_drained(host: FleetHost) -> bool:
+    """Whether a scheduler could know a node of this name."""
+    return _HOST_NAME.fullmatch(host.host) is not None
 
 
 def causes_of(fleet: Fleet) -> dict[str, Contrast]:

@@ -51,7 +51,9 @@ def sentence(fleet: Fleet) -> str:
 
 def _first_reason(hosts: Sequence[FleetHost]) -> str:
     reasons = [host.reason for host in hosts if host.reason]
-    return clean(reasons[0], 200).rstrip(".") if reasons else "there is no document of a host"
+    if not reasons:
+        return "no document was found, such as pyxfer host --json FILE writes"
+    return clean(reasons[0], 200).rstrip(".")
 
 
 def _worst_text(host: FleetHost) -> str:

@@ -21,6 +21,8 @@ _LONGEST_CASE = 40
 def print_links(run: Links, page: Page) -> None:
     """The whole page."""
     page.line(sentence(run), style=_style(run))
+    if run.runtime == "host":
+        page.line(f"These figures are of {HOST_MEMORY}.")
     page.line()
     page.hanging(heading_lines(run), style="bold")
     _print_host(run, page)
@@ -271,11 +273,14 @@ def _print_latency(run: Links, page: Page) -> None:
 
 
 def _explain_latency(rows: Sequence[Latency], page: Page) -> None:
-    small, large = (pick(row.footprint_bytes for row in rows) for pick in (min, max))
-    words = [f"near: within {format_size(small)}; far: within up to {format_size(large)}"]
-    hops = min(row.hops for row in rows)
-    words.append(f"under load: means of {hops} loads")
-    page.line(f"{'; '.join(words)}.")
+    measured = [row for row in rows if row.ns is not None]
+    if measured:
+        small, large = (pick(row.footprint_bytes for row in measured) for pick in (min, max))
+        hops = min(row.hops for row in measured)
+        page.line(
+            f"near: within {format_size(small)}; far: within up to {format_size(large)}; "
+            f"under load: means of {hops} loads."
+        )
     for row in rows:
         if row.fastest.value is not None and row.slowest.value is not None:
             fastest, slowest = row.fastest.value.ns, row.slowest.value.ns

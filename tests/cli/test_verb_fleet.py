@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
-from fleet_samples import make_fleet, make_host, make_hosts
+from fleet_samples import later, make_fleet, make_host, make_hosts
 from in_process import Command
 
 from pyxfer._document import codec
@@ -20,7 +21,7 @@ def documents(tmp_path: Path) -> Path:
     for report in make_hosts(20, {7: 0.08}):
         report.save(folder(tmp_path / "hosts") / f"{report.host}.json")
         if report.host in ("n7", "n1", "n2"):
-            report.save(folder(tmp_path / "confirmations") / f"{report.host}.json")
+            later(report).save(folder(tmp_path / "confirmations") / f"{report.host}.json")
     return tmp_path
 
 
@@ -71,6 +72,15 @@ def test_verdicts_go_to_files(command: Command, documents: Path, tmp_path: Path)
     assert ElementTree.parse(names["junit"]).getroot().get("failures") == "1"
     assert 'pyxfer_fleet_host_slow{host="n7"} 1.0' in names["prometheus"].read_text()
     assert names["drain"].read_text().startswith("n7 pyxfer: ")
+
+
+def test_a_slow_host_whose_name_no_scheduler_takes_is_said(command: Command, tmp_path: Path) -> None:
+    fleet = make_fleet()
+    hosts = tuple(msgspec.structs.replace(host, host=f"{host.host} x") for host in fleet.hosts)
+    msgspec.structs.replace(fleet, hosts=hosts).save(tmp_path / "fleet.json")
+    ended = command("fleet", "show", str(tmp_path / "fleet.json"), "--export-drain", "-")
+    assert ended.stdout == ""
+    assert "cannot be drained" in ended.stderr
 
 
 def test_an_export_to_stdout_replaces_the_page(command: Command, documents: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_device_that_hangs_ends_the_job_in_time_with_a_document(tmp_path: Path
     assert ended.returncode == 4
     report = HostReport.load(file)
     assert report.ended in ("interrupted", "failed")
-    assert "when its time was over (6 s)" in (report.failure or "")
+    assert "the budget of 6 s" in (report.failure or "")
 
 
 @pytest.mark.slow

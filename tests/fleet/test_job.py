@@ -124,6 +124,11 @@ def test_labels_come_from_the_environment_and_the_command_which_wins() -> None:
     assert found == {"rack": "r8", "switch": "s2", "note": "a=b; $(x)"}
 
 
+def test_a_label_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="twice"):
+        labels_of(["rack=r7", "rack=r8"], {})
+
+
 @pytest.mark.parametrize("label", ["rack", "=r7", "rack=", "a b=c", "1=2", f"rack={'r' * 300}"])
 def test_a_label_of_another_form_is_refused(label: str) -> None:
     with pytest.raises(UsageError):

@@ -99,7 +99,7 @@ def test_ssh_gets_a_list_and_its_remote_shell_one_word_for_each_argument(
 
 
 @pytest.mark.parametrize(
-    "host", ["-oProxyCommand=touch x", "a;b", "a b", "$(a)", "`a`", "a|b", "a\nb", "a'b", "../a", "\x1b[31ma"]
+    "host", ["-oProxyCommand=touch x", "a;b", "a b", "$(a)", "`a`", "a|b", "a\nb", "a'b", "../a", "\x1b[31ma", "[red]"]
 )
 def test_a_name_that_is_not_that_of_a_host_is_refused(host: str) -> None:
     with pytest.raises(UsageError):
@@ -107,7 +107,7 @@ def test_a_name_that_is_not_that_of_a_host_is_refused(host: str) -> None:
 
 
 def test_hosts_are_named_once_and_at_least_one() -> None:
-    assert check_hosts(["a", " a", "b.c", "u@d"], plain=True) == ["a", "b.c", "u@d"]
+    assert check_hosts(["a", " a", "b.c", "u@d", "[fe80::1%eth0]"], plain=True) == ["a", "b.c", "u@d", "[fe80::1%eth0]"]
     with pytest.raises(UsageError):
         check_hosts([" "], plain=True)
 

@@ -118,6 +118,7 @@ def test_the_command_prints_the_manifest(command: Command) -> None:
         ("--kind", "pod"),
         ("--kind", "job", "--name", "Name"),
         ("--kind", "job", "--claim", "a b"),
+        ("--kind", "job", "--image", "a\nb: c"),
         ("--kind", "slurm-prolog", "--folder", "relative"),
         ("--kind", "slurm-prolog", "--folder", "/a\nb"),
         ("--kind", "slurm-prolog", "--budget", "41s"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command_line import COMMAND, TIMEOUT_S, environment, in_terminal, pyxfer, shell
 from fleet.stand_ins import StandIns, link_of, make_stand_ins
-from fleet_samples import CELLS, make_host, make_hosts
+from fleet_samples import CELLS, later, make_host, make_hosts
 from in_process import Command
 
 from pyxfer._cli.fleet_run import _chosen_way
@@ -37,9 +37,12 @@ def prepared(folder: Path, hosts: int = 12, **others: str) -> StandIns:
         if number == SLOW:
             values[PINNED] = 0.9 * CELLS[PINNED]
             facts["kernel parameter iommu"] = "strict"
-        file = folder / f"{name}.json"
-        file.write_bytes(codec.encode(make_host(name, values, facts=facts)))
-        wanted.setdefault(name, {"script": f"cat {file}"})
+        file, second, seen = folder / f"{name}.json", folder / f"{name}-later", folder / f"{name}-seen"
+        report = make_host(name, values, facts=facts)
+        file.write_bytes(codec.encode(report))
+        second.write_bytes(codec.encode(later(report)))
+        script = f"if [ -e {seen} ]; then cat {second}; else touch {seen}; cat {file}; fi"
+        wanted.setdefault(name, {"script": script})
     return make_stand_ins(folder / "bin", wanted)
 
 
@@ -97,7 +100,8 @@ def test_hosts_in_trouble_are_rows_and_the_others_are_judged(tmp_path: Path) -> 
     assert len(judged.with_verdict("fine")) == 11
 
 
-def test_ctrl_c_judges_what_has_arrived_and_keeps_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_judge_what_has_arrived_and_keep_it(number: signal.Signals, tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=6, hung="sleep 60")
     out = tmp_path / "out"
     arguments = ["fleet", "run", "--via", "ssh", "--hosts", names(made), "--output", str(out)]
@@ -112,7 +116,7 @@ def test_ctrl_c_judges_what_has_arrived_and_keeps_it(tmp_path: Path) -> None:
         while len(list(out.glob("hosts/*.json"))) < 6:
             assert time.monotonic() < until
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         page, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert "node-4" in page
@@ -171,23 +175,29 @@ def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
         (("--hosts", "a", "--pyxfer", " "), "--pyxfer is empty"),
         (("--hosts", "a", "--pyxfer", "it's"), "No closing quotation"),
         (("--hosts-file", "/nowhere/names"), "cannot be read"),
+        (("--hosts-file", "/dev/null"), "--hosts-file names no host"),
+        (("--hosts", ","), "--hosts names no host"),
+        (("--via", "store"), "--since"),
         (("--hosts", "a", "--output", "/dev/null/x"), "cannot be made"),
     ],
 )
-def test_invalid_options_are_refused(
-    command: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+def test_invalid_options_are_refused_and_leave_no_folder(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     ended = command("fleet", "run", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_hosts_in_a_folder_that_were_measured_again_are_slow(command: Command, tmp_path: Path) -> None:
     for place in ("hosts", "confirmations"):
         (tmp_path / "shared" / place).mkdir(parents=True)
-        for report in make_hosts(12, {4: 0.1}, seed=len(place)):
+        for made in make_hosts(12, {4: 0.1}, seed=len(place)):
+            report = made if place == "hosts" else later(made)
             report.save(tmp_path / "shared" / place / f"{report.host}.json")
     ended = command("fleet", "run", "--folder", str(tmp_path / "shared"), "--output", str(tmp_path / "out"))
     assert ended.returncode == 1, ended.stderr

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyxfer._links.chases import LEAST_FOR_P99, latency_trial
+from pyxfer._document.links import HOST_END, LatencyTrial
+from pyxfer._links.chases import LEAST_FOR_P99, LatencySubject, latency_trial
+from pyxfer._links.plan import LatencyPlan
+from pyxfer._links.rows import Assembler
 
 HOPS = 16
 
@@ -54,6 +57,16 @@ def test_a_coarse_clock_of_nanoseconds_makes_no_steps() -> None:
     trial = latency_trial(0, [chase(lengths, tick_ns=1024.0)], HOPS, 0)
     assert trial.p50_ns == pytest.approx(18_900 / HOPS, rel=2e-3)
     assert trial.p99_ns == pytest.approx((18_900 + 2.33 * 300) / HOPS, rel=5e-3)
+
+
+def test_a_p99_of_some_trials_only_is_not_given_beside_a_p50_of_all() -> None:
+    plan = LatencyPlan(0, HOST_END, large=False, quick=True, load=0.0)
+    subject = LatencySubject(plan, None, 1, lambda _: None, 0)  # type: ignore[arg-type]
+    subject.trials = [LatencyTrial(0, 300, 10.0, 12.0, None), LatencyTrial(1, 40, 32.0, None, None)]
+    (row,) = Assembler((), (), 0.005, 30.0, None).latencies([subject], {})
+    assert row.ns == 21.0
+    assert row.p99.value is None
+    assert "too few launches" in (row.p99.reason or "")
 
 
 def test_few_launches_have_no_p99() -> None:
