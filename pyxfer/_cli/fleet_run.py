@@ -30,6 +30,7 @@ _KINDS = ("job", "daemonset", "slurm-prolog")
 Way = Literal["auto", "srun", "ssh", "ray", "files", "store"]
 WAYS: tuple[Way, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
 # Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
+_DOCUMENTS_S = 1.0
 _RAY_CLUSTER = "ray/ray_current_cluster"
 _MOST_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
 
@@ -62,7 +63,12 @@ Output = Annotated[
 ]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time that each host has for its job.")]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="With --via files or store: how long to wait for --hosts.")
+    str | None,
+    typer.Option(
+        "--wait",
+        metavar="TIME",
+        help="How long to wait for GPUs in use (Ray; default 20s), or for the documents of --hosts (files, store; 1s).",
+    ),
 ]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label for every host; repeat it for more.")
@@ -91,7 +97,7 @@ def run(
     since: Since = None,
     output: Output = None,
     budget: Budget = "25s",
-    wait: Wait = "1s",
+    wait: Wait = None,
     label: Labels = None,
     devices: Devices = None,
     program: Program = "pyxfer",
@@ -120,18 +126,18 @@ def run(
     outlet = fleet.fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
     way, named = units.word_of(via, WAYS, "--via"), _named_hosts(hosts, hosts_file)
     job = HostJob(_words_of(program), _budget_of(budget), labels_of(label or (), {}), devices)
-    wait_s = units.seconds_of(wait, "--wait")
+    wait_s = None if wait is None else units.seconds_of(wait, "--wait")
     way = _chosen_way(named, folder, since) if way == "auto" else way
     launcher, source = None, ""
     if way in ("files", "store"):
         source = _folder_of(folder) if way == "files" else _since_of(since)
     else:
-        launcher = _launcher(way, job, named, at_once)
+        launcher = _launcher(way, job, named, at_once, wait_s)
     kept = Kept(_output_folder(output), say)
     if way == "store":
-        judged, interrupted = _from_store(store, source, named, wait_s)
+        judged, interrupted = _from_store(store, source, named, _DOCUMENTS_S if wait_s is None else wait_s)
     elif launcher is None:
-        judged, interrupted = _from_files(source, named, wait_s)
+        judged, interrupted = _from_files(source, named, _DOCUMENTS_S if wait_s is None else wait_s)
     else:
         judged, interrupted = _measured(launcher, kept, confirm=confirm)
     kept.put_fleet(codec.encode(judged))
@@ -277,11 +283,11 @@ def _is_on_ray() -> bool:
     return Path(next(filter(None, folders), "/tmp"), _RAY_CLUSTER).exists()  # noqa: S108 - Ray's own choice
 
 
-def _launcher(way: Way, job: HostJob, hosts: list[str], at_once: int) -> Launcher:
+def _launcher(way: Way, job: HostJob, hosts: list[str], at_once: int, wait_s: float | None) -> Launcher:
     if way == "ray":
-        from pyxfer._fleet.ray import ray_launcher
+        from pyxfer._fleet.ray import QUEUE_S, ray_launcher
 
-        return ray_launcher(job, hosts)
+        return ray_launcher(job, hosts, QUEUE_S if wait_s is None else wait_s)
     from pyxfer._fleet.launch import srun_launcher, ssh_launcher
 
     return (srun_launcher if way == "srun" else ssh_launcher)(job, hosts, at_once)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyxfer._document.fleet_checks import LEAST, MOST
 from pyxfer._document.fleets import CellUnit, HostCell
 from pyxfer._document.links import HOST_END, Latency, Links, Traffic
 from pyxfer._document.machines import Fact, unknown
@@ -96,4 +97,6 @@ def _cell(
     if not kept:
         return HostCell(name, gpu, unit, unknown(reason), None, None, (), peak)
     summary = stats.summarise(kept)
-    return HostCell(name, gpu, unit, Fact(summary.median_s), summary.low_s, summary.high_s, kept, peak)
+    low = None if summary.low_s is None else max(LEAST, summary.low_s)
+    high = None if summary.high_s is None else min(MOST, summary.high_s)
+    return HostCell(name, gpu, unit, Fact(summary.median_s), low, high, kept, peak)

@@ -23,11 +23,11 @@ from pyxfer.native import HOST
 JOIN_S = 60.0
 """To join a cluster. Ray itself would try for longer."""
 QUEUE_S = 20.0
-"""For the GPUs of a host to be free, and for a worker process to start."""
+"""For the GPUs of a host to be free, and for a worker process to start, unless the caller waits for longer."""
 
 
-def ray_launcher(job: HostJob, hosts: Sequence[str]) -> RayLauncher:
-    """A launcher for these hosts, or all nodes with GPUs.
+def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> RayLauncher:
+    """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken.
 
     Raises:
         UsageError: Ray is not installed, or there is no cluster.
@@ -35,7 +35,7 @@ def ray_launcher(job: HostJob, hosts: Sequence[str]) -> RayLauncher:
     """
     if importlib.util.find_spec("ray") is None:
         raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster")
-    launcher = RayLauncher(job)
+    launcher = RayLauncher(job, queue_s)
     launcher.join(hosts)
     return launcher
 
@@ -45,8 +45,8 @@ class RayLauncher:
 
     name = "ray"
 
-    def __init__(self, job: HostJob) -> None:
-        self._limit_s = 3 * QUEUE_S + job.limit_s
+    def __init__(self, job: HostJob, queue_s: float = QUEUE_S) -> None:
+        self._limit_s = 2 * QUEUE_S + queue_s + job.limit_s
         self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
         self._hosts: list[str] = []
         self._waiting: set[str] = set()
@@ -63,7 +63,7 @@ class RayLauncher:
         )
         program = None if job.program == ("pyxfer",) else list(job.program)
         arguments = job.command()[len(job.program) :]
-        settings = {"program": program, "arguments": arguments, "limit_s": job.limit_s, "queue_s": QUEUE_S}
+        settings = {"program": program, "arguments": arguments, "limit_s": job.limit_s, "queue_s": queue_s}
         self._write({**settings, "most_bytes": MOST_HOST_BYTES, "cpu_too": job.devices == HOST})
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fleet_samples import make_host
 from link_samples import make_links
 from links.conftest import shorten_trials
 from samples import make_run
@@ -14,6 +15,7 @@ from samples import make_run
 from pyxfer._doctor import session
 from pyxfer._document import codec
 from pyxfer._document.fleets import HostReport
+from pyxfer._document.links import LatencyTrial
 from pyxfer._document.runs import Fact
 from pyxfer._fleet import job as jobs
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
@@ -59,6 +61,18 @@ def test_every_device_alone_and_all_together_have_cells_and_a_slow_link_shows_in
     for cell in report.cells:
         if cell.value.value is not None:
             assert cell.value.value == statistics.median(cell.samples)
+    assert codec.decode(HostReport, codec.encode(report)) == report
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6])
+def test_a_latency_that_varies_widely_is_still_a_valid_figure(far: float) -> None:
+    p50 = [30.0] * 9 + [30.0 * far] * 7
+    trials = tuple(LatencyTrial(number, 300, ns, None, None) for number, ns in enumerate(p50))
+    run = make_links(groups=("latency",))
+    rows = tuple(msgspec.structs.replace(row, trials=trials) for row in run.latencies)
+    cells = tuple(cells_of_links(msgspec.structs.replace(run, latencies=rows[:1])))
+    assert cells
+    report = make_host("n1", {}, cells=cells)
     assert codec.decode(HostReport, codec.encode(report)) == report
 
 

@@ -28,6 +28,8 @@ from pyxfer.errors import UsageError
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra fleet)")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs_ray]
 
+# To start a worker process takes long on a busy machine.
+QUEUE_S = 120.0
 FAULTS: dict[str, dict[str, str]] = {
     "h0": link_of(2),
     "h1": {"PYXFER_HOSTRT": "link=1e9:1e-6:2e9:1e-6", "RACK": "b"},
@@ -118,9 +120,9 @@ def answers_of(launcher: ray.RayLauncher, act_when_running: Any = None) -> dict[
 
 
 def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, tmp_path: Path) -> None:
-    arguments = ("fleet", "run", "--via", "ray", "--hosts", "h0,h1,h2", "--devices", "host", "--budget", "60s")
+    hosts = ("--hosts", "h0,h1,h2", "--devices", "host", "--budget", "60s", "--wait", "2min")
     ended = subprocess.run(
-        [*COMMAND, *arguments, "--output", str(tmp_path / "out")],
+        [*COMMAND, "fleet", "run", "--via", "ray", *hosts, "--output", str(tmp_path / "out")],
         env=environment(),
         capture_output=True,
         text=True,
@@ -144,7 +146,7 @@ def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, 
 def test_a_host_that_hangs_is_late(cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "START_S", 0.0)
     job = scripted(tmp_path, 'if [ "$HOST" = h1 ]; then exec sleep 60; fi; cat "DOCUMENTS/$HOST.json"')
-    launcher = ray.ray_launcher(job, [])
+    launcher = ray.ray_launcher(job, [], QUEUE_S)
     try:
         rows = {host: answer.arrival("ray").state for host, answer in answers_of(launcher).items()}
         assert rows == {"h0": "measured", "h1": "late", "h2": "measured"}
@@ -157,7 +159,7 @@ def test_hosts_that_send_rubbish_or_too_much_are_rows(
 ) -> None:
     monkeypatch.setattr(ray, "MOST_HOST_BYTES", 1 << 20)
     text = 'case $HOST in h0) echo "{";; h1) exec cat /dev/zero;; *) echo gone >&2; exit 4;; esac'
-    launcher = ray.ray_launcher(scripted(tmp_path, text), [])
+    launcher = ray.ray_launcher(scripted(tmp_path, text), [], QUEUE_S)
     try:
         rows = {host: answer.arrival("ray") for host, answer in answers_of(launcher).items()}
         assert {host: row.state for host, row in rows.items()} == {"h0": "unreadable", "h1": "failed", "h2": "failed"}
@@ -166,17 +168,15 @@ def test_hosts_that_send_rubbish_or_too_much_are_rows(
         launcher.stop()
 
 
-def test_a_host_whose_gpus_are_taken_is_busy(
-    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    holding = ray.ray_launcher(scripted(tmp_path, "exec sleep 60"), ["h2"])
+def test_a_host_whose_gpus_are_taken_is_busy(cluster: RayCluster, tmp_path: Path) -> None:
+    holding = ray.ray_launcher(scripted(tmp_path, "exec sleep 60"), ["h2"], QUEUE_S)
     try:
         holding.start(["h2"])
         while not holding.running:
             holding.poll(0.1)
-        monkeypatch.setattr(ray, "QUEUE_S", 5.0)
         (tmp_path / "other").mkdir()
-        launcher = ray.ray_launcher(scripted(tmp_path / "other", 'cat "DOCUMENTS/$HOST.json"'), ["h2"])
+        other = scripted(tmp_path / "other", 'cat "DOCUMENTS/$HOST.json"')
+        launcher = ray.ray_launcher(other, ["h2"], queue_s=5.0)
         try:
             assert answers_of(launcher)["h2"].state == "busy"
         finally:
@@ -187,7 +187,7 @@ def test_a_host_whose_gpus_are_taken_is_busy(
 
 def test_a_raylet_that_is_killed_is_lost_and_the_others_are_measured(cluster: RayCluster, tmp_path: Path) -> None:
     job = scripted(tmp_path, 'if [ "$HOST" = h0 ]; then exec sleep 60; fi; cat "DOCUMENTS/$HOST.json"')
-    launcher = ray.ray_launcher(job, [])
+    launcher = ray.ray_launcher(job, [], QUEUE_S)
     try:
         found = answers_of(launcher, lambda: cluster.kill("h0"))
         assert {host: answer.state for host, answer in found.items()} == {
@@ -203,7 +203,7 @@ def test_a_cluster_that_goes_away_leaves_lost_hosts(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
     made = RayCluster({"h0": {}})
     monkeypatch.setenv("RAY_ADDRESS", made.address)
-    launcher = ray.ray_launcher(scripted(tmp_path, "exec sleep 60"), [])
+    launcher = ray.ray_launcher(scripted(tmp_path, "exec sleep 60"), [], QUEUE_S)
     try:
         assert answers_of(launcher, made.close)["h0"].state == "lost"
     finally:
