@@ -15,23 +15,26 @@ from pyxfer._document.watches import (
     Activity,
     Advice,
     Allocated,
+    Lane,
+    LaneName,
     Pageable,
     SlowSteps,
     Steps,
+    StepSpan,
     Surprise,
     ThreadUse,
+    Timeline,
     Watched,
     WatchedStep,
 )
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyWay, Flag
+from pyxfer._trace.records import CopyWay, Flag, clip, intervals, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
 from pyxfer._watch.copies import MEMORIES, Ceilings, CopyTable, overlap, streams
 from pyxfer._watch.device_records import DeviceRecords, Periods, device_records, in_periods, periods_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MOST_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
-from pyxfer._watch.timeline import timeline
 from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -368,3 +371,76 @@ def _threads(window: Window, records: DeviceRecords | None, periods: Periods) ->
         ThreadUse(thread, name, *calls.get(thread, (0, 0.0)), steps=steps[thread]) for thread, name in names.items()
     ]
     return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:MOST_THREADS])
+
+
+# --- the timeline of a few steps: when the device copied and computed -------------------------------------------------
+
+TIMELINE_STEPS = 4
+MOST_SPANS = 300
+"""In one lane. If there are more, spans that are close to each other become one."""
+_LANES: tuple[tuple[LaneName, CopyWay], ...] = (("h2d", CopyWay.H2D), ("d2h", CopyWay.D2H))
+
+
+def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: NDArray[np.int64]) -> Timeline:
+    """The stretch of a few usual steps, or of the whole window without steps. `numbers`: of the completed steps."""
+    chosen = _middle_steps(periods) if periods.stepped else np.arange(len(periods))
+    begin_ns, end_ns = int(np.min(periods.from_ns[chosen])), int(np.max(periods.end_ns[chosen]))
+    merged_ns, spans = 0, _spans(records, begin_ns, end_ns)
+    if max(map(len, spans.values()), default=0) > MOST_SPANS:
+        merged_ns = -(-(end_ns - begin_ns) // MOST_SPANS)
+        spans = {name: _merged(own, merged_ns) for name, own in spans.items()}
+    steps = [] if not periods.stepped else chosen.tolist()
+    zero = window.begin_ns
+    return Timeline(
+        begin_s=_seconds(begin_ns - zero),
+        end_s=_seconds(end_ns - zero),
+        merged_s=_seconds(merged_ns),
+        steps=tuple(
+            StepSpan(
+                int(numbers[row]),
+                _seconds(int(periods.begin_ns[row]) - zero),
+                _seconds(int(periods.end_ns[row]) - zero),
+            )
+            for row in steps
+        ),
+        lanes=tuple(
+            Lane(name, tuple((_seconds(begin), _seconds(end)) for begin, end in (own - zero).tolist()))
+            for name, own in spans.items()
+            if len(own)
+        ),
+    )
+
+
+def _middle_steps(periods: Periods) -> NDArray[np.intp]:
+    """The consecutive steps of one thread whose length together is the median of all such stretches."""
+    threads, counts = np.unique(periods.thread, return_counts=True)
+    own = np.flatnonzero(periods.thread == threads[np.argmax(counts)])
+    own = own[np.argsort(periods.end_ns[own], kind="stable")]
+    count = min(TIMELINE_STEPS, len(own))
+    lengths = periods.end_ns[own][count - 1 :] - periods.from_ns[own][: len(own) - count + 1]
+    first = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+    return own[first : first + count]
+
+
+def _spans(records: DeviceRecords, begin_ns: int, end_ns: int) -> dict[LaneName, NDArray[np.int64]]:
+    """The time in which each kind of work ran."""
+    way = records.copies["way"]
+    others = ~np.isin(way, [known for _, known in _LANES])
+    found: dict[LaneName, NDArray[np.int64]] = {
+        "kernels": records.computing,
+        **{name: intervals(records.copies[way == known]) for name, known in _LANES},
+        "other copies": intervals(records.copies[others]),
+    }
+    return {name: clip(union(own), begin_ns, end_ns) for name, own in found.items()}
+
+
+def _merged(spans: NDArray[np.int64], most_ns: int) -> NDArray[np.int64]:
+    """Without the gaps of at most this length."""
+    if len(spans) < 2:  # noqa: PLR2004 - one has no gap
+        return spans
+    apart = spans[1:, 0] - spans[:-1, 1] > most_ns
+    return np.column_stack((spans[np.concatenate(([True], apart)), 0], spans[np.concatenate((apart, [True])), 1]))
+
+
+def _seconds(nanoseconds: int) -> float:
+    return nanoseconds / 1e9

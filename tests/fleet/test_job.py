@@ -19,8 +19,7 @@ from pyxfer._document.links import LatencyTrial
 from pyxfer._document.runs import Fact
 from pyxfer._fleet import job as jobs
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
-from pyxfer._fleet.facts import read_facts
-from pyxfer._fleet.job import Job, find_devices, labels_of
+from pyxfer._fleet.job import Job, find_devices, labels_of, read_facts
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing

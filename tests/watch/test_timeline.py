@@ -11,7 +11,7 @@ from watch_samples import make_stalled, make_unseen, make_watched
 from pyxfer._document.watches import Lane, Timeline, Watched
 from pyxfer._report.charts import chart_of, charts_of
 from pyxfer._trace.records import CopyWay
-from pyxfer._watch.timeline import MOST_SPANS
+from pyxfer._watch.analysis import MOST_SPANS
 
 
 def timeline_of(watched: Watched) -> Timeline:
