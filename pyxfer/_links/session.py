@@ -38,6 +38,7 @@ from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent
 from pyxfer.errors import CleanupWarning, DeviceTimeoutError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
+from pyxfer.units import format_seconds
 
 SaveLinks = Callable[[Links], None]
 Subject = TrafficSubject | LatencySubject | SmallSubject
@@ -45,6 +46,8 @@ Subject = TrafficSubject | LatencySubject | SmallSubject
 WAKE_S = 0.15
 SAVE_EVERY_S, SAVING_SHARE = 3.0, 0.05
 MOST_ROUNDS = 24
+LATE = 1.25
+"""A run that takes longer than its budget by this factor says so."""
 # Saving and releasing take the rest of the budget.
 CLOSING_S = 1.0
 NOT_MEASURED = {"interrupted": "the run was interrupted before it was measured", "failed": "the run failed before"}
@@ -374,4 +377,9 @@ class Session:
                 who = ", ".join(map(str, each.other_processes.value))
                 text = f"Other processes use GPU {each.device.index} (process {who}); its figures may be low."
                 remarks.append(Remark("shared", text, "end them, or measure when they are idle"))
+        took_s, budget_s = time.perf_counter() - self._started, self._parameters.budget_s
+        if took_s > LATE * budget_s:
+            times = f"The run took {format_seconds(took_s)}, and its budget is {format_seconds(budget_s)}"
+            text = f"{times}: every row has a few trials, which take long on slow links and on a busy machine."
+            remarks.append(Remark("late", text, "choose fewer groups or a smaller size"))
         return remarks

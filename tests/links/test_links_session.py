@@ -81,6 +81,11 @@ def test_two_uplinks_of_four_gpus_are_found(measure: Measure) -> None:
     assert found == {(direction, devices) for direction in ("h2d", "d2h") for devices in ((0, 2), (1, 3))}
 
 
+def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
+    assert "late" in {remark.code for remark in measure(1, budget_s=0.001).remarks}
+    assert "late" not in {remark.code for remark in measure(1, groups="local", engines="ce", budget_s=20.0).remarks}
+
+
 def test_one_gpu_has_no_pairs_and_the_run_says_so(measure: Measure) -> None:
     run = measure(1)
     assert run.sharing is None
