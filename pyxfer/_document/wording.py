@@ -12,6 +12,7 @@ from pyxfer.units import format_percent, format_seconds, format_size
 
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
+_NO_CHANGE = 1e-4
 _FAR_FASTER = -math.log(100)
 
 
@@ -20,6 +21,8 @@ def change_text(log_ratio: float) -> str:
     if log_ratio < _FAR_FASTER:
         return "many times faster"
     share = math.expm1(-log_ratio)
+    if abs(share) < _NO_CHANGE:
+        return "no change"
     return f"{format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
 
 

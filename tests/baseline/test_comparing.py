@@ -353,6 +353,7 @@ def test_the_time_of_a_run_changes_nothing() -> None:
 
 def test_the_tolerance_is_of_bandwidth() -> None:
     assert change_text(slow_limit(0.05)) == "5 % slower"
+    assert change_text(1e-9) == "no change"
     assert change_text(-slow_limit(0.05)) == "5.3 % faster"
 
 
