@@ -41,6 +41,7 @@ def refusal(a: Sample, b: Sample) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpus", [1, 2, 8])
 def test_an_equal_host_is_the_same(gpus: int) -> None:
     found = compared(gpus=gpus)

@@ -107,6 +107,7 @@ def ends_within(seconds: float, pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_hung_process_is_killed_with_its_children(
     run_instead: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_device_lost_before_the_first_measurement_is_an_error(monkeypatch: pyt
     assert "a measuring process measured nothing: cudaMalloc failed" in message()
 
 
+@pytest.mark.slow
 def test_an_interrupt_returns_the_measured_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYXFER_HOSTRT", LINK)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

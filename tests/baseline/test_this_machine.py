@@ -101,7 +101,7 @@ def test_an_unknown_machine_is_refused_with_a_remedy(store: Store) -> None:
 
 @pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answers here")
 def test_without_a_gpu_a_baseline_is_refused() -> None:
-    with pytest.raises(CudaUnavailableError, match="--device host makes one of host memory"):
+    with pytest.raises(CudaUnavailableError, match="one of host memory"):
         this_machine("0")
 
 

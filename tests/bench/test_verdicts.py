@@ -83,6 +83,7 @@ def test_a_quiet_host_is_checked_rightly(lost: float, outcome: str) -> None:
     assert verdicts.outcome_of(found) == outcome
 
 
+@pytest.mark.slow
 def test_a_baseline_of_sittings_knows_the_level_of_the_day() -> None:
     noise = next(noise for noise in verdicts.NOISES if noise.level == 0.02)
     found = verdicts.count_checks(host(noise), noise, (3,) * 5, 0.0, 20)

@@ -98,12 +98,14 @@ def test_an_interrupted_run_is_saved(tmp_path: Path) -> None:
     assert any(row.trials for row in Run.load(tmp_path / "run.json").measurements)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_still_saves_the_run(tmp_path: Path) -> None:
     ended, _ = interrupted(HUNG_MEASURING, 0.5, tmp_path, times=2)
     assert ended == "interrupted ['stuck']"
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_device_that_does_not_answer(tmp_path: Path) -> None:
     ended, _ = interrupted(HUNG_MEASURING, 0.5, tmp_path)
     assert ended == "interrupted ['stuck']"

@@ -302,6 +302,7 @@ def test_sizes_larger_than_memory_are_refused_before_anything_is_allocated(engin
     assert "cudaMalloc" not in testing.calls()
 
 
+@pytest.mark.slow
 @pytest.mark.threads
 def test_several_threads_that_measure_at_once_all_get_their_results(engine: Engine) -> None:
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)

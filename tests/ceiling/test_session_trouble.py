@@ -51,6 +51,7 @@ CALLS = (
 )
 
 
+@pytest.mark.slow
 def test_the_list_of_calls_is_complete(engine: Engine) -> None:
     cannot_fail = {"cudaGetLastError", "cudaDriverGetVersion", "cudaGetDriverEntryPointByVersion"}
     assert run_into().error is None
@@ -189,6 +190,7 @@ def test_an_error_of_save_to_is_raised_and_leaves_nothing(nothing_left: Engine) 
         ceiling("host", sizes=(4 * KIB,), directions=("h2d",), memories=("pinned",), budget_s=0.2, save_to=save)
 
 
+@pytest.mark.slow
 def test_another_process_on_the_device_is_named_in_the_run(nothing_left: Engine, meeting_place: Path) -> None:
     with another_process(meeting_place, "host memory, not a PCIe link") as other:
         ended = run_into()

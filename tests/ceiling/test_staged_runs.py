@@ -307,6 +307,7 @@ HUNG = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, slow(1)])
 def test_ctrl_c_does_not_wait_for_a_ring_whose_device_does_not_answer(tmp_path: Path, times: int) -> None:
     script = HUNG.replace('("auto", "staged")', '("staged",), memories=("pageable",)')

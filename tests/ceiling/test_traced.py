@@ -47,6 +47,7 @@ def one(run: Run, route: str, direction: str = "h2d") -> Measurement:
     return found
 
 
+@pytest.mark.slow
 def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_way: Run) -> None:
     traced = [each for each in every_way.measurements if each.gbps is not None and each.side != "sum"]
     assert len([each for each in traced if each.direction != "both"]) == 4 * 4 * 2
@@ -137,6 +138,7 @@ def test_a_run_with_records_survives_saving_and_loading(engine: Engine, tmp_path
     assert Run.load(tmp_path / "run.json") == run
 
 
+@pytest.mark.slow
 def test_a_run_leaves_no_tracer_behind(engine: Engine) -> None:
     quick()
     assert quick().tracing.value is not None

@@ -142,6 +142,7 @@ def test_a_required_but_missing_gpu_exits_with_3(device: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=f"{SLOW};lose=cudaMemcpyAsync:200:999")

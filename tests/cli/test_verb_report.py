@@ -25,6 +25,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {name: str(path) for name, path in paths.items()}
 
 
+@pytest.mark.slow
 def test_a_report_of_every_kind_in_one_page(command: Command, files: dict[str, str], tmp_path: Path) -> None:
     ended = command("report", *files.values(), "-o", str(tmp_path / "all.html"))
     assert (ended.returncode, ended.stdout) == (0, "")
@@ -33,6 +34,7 @@ def test_a_report_of_every_kind_in_one_page(command: Command, files: dict[str, s
     assert page.index("pyxfer ceiling") < page.index("pyxfer explain") < page.index("pyxfer watch")
 
 
+@pytest.mark.slow
 def test_documents_of_several_kinds_machines_and_versions_are_one_page(command: Command, tmp_path: Path) -> None:
     older = json.loads(codec.encode(make_run(measurements=(make_measurement(),), curves=())))
     (tmp_path / "older.json").write_text(json.dumps({**older, "schema_version": 2}))

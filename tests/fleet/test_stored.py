@@ -68,6 +68,7 @@ def test_a_document_that_the_store_refuses_is_in_the_file(refusing: str, tmp_pat
     assert HostReport.load(file).host == "node-7"
 
 
+@pytest.mark.slow
 def test_a_document_that_the_store_refuses_is_rescued(refusing: str, tmp_path: Path) -> None:
     saving = ("--budget", "6s", "--save", "--store", refusing)
     ended = pyxfer(*JOB, *saving, PYXFER_HOSTRT=LINK, TMPDIR=str(tmp_path))

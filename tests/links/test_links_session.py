@@ -23,6 +23,7 @@ def rows(run: Links, group: str, case: str) -> list[Traffic]:
     return [row for row in run.traffics if (row.group, row.case) == (group, case)]
 
 
+@pytest.mark.slow
 def test_every_group_is_measured_and_verified(measure: Measure) -> None:
     run = measure(2, engines="sm")
     assert (run.ended, run.failure) == ("complete", None)
@@ -34,6 +35,7 @@ def test_every_group_is_measured_and_verified(measure: Measure) -> None:
     assert codec.decode(Links, codec.encode(run)) == run
 
 
+@pytest.mark.slow
 def test_gpus_of_their_own_keep_what_they_have_alone(measure: Measure) -> None:
     run = measure(2, SLOW, groups="together")
     assert run.together("h2d").gbps == pytest.approx(2 * SLOW, rel=0.1)
@@ -52,6 +54,7 @@ def test_a_shared_uplink_is_found(measure: Measure) -> None:
     assert all(group.keeps == pytest.approx(0.5, abs=0.01) for group in groups)
 
 
+@pytest.mark.slow
 def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of equal numbers of copies the faster streams end first, so that all are busy for a part of the time only.
     monkeypatch.setattr(stamps, "LEAST_OVERLAP", 0.2)
@@ -81,11 +84,13 @@ def test_two_uplinks_of_four_gpus_are_found(measure: Measure) -> None:
     assert found == {(direction, devices) for direction in ("h2d", "d2h") for devices in ((0, 2), (1, 3))}
 
 
+@pytest.mark.slow
 def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
     assert "late" in {remark.code for remark in measure(1, budget_s=0.001).remarks}
     assert "late" not in {remark.code for remark in measure(1, groups="local", engines="ce", budget_s=20.0).remarks}
 
 
+@pytest.mark.slow
 def test_one_gpu_has_no_pairs_and_the_run_says_so(measure: Measure) -> None:
     run = measure(1)
     assert run.sharing is None
@@ -114,6 +119,7 @@ def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None
     assert all(row.gbps for row in (*rows(run, "host", "h2d"), *rows(run, "pairs", "through-host")))
 
 
+@pytest.mark.slow
 def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: Measure) -> None:
     run = measure(1, engines=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222))
     by_engine = {row.engine: row for row in rows(run, "host", "h2d")}
@@ -188,6 +194,7 @@ def test_a_gpu_that_disappears_before_the_first_trial_is_an_error(measure: Measu
     testing.reset()
 
 
+@pytest.mark.slow
 def test_host_memory_is_measured_without_a_gpu(engine: Engine) -> None:
     run = pyxfer.links("host", groups="host", engines="ce", size="64KiB", budget_s=0.1)
     assert (run.runtime, run.devices[0].device.runtime) == ("host", "host")

@@ -22,6 +22,7 @@ def found(host: Host, seed: int) -> tuple[list[tuple[int, ...]], set[tuple[int, 
     return groups, set(sharing.slow_links(host.pair_rates(seed))), set(links)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "groups", "pairs", "links"),
     [
@@ -42,6 +43,7 @@ def test_what_is_planted_is_found_in_every_one_of_a_hundred_hosts(
     assert not wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [6, 12])
 def test_the_stated_error_rate_holds_for_noise_alone(rounds: int) -> None:
     named = 0

@@ -132,6 +132,7 @@ def first_uses() -> list[tuple[str, str, str]]:
     return [tuple(json.loads(line)) for line in script.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_failed_call_is_raised_or_noted(outcomes: list[Outcome]) -> None:
     assert [outcome for outcome in outcomes if outcome.call not in {site.call for site in outcome.sites}] == []
 

@@ -33,6 +33,7 @@ def test_every_kind_of_document_that_is_written_has_a_report() -> None:
     assert {kind.name for kind in KINDS if kind.struct not in with_reports} == set()
 
 
+@pytest.mark.slow
 def test_every_kind_of_run_has_a_report() -> None:
     measured = make_run(kind="measure", measurements=(make_measurement(),), curves=())
     for run in (measured, *(DOCUMENTS[name] for name in ("ceiling", "frameworks", "explain"))):

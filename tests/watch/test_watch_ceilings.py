@@ -72,6 +72,7 @@ def test_close_sizes_are_measured_as_one(engine: Engine) -> None:
     assert sizes == (9 * KIB, MIB)
 
 
+@pytest.mark.slow
 def test_ceilings_are_measured_on_the_device_of_the_window(engine: Engine) -> None:
     testing.model_link(1e8, 20e-6, 1e8, 20e-6)  # 40 ms a copy: a pause of a few milliseconds makes no difference
     with copies(4 * MIB) as made, session() as watched:

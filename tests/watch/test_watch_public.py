@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import statistics
 import time
 import timeit
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
-MOST_S = 1e-6
+MOST_PLAIN_USES = 4.0
 
 
 @pytest.fixture
@@ -137,6 +138,7 @@ def test_the_result_before_the_end_of_the_window_is_a_usage_error(engine: Engine
         w.report()
 
 
+@pytest.mark.slow
 def test_copies_are_compared_with_measured_ceilings_by_default(engine: Engine) -> None:
     testing.model_link(1e8, 20e-6, 1e8, 20e-6)  # 40 ms a copy: a pause of a few milliseconds makes no difference
     with copies(4 << 20) as made:
@@ -197,24 +199,41 @@ def test_a_missing_saved_run_is_refused_at_once(tmp_path: Path) -> None:
         pyxfer.watch(ceilings=tmp_path / "none.json")
 
 
-def quickest_s(statement: str, **names: object) -> float:
-    """In processor time of this thread, which does not depend on other processes."""
-    timer = timeit.Timer(statement, timer=time.thread_time, globals=names)
-    return min(timer.repeat(number=2000, repeat=50)) / 2000
+class Plain:
+    """A context manager that does nothing: some 0.25 us on a usual machine."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def plain_uses(statement: str, **names: object) -> float:
+    """How many uses of `Plain` take as long: both in turns, because a machine's speed changes."""
+    timers = [
+        timeit.Timer(each, timer=time.thread_time, globals={**names, "Plain": Plain})
+        for each in (statement, "with Plain('x'): pass")
+    ]
+    pairs = [[timer.timeit(2000) for timer in timers] for _ in range(50)]
+    return statistics.median(own / plain for own, plain in pairs)
 
 
 @pytest.mark.unsanitized(reason="measures time")
 @pytest.mark.parametrize("phase", ["skipped", "after"])
-def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engine, phase: str) -> None:
+def test_a_step_outside_of_the_window_costs_nearly_nothing(engine: Engine, phase: str) -> None:
     with pyxfer.watch(skip=0 if phase == "after" else 10**9, steps=1, device="host") as w:
         if phase == "after":
             with w.step():
                 pass
-        taken = quickest_s("with w.step(): pass", w=w)
-    assert taken < MOST_S
+        taken = plain_uses("with w.step(): pass", w=w)
+    assert taken < MOST_PLAIN_USES
 
 
 @pytest.mark.unsanitized(reason="measures time")
-def test_a_mark_outside_of_a_window_takes_less_than_a_microsecond() -> None:
-    taken = quickest_s("with mark('x'): pass", mark=pyxfer.mark)
-    assert taken < MOST_S
+def test_a_mark_outside_of_a_window_costs_nearly_nothing() -> None:
+    taken = plain_uses("with mark('x'): pass", mark=pyxfer.mark)
+    assert taken < MOST_PLAIN_USES

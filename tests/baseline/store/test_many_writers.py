@@ -28,6 +28,7 @@ def test_fifty_processes_can_save_at_once(store_url: str) -> None:
     assert Counter(contents.keys(store_url)) == Counter(saves["stored"])
 
 
+@pytest.mark.slow
 def test_processes_that_open_an_earlier_store_together_migrate_it_once(store_url: str) -> None:
     make_version(store_url, 1)
     with writers.started(store_url, processes=8, saves=2) as process:
