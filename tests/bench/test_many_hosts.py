@@ -19,6 +19,7 @@ def test_the_documents_can_be_read(tmp_path: Path) -> None:
     assert all(len(cell.samples) == 20 for cell in report.cells)
 
 
+@pytest.mark.slow
 def test_the_command_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     (tmp_path / "hosts").mkdir()

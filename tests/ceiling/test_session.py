@@ -155,6 +155,7 @@ def test_a_complete_run_says_so(modelled: Run) -> None:
     assert modelled.environment_after is not None
 
 
+@pytest.mark.slow
 def test_every_memory_and_mode_is_measured_and_verified(engine: Engine) -> None:
     run = quick(
         memories=("pageable", "pinned", "registered", "write-combined"),

@@ -68,6 +68,7 @@ def whole() -> Iterator[Run]:
     testing.reset()
 
 
+@pytest.mark.slow
 def test_staged_copies_are_measured_each_way_warm_and_fresh(whole: Run) -> None:
     measured = rows(whole)
     assert [(each.direction, each.variant) for each in measured] == [("h2d", "warm"), ("d2h", "warm"), ("d2h", "fresh")]

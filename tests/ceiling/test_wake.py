@@ -48,6 +48,7 @@ def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memor
     assert time.perf_counter() - begun >= LEAST_S
 
 
+@pytest.mark.slow
 def test_a_link_that_never_settles_is_woken_for_a_limited_time(engine: Engine) -> None:
     readings = iter([SLOW, FAST] * 1_000_000)
     begun = time.perf_counter()

@@ -55,6 +55,7 @@ def test_list_can_be_restricted_to_a_host() -> None:
     assert "no baseline of the host 'node-9'" in output_of("list", "--host", "node-9")
 
 
+@pytest.mark.slow
 def test_pages_fit_a_terminal_and_are_printable(store: str) -> None:
     for arguments in (["list"], ["show", "two\nlines \x1b[31m"]):
         code, text = in_terminal("baseline", *arguments, "--store", store, NO_COLOR="1")

@@ -49,6 +49,7 @@ def check(store: str, *options: str, link: str = LINK) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_a_baseline_is_saved_with_runs_and_labels(kept: Path) -> None:
     with open_store(str(kept)) as opened:
         (found,) = opened.baselines()

@@ -172,6 +172,7 @@ def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> N
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [2, *(slow(times) for times in (3, 6))])
 def test_repeated_ctrl_c_prints_no_traceback(times: int) -> None:
     result = interrupt_when("measuring", "ceiling", *LONG, times=times, PYXFER_HOSTRT=SLOW)
@@ -196,6 +197,7 @@ def test_a_stream_gets_one_whole_document(target: str, tmp_path: Path) -> None:
     assert Run.load(path).ended == "complete"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["measuring", "waiting for one"])
 def test_one_ctrl_c_ends_a_run_into_a_fifo_without_a_reader(moment: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")

@@ -56,6 +56,7 @@ def test_a_script_that_dies_inside_its_window_has_no_report(script: Script, endi
     assert f"nothing was watched: {why}" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_script_that_is_killed_after_its_window_is_reported(script: Script) -> None:
     text = f"{COPYING}\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)"
     result = script.run(text, "--for", "300ms", "--export-json", script.report.name)
@@ -133,6 +134,7 @@ except KeyboardInterrupt:
     assert "nothing was watched: the window is lost: closing it was interrupted" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
     import pty
 
@@ -197,6 +199,7 @@ def test_a_forked_child_does_not_write_the_report(script: Script) -> None:
     assert "children" in {remark.code for remark in Watched.load(script.report).remarks}
 
 
+@pytest.mark.slow
 def test_signals_start_and_stop_several_windows(script: Script) -> None:
     text = """
         import threading

@@ -27,6 +27,7 @@ def path(tmp_path: Path) -> str:
     return os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -56,6 +56,7 @@ def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: OneWay) 
     assert (dma.nbytes, dma.copies) == (256 << 10, 2)
 
 
+@pytest.mark.slow
 def test_staged_copies_are_measured_only_beside_pageable_memory() -> None:
     pageable = pyxfer.explain("raw.pageable-memcpy", "256KiB", direction="d2h", **QUICK)
     assert {"raw.pageable-staged", "raw.pinned-async"} <= set(rows(pageable))

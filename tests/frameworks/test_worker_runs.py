@@ -180,6 +180,7 @@ def test_the_other_routes_of_a_crashed_worker_are_measured(
     assert run.ended == "complete"
 
 
+@pytest.mark.slow
 def test_a_worker_that_crashes_between_two_trials_is_started_again_with_all_its_routes(run_own: RunOwn) -> None:
     run = run_own(own_routes.CrashingLater, own_routes.Copied)
     assert [worker.ended for worker in run.workers][:1] == ["crashed"]

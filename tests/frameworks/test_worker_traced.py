@@ -154,6 +154,7 @@ def test_too_many_bytes_are_a_remark_with_the_measured_factor(work: Work) -> Non
     assert remark.text.startswith("2 times the bytes cross the link, by the device's records; ")
 
 
+@pytest.mark.slow
 def test_the_measured_factor_replaces_the_declared_one(work: Work) -> None:
     assert [each.code for each in work(crossing.Stored, inflation=4.0).row().remarks if each.code == "inflated"] == []
     untraced = work(crossing.Stored, inflation=4.0, trace=False).row()
@@ -162,6 +163,7 @@ def test_the_measured_factor_replaces_the_declared_one(work: Work) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_another_memory_than_declared_is_a_remark(work: Work) -> None:
     (remark,) = [each for each in work(crossing.StoredPinned).row().remarks if each.code == "wrong-memory"]
     assert remark.text == "its copies used pinned memory on the host, by the device's records, and not pageable memory"

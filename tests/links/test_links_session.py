@@ -104,6 +104,7 @@ def test_unknown_devices_and_one_named_twice_are_refused(measure: Measure, devic
         measure(2, devices=devices)
 
 
+@pytest.mark.slow
 def test_only_the_chosen_devices_are_measured(measure: Measure) -> None:
     run = measure(3, devices="2,0", groups="together")
     assert run.parameters.devices == (2, 0)

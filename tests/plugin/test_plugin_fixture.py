@@ -186,6 +186,7 @@ def test_pedantic_makes_the_given_number_of_calls(suite: Any, link: Any) -> None
     suite.run().assert_outcomes(passed=3)
 
 
+@pytest.mark.slow
 def test_setup_is_not_timed(suite: Any, link: Any) -> None:
     suite.write("""
         import time
@@ -214,6 +215,7 @@ def test_events_are_recorded_on_the_given_stream(suite: Any, link: Any) -> None:
     suite.run().assert_outcomes(passed=2)
 
 
+@pytest.mark.slow
 def test_the_ceiling_is_not_a_use_of_the_fixture(suite: Any, link: Any) -> None:
     suite.write("""
         def test_ceiling(xfer, copying):

@@ -184,6 +184,7 @@ def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, 
     )
 
 
+@pytest.mark.slow
 def test_an_unchanged_test_does_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=a", budget="200ms")
@@ -217,6 +218,7 @@ def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=gpu")
@@ -232,6 +234,7 @@ def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     assert suite.run("--xfer-compare", "--xfer-compare-fail=median:50%").ret == FAILED
 
 
+@pytest.mark.slow
 def test_absurd_figures_in_a_file_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=main")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from watch.programs import output, run_program
 
 STEPS = """
@@ -139,6 +140,7 @@ with pyxfer.watch(device="host") as w:
     assert "_watch/" not in result.stderr
 
 
+@pytest.mark.slow
 def test_loading_numpy_is_not_part_of_the_window() -> None:
     lines = output(
         """

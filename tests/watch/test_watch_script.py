@@ -94,6 +94,7 @@ def test_a_symbolic_link_to_a_script_finds_the_modules_of_its_target(folder: Pat
     assert watched == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-O", *(slow(flag) for flag in ("-u", "-B", "-Wignore"))])
 def test_the_script_gets_the_flags_of_python(folder: Path, flag: str) -> None:
     alone, watched = alone_and_watched("script.py", cwd=folder, python=(flag,))

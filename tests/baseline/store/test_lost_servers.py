@@ -124,6 +124,7 @@ def test_a_restart_between_two_saves_is_not_an_error(postgres_server: postgres.S
     assert contents.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "statement"),
     [("run", b"COMMIT"), ("run", b"INSERT INTO pyxfer_measured"), ("baseline", b"COMMIT")],

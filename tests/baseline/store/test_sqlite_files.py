@@ -184,6 +184,7 @@ def test_a_full_disk_loses_no_stored_run(tmp_path: Path) -> None:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
+@pytest.mark.slow
 def test_a_store_without_write_permission_can_be_read_and_refuses_a_save(path: Path, tmp_path: Path) -> None:
     with open_store(str(path)) as store:
         run_id = store.add_run(make_run())
