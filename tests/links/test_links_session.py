@@ -44,6 +44,21 @@ def test_gpus_of_their_own_keep_what_they_have_alone(measure: Measure) -> None:
     assert run.interference.groups.value == ()
 
 
+def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps = []
+    lane = engine.Lane
+
+    def noting(direction, host, device, nbytes, stride, slots):  # type: ignore[no-untyped-def]
+        gaps.append(stride - nbytes)
+        return lane(direction, host, device, nbytes, stride, slots)
+
+    monkeypatch.setattr(engine, "Lane", noting)
+    run = measure(1, groups="small")
+    assert {row.way for row in run.small if row.gbps} == {"batch", "queue"}
+    assert gaps
+    assert min(gaps) > 0
+
+
 def test_a_shared_uplink_is_found(measure: Measure) -> None:
     run = measure(2, SLOW, groups="together", prepare=lambda: testing.model_uplink([0, 1], SLOW * GB, SLOW * GB))
     assert run.together("h2d").gbps == pytest.approx(SLOW, rel=0.1)
@@ -201,3 +216,4 @@ def test_host_memory_is_measured_without_a_gpu(engine: Engine) -> None:
     assert (run.runtime, run.devices[0].device.runtime) == ("host", "host")
     assert all(row.gbps for row in run.traffics if len(row.flows) == 1)
     assert all(flow.peak_share.value is None for row in run.traffics for flow in row.flows)
+    assert "These figures are of host memory" in run.report()
