@@ -58,7 +58,7 @@ def compare(
     report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Compare two measurements, cell by cell.
 
@@ -196,7 +196,7 @@ def history(
     report: opt.Report = None,
     form: Form = "table",
     json: opt.Json = False,
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Show measurements over time.
 
@@ -234,12 +234,6 @@ def _to_csv(found: History) -> str:
 
 DEFAULT_NAME, LINKS_NAME = "default", "links"
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--store", metavar="URL", help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file."
-    ),
-]
 Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only this host.")]
 Which = Annotated[
     str,
@@ -264,7 +258,9 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=opt.example("pyxfer baseline list --host node-7"))
-def list_all(host: Host = None, export_json: opt.WholeJson = None, json: opt.Json = False, store: Url = None) -> None:
+def list_all(
+    host: Host = None, export_json: opt.WholeJson = None, json: opt.Json = False, store: opt.Store = None
+) -> None:
     """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
 
@@ -288,7 +284,7 @@ def show(
     host: Host = None,
     export_json: opt.WholeJson = None,
     json: opt.Json = False,
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Show one baseline: its machine, processes and cells.
 
@@ -308,7 +304,7 @@ def show(
 
 
 @app.command(epilog=opt.example("pyxfer baseline remove monday"))
-def remove(name: Which, host: Host = None, store: Url = None) -> None:
+def remove(name: Which, host: Host = None, store: opt.Store = None) -> None:
     """Remove a name from a machine.
 
     The earlier baselines of that name are removed with it. Their runs stay in the history.
@@ -326,7 +322,7 @@ def export(
     name: Which,
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is stdout.")],
     host: Host = None,
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Write a baseline with its runs to a file.
 
@@ -352,7 +348,7 @@ def export(
 @app.command("import", epilog=opt.example("pyxfer baseline import node-7.json.gz"))
 def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Import a baseline from a file into the store.
 
@@ -445,7 +441,7 @@ def save(
     engine: orders.Engines = None,
     require_gpu: opt.RequireGpu = False,
     report: opt.Report = None,
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Measure this host and save it as its baseline.
 
@@ -519,7 +515,7 @@ def check(
     links: orders.LinksFlag = False,
     devices: orders.Devices = None,
     require_gpu: opt.RequireGpu = False,
-    store: Url = None,
+    store: opt.Store = None,
 ) -> None:
     """Measure this host and compare it with its baseline.
 

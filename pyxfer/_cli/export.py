@@ -57,14 +57,7 @@ def prometheus(
             autocompletion=completion.one_of(completion.devices),
         ),
     ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file.",
-        ),
-    ] = None,
+    store: opt.Store = None,
 ) -> None:
     """Write Prometheus metrics of the newest runs.
 

@@ -45,14 +45,6 @@ ExportDrain = Annotated[
     typer.Option("--export-drain", metavar="FILE", help="Write HOST REASON for each slow host; - is stdout."),
 ]
 Save = Annotated[bool, typer.Option("--save", help="Keep the verdicts in the store, for pyxfer fleet history.")]
-Store = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file.",
-    ),
-]
 
 
 @app.callback()
@@ -71,7 +63,7 @@ def judge(
     export_drain: ExportDrain = None,
     report: opt.Report = None,
     save: Save = False,
-    store: Store = None,
+    store: opt.Store = None,
 ) -> None:
     """Judge hosts by their documents.
 
@@ -133,7 +125,7 @@ def history(
     host: Annotated[
         str | None, typer.Argument(metavar="[HOST]", help="This host's verdicts and figures; without it, every fleet.")
     ] = None,
-    store: Store = None,
+    store: opt.Store = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Newest fleets to show.")] = 30,
 ) -> None:
     """Show earlier verdicts, which --save has kept in the store."""

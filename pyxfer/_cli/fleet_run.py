@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _KINDS = ("job", "daemonset", "slurm-prolog")
 Way = Literal["auto", "srun", "ssh", "ray", "files", "store"]
 WAYS: tuple[Way, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
-# Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _DOCUMENTS_S = 1.0
+# Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _RAY_CLUSTER = "ray/ray_current_cluster"
 _MOST_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
 
@@ -109,7 +109,7 @@ def run(
     export_drain: fleet.ExportDrain = None,
     report: opt.Report = None,
     save: fleet.Save = False,
-    store: fleet.Store = None,
+    store: opt.Store = None,
 ) -> None:
     """Measure all hosts and judge them.
 
@@ -119,13 +119,13 @@ def run(
     """
     from pyxfer import units
     from pyxfer._document import codec
-    from pyxfer._fleet.job import labels_of
+    from pyxfer._fleet.job import budget_of, labels_of
     from pyxfer._fleet.launch import HostJob
     from pyxfer._fleet.run import Kept
 
     outlet = fleet.fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
     way, named = units.word_of(via, WAYS, "--via"), _named_hosts(hosts, hosts_file)
-    job = HostJob(_words_of(program), _budget_of(budget), labels_of(label or (), {}), devices)
+    job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), devices)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
     way = _chosen_way(named, folder, since) if way == "auto" else way
     launcher, source = None, ""
@@ -134,10 +134,8 @@ def run(
     else:
         launcher = _launcher(way, job, named, at_once, wait_s)
     kept = Kept(_output_folder(output), say)
-    if way == "store":
-        judged, interrupted = _from_store(store, source, named, _DOCUMENTS_S if wait_s is None else wait_s)
-    elif launcher is None:
-        judged, interrupted = _from_files(source, named, _DOCUMENTS_S if wait_s is None else wait_s)
+    if launcher is None:
+        judged, interrupted = _from_documents(way, source, store, named, _DOCUMENTS_S if wait_s is None else wait_s)
     else:
         judged, interrupted = _measured(launcher, kept, confirm=confirm)
     kept.put_fleet(codec.encode(judged))
@@ -195,7 +193,7 @@ def manifest(
     It runs pyxfer host on every host and delivers the documents, which pyxfer fleet judge reads. Nothing is applied.
     """
     from pyxfer import units
-    from pyxfer._fleet.job import labels_of
+    from pyxfer._fleet.job import budget_of, labels_of
     from pyxfer._fleet.launch import HostJob
     from pyxfer._fleet.manifest import KINDS, Deployment
     from pyxfer._fleet.manifest import manifest as text_of
@@ -204,7 +202,7 @@ def manifest(
     installs = image is None and chosen != "slurm-prolog"
     usual = "python -m pyxfer" if installs else "pyxfer"
     deployment = Deployment(
-        job=HostJob(_words_of(usual if program is None else program), _budget_of(budget), labels_of(label or (), {})),
+        job=HostJob(_words_of(usual if program is None else program), budget_of(budget), labels_of(label or (), {})),
         requirement=_requirement(),
         name=name,
         image=image,
@@ -229,20 +227,10 @@ def _words_of(program: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(program))
     except ValueError as error:
-        raise UsageError(f"--pyxfer {program!r:.80} is no command of a shell: {error}") from error
+        raise UsageError(f"--pyxfer {program!r:.80} is not a command of a shell: {error}") from error
     if not words:
         raise UsageError("--pyxfer is empty; name the command that is pyxfer on the hosts")
     return words
-
-
-def _budget_of(budget: str) -> float:
-    from pyxfer import units
-    from pyxfer._fleet.job import LEAST_BUDGET_S
-
-    budget_s = units.seconds_of(budget, "--budget")
-    if budget_s < LEAST_BUDGET_S:
-        raise UsageError(f"--budget of a host is at least {LEAST_BUDGET_S:g} s; got {budget}")
-    return budget_s
 
 
 def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
@@ -262,11 +250,13 @@ def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
 
 
 def _chosen_way(hosts: Sequence[str], folder: str | None, since: str | None = None) -> Way:
+    from pyxfer._fleet.launch import SLURM_JOB
+
     if folder is not None:
         return "files"
     if since is not None:
         return "store"
-    if "SLURM_JOB_ID" in os.environ:
+    if SLURM_JOB in os.environ:
         return "srun"
     if importlib.util.find_spec("ray") is not None and ("RAY_ADDRESS" in os.environ or _is_on_ray()):
         return "ray"
@@ -318,6 +308,12 @@ def _since_of(since: str | None) -> str:
     if since is None:
         raise UsageError("--via store needs --since with the greatest age of the documents, such as --since 2h")
     return since
+
+
+def _from_documents(
+    way: Way, source: str, store: str | None, hosts: Sequence[str], wait_s: float
+) -> tuple[Fleet, bool]:
+    return _from_files(source, hosts, wait_s) if way == "files" else _from_store(store, source, hosts, wait_s)
 
 
 def _from_store(store: str | None, since: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:

@@ -18,7 +18,6 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import some_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, say
-from pyxfer._cli.fleet import Store
 from pyxfer._cli.output import Outlet, ProgressReport, rescue
 from pyxfer.errors import PyxferError, UsageError
 
@@ -67,7 +66,7 @@ def host(
     devices: Devices = None,
     require_gpu: opt.RequireGpu = False,
     save: Save = False,
-    store: Store = None,
+    store: opt.Store = None,
 ) -> None:
     """Measure what a fleet judges of this host.
 
@@ -77,15 +76,12 @@ def host(
     """
     import msgspec
 
-    from pyxfer import units
     from pyxfer._document import codec
-    from pyxfer._fleet.job import CLOSING_S, LEAST_BUDGET_S, Job, find_devices, labels_of
+    from pyxfer._fleet.job import CLOSING_S, Job, budget_of, find_devices, labels_of
     from pyxfer._report.host_report import print_host_report
 
     outlet = Outlet({"json": json})
-    budget_s = units.seconds_of(budget, "--budget")
-    if budget_s < LEAST_BUDGET_S:
-        raise UsageError(f"--budget of a host is at least {LEAST_BUDGET_S:g} s; got {budget}")
+    budget_s = budget_of(budget)
     if name is not None and not 0 < len(name) <= _LONGEST_NAME:
         raise UsageError(f"--name has 1 to {_LONGEST_NAME} characters; got {len(name)}")
     labels = labels_of(label or (), os.environ)

@@ -95,3 +95,11 @@ WholeJson = Annotated[
 ]
 # Earlier names of `--export-FORMAT -`, which stay valid.
 Json = Annotated[bool, typer.Option("--json", hidden=True)]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file.",
+    ),
+]

@@ -30,7 +30,7 @@ from pyxfer._measure.link_runs import runs_of
 from pyxfer._measure.sampler import OnProgress, silent
 from pyxfer.errors import CudaUnavailableError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import items_of
+from pyxfer.units import items_of, seconds_of
 
 DEFAULT_BUDGET_S = 25.0
 LEAST_BUDGET_S = 5.0
@@ -48,6 +48,19 @@ _MOST_EXAMINED = 2
 _TOLD = ("wrong", "suspicious")
 _MOST_LABELS, _LONGEST_LABEL = 50, 200
 _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
+
+
+def budget_of(budget: str) -> float:
+    """The seconds of `--budget`.
+
+    Raises:
+        UsageError: it is not a time, or too short for a host.
+
+    """
+    budget_s = seconds_of(budget, "--budget")
+    if budget_s < LEAST_BUDGET_S:
+        raise UsageError(f"--budget of a host is at least {LEAST_BUDGET_S:g} s; got {budget}")
+    return budget_s
 
 
 def labels_of(texts: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -31,7 +31,7 @@ _NO_GPU = 3
 _MOST_HOSTS = 20_000
 _CONNECT_S = 10
 _SSH_FAILED = 255
-_JOB = "SLURM_JOB_ID"
+SLURM_JOB = "SLURM_JOB_ID"
 _NODES = "SLURM_JOB_NODELIST"
 _IMMEDIATE_S = 10
 _SCONTROL_S = 30
@@ -352,7 +352,7 @@ def srun_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes
         UsageError: this is not inside an allocation, there is no srun, or a name is not that of a host.
 
     """
-    if _JOB not in os.environ:
+    if SLURM_JOB not in os.environ:
         raise UsageError("srun starts jobs inside of an allocation, and this is none: use salloc or sbatch first")
     _check_installed("srun")
     found = check_hosts(hosts or _allocated(), plain=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pyxfer._document.files import write_whole
-from pyxfer._document.fleets import Fleet, HostReport
-from pyxfer._fleet.collect import Arrival, read_reports, row_of, without_samples
+from pyxfer._document.fleets import Fleet
+from pyxfer._fleet.collect import Arrival, has_figures, read_reports, row_of, without_samples
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._fleet.launch import Answer, Launcher
 from pyxfer._measure.sampler import OnProgress, Progress, silent
@@ -101,9 +101,13 @@ class FleetRun:
             flagged = hosts_to_confirm(fleet) if confirm and not self.interrupted else ()
             if flagged:
                 again = self._measure(flagged, AGAIN)
-                reports = {found.host: [found.report] for found in again if found.report is not None}
+                reports = {
+                    found.host: [found.report]
+                    for found in again
+                    if found.report is not None and has_figures(found.report)
+                }
                 missing = [found for found in again if found.report is None]
-                fleet = judge(arrivals, confirmations=_figures(reports), unanswered=missing)
+                fleet = judge(arrivals, confirmations=reports, unanswered=missing)
         finally:
             self.launcher.stop()
         return fleet
@@ -132,15 +136,6 @@ class FleetRun:
         text = f"{len(found)}/{hosts} hosts, {self.launcher.running} running, {late} late"
         phase = "measuring" if part == FIRST else "confirming"
         self.on_progress(Progress(phase, len(found) / hosts, text))
-
-
-def _figures(reports: dict[str, list[HostReport]]) -> dict[str, list[HostReport]]:
-    """Without hosts whose second measurement has no figure."""
-    return {
-        host: kept
-        for host, found in reports.items()
-        if (kept := [report for report in found if any(cell.value.value is not None for cell in report.cells)])
-    }
 
 
 def wait_for_files(
