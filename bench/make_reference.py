@@ -45,8 +45,8 @@ def made(known: Known, results: Path) -> dict[str, bytes]:
     document = f"{known.stem}.run.json"
     reference = reference_of(run, known.name, document, known.document, hashlib.sha256(data).hexdigest())
     return {
-        f"{known.stem}.json": codec.to_json(reference) + b"\n",
-        document: msgspec.json.encode(without_trials(run)) + b"\n",
+        f"{known.stem}.json": msgspec.json.format(codec.to_sealed_json(reference), indent=1) + b"\n",
+        document: codec.to_sealed_json(without_trials(run)) + b"\n",
     }
 
 

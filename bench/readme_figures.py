@@ -18,9 +18,11 @@ from pathlib import Path
 
 import fleet_detection
 import framework_figures as frameworks
+import history_changes
 import image_floor
 import interval_coverage as intervals
 import links_beside_nvbandwidth as link_peers
+import links_map
 import peers
 import pictures
 import ring_pauses
@@ -120,16 +122,30 @@ def figures(results: Path) -> Figures:
         "links-peers": lambda: link_peers.markdown(
             load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
         ),
+        "links-map": lambda: links_map.markdown(
+            load_own(results / "links_map.json.gz", links_map.Maps, "links_map.py")
+        ),
         "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
-        "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")),
+        "verdicts": lambda: verdicts.table(counted_verdicts(results)),
+        "verdicts-compared": lambda: verdicts.comparison_table(counted_verdicts(results)),
+        "verdicts-printed": lambda: verdicts.printed_table(counted_verdicts(results)),
         "fleet-detection": lambda: fleet_detection.table(
             load_own(results / "fleet_detection.json.gz", fleet_detection.Detection, "fleet_detection.py")
         ),
+        "history-changes": lambda: history_changes.table(
+            load_own(results / "history_changes.json.gz", history_changes.Found, "history_changes.py")
+        ),
         "coverage-simulated": lambda: intervals.simulated_table(coverage_of(results)),
+        "coverage-widths": lambda: intervals.widths_table(coverage_of(results)),
         "coverage-committed": lambda: intervals.committed_table(coverage_of(results)),
         "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),
         "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
     }
+
+
+def counted_verdicts(results: Path) -> verdicts.Verdicts:
+    """The counts that verdicts.py has written."""
+    return load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")
 
 
 def first_screen(results: Path) -> str:

@@ -102,8 +102,11 @@ def measure(calls: Sequence[Call], timers: dict[Timer, Time], rounds: int) -> tu
 
 
 def _row(call: str, timer: Timer, rounds: Sequence[Samples], reason: str | None) -> Row:
-    if reason is not None:
-        return Row(call, timer, (), unknown(reason))
+    return Row(call, timer, (), unknown(reason)) if reason is not None else summarised(call, timer, rounds)
+
+
+def summarised(call: str, timer: Timer, rounds: Sequence[Samples]) -> Row:
+    """The row of these samples."""
     together = [sample for samples in rounds for sample in samples]
     return Row(call, timer, tuple(tuple(samples) for samples in rounds), Fact(summarise(together)))
 

@@ -1,4 +1,4 @@
-"""Parse and format sizes, durations, shares and rates, and check arguments that are given as text or numbers.
+"""Parse and format sizes, durations, times, shares and rates, and check arguments that are given as text or numbers.
 
 KB is 1000 bytes and KiB 1024, everywhere. Parsed sizes are whole bytes, durations seconds, shares fractions of one.
 """
@@ -9,6 +9,7 @@ import math
 import numbers
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
 from fractions import Fraction
 from typing import TypeGuard, TypeVar
 
@@ -43,6 +44,8 @@ _SECONDS = {
 }
 # Exponents are not accepted: "1e999999999" would be a number of a billion digits.
 _QUANTITY = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)", re.ASCII)
+
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 _SIZE_EXAMPLE = 'write a size such as "4KiB", "64MB" or "4096"'
 _SIZES_EXAMPLE = 'write sizes such as "4KiB,1MiB", "4KiB:256MiB:x4" or "1MiB:8MiB:+1MiB"'
@@ -117,6 +120,20 @@ def size_of(value: str | int, name: str) -> int:
     if isinstance(value, str):
         return _parsed(parse_size, value, name)
     return whole_of(value, name, 1, _MAX_BYTES, 'bytes, or text such as "64KiB"')
+
+
+def parse_moment(text: str) -> datetime:
+    """Parse a time of RFC 3339, or a date, which is its first instant. Without an offset it is in UTC.
+
+    `datetime.fromisoformat` accepts neither `Z` nor `.5` before Python 3.11.
+    """
+    import msgspec  # not at the top: `pyxfer --version` does not need it
+
+    try:
+        moment = msgspec.convert(f"{text}T00:00:00" if _DATE.fullmatch(text) else text, datetime)
+    except msgspec.ValidationError:
+        raise UsageError(f"{text!r:.60} is not a time; write one such as 2026-01-31T12:00:00+00:00") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def sizes_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ...]:

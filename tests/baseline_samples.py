@@ -57,6 +57,8 @@ def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **n
         msgspec.structs.replace(
             kept,
             measurements=make_copies(rng, **noise),
+            curves=(),
+            locking=(),
             parameters=msgspec.structs.replace(parameters, seed=parameters.seed + place),
             remarks=(),
         )

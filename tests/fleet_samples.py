@@ -23,10 +23,9 @@ def make_cell(name: str, value: float | None, peak: float | None = None, width: 
     """A cell with an interval of this relative width to both sides."""
     found: Fact[float] = unknown("the budget was over") if value is None else Fact(value)
     low, high = (None, None) if value is None else (value * (1 - width), value * (1 + width))
-    samples = () if low is None or high is None else (low, (low + high) / 2, high)
     gpu = int(name[3]) if name.startswith("gpu") else None
     unit: Any = "ns" if "latency" in name else "GB/s"
-    return HostCell(name, gpu, unit, found, low, high, samples, unknown("no peak") if peak is None else Fact(peak))
+    return HostCell(name, gpu, unit, found, low, high, (), unknown("no peak") if peak is None else Fact(peak))
 
 
 def make_host(

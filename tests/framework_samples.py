@@ -153,7 +153,7 @@ def make_route_row(
         moved_bytes=nbytes,
         rate=Fact(rate),
         peak_share=unknown(peak.reason or "") if peak.value is None else Fact(rate.gbps / peak.value),
-        ceiling_share=Fact(runs.Share(share, share * 0.999, share * 1.001)),
+        ceiling_share=Fact(runs.Share(share, share, share)),
         summary=summary,
         dispatch=stats.summarise([dispatch_s] * 8),
         trials=tuple(runs.Trial(i, time_s, dispatch_s) for i, time_s in enumerate(times)),

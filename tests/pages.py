@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from samples import KIB, MIB, make_device, make_link, make_measurement, make_run
+from samples import KIB, MIB, make_device, make_link, make_measurement, make_run, retimed
 
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact, unknown
@@ -70,9 +70,14 @@ def host_run(run: runs.Run) -> runs.Run:
 def _measurement(direction: runs.Direction, side: runs.Side, memory: str, mode: str, nbytes: int) -> runs.Measurement:
     below_pinned = {"pageable": 3.7}.get(memory, 1.0)
     sample = make_measurement(16 * MIB, side, below_pinned * (1 + 2.33e-6 * 55e9 / nbytes))
-    share = runs.Share(value=1 / below_pinned, low=0.999 / below_pinned, high=1.001 / below_pinned)
-    fields = {"direction": direction, "memory": memory, "mode": mode, "nbytes": nbytes, "ceiling_share": Fact(share)}
-    return msgspec.structs.replace(sample, route=f"raw.{memory}-{mode}", **fields)
+    times = nbytes / sample.nbytes
+    fields = {"direction": direction, "memory": memory, "mode": mode, "nbytes": nbytes}
+    row = msgspec.structs.replace(
+        sample, route=f"raw.{memory}-{mode}", moved_bytes=round(times * sample.moved_bytes), **fields
+    )
+    share = runs.Share(value=1 / below_pinned, low=1 / below_pinned, high=1 / below_pinned)
+    seconds = [trial.elapsed_s * times for trial in sample.trials]
+    return msgspec.structs.replace(retimed(row, seconds, 1.1e-6), ceiling_share=Fact(share))
 
 
 def with_remark(measurement: runs.Measurement, code: str, text: str, fix: str | None = None) -> runs.Measurement:

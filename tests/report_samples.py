@@ -23,7 +23,7 @@ from pyxfer._baseline import check
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known, without_trials
 from pyxfer._document import runs
-from pyxfer._document.baselines import Cell, History, HistoryChange, HistoryGroup, HistoryPoint
+from pyxfer._document.baselines import Cell, History, HistoryChange, HistoryGroup, HistoryLimit, HistoryPoint
 from pyxfer._document.examinations import Examination
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Fact
@@ -66,6 +66,7 @@ def make_history(step: float = 0.05) -> History:
     change = HistoryChange(points[40].run_id, points[40].taken_at, 55.0, 55.0 * (1 - step))
     group = HistoryGroup(
         *("node-7", "cuda", "NVIDIA H200", Fact("GPU-1"), cell, "h2d:pinned:256MiB", None, 55.0, points),
+        limit=Fact(HistoryLimit(0.012, 5)),
         changes=(change,) if step else (),
     )
     return History((group,))

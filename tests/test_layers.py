@@ -50,6 +50,8 @@ MESSAGES = PACKAGE / "_frameworks" / "messages.py"  # between processes, and nev
 DOCUMENTS = PACKAGE / "_document"
 SAVE_AND_LOAD = {"save", "load", "table", "to_csv", "to_markdown"}  # these methods use modules that import the structs
 PAGES = {"rich", "typer"}
+CLOCKS = {"perf_counter", "monotonic", "elapsed_s", "wall_s", "dispatch_s", "duration_s", "window_s", "first_s"}
+HANG_S = 30.0  # a wait that takes longer is a hang
 MAY_DRAW = {"_cli", "_report"}
 
 CPP_LAYERS = {
@@ -187,6 +189,41 @@ def test_a_cpp_file_is_not_too_long() -> None:
         return _too_long(path, HPP_LINES if path.suffix == ".hpp" else CPP_LINES)
 
     assert not _offenders(CPP_FILES, long)
+
+
+@pytest.mark.parametrize("clock", ["elapsed_s", "time.perf_counter() - begun", "abs(a.wall_s - b.wall_s)"])
+def test_an_upper_bound_of_a_real_duration_is_found(clock: str) -> None:
+    for text, found in (("{} < 5", True), ("0 <= {} <= 0.5", True), ("1e9 > {}", False), ("{} < 30", False)):
+        (node,) = (each for each in ast.walk(ast.parse(text.format(clock))) if isinstance(each, ast.Compare))
+        assert _bounds_a_clock(node) is found
+
+
+def test_no_test_bounds_a_real_duration_from_above() -> None:
+    def bounded(path: Path) -> set[str]:
+        comparisons = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.Compare))
+        return {f"line {node.lineno}" for node in comparisons if _bounds_a_clock(node)}
+
+    tests = [path for path in PYTHON_FILES if path.is_relative_to(ROOT / "tests") and path.parent.name != "gpu"]
+    assert tests
+    assert not _offenders(tests, bounded), "a busy machine exceeds it; see docs/developing.md, Time"
+
+
+def _bounds_a_clock(node: ast.Compare) -> bool:
+    """Whether a reading or a duration of the real clock has to be below a number of seconds that is not a hang."""
+    terms = [node.left, *node.comparators]
+    for operation, left, right in zip(node.ops, terms, terms[1:], strict=False):
+        less, more = (left, right) if isinstance(operation, (ast.Lt, ast.LtE)) else (right, left)
+        is_order = isinstance(operation, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+        bound = more.value if isinstance(more, ast.Constant) else None
+        if is_order and isinstance(bound, (int, float)) and 0 < bound < HANG_S and _names(less) & CLOCKS:
+            return True
+    return False
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)} | {
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name)
+    }
 
 
 def _offenders(paths: Iterable[Path], faults: Callable[[Path], set[str]]) -> dict[str, list[str]]:

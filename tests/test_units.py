@@ -354,6 +354,36 @@ def test_extreme_figures_have_short_texts(write: Callable[[float], str], value: 
     assert 0 < len(write(value)) < 16
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-01-01T10:00:00Z", 0.0),
+        ("2026-01-01t10:00:00z", 0.0),
+        ("2026-01-01T10:00:00", 0.0),
+        ("2026-01-01T10:00:00+00:00", 0.0),
+        ("2026-01-01T10:00:00.5Z", 0.5),
+        ("2026-01-01T10:00:00.25", 0.25),
+        ("2026-01-01T10:00:00.123456789Z", 0.123457),
+        ("2026-01-01T12:00:00.5+02:00", 0.5),
+        ("2026-01-01 04:30:00-05:30", 0.0),
+        ("2026-01-01", -36000.0),
+    ],
+)
+def test_a_time_with_any_offset_and_fraction_is_the_same_on_every_python(text: str, seconds: float) -> None:
+    moment = units.parse_moment(text)
+    assert moment.utcoffset() is not None
+    assert moment.timestamp() == 1767261600.0 + seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "1767261600", "2026-02-30", "2026-01-01T25:00:00Z", "2026-W01-1", "2026-01-01T10", "9" * 400],
+)
+def test_what_is_not_a_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        units.parse_moment(text)
+
+
 ARGUMENTS: list[tuple[Callable[[Any, str], object], Any, object]] = [
     (units.size_of, "64KiB", 65536),
     (units.size_of, np.int32(4096), 4096),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, Trial, unknown
+from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Trial, unknown
 from pyxfer._document.sessions import Expected, Judged, Place, Tested, XferSession
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
+from pyxfer._measure import stats
 from pyxfer.native import load
 
 MIB = 1 << 20
@@ -16,8 +17,12 @@ MIB = 1 << 20
 
 def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, **changes: Any) -> Tested:
     """A test that copied 1 MiB."""
-    elapsed = MIB / (gbps or 1.0) / 1e9
-    summary = Summary(10, elapsed, elapsed * 0.99, elapsed * 1.01, elapsed, elapsed, 0.0, elapsed, elapsed)
+    nbytes = changes.pop("nbytes", MIB)
+    elapsed = nbytes / (gbps or 1.0) / 1e9
+    trials = tuple(
+        Trial(place, elapsed * (1 + 0.001852 * step)) for place, step in enumerate((-1, 1, -2, 2, 0, 0, -3, 3))
+    )
+    summary = stats.summarise([trial.elapsed_s for trial in trials])
     none = "the bandwidth cannot be"
     measurement = Measurement(
         route=test,
@@ -27,15 +32,15 @@ def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, *
         mode="callable",
         variant="warm",
         bracket="drained",
-        nbytes=changes.pop("nbytes", MIB),
-        moved_bytes=MIB,
-        rate=unknown(none) if gbps is None else Fact(Rate(gbps, gbps * 0.99, gbps * 1.01)),
+        nbytes=nbytes,
+        moved_bytes=nbytes,
+        rate=unknown(none) if gbps is None else Fact(stats.rate(nbytes, summary)),
         peak_share=unknown("host memory"),
         ceiling_share=unknown(none) if gbps is None else Fact(Share(gbps / 2, gbps / 2.1, gbps / 1.9)),
         verified=unknown("pyxfer does not know what the callable moves"),
         first_s=Fact(elapsed),
         summary=summary,
-        trials=(Trial(0, elapsed, elapsed, elapsed),),
+        trials=trials,
         remarks=changes.pop("remarks", (Remark("drift", "the time drifted"),)),
     )
     given: dict[str, Any] = {

@@ -60,10 +60,12 @@ void bind_timed(owner_class<copier>& kind) {
       py::arg("first_slot"), release_gil());
   kind.def(
       "on_stream",
-      [](copier& self, std::string const& mode, lane const& along, std::size_t slot) {
-        return time_on_stream(self.used(), issue_mode_of(mode), along, slot);
+      [](copier& self, std::string const& mode, lane const& along, std::size_t first_slot,
+         std::size_t copies) {
+        return time_on_stream(self.used(), issue_mode_of(mode), along, first_slot, copies);
       },
-      py::arg("mode"), py::arg("lane"), py::arg("slot"), release_gil());
+      py::arg("mode"), py::arg("lane"), py::arg("first_slot"), py::arg("copies") = 1,
+      release_gil());
   kind.def(
       "drained",
       [](copier& self, lane const& along, std::size_t slot) {
@@ -87,6 +89,13 @@ void bind_both(owner_class<copier>& kind) {
       },
       py::arg("h2d"), py::arg("d2h"), py::arg("copies"), py::arg("warmups"), py::arg("tails"),
       py::arg("first_slot"), release_gil());
+  kind.def(
+      "both_issued",
+      [](copier& self, lane const& h2d, lane const& d2h, std::size_t copies,
+         std::size_t first_slot) {
+        return time_both_issued(self.used(), {h2d, d2h}, copies, first_slot);
+      },
+      py::arg("h2d"), py::arg("d2h"), py::arg("copies"), py::arg("first_slot"), release_gil());
   kind.def(
       "both_threads",
       [](copier& self, lane const& h2d, lane const& d2h, std::size_t copies,

@@ -60,6 +60,10 @@ void bind_links_model(py::module_& testing) {
       },
       py::arg("host_s"), py::arg("peer_s"), py::arg("local_s"), py::arg("busy_s") = 0.0,
       py::arg("spread_s") = 0.0);
+  testing.def(
+      "model_issue",
+      [](double call_s, double descriptor_s) { hostrt::model_issue({call_s, descriptor_s}); },
+      py::arg("call_s"), py::arg("descriptor_s") = 0.0);
   testing.def("refuse_peer", &hostrt::refuse_peer, py::arg("device"), py::arg("peer"),
               py::arg("refused"));
   testing.def("set_attribute_of", &hostrt::set_attribute_of, py::arg("device"),
@@ -86,6 +90,8 @@ void bind_runtime_own(py::module_& module) {
   testing.def("stall", &hostrt::stall, py::arg("call"), py::arg("nth"), py::arg("seconds"));
   testing.def("release_stalls", &hostrt::release_stalls, release_gil());
   testing.def("lose_device", &hostrt::lose_device, py::arg("code"));
+  testing.def("lose_one_device", &hostrt::lose_one_device, py::arg("device"), py::arg("code"));
+  testing.def("hang_device", &hostrt::hang_device, py::arg("device"));
   testing.def("destroy_context", &hostrt::destroy_context, py::arg("device"));
   testing.def("set_device_count", &hostrt::set_device_count, py::arg("count"));
   testing.def("set_missing", &hostrt::set_missing, py::arg("symbol"), py::arg("missing"));

@@ -26,6 +26,11 @@ using both_samples = std::array<sample, 2>;
 /// other side was idle during a part of it.
 [[nodiscard]] both_samples time_both_gated(bench& streams, both_lanes const& along, both_plan plan);
 
+/// For page-locked memory: the calls alternate between the sides, without a gate. The one sample is
+/// for both sides: it ends when the later one has ended.
+[[nodiscard]] sample time_both_issued(bench& streams, both_lanes const& along, std::size_t copies,
+                                      std::size_t first_slot);
+
 /// For pageable memory, whose copies block: each side has a thread, which continues to copy until
 /// the other side's window has ended. If a much faster side gives up waiting, the sample of the
 /// other side is invalid.

@@ -1,6 +1,7 @@
 #include "copy/both.hpp"
 #include "copy/gate.hpp"
 #include "copy/issue.hpp"
+#include "copy/timed.hpp"
 #include "cuda/device.hpp"
 
 namespace pyxfer {
@@ -76,6 +77,16 @@ both_samples time_both_gated(bench& streams, both_lanes const& along, both_plan 
                   plan.copies, fault};
   };
   return {side(h2d, d2h, dispatch[0]), side(d2h, h2d, dispatch[1])};
+}
+
+sample time_both_issued(bench& streams, both_lanes const& along, std::size_t copies,
+                        std::size_t first_slot) {
+  return time_issued(streams, copies, [&] {
+    for (std::size_t i = 0; i < copies; ++i) {
+      copy_async(along[0], first_slot + i, streams.on(0));
+      copy_async(along[1], first_slot + i, streams.on(1));
+    }
+  });
 }
 
 }  // namespace pyxfer

@@ -11,7 +11,8 @@ namespace pyxfer {
 struct sample {
   double elapsed_s;   ///< between the two events
   double dispatch_s;  ///< by the host's clock, from the call to its return
-  /// Between the events by the host's clock, if the host paces the copy.
+  /// By the host's clock, from the first call to the end of the last transfer; empty behind a gate,
+  /// because the calls are over when the gate opens.
   std::optional<double> wall_s;
   std::size_t copies;
   std::string invalid;  ///< why the sample must not be used; empty if it is valid

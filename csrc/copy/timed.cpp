@@ -46,7 +46,7 @@ sample time_gated(bench& streams, issue_mode mode, lane const& along, window_pla
           entrance.timed_out() ? "the gate timed out before everything was queued" : ""};
 }
 
-sample time_on_stream(bench& streams, issue_mode mode, lane const& along, std::size_t slot) {
+sample time_issued(bench& streams, std::size_t copies, std::function<void()> const& issue) {
   device_guard const guard{streams.device()};
   auto& start = streams.mark(bench::start_mark);
   auto& stop = streams.mark(bench::stop_mark);
@@ -54,9 +54,9 @@ sample time_on_stream(bench& streams, issue_mode mode, lane const& along, std::s
 
   start.record(streams.on(0));
   wait(start, streams.limit(), idle_event);
+  // The other streams need not wait for the start: it has passed.
   auto const called = host_clock::now();
-  streams.fork(streams.mark(bench::fork_mark));
-  issue(streams, mode, along, slot, 1);
+  issue();
   auto const returned = host_clock::now();
   streams.join();
   stop.record(streams.on(0));
@@ -64,8 +64,14 @@ sample time_on_stream(bench& streams, issue_mode mode, lane const& along, std::s
   auto const finished = host_clock::now();
   drained.done();
 
-  return {stop.seconds_since(start), seconds_between(called, returned),
-          seconds_between(called, finished), 1, ""};
+  auto const count = static_cast<double>(copies);
+  return {stop.seconds_since(start) / count, seconds_between(called, returned) / count,
+          seconds_between(called, finished) / count, copies, ""};
+}
+
+sample time_on_stream(bench& streams, issue_mode mode, lane const& along, std::size_t first,
+                      std::size_t copies) {
+  return time_issued(streams, copies, [&] { issue(streams, mode, along, first, copies); });
 }
 
 sample time_drained(bench& streams, std::function<void()> const& copy) {

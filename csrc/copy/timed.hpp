@@ -13,9 +13,15 @@ namespace pyxfer {
 [[nodiscard]] sample time_gated(bench& streams, issue_mode mode, lane const& along,
                                 window_plan plan);
 
-/// Times one transfer between two events on its stream, without a gate.
+/// Times `copies` transfers that `issue` queues on streams that are idle before, without a gate:
+/// from the first call to the end of the last transfer, by both clocks. So the time contains the
+/// calls.
+[[nodiscard]] sample time_issued(bench& streams, std::size_t copies,
+                                 std::function<void()> const& issue);
+
+/// The same for transfers of one lane, which begin with slot `first`.
 [[nodiscard]] sample time_on_stream(bench& streams, issue_mode mode, lane const& along,
-                                    std::size_t slot);
+                                    std::size_t first, std::size_t copies = 1);
 
 /// Times a call that copies, between two events on an idle stream. The device is drained before and
 /// after the call.

@@ -87,9 +87,19 @@ void stall(std::string const& call, int nth, double seconds) {
   injected().add({known_call(call), counted(nth), cudaSuccess, false, ordered_delay{seconds}});
 }
 
-void release_stalls() { end_delays(); }
+void release_stalls() {
+  end_delays();
+  end_hangs();
+}
 
-void lose_device(int code) { lose(error_code(code)); }
+void lose_device(int code) {
+  auto const lost_with = error_code(code);
+  for (int device = 0; device < max_devices; ++device) lose(device, lost_with);
+}
+
+void lose_one_device(int device, int code) { lose(possible_device(device), error_code(code)); }
+
+void hang_device(int device) { set_hanging(possible_device(device)); }
 
 void destroy_context(int device) {
   if (!is_device(device)) {
@@ -135,6 +145,8 @@ void model_pair(int source, int destination, direction_model model) {
 
 void model_hops(hop_model const& model) { link().set_hops(model); }
 
+void model_issue(issue_model const& model) { link().set_issue(model); }
+
 void refuse_peer(int device, int peer, bool refused) {
   peers().refuse(possible_device(device), possible_device(peer), refused);
 }
@@ -170,8 +182,8 @@ void reset() {
   configure_from_environment();
   injected().reset();
   captures().forget_all();
-  end_delays();
-  restore_device();
+  release_stalls();
+  restore_devices();
   restore_contexts();
   link().reset();
   peers().reset();
@@ -264,6 +276,13 @@ order read_link(fields const& values) {
   };
 }
 
+order read_issue(fields const& values) {
+  expect_fields(values, 2);
+  return [model = issue_model{seconds_from(values[0]), seconds_from(values[1])}] {
+    model_issue(model);
+  };
+}
+
 order read_missing(fields const& values) {
   expect_fields(values, 1);
   return [symbol = call_from(values[0])] { set_missing(symbol, true); };
@@ -336,7 +355,7 @@ std::map<std::string, order (*)(fields const&)> const& readers() {
       {"link", read_link},       {"missing", read_missing},     {"no-driver", read_no_driver},
       {"devices", read_devices}, {"no-trace", read_no_trace},   {"link-of", read_link_of},
       {"uplink", read_uplink},   {"pair", read_pair},           {"hops", read_hops},
-      {"no-peer", read_no_peer}, {"attribute", read_attribute},
+      {"no-peer", read_no_peer}, {"attribute", read_attribute}, {"issue", read_issue},
   };
   return known;
 }
@@ -348,7 +367,7 @@ order read_order(std::string const& text) {
     throw std::invalid_argument{
         "'" + text +
         "' is none of fail=, lose=, stall=, link=, missing=, no-driver=, devices=, "
-        "no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute="};
+        "no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute=, issue="};
   }
   try {
     return found->second(split(text.substr(equals + 1), ':'));

@@ -20,6 +20,7 @@
 ///     missing=CALL                like `set_missing`
 ///     no-driver=CODE              like `set_no_driver`
 ///     devices=COUNT               like `set_device_count`
+///     issue=CALL:DESCRIPTOR       like `model_issue`, in seconds
 ///     link-of=DEVICE:RATE:LATENCY:RATE:LATENCY    like `model_link_of`
 ///     uplink=DEVICES:RATE:RATE:RATE     like `model_uplink`; the devices are joined by `+`
 ///     pair=SOURCE:DESTINATION:RATE:LATENCY    like `model_pair`
@@ -55,6 +56,15 @@ void model_link(direction_model h2d, direction_model d2h);
 /// The same for one device, for example one with half of the lanes.
 void model_link_of(int device, direction_model h2d, direction_model d2h);
 
+/// How long the caller's thread is busy with a call that queues copies.
+struct issue_model {
+  double call_s;        ///< of cudaMemcpyAsync and cudaMemcpyBatchAsync
+  double descriptor_s;  ///< added for each copy of a batch
+};
+
+/// Sets the time of the calls that queue copies. The copies begin after their call.
+void model_issue(issue_model const& model);
+
 /// What the devices behind one uplink share; 0: not limited.
 struct uplink_model {
   double h2d_bytes_per_s;
@@ -87,19 +97,26 @@ void refuse_peer(int device, int peer, bool refused);
 /// unregister) still releases it, because the real calls also report errors of earlier work.
 void fail(std::string const& call, int nth, int code);
 
-/// The same, and the device is lost with that code.
+/// The same, and the device that is current in the calling thread is lost with that code.
 void fail_sticky(std::string const& call, int nth, int code);
 
 /// The nth call takes `seconds` longer. An asynchronous call (copy, memset, host function, record,
 /// wait) is delayed when it executes on its stream, every other call before it returns.
 void stall(std::string const& call, int nth, double seconds);
 
-/// Ends all stalls that were ordered so far, including those whose call was not made yet.
+/// Lets one device hang: none of its streams begins work that was queued, until `release_stalls`.
+void hang_device(int device);
+
+/// Ends all hangs, and all stalls that were ordered so far, also those whose call was not made yet.
 void release_stalls();
 
-/// From now on every call returns `code`, except those for versions, error texts and the last
-/// error. Queued work is dropped, waiting calls return, and releasing calls still release.
+/// Loses all devices: from now on every call returns `code`, except those for versions, error texts
+/// and the last error. Queued work is dropped, waiting calls return, and releasing calls still
+/// release.
 void lose_device(int code);
+/// The same for the calls that concern one device: while it is current, and on its streams and
+/// events.
+void lose_one_device(int device, int code);
 
 /// Destroys the context of a device, like cudaDeviceReset of another library: calls return 400 for
 /// its streams and 709 for its events. Queued work is still done, and memory stays until released.

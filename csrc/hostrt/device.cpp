@@ -2,7 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <limits>
 
 #include "entry.hpp"
@@ -14,10 +16,15 @@
 namespace pyxfer::hostrt {
 namespace {
 
-std::atomic<int> lost_with{cudaSuccess};
-std::atomic<std::uint64_t> epoch{0};
-/// A bit for each device.
+struct loss {
+  std::atomic<int> code{cudaSuccess};
+  std::atomic<std::uint64_t> epoch{0};
+};
+
+std::array<loss, max_devices> losses;
+// A bit for each device.
 std::atomic<std::uint32_t> destroyed_contexts{0};
+std::atomic<std::uint32_t> hanging{0};
 static_assert(max_devices <= std::numeric_limits<std::uint32_t>::digits);
 
 std::uint32_t bit_of(int device) noexcept {
@@ -26,21 +33,37 @@ std::uint32_t bit_of(int device) noexcept {
 
 }  // namespace
 
-cudaError_t loss_code() noexcept { return static_cast<cudaError_t>(lost_with.load()); }
+cudaError_t loss_code(int device) noexcept {
+  return static_cast<cudaError_t>(losses[static_cast<std::size_t>(device)].code.load());
+}
 
-std::uint64_t loss_epoch() noexcept { return epoch.load(); }
+loss_epoch epoch_of(int device) noexcept {
+  return {device, losses[static_cast<std::size_t>(device)].epoch.load()};
+}
 
-void lose(cudaError_t code) {
-  lost_with = code;
-  ++epoch;
+void lose(int device, cudaError_t code) {
+  auto& lost = losses.at(static_cast<std::size_t>(device));
+  lost.code = code;
+  ++lost.epoch;
   wake_pauses();
   streams().wake_all();
 }
 
-void restore_device() noexcept {
-  if (!device_lost()) return;
-  ++epoch;
-  lost_with = cudaSuccess;
+void restore_devices() noexcept {
+  for (auto& each : losses) {
+    if (each.code == cudaSuccess) continue;
+    ++each.epoch;
+    each.code = cudaSuccess;
+  }
+}
+
+void set_hanging(int device) noexcept { hanging |= bit_of(device); }
+
+bool hangs(int device) noexcept { return (hanging & bit_of(device)) != 0; }
+
+void end_hangs() {
+  hanging = 0;
+  wake_pauses();
 }
 
 bool context_destroyed(int device) noexcept { return (destroyed_contexts & bit_of(device)) != 0; }
@@ -106,6 +129,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   return runtime_call<index_of("cudaSetDevice")>([&] {
     if (!is_device(device)) return cudaErrorInvalidDevice;
+    if (device_lost(device)) return loss_code(device);
     this_thread().device = device;
     return cudaSuccess;
   });

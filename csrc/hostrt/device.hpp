@@ -20,24 +20,36 @@ inline constexpr char const* device_name = "host memory, not a PCIe link";
 /// 0 without a driver, as from the real runtime.
 [[nodiscard]] int driver_version() noexcept;
 
-/// The code with which the device was lost, or cudaSuccess.
-[[nodiscard]] cudaError_t loss_code() noexcept;
+/// The code with which a device was lost, or cudaSuccess.
+[[nodiscard]] cudaError_t loss_code(int device) noexcept;
 
-[[nodiscard]] inline bool device_lost() noexcept { return loss_code() != cudaSuccess; }
-
-/// Changes with every loss and every restoration.
-[[nodiscard]] std::uint64_t loss_epoch() noexcept;
-
-/// Whether work that was queued in that epoch will be done. Work from before or during a loss is
-/// never done, not even after `restore_device`, because its memory may have been freed.
-[[nodiscard]] inline bool is_current(std::uint64_t epoch) noexcept {
-  return epoch == loss_epoch() && !device_lost();
+[[nodiscard]] inline bool device_lost(int device) noexcept {
+  return loss_code(device) != cudaSuccess;
 }
 
-/// Loses the device: queued work is dropped, and calls that wait for it return.
-void lose(cudaError_t code);
+/// Changes with every loss and every restoration of the device.
+struct loss_epoch {
+  int device = 0;
+  std::uint64_t count = 0;
+};
 
-void restore_device() noexcept;
+[[nodiscard]] loss_epoch epoch_of(int device) noexcept;
+
+/// Whether work that was queued in that epoch will be done. Work from before or during a loss is
+/// never done, not even after `restore_devices`, because its memory may have been freed.
+[[nodiscard]] inline bool is_current(loss_epoch const& epoch) noexcept {
+  return epoch.count == epoch_of(epoch.device).count && !device_lost(epoch.device);
+}
+
+/// Loses one device: its queued work is dropped, and calls that wait for it return.
+void lose(int device, cudaError_t code);
+
+void restore_devices() noexcept;
+
+/// Lets a device hang: its streams begin no work until `end_hangs`, or until it is lost.
+void set_hanging(int device) noexcept;
+[[nodiscard]] bool hangs(int device) noexcept;
+void end_hangs();
 
 /// Whether the device's context was destroyed, as by cudaDeviceReset or cuDevicePrimaryCtxReset. An
 /// H100 with driver 580 then returned 709 for events and 400 for streams.
@@ -50,9 +62,9 @@ void restore_contexts() noexcept;
 /// Locked shared while work accesses memory that a caller may release.
 [[nodiscard]] std::shared_mutex& memory_in_use();
 
-/// Runs `work` unless the device has been lost since that epoch.
+/// Runs `work` unless its device has been lost since that epoch.
 template <typename Work>
-void touch_memory(std::uint64_t epoch, Work const& work) {
+void touch_memory(loss_epoch const& epoch, Work const& work) {
   std::shared_lock const lock{memory_in_use()};
   if (is_current(epoch)) work();
 }

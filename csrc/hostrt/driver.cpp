@@ -54,7 +54,7 @@ CUresult set_current_context(CUcontext context) {
       state.device = device;
     }
     state.has_context = context != nullptr;
-    return cudaSuccess;
+    return context != nullptr ? loss_code(state.device) : cudaSuccess;
   });
 }
 

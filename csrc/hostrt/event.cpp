@@ -78,7 +78,7 @@ cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
 cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_delay const& delay) {
   auto made = std::make_shared<recording>();
   made->captured_by = captures().of(*on);
-  if (delay.none() && streams().idle(*on)) {
+  if (delay.none() && !hangs(on->device()) && streams().idle(*on)) {
     // A device passes an event on an idle stream at once. Here the worker would have to wake first.
     made->at = stream_point::passed_now(on);
   } else {

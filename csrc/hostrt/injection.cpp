@@ -3,11 +3,19 @@
 #include <algorithm>
 
 #include "device.hpp"
+#include "entry.hpp"
 
 namespace pyxfer::hostrt {
 namespace {
 
 constexpr int all_devices = -1;
+
+/// These are about the calling thread, and not about the device that is current in it.
+constexpr bool concerns_no_device(std::size_t call) {
+  return call == index_of("cudaSetDevice") || call == index_of("cuCtxGetCurrent") ||
+         call == index_of("cuCtxSetCurrent") ||
+         call == index_of("cuThreadExchangeStreamCaptureMode");
+}
 
 }  // namespace
 
@@ -33,7 +41,7 @@ orders injection::apply_rules(std::size_t call) {
     rules_.erase(std::remove_if(rules_.begin(), rules_.end(), due), rules_.end());
     has_rules_ = !rules_.empty();
   }
-  if (sticky) lose(ordered.code);
+  if (sticky) lose(this_thread().device, ordered.code);
   return ordered;
 }
 
@@ -45,7 +53,7 @@ cudaError_t injection::standing_error(std::size_t call) const {
     std::scoped_lock const lock{mutex_};
     if (missing_.count(call) != 0) return cudaErrorCallRequiresNewerDriver;
   }
-  return loss_code();
+  return concerns_no_device(call) ? cudaSuccess : loss_code(this_thread().device);
 }
 
 void injection::add(rule const& added) {

@@ -64,7 +64,7 @@ void queue(std::shared_ptr<stream> const& on, char const* name, ordered_delay co
 }
 
 activity_span lose_by_access(work_start const& start) {
-  if (is_current(start.epoch)) lose(cudaErrorIllegalAddress);
+  if (is_current(start.epoch)) lose(start.epoch.device, cudaErrorIllegalAddress);
   return {start.ready, start.ready};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device.hpp"
 #include "peer.hpp"
 
 namespace pyxfer::hostrt {
@@ -67,6 +68,22 @@ void modelled_links::set_hops(hop_model const& hops) {
   hops_ = hops;
 }
 
+void modelled_links::set_issue(issue_model const& model) {
+  std::scoped_lock const lock{mutex_};
+  issue_ = model;
+}
+
+void modelled_links::issue(std::size_t descriptors) {
+  auto const model = [this] {
+    std::scoped_lock const lock{mutex_};
+    return issue_;
+  }();
+  auto const busy_s = model.call_s + static_cast<double>(descriptors) * model.descriptor_s;
+  if (busy_s <= 0) return;
+  auto const epoch = loss_epoch();
+  pause_until(steady::now() + as_duration(busy_s), [&] { return !is_current(epoch); });
+}
+
 void modelled_links::reset() {
   std::scoped_lock const lock{mutex_};
   h2d_.fill({});
@@ -74,6 +91,7 @@ void modelled_links::reset() {
   pairs_.clear();
   uplinks_.clear();
   hops_ = {};
+  issue_ = {};
 }
 
 /// Whether a copy between devices, or inside one, has an engine of its own.

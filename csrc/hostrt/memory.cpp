@@ -136,15 +136,22 @@ cudaError_t allocate(void** address, std::size_t bytes, memory_kind kind) {
   return cudaSuccess;
 }
 
-/// Frees the region at `address` if `wanted` accepts its kind. Like the real calls, it waits for
-/// all work before it frees.
+/// Waits for all work of a device, because memory of its context is about to be released. The work
+/// of other devices is not waited for, even if it uses the memory.
+cudaError_t await_owner(region const& released) {
+  auto const code = synchronize(streams().pending_on_device(released.device));
+  return code == cudaSuccess ? loss_code(released.device) : code;
+}
+
+/// Frees the region at `address` if `wanted` accepts its kind. Like the real calls, it waits before
+/// it frees.
 template <typename Wanted>
 cudaError_t release(void* address, Wanted const& wanted) {
   this_thread().has_context = true;
   if (address == nullptr) return cudaSuccess;
   auto const removed = memory().remove(address, wanted);
   if (!removed) return cudaErrorInvalidValue;
-  auto const result = synchronize(streams().pending_anywhere());
+  auto const result = await_owner(*removed);
   record_memory(*removed, true);
   unmap_pages(address, removed->bytes);
   return result;
@@ -226,7 +233,7 @@ cudaError_t cudaHostUnregister(void* ptr) {
         memory().remove(ptr, [](memory_kind kind) { return kind == memory_kind::registered; });
     if (!removed) return cudaErrorHostMemoryNotRegistered;
     // Waits for work that uses the memory, because its owner may free it next.
-    return synchronize(streams().pending_anywhere());
+    return await_owner(*removed);
   });
 }
 

@@ -191,13 +191,16 @@ constexpr char const* unrecognized = "unrecognized error code";
 cudaError_t cudaGetLastError() {
   return guarded<index_of("cudaGetLastError")>([] {
     auto const last = std::exchange(this_thread().last_error, cudaSuccess);
-    return device_lost() ? loss_code() : last;
+    auto const lost = loss_code(this_thread().device);
+    return lost != cudaSuccess ? lost : last;
   });
 }
 
 cudaError_t cudaPeekAtLastError() {
-  return guarded<index_of("cudaPeekAtLastError")>(
-      [] { return device_lost() ? loss_code() : this_thread().last_error; });
+  return guarded<index_of("cudaPeekAtLastError")>([] {
+    auto const lost = loss_code(this_thread().device);
+    return lost != cudaSuccess ? lost : this_thread().last_error;
+  });
 }
 
 char const* cudaGetErrorName(cudaError_t error) {

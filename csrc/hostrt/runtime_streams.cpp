@@ -23,7 +23,7 @@ bool is_missing(std::string const& symbol) {
 
 /// Calls the caller's function, in which CUDA calls are forbidden. The driver calls one such
 /// function at a time over all streams (observed on an H100 with driver 580).
-void call_host_function(cudaHostFn_t function, void* argument, std::uint64_t epoch) {
+void call_host_function(cudaHostFn_t function, void* argument, loss_epoch const& epoch) {
   static auto& one_at_a_time = *new std::mutex;
   std::scoped_lock const lock{one_at_a_time};
   if (!is_current(epoch)) return;

@@ -4,9 +4,15 @@
 #include <utility>
 
 #include "device.hpp"
+#include "entry.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {
+namespace {
+
+constexpr std::chrono::hours longest_pause{1};
+
+}  // namespace
 
 stream_point stream_point::passed_now(std::shared_ptr<stream> on) {
   return {std::move(on), 0, std::make_shared<steady::time_point>(steady::now())};
@@ -15,7 +21,7 @@ stream_point stream_point::passed_now(std::shared_ptr<stream> on) {
 bool stream_point::reached() const { return on->completed_ >= ticket; }
 
 void stream_point::wait() const {
-  auto const over = [this] { return reached() || device_lost(); };
+  auto const over = [this] { return reached() || device_lost(on->device_); };
   if (spin_until(over)) return;
   std::unique_lock lock{on->mutex_};
   ++on->waiters_;
@@ -24,6 +30,7 @@ void stream_point::wait() const {
 }
 
 void stream::run() {
+  this_thread().device = device_;
   task next;
   while (take(next)) {
     perform(next);
@@ -42,7 +49,7 @@ void stream::await_room() {
 stream_point stream::enqueue(stream_work work, std::vector<stream_point> after) {
   std::scoped_lock const lock{mutex_};
   auto const ended = std::make_shared<steady::time_point>();
-  queue_.push_back({std::move(work), std::move(after), loss_epoch(), steady::now(), ended});
+  queue_.push_back({std::move(work), std::move(after), epoch_of(device_), steady::now(), ended});
   last_ended_ = ended;
   auto const ticket = ++enqueued_;
   if (worker_sleeps_) work_came_.notify_one();
@@ -83,6 +90,11 @@ void stream::perform(task const& next) {
   for (auto const& point : next.after) {
     point.wait();
     if (point.ended && point.reached()) ready = std::max(ready, *point.ended);
+  }
+  if (hangs(device_)) {
+    auto const answers = [&] { return !hangs(device_) || !is_current(next.epoch); };
+    while (!answers()) pause_until(steady::now() + longest_pause, answers);
+    ready = std::max(ready, steady::now());
   }
   clock_ = is_current(next.epoch) ? next.work({next.epoch, ready}) : ready;
   *next.ended = clock_;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "device.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {
@@ -40,8 +41,8 @@ struct stream_point {
 
 /// When a piece of work begins.
 struct work_start {
-  /// The loss epoch in which the work was queued.
-  std::uint64_t epoch = 0;
+  /// In which the work was queued.
+  loss_epoch epoch;
   /// When a device would begin: after the call, and after the earlier work by the streams' clocks.
   /// The worker's thread may run later than that.
   steady::time_point ready;
@@ -96,7 +97,7 @@ class stream : public std::enable_shared_from_this<stream> {
   struct task {
     stream_work work;
     std::vector<stream_point> after;
-    std::uint64_t epoch = 0;
+    loss_epoch epoch;
     steady::time_point called;
     std::shared_ptr<steady::time_point> ended;
   };

@@ -184,13 +184,6 @@ std::vector<stream_point> stream_registry::pending_on_device(int device) {
   return points;
 }
 
-std::vector<stream_point> stream_registry::pending_anywhere() {
-  std::vector<stream_point> points;
-  std::scoped_lock const lock{mutex_};
-  for (auto const& running : running_) add_if_pending(running->last_point(), points);
-  return points;
-}
-
 void stream_registry::wake_all() {
   std::scoped_lock const lock{mutex_};
   for (auto const& running : running_) running->wake();
@@ -219,10 +212,13 @@ stream_registry& streams() {
 // --- calls on streams, as the runtime and the driver answer them ---------------------------------
 
 cudaError_t synchronize(std::vector<stream_point> const& points) {
-  for (auto const& point : points) point.wait();
-  if (!device_lost()) return cudaSuccess;
-  await_last_touch();
-  return loss_code();
+  auto code = cudaSuccess;
+  for (auto const& point : points) {
+    point.wait();
+    if (code == cudaSuccess) code = loss_code(point.on->device());
+  }
+  if (code != cudaSuccess) await_last_touch();
+  return code;
 }
 
 cudaError_t query(std::vector<stream_point> const& points) {
@@ -238,13 +234,14 @@ cudaError_t find_stream(cudaStream_t handle, std::shared_ptr<stream>& found) {
   if (of_context && context_destroyed(this_thread().device)) return cudaErrorContextIsDestroyed;
   found = streams().find(handle);
   auto const usable = found && !context_destroyed(found->device());
-  return usable ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  return usable ? loss_code(found->device()) : cudaErrorInvalidResourceHandle;
 }
 
 cudaError_t find_event(CUevent handle, std::shared_ptr<event>& found) {
   found = events().find(handle);
   if (!found) return cudaErrorInvalidResourceHandle;
-  return context_destroyed(found->device()) ? cudaErrorContextIsDestroyed : cudaSuccess;
+  return context_destroyed(found->device()) ? cudaErrorContextIsDestroyed
+                                            : loss_code(found->device());
 }
 
 cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found) {

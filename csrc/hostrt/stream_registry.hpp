@@ -41,7 +41,6 @@ class stream_registry {
   [[nodiscard]] std::vector<stream_point> pending(std::shared_ptr<stream> const& on);
 
   [[nodiscard]] std::vector<stream_point> pending_on_device(int device);
-  [[nodiscard]] std::vector<stream_point> pending_anywhere();
 
   void wake_all();
 

@@ -66,7 +66,8 @@ steady::duration cpu_time() {
   return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
 }
 
-void move_bytes(move_order const& copy, std::size_t first, std::size_t bytes, std::uint64_t epoch) {
+void move_bytes(move_order const& copy, std::size_t first, std::size_t bytes,
+                loss_epoch const& epoch) {
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
   // memmove, because overlapping ranges are an error of the caller, but must not be undefined here.

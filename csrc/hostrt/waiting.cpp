@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "device.hpp"
+#include "entry.hpp"
 
 namespace pyxfer::hostrt {
 namespace {
@@ -52,13 +53,13 @@ std::atomic<std::uint64_t> current_generation{0};
 
 }  // namespace
 
-ordered_delay::ordered_delay(double seconds)
-    : seconds_{seconds}, generation_{current_generation}, epoch_{loss_epoch()} {}
+ordered_delay::ordered_delay(double seconds) : seconds_{seconds}, generation_{current_generation} {}
 
 steady::time_point ordered_delay::serve(steady::time_point ready) const {
   if (seconds_ <= 0) return ready;
+  auto const epoch = epoch_of(this_thread().device);
   pause_until(steady::now() + as_duration(seconds_),
-              [this] { return generation_ != current_generation || epoch_ != loss_epoch(); });
+              [this, &epoch] { return generation_ != current_generation || !is_current(epoch); });
   return steady::now();
 }
 

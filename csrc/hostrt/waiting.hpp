@@ -32,7 +32,7 @@ void wake_pauses();
 /// Converts to a duration of the steady clock, between 0 and a million seconds.
 [[nodiscard]] steady::duration as_duration(double seconds) noexcept;
 
-/// A delay that a test has ordered. `end_delays` and the loss of the device end it early.
+/// A delay that a test has ordered. `end_delays` and the loss of the thread's device end it early.
 class ordered_delay {
  public:
   explicit ordered_delay(double seconds);
@@ -47,7 +47,6 @@ class ordered_delay {
  private:
   double seconds_;
   std::uint64_t generation_;
-  std::uint64_t epoch_;
 };
 
 /// Ends every delay that was ordered so far, including those that have not begun.

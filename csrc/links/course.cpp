@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <thread>
 
 namespace pyxfer {
 namespace {
@@ -17,6 +18,9 @@ constexpr double drain_s = 0.5;
 /// from the other threads of its device.
 constexpr double spin_s = 50e-6;
 constexpr std::chrono::microseconds nap{50};
+
+/// Between two items of a pace. The thread notices so soon that the run has ended.
+constexpr double longest_sleep_s = 0.01;
 
 [[noreturn]] void throw_timeout(double seconds) {
   std::ostringstream text;
@@ -41,23 +45,30 @@ void course::issue_until_end(meeting& others) {
   for (auto ending = false; !ending || in_flight() > 0;) {
     ending =
         ending || others.ended() || seconds_between(opened, host_clock::now()) >= plan_.seconds;
-    auto const issues = !ending && in_flight() < flow_.plan().depth && is_due(opened);
+    auto const early_s = due_s() - seconds_between(opened, host_clock::now());
+    auto const issues = !ending && in_flight() < flow_.plan().depth && early_s <= 0;
     if (issues) { issue(); }
     auto const takes = in_flight() > 0 && oldest_has_ended();
     if (takes) { take_oldest(); }
     if (issues || takes || in_flight() == 0) { rest = polling{spin_s, nap}; }
     auto const limit = others.ended() ? std::min(plan_.deadline_s, drain_s) : plan_.deadline_s;
     if (rest.waited_s() > limit) { throw_timeout(limit); }
-    if (!issues && !takes) { rest.pause(); }
+    if (issues || takes) { continue; }
+    if (in_flight() == 0 && early_s > spin_s) {
+      auto const sleep_s = std::min({early_s - spin_s, plan_.seconds, longest_sleep_s});
+      std::this_thread::sleep_for(std::chrono::duration<double>{sleep_s});
+    } else {
+      rest.pause();
+    }
   }
 }
 
-/// A flow that fell behind its pace catches up.
-bool course::is_due(host_clock::time_point opened) const {
+/// When the next item is due, in seconds from the opening. A flow that fell behind its pace catches
+/// up.
+double course::due_s() const {
   auto const pace = flow_.plan().pace_bytes_per_s;
-  if (pace <= 0) { return true; }
-  auto const bytes = static_cast<double>(issued_) * static_cast<double>(flow_.plan().bytes);
-  return seconds_between(opened, host_clock::now()) >= bytes / pace;
+  if (pace <= 0) { return 0; }
+  return static_cast<double>(issued_) * static_cast<double>(flow_.plan().bytes) / pace;
 }
 
 /// Whether the stream has nothing to do. If not, the next item begins when the last one ends.
@@ -97,17 +108,17 @@ void course::take_result(std::size_t place) {
   stamps_.multiprocessor.push_back(ran ? found.multiprocessor : -1);
 }
 
-void course::leave() noexcept {
-  release_noexcept([this] {
+bool course::leave(host_clock::time_point limit) noexcept {
+  try {
     device_guard const guard{flow_.plan().device};
     auto& last = flow_.end_mark(0);
     last.record(flow_.on());
-    if (!wait_for(last, drain_s)) {
-      note_cleanup_failure(
-          "an item of a flow was still under way half a second after it was given "
-          "up");
-    }
-  });
+    if (wait_for(last, seconds_between(host_clock::now(), limit))) { return true; }
+  } catch (device_lost_error const&) { return true; } catch (std::exception const& error) {
+    note_cleanup_failure(error);
+  }
+  flow_.mark_stuck();
+  return false;
 }
 
 }  // namespace pyxfer

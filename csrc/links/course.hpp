@@ -21,9 +21,10 @@ class course {
   /// `timeout_error` if the device does not finish an item in time.
   void run(meeting& others);
 
-  /// Waits briefly for the items that a failed run left queued, so that memory is not released
-  /// while a copy uses it.
-  void leave() noexcept;
+  /// Waits until `limit` for the items that a failed run left queued, so that memory is not
+  /// released while a copy uses it. Returns whether they have ended or never will, because the
+  /// device is lost. If not, the flow keeps its memory.
+  [[nodiscard]] bool leave(host_clock::time_point limit) noexcept;
 
   [[nodiscard]] flow& of() const noexcept { return flow_; }
   [[nodiscard]] flow_stamps& stamps() noexcept { return stamps_; }
@@ -31,7 +32,7 @@ class course {
  private:
   [[nodiscard]] std::size_t in_flight() const noexcept { return issued_ - ended_; }
   [[nodiscard]] std::size_t place_of(std::size_t item) const { return item % with_begin_.size(); }
-  [[nodiscard]] bool is_due(host_clock::time_point opened) const;
+  [[nodiscard]] double due_s() const;
   [[nodiscard]] bool has_run_dry();
   [[nodiscard]] bool oldest_has_ended();
   void issue();

@@ -3,6 +3,7 @@
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
+#include "cuda/process.hpp"
 
 #include <cmath>
 #include <stdexcept>
@@ -71,7 +72,7 @@ flow::flow(flow_plan const& plan, kernels* with)
       ends_{make_events(plan.device, plan.depth)} {
   find_addresses();
   if (kernels_ == nullptr) { return; }
-  words_ = std::make_unique<host_buffer>(results_at + plan_.depth * sizeof(chase_result),
+  words_ = std::make_shared<host_buffer>(results_at + plan_.depth * sizeof(chase_result),
                                          memory_kind::pinned, plan_.device);
 }
 
@@ -143,20 +144,38 @@ std::atomic<std::uint32_t>& flow::gate_late() const {
 }
 
 void flow::close() {
-  users_.require_none("this flow");
+  if (!use_.close("this flow")) { return; }
+  if (is_stuck()) {
+    abandon();
+    throw timeout_error(
+        "An item of a flow is still under way, so its memory is kept until the process ends.");
+  }
   closing all;
   for (auto& made : begins_) { all.close(made); }
   for (auto& made : ends_) { all.close(made); }
   all.close(stream_);
-  if (words_) { all.close(*words_); }
+  held_by_.reset();
+  // The last flow that was held by them releases them.
+  if (words_.use_count() == 1) { all.close(*words_); }
+  words_.reset();
   all.finish();
 }
 
+bool flow::is_stuck() {
+  if (!stuck_ || !same_process()) { return false; }
+  try {
+    return !ends_.front().passed();
+  } catch (cuda_error const&) { return false; }  // a device that is lost does nothing
+}
+
 void flow::abandon() noexcept {
+  use_.abandon();
   for (auto& made : begins_) { made.abandon(); }
   for (auto& made : ends_) { made.abandon(); }
   stream_.abandon();
-  if (words_) { words_->abandon(); }
+  for (auto const& kept : {words_, held_by_}) {
+    if (kept) { kept->abandon(); }
+  }
 }
 
 }  // namespace pyxfer

@@ -58,8 +58,8 @@ class flow {
   [[nodiscard]] flow_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] stream_view on() const noexcept { return stream_.view(); }
   [[nodiscard]] kernels* with() const noexcept { return kernels_; }
-  [[nodiscard]] use_count& users() noexcept { return users_; }
-  [[nodiscard]] bool closed() const noexcept { return stream_.handle() == nullptr; }
+  [[nodiscard]] use_state& use() noexcept { return use_; }
+  [[nodiscard]] bool closed() const noexcept { return use_.closed(); }
 
   // The rest is for a run. The primary context of the device is current.
 
@@ -73,7 +73,13 @@ class flow {
   [[nodiscard]] std::atomic<std::uint32_t>& gate_flag() const;
   [[nodiscard]] std::atomic<std::uint32_t>& gate_late() const;
 
-  /// Releases everything. Throws std::logic_error while a run uses it.
+  /// Keeps the words of `other` too, because the stream of this flow is held by them.
+  void share_words(flow const& other) { held_by_ = other.words_; }
+  /// Notes that items are under way although the run has ended.
+  void mark_stuck() noexcept { stuck_ = true; }
+
+  /// Releases everything. Throws std::logic_error while a run uses it. If its items are still under
+  /// way after a run that has failed, it abandons everything, and throws timeout_error.
   void close();
   /// Leaves it to the end of the process, because the device does not respond.
   void abandon() noexcept;
@@ -82,14 +88,17 @@ class flow {
   void check() const;
   [[nodiscard]] int multiprocessor_of(std::size_t turn) const;
   void find_addresses();
+  [[nodiscard]] bool is_stuck();
 
   flow_plan plan_;
   kernels* kernels_;
   stream stream_;
   std::vector<event> begins_;
   std::vector<event> ends_;
-  std::unique_ptr<host_buffer> words_;  ///< null without kernels
-  use_count users_;
+  std::shared_ptr<host_buffer> words_;    ///< null without kernels
+  std::shared_ptr<host_buffer> held_by_;  ///< those of the flow with the flag of the last gate
+  bool stuck_{false};
+  use_state use_;
 };
 
 }  // namespace pyxfer

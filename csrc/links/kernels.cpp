@@ -84,10 +84,7 @@ void kernels::unload(CUmodule loaded) const {
 }
 
 void kernels::close() {
-  users_.require_none("these kernels");
-  auto* const loaded = module_.exchange(nullptr);
-  if (loaded == nullptr || !same_process()) { return; }
-  unload(loaded);
+  if (use_.close("these kernels") && same_process()) { unload(module_); }
 }
 
 }  // namespace pyxfer

@@ -5,7 +5,6 @@
 
 #include <cuda.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,8 +37,8 @@ class kernels {
   [[nodiscard]] double load_s() const noexcept { return load_s_; }
   /// How many multiprocessors the device has; their numbers begin with 0.
   [[nodiscard]] unsigned int multiprocessors() const noexcept { return multiprocessors_; }
-  [[nodiscard]] bool closed() const noexcept { return module_ == nullptr; }
-  [[nodiscard]] use_count& users() noexcept { return users_; }
+  [[nodiscard]] bool closed() const noexcept { return use_.closed(); }
+  [[nodiscard]] use_state& use() noexcept { return use_; }
 
   // Each one queues a kernel; the device's primary context is current.
 
@@ -53,7 +52,7 @@ class kernels {
   /// Unloads them. Throws std::logic_error while a run uses them.
   void close();
   /// Leaves the module to the end of the process, because the device does not respond.
-  void abandon() noexcept { module_ = nullptr; }
+  void abandon() noexcept { use_.abandon(); }
 
   static constexpr std::size_t word_bytes = 16;  ///< of copy()
 
@@ -62,8 +61,8 @@ class kernels {
 
   int device_;
   unsigned int multiprocessors_;
-  std::atomic<CUmodule> module_{};
-  use_count users_;
+  CUmodule module_{};
+  use_state use_;
   CUfunction copy_{};
   CUfunction chase_{};
   CUfunction gate_{};

@@ -40,11 +40,18 @@ void meeting::await_finishes(interruption const& interrupted) {
   await(interrupted, [this] { return finished_ == threads_; });
 }
 
-void meeting::fail(std::exception_ptr fault) noexcept {
+void meeting::end() noexcept {
   std::scoped_lock const held{mutex_};
-  if (!fault_) { fault_ = std::move(fault); }
   ended_.store(true, std::memory_order_relaxed);
   changed_.notify_all();
+}
+
+void meeting::fail(std::exception_ptr fault) noexcept {
+  {
+    std::scoped_lock const held{mutex_};
+    if (!fault_) { fault_ = std::move(fault); }
+  }
+  end();
 }
 
 std::exception_ptr meeting::fault() const noexcept {

@@ -52,7 +52,9 @@ class meeting {
 
   // For all.
 
-  /// Ends the run; the first fault is kept.
+  /// Ends the run. Threads that wait for an opening that has not come return.
+  void end() noexcept;
+  /// The same for a fault; the first one is kept.
   void fail(std::exception_ptr fault) noexcept;
   /// The fault that ended the run, if any.
   [[nodiscard]] std::exception_ptr fault() const noexcept;

@@ -12,11 +12,14 @@
 #include "links/meeting.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -27,27 +30,29 @@ void require(bool holds, char const* text) {
   if (!holds) { throw std::invalid_argument(text); }
 }
 
+constexpr double longest_gate_s = 86400;
+
+/// A kernel that reaches the memory of a peer without access would end the use of CUDA in the
+/// process.
+void check_access(flow_plan const& plan) {
+  if (plan.engine == flow_engine::ce) { return; }
+  for (auto const side : {plan.source_device, plan.destination_device}) {
+    auto const used = plan.engine != flow_engine::chase || side == plan.source_device;
+    auto const is_peer = used && side != flow::host && side != plan.device;
+    require(!is_peer || has_access(plan.device, side),
+            "the device of a flow has no access to the memory of its peer: call enable_peer first");
+  }
+}
+
 void check(std::vector<flow*> const& flows, run_plan const& plan) {
   require(!flows.empty(), "a run needs at least one flow");
   require(std::set<flow*>(flows.begin(), flows.end()).size() == flows.size(),
           "a flow is in this run twice");
-  require(std::isfinite(plan.seconds) && plan.seconds >= 0 && plan.deadline_s > 0 &&
-              plan.gate_timeout_s > 0,
-          "the durations of a run are positive numbers");
-  for (auto* const each : flows) {
-    require(!each->closed() && (each->with() == nullptr || !each->with()->closed()),
-            "a flow or its kernels are closed: make another one");
-  }
-}
-
-/// A kernel that reaches the memory of a peer without access would end the use of CUDA in the
-/// process.
-void allow_peers(flow_plan const& plan) {
-  if (plan.engine == flow_engine::ce) { return; }
-  for (auto const side : {plan.source_device, plan.destination_device}) {
-    auto const used = plan.engine != flow_engine::chase || side == plan.source_device;
-    if (used && side != flow::host && side != plan.device) { enable_peer(plan.device, side); }
-  }
+  require(std::isfinite(plan.seconds) && plan.seconds >= 0 && std::isfinite(plan.deadline_s) &&
+              plan.deadline_s > 0 && plan.gate_timeout_s > 0 &&
+              plan.gate_timeout_s <= longest_gate_s,
+          "the durations of a run are positive numbers, and a gate opens within a day");
+  for (auto* const each : flows) { check_access(each->plan()); }
 }
 
 /// Holds all flows until it opens: by a kernel on each stream that polls one word, or by one host
@@ -89,6 +94,7 @@ class entrance {
     auto& flag = flows_.front()->gate_flag();
     flag.store(0);
     for (auto* const each : flows_) {
+      each->share_words(*flows_.front());
       device_guard const guard{each->plan().device};
       each->gate_late().store(0);
       each->with()->hold(reinterpret_cast<std::uintptr_t>(&flag),
@@ -134,7 +140,9 @@ class issuers {
   issuers(issuers&&) = delete;
   issuers& operator=(issuers&&) = delete;
 
+  /// After an exception the threads may still wait for the opening.
   void join() noexcept {
+    meeting_.end();
     entrance_.open();
     for (auto& thread : threads_) { thread.join(); }
     threads_.clear();
@@ -155,13 +163,18 @@ class issuers {
   std::vector<std::thread> threads_;
 };
 
-bool is_loss(std::exception_ptr const& fault) {
+constexpr int any_number = std::numeric_limits<int>::max() - 1;
+
+std::string text_of(std::exception_ptr const& fault) {
   try {
     std::rethrow_exception(fault);
-  } catch (device_lost_error const&) { return true; } catch (...) {
-    return false;
+  } catch (std::exception const& error) { return error.what(); } catch (...) {
+    return "an unknown error";
   }
 }
+
+/// How long a run that has failed waits for the items that are still under way.
+constexpr std::chrono::milliseconds leaving_time{500};
 
 /// One run: its clocks, one for each device, and its courses.
 class session {
@@ -169,14 +182,12 @@ class session {
   session(std::vector<flow*> const& flows, run_plan const& plan)
       : flows_{flows}, plan_{plan}, limit_{plan.deadline_s} {
     for (auto* const each : flows_) {
-      uses_.emplace_back(each->users());
-      each->users().require_no_other("a flow");
-      if (each->with() != nullptr) { uses_.emplace_back(each->with()->users()); }
+      uses_.emplace_back(each->use(), "a flow", 0);
+      if (each->with() != nullptr) {
+        uses_.emplace_back(each->with()->use(), "the kernels of a flow", any_number);
+      }
     }
-    for (auto* const each : flows_) {
-      allow_peers(each->plan());
-      courses_.emplace_back(*each, clock_of(*each), plan_);
-    }
+    for (auto* const each : flows_) { courses_.emplace_back(*each, clock_of(*each), plan_); }
   }
 
   std::vector<flow_stamps> run(interruption const& interrupted) {
@@ -194,8 +205,11 @@ class session {
     } catch (...) { place.fail(std::current_exception()); }
     if (auto const fault = place.fault()) {
       held.open();
-      leave(fault);
-      std::rethrow_exception(fault);
+      if (leave()) { std::rethrow_exception(fault); }
+      throw timeout_error(
+          "An item of a flow was still under way half a second after the run was given up, so its "
+          "memory is kept until the process ends. The run was given up because of this: " +
+          text_of(fault));
     }
     return stamps(held);
   }
@@ -209,10 +223,12 @@ class session {
     return found != clocks_.end() ? *found : clocks_.emplace_back(device, one.on(), limit_);
   }
 
-  /// A lost device finishes nothing.
-  void leave(std::exception_ptr const& fault) noexcept {
-    if (is_loss(fault)) { return; }
-    for (auto& each : courses_) { each.leave(); }
+  /// Returns whether nothing is under way any more.
+  [[nodiscard]] bool leave() noexcept {
+    auto const limit = host_clock::now() + leaving_time;
+    auto ended = true;
+    for (auto& each : courses_) { ended = each.leave(limit) && ended; }
+    return ended;
   }
 
   std::vector<flow_stamps> stamps(entrance const& held) {

@@ -31,7 +31,9 @@ struct flow_stamps {
 };
 
 /// Runs all flows at the same time, each issued by a thread of its own. They begin when every one
-/// has queued its first items, and keep their queues full for `seconds`.
+/// has queued its first items, and keep their queues full for `seconds`. A run never changes peer
+/// access: copies by a copy engine go with it or without. Throws std::invalid_argument if a kernel
+/// would reach the memory of a peer without it (`enable_peer`).
 [[nodiscard]] std::vector<flow_stamps> run_flows(std::vector<flow*> const& flows,
                                                  run_plan const& plan,
                                                  interruption const& interrupted);

@@ -73,7 +73,10 @@ class hostrt_activity : public hostrt {
     for (std::size_t at = 0; at < handed_over().size();) {
       auto const* const raw = reinterpret_cast<cupti::activity const*>(&handed_over()[at]);
       if (raw->kind == kind) found.push_back(*reinterpret_cast<Raw const*>(raw));
-      at += record_bytes(raw->kind);
+      auto const bytes = record_bytes(raw->kind);
+      EXPECT_GT(bytes, 0U) << "a record of an unknown kind";
+      if (bytes == 0) break;
+      at += bytes;
     }
     return found;
   }

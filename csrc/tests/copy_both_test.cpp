@@ -187,6 +187,32 @@ TEST_F(copy_both_gated, gives_up_on_a_device_that_stalls) {
   hostrt::release_stalls();
 }
 
+using copy_both_issued = engine_test;
+
+TEST_F(copy_both_issued, ends_with_the_later_side_and_contains_the_calls) {
+  constexpr std::size_t count = 4;
+  hostrt::model_link({rate, 0}, {rate / 2, 0});
+  hostrt::model_issue({crossing_s, 0});
+  bench used{0, 2, patience{60}};
+  both_memories const memory{memory_kind::pinned, count};
+  auto const found = time_both_issued(used, memory.lanes(), count, 0);
+  // The calls take two crossings a pair of copies, as the slower side does.
+  EXPECT_GE(found.wall_s.value_or(0), 2 * crossing_s + crossing_s / count);
+  EXPECT_GE(found.dispatch_s, 2 * crossing_s);
+  EXPECT_EQ(found.copies, count);
+  for (std::size_t turn = 0; turn < count; ++turn) {
+    EXPECT_TRUE(memory.up.has_arrived(turn) && memory.down.has_arrived(turn));
+  }
+}
+
+TEST_F(copy_both_issued, reports_every_failure_and_leaves_no_stream_blocked) {
+  both_memories const memory{memory_kind::pinned, 2};
+  expect_every_failure_reported([&] {
+    run_on_bench(
+        [&](bench& used) { static_cast<void>(time_both_issued(used, memory.lanes(), 2, 0)); });
+  });
+}
+
 using copy_both_threads = engine_test;
 
 TEST_F(copy_both_threads, measures_each_side_while_the_other_runs) {

@@ -173,6 +173,25 @@ TEST_F(copy_time_on_stream, dispatches_a_pageable_copy_until_it_ends) {
   EXPECT_LT(time_on_stream(used, issue_mode::async, pinned.along(), 0).dispatch_s, 0.1);
 }
 
+TEST_F(copy_time_on_stream, contains_the_calls_that_a_gate_hides) {
+  constexpr std::size_t count = 8;
+  constexpr double call_s = 2e-3;
+  hostrt::model_link({1e9, 0}, {0, 0});
+  hostrt::model_issue({call_s, call_s});
+  bench used{0, 2, patience{60}};
+  lane_memory const memory{direction::h2d, 16 * kib, memory_kind::pinned, count};
+  for (auto const mode : every_mode) {
+    auto const behind = time_gated(used, mode, memory.along(), {count, 0, 0});
+    EXPECT_LT(behind.elapsed_s, call_s);
+    EXPECT_GE(behind.dispatch_s, call_s);
+    auto const found = time_on_stream(used, mode, memory.along(), 0, count);
+    EXPECT_GE(found.wall_s.value_or(0), call_s);
+    EXPECT_GE(found.wall_s.value_or(0), found.dispatch_s);
+    EXPECT_EQ(found.copies, count);
+    for (std::size_t turn = 0; turn < count; ++turn) { EXPECT_TRUE(memory.has_arrived(turn)); }
+  }
+}
+
 TEST_F(copy_time_on_stream, divides_a_transfer_over_its_streams) {
   bench used{0, 5, patience{60}};
   for (auto const bytes :

@@ -67,7 +67,10 @@ void check_threads_without_a_context(fact_report& all) {
             auto const recorded = text(record(all.event, all.on));
             auto const waiting = text(make_wait(all.other, all.event));
             auto code = query(all.event);
-            while (code == CUDA_ERROR_NOT_READY) { code = query(all.event); }
+            while (code == CUDA_ERROR_NOT_READY) {
+              std::this_thread::yield();
+              code = query(all.event);
+            }
             return recorded + " " + waiting + " " + text(code);
           }));
   all.add("cuEventRecord on the legacy stream, in a thread without a context", "201",

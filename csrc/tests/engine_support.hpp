@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <set>
 #include <string>
@@ -39,18 +38,10 @@ inline long count_of(std::string const& call) {
   return found == made.end() ? 0 : found->second;
 }
 
-/// How long a test may take. PYXFER_TEST_LIMIT_S shortens it for runs that expect hangs.
-inline unsigned int limit_s() {
-  auto const* const given = std::getenv("PYXFER_TEST_LIMIT_S");
-  return given == nullptr ? 120U : static_cast<unsigned int>(std::stoul(given));
-}
-
-/// A test starts without orders, and must end without allocations and cleanup notes. A test that
-/// hangs kills the process.
+/// A test starts without orders, and must end without allocations and cleanup notes.
 class engine_test : public ::testing::Test {
  protected:
   void SetUp() override {
-    ::alarm(limit_s());
     hostrt::reset();
     static_cast<void>(driver());
     before_ = live();
@@ -60,7 +51,6 @@ class engine_test : public ::testing::Test {
     hostrt::reset();
     EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{});
     EXPECT_EQ(live(), before_);
-    ::alarm(0);
   }
 
   /// The allocations of this test that were not released.

@@ -10,15 +10,12 @@
 
 namespace pyxfer::tests {
 
-/// The result of `action` in a forked child of this process. A child that does not end is ended by
-/// an alarm: a lock that another thread of the parent held at the fork stays locked in the child,
-/// also those of AddressSanitizer's allocator, which spins on them without end.
+/// The result of `action` in a forked child of this process.
 inline std::string in_forked_child(std::function<std::string()> const& action) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) { return "no pipe"; }
   auto const child = ::fork();
   if (child == 0) {
-    ::alarm(60);
     std::string text;
     try {
       text = action();

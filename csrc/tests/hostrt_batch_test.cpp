@@ -78,6 +78,17 @@ TEST_F(hostrt_batch, has_the_latency_once) {
   EXPECT_LT(now_s() - begun, 0.2);
 }
 
+TEST_F(hostrt_batch, keeps_its_caller_busy_for_each_copy) {
+  configure("issue=0.01:0.02");
+  auto begun = now_s();
+  ASSERT_EQ(issue(), cudaSuccess);
+  EXPECT_GE(now_s() - begun, 0.05);
+  begun = now_s();
+  ASSERT_EQ(cudaMemcpyAsync(target_, source_, 200, cudaMemcpyHostToDevice, stream_), cudaSuccess);
+  EXPECT_GE(now_s() - begun, 0.01);
+  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+}
+
 TEST_F(hostrt_batch, the_legacy_stream_is_refused) {
   stream_ = nullptr;
   EXPECT_EQ(issue(), cudaErrorInvalidValue);

@@ -70,7 +70,8 @@ TEST_F(hostrt_configuration, links_of_several_devices_and_attributes_are_set) {
 TEST_F(hostrt_configuration, a_refusal_says_what_is_wrong) {
   EXPECT_EQ(refusal_of("fial=cudaMalloc:1:2"),
             "'fial=cudaMalloc:1:2' is none of fail=, lose=, stall=, link=, missing=, no-driver=, "
-            "devices=, no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute=");
+            "devices=, no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute=, "
+            "issue=");
   EXPECT_EQ(refusal_of("fail=cudaMalloc:1"),
             "'fail=cudaMalloc:1': it takes 3 values between colons, not 2");
   EXPECT_EQ(refusal_of("fail=cudaMallok:1:2"),

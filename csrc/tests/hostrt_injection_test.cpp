@@ -87,6 +87,51 @@ TEST_F(hostrt_injection, losing_the_device_ends_every_wait) {
   EXPECT_EQ(waiting.get(), cudaErrorECCUncorrectable);
 }
 
+TEST_F(hostrt_injection, one_device_is_lost_alone) {
+  set_device_count(2);
+  auto* const lost = stream();
+  auto* const lost_event = event();
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  auto* const other = stream();
+  lose_one_device(0, cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaStreamQuery(other), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(lost), cudaErrorLaunchFailure);
+  EXPECT_EQ(driver("cuEventQuery", lost_event), CUDA_ERROR_LAUNCH_FAILED);
+  EXPECT_EQ(cudaSetDevice(0), cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // of device 1, which is still current
+  EXPECT_THROW(lose_one_device(-1, cudaErrorLaunchFailure), std::invalid_argument);
+}
+
+TEST_F(hostrt_injection, a_call_loses_the_device_that_is_current) {
+  set_device_count(2);
+  fail_sticky("cudaDeviceSynchronize", 1, cudaErrorLaunchFailure);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+TEST_F(hostrt_injection, one_device_hangs_alone) {
+  set_device_count(2);
+  auto* const hanging = stream();
+  auto* const event = hostrt::event();
+  auto* const target = device(8);
+  hang_device(0);
+  ASSERT_EQ(driver("cuEventRecord", event, hanging), CUDA_SUCCESS);
+  EXPECT_EQ(driver("cuEventQuery", event), CUDA_ERROR_NOT_READY);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  void* others = nullptr;
+  ASSERT_EQ(cudaMalloc(&others, 8), cudaSuccess);
+  EXPECT_EQ(cudaMemset(others, 1, 8), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(cudaFree(others), cudaSuccess);  // it waits for its own device only
+  auto freeing = std::async(std::launch::async, [target] { return cudaFree(target); });
+  EXPECT_EQ(freeing.wait_for(20ms), std::future_status::timeout);
+  release_stalls();
+  EXPECT_EQ(freeing.get(), cudaSuccess);
+  EXPECT_EQ(driver("cuEventSynchronize", event), CUDA_SUCCESS);
+}
+
 TEST_F(hostrt_injection, work_queued_before_a_loss_is_never_done) {
   auto* const s = stream();
   auto* const target = pinned(8);

@@ -4,6 +4,7 @@
 #include "cuda/device.hpp"
 #include "links_support.hpp"
 
+#include <ctime>
 #include <future>
 
 namespace pyxfer::tests {
@@ -25,7 +26,12 @@ class links_course : public links_test {
     course one{used, clock, {seconds, 60, true, 60}};
     gate closed{used.on(), 60};
     meeting place{1};
-    auto running = std::async(std::launch::async, [&] { one.run(place); });
+    auto running = std::async(std::launch::async, [&] {
+      one.run(place);
+      timespec taken{};
+      ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &taken);
+      cpu_s_ = static_cast<double>(taken.tv_sec) + static_cast<double>(taken.tv_nsec) / 1e9;
+    });
     EXPECT_TRUE(place.await_arrivals({}));
     place.open([&] { closed.open(); });
     running.get();
@@ -34,6 +40,7 @@ class links_course : public links_test {
   }
 
   link_ends ends_;
+  double cpu_s_{};  ///< of the thread of the course
 };
 
 TEST_F(links_course, queues_as_many_items_as_it_is_deep) {
@@ -62,6 +69,14 @@ TEST_F(links_course, keeps_its_pace) {
   EXPECT_LE(found.end_ns.size(), 3U);
 }
 
+TEST_F(links_course, sleeps_until_an_item_is_due) {
+  auto plan = ends_.upload();
+  plan.pace_bytes_per_s = static_cast<double>(item) / 0.2;
+  auto const found = run_alone(plan, 1);
+  EXPECT_LE(found.end_ns.size(), 6U);
+  EXPECT_LT(cpu_s_, 0.1);
+}
+
 TEST_F(links_course, waits_for_what_it_leaves) {
   flow used{ends_.upload(), &ends_.with};
   device_clock const clock{0, used.on(), patience{60}};
@@ -70,7 +85,7 @@ TEST_F(links_course, waits_for_what_it_leaves) {
   place.fail(std::make_exception_ptr(1));
   one.run(place);  // it queues its items, and does not wait for them
   EXPECT_TRUE(one.stamps().end_ns.empty());
-  one.leave();
+  EXPECT_TRUE(one.leave(host_clock::now() + std::chrono::seconds{60}));
   EXPECT_EQ(cudaStreamQuery(used.on().handle()), cudaSuccess);
   EXPECT_TRUE(ends_.arrived());
 }

@@ -44,6 +44,14 @@ TEST(links_meeting, lets_no_thread_through_after_a_fault) {
   } catch (int number) { EXPECT_EQ(number, 1); }
 }
 
+TEST(links_meeting, lets_waiting_threads_return_if_it_ends_unopened) {
+  meeting place{2};
+  auto first = std::async(std::launch::async, [&] { return place.arrive_and_wait(); });
+  place.end();
+  EXPECT_FALSE(first.get());
+  EXPECT_FALSE(place.fault());
+}
+
 TEST(links_meeting, asks_for_an_interruption_until_one_comes) {
   meeting place{1};
   int asked = 0;

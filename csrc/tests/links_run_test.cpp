@@ -1,8 +1,11 @@
 #include "links/run.hpp"
 
+#include "cuda/peer.hpp"
 #include "links_support.hpp"
 
 #include <atomic>
+#include <future>
+#include <limits>
 #include <thread>
 
 namespace pyxfer::tests {
@@ -63,6 +66,9 @@ TEST_F(links_run, is_refused_if_a_flow_is_unusable) {
   refused({&up}, {-1, 60, true, 60});
   refused({&up}, {0, 0, true, 60});
   refused({&up}, {0, 60, true, 0});
+  constexpr auto endless = std::numeric_limits<double>::infinity();
+  refused({&up}, {0, endless, true, 60});
+  refused({&up}, {0, 60, true, endless});
   ends.with.close();
   refused({&up}, at_once);
   up.close();
@@ -86,6 +92,7 @@ TEST_F(links_run, reports_every_failure_and_leaves_nothing) {
   for (auto const by_kernels : {true, false}) {
     expect_every_failure_reported([=] {
       hostrt::set_device_count(2);
+      enable_peer(1, 0);
       link_ends ends0{0};
       link_ends ends1{1};
       flow up{ends0.upload(), &ends0.with};
@@ -116,8 +123,8 @@ TEST_F(links_run, times_out_if_a_device_hangs) {
     flow up{ends.upload(), &ends.with};
     hostrt::stall("cudaMemcpyAsync", 2, 1e5);
     EXPECT_THROW(static_cast<void>(run({&up}, {0, 0.05, by_kernels, 60})), timeout_error);
-    EXPECT_EQ(take_cleanup_failures().size(), 1U);
     hostrt::release_stalls();
+    EXPECT_EQ(cudaStreamSynchronize(up.on().handle()), cudaSuccess);
   }
 }
 
@@ -148,17 +155,151 @@ TEST_F(links_run, says_that_a_gate_opened_by_itself) {
   }
 }
 
-TEST_F(links_run, allows_access_to_the_memory_of_a_peer_for_kernels) {
+TEST_F(links_run, changes_no_access_to_the_memory_of_peers) {
   link_ends ends0{0};
   link_ends ends1{1};
   auto plan = ends0.upload(flow_engine::sm);
   plan.source = ends1.memory.address();
   plan.source_device = 1;
-  flow across{plan, &ends0.with};
-  hostrt::refuse_peer(0, 1, true);
-  EXPECT_THROW(static_cast<void>(run({&across})), cuda_error);
-  hostrt::refuse_peer(0, 1, false);
-  EXPECT_EQ(run({&across})[0].end_ns.size(), 2U);
+  flow by_kernel{plan, &ends0.with};
+  plan.engine = flow_engine::ce;
+  flow by_engine{plan, &ends0.with};
+  enable_peer(0, 1);
+  EXPECT_EQ(run({&by_kernel, &by_engine})[0].end_ns.size(), 2U);
+  disable_peer(0, 1);
+  EXPECT_THROW(static_cast<void>(run({&by_kernel})), std::invalid_argument);
+  EXPECT_EQ(run({&by_engine})[0].end_ns.size(), 2U);
+  EXPECT_EQ(count_of("cudaDeviceEnablePeerAccess"), 1);
+}
+
+/// Makes flows and kernels that one thread closes while another runs them.
+TEST_F(links_run, a_close_beside_a_run_comes_before_it_or_is_refused) {
+  link_ends ends;
+  for (int round = 0; round < 2000; ++round) {
+    kernels with{0};
+    flow up{ends.upload(), &with};
+    std::atomic<bool> ready{false};
+    std::atomic<bool> begun{false};
+    std::thread closer{[&] {
+      ready = true;
+      for (int looks = 0; !begun; ++looks) {
+        if (looks > 10'000) { std::this_thread::yield(); }
+      }
+      // Over all rounds, every step of a close comes between any two steps of the beginning of a
+      // run.
+      for (std::atomic<int> i{0}; i < 8 * (round % 100); ++i) {}
+      try {
+        if (round % 2 == 0) {
+          up.close();
+        } else {
+          with.close();
+        }
+      } catch (std::logic_error const&) {}  // a run uses it
+    }};
+    while (!ready) { std::this_thread::yield(); }
+    begun = true;
+    try {
+      EXPECT_EQ(run({&up})[0].end_ns.size(), 2U);
+    } catch (std::invalid_argument const&) {  // it is closed
+    } catch (std::exception const& error) { ADD_FAILURE() << error.what(); }
+    closer.join();
+  }
+}
+
+/// Its handles, to release what it leaves behind.
+struct handles {
+  explicit handles(flow& of) : on{of.on().handle()}, words{&of.gate_flag()} {
+    for (std::size_t i = 0; i < of.plan().depth; ++i) {
+      events.push_back(of.begin_mark(i).handle());
+      events.push_back(of.end_mark(i).handle());
+    }
+  }
+  cudaStream_t on;
+  void* words;
+  std::vector<CUevent> events;
+};
+
+TEST_F(links_run, leaves_the_memory_of_a_device_that_hangs_while_another_one_fails) {
+  for (auto const by_kernels : {true, false}) {
+    hostrt::reset();
+    hostrt::set_device_count(2);
+    link_ends ends0{0};
+    link_ends ends1{1};
+    flow fails{ends0.upload(), &ends0.with};
+    flow hangs{ends1.upload(), &ends1.with};
+    handles const of_fails{fails};
+    handles const of_hangs{hangs};
+    auto running = std::async(std::launch::async, [&] {
+      return text_of<timeout_error>(
+          [&] { static_cast<void>(run({&fails, &hangs}, {1e6, 60, by_kernels, 60})); });
+    });
+    auto const wait_for_copies = [](long more) {
+      auto const before = count_of("cudaMemcpyAsync");
+      while (count_of("cudaMemcpyAsync") < before + more) { std::this_thread::yield(); }
+    };
+    wait_for_copies(20);
+    hostrt::hang_device(1);
+    wait_for_copies(20);  // the queue of the device that hangs is full
+    hostrt::fail("cudaMemcpyAsync", 1, cudaErrorNotSupported);
+    EXPECT_NE(running.get().find("cudaMemcpyAsync"), std::string::npos);
+    fails.close();
+    EXPECT_THROW(hangs.close(), timeout_error);
+    EXPECT_TRUE(hangs.closed());
+    hostrt::release_stalls();
+    // The gate of the device that hangs may still poll the words of the other flow.
+    std::vector<void*> words{of_hangs.words};
+    if (by_kernels) { words.push_back(of_fails.words); }
+    for (auto* const each : words) { EXPECT_EQ(cudaFreeHost(each), cudaSuccess); }
+    for (auto* const each : of_hangs.events) {
+      EXPECT_EQ(driver().cuEventDestroy(each), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cudaStreamDestroy(of_hangs.on), cudaSuccess);
+  }
+}
+
+TEST_F(links_run, closes_what_hung_and_then_answered) {
+  link_ends ends;
+  flow up{ends.upload(), &ends.with};
+  hostrt::stall("cudaMemcpyAsync", 2, 1e5);
+  EXPECT_THROW(static_cast<void>(run({&up}, {0, 0.05, true, 60})), timeout_error);
+  hostrt::release_stalls();
+  EXPECT_EQ(cudaStreamSynchronize(up.on().handle()), cudaSuccess);
+  up.close();
+}
+
+TEST_F(links_run, waits_for_the_other_devices_after_one_was_lost) {
+  link_ends ends0{0};
+  link_ends ends1{1};
+  flow lost{ends0.upload(flow_engine::sm), &ends0.with};
+  flow slow{ends1.upload(), &ends1.with};
+  hostrt::model_link({static_cast<double>(item) / 0.1, 0}, {0, 0});
+  // The third launch is the first copy of the first flow: two gates precede it.
+  hostrt::fail_sticky("cuLaunchKernel", 3, cudaErrorLaunchFailure);
+  EXPECT_THROW(static_cast<void>(run({&lost, &slow})), device_lost_error);
+  EXPECT_EQ(cudaStreamQuery(slow.on().handle()), cudaSuccess);
+  EXPECT_TRUE(ends1.arrived());
+  hostrt::reset();
+  hostrt::set_device_count(2);
+  static_cast<void>(take_cleanup_failures());
+}
+
+TEST_F(links_run, ends_if_the_question_for_an_interruption_throws) {
+  link_ends ends0{0};
+  link_ends ends1{1};
+  flow first{ends0.upload(), &ends0.with};
+  flow second{ends1.upload(), &ends1.with};
+  interruption const throws = []() -> bool { throw std::runtime_error("asked"); };
+  auto thrown = false;
+  // One of these calls delays a flow before it has arrived, so that the question is asked.
+  for (int nth = 1; nth < 40 && !thrown; ++nth) {
+    hostrt::stall("cuThreadExchangeStreamCaptureMode", nth, 0.25);
+    try {
+      static_cast<void>(run_flows({&first, &second}, at_once, throws));
+    } catch (std::runtime_error const& error) { thrown = std::string{error.what()} == "asked"; }
+  }
+  EXPECT_TRUE(thrown);
+  hostrt::reset();
+  hostrt::set_device_count(2);
 }
 
 }  // namespace

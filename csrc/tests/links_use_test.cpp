@@ -2,25 +2,64 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <climits>
+#include <thread>
 #include <vector>
 
 namespace pyxfer::tests {
 namespace {
 
+constexpr int any_number = INT_MAX - 1;
+
 TEST(links_use, counts_the_users_of_an_object) {
-  use_count users;
-  EXPECT_NO_THROW(users.require_none("it"));
+  use_state state;
   {
-    in_use first{users};
-    EXPECT_THROW(users.require_none("it"), std::logic_error);
-    EXPECT_NO_THROW(users.require_no_other("it"));
+    in_use first{state, "it", 0};
+    EXPECT_THROW(state.close("it"), std::logic_error);
+    EXPECT_THROW((in_use{state, "it", 0}), std::logic_error);
     std::vector<in_use> moved;
     moved.push_back(std::move(first));
-    EXPECT_NO_THROW(users.require_no_other("it"));
-    moved.emplace_back(users);
-    EXPECT_THROW(users.require_no_other("it"), std::logic_error);
+    moved.emplace_back(state, "it", any_number);
+    EXPECT_THROW((in_use{state, "it", 1}), std::logic_error);
   }
-  EXPECT_NO_THROW(users.require_none("it"));
+  EXPECT_FALSE(state.closed());
+  EXPECT_TRUE(state.close("it"));
+  EXPECT_FALSE(state.close("it"));
+  EXPECT_TRUE(state.closed());
+  EXPECT_THROW((in_use{state, "it", any_number}), std::invalid_argument);
+}
+
+TEST(links_use, stays_closed_after_the_last_user_of_what_was_abandoned) {
+  use_state state;
+  {
+    in_use const last{state, "it", 0};
+    state.abandon();
+  }
+  EXPECT_TRUE(state.closed());
+}
+
+TEST(links_use, is_never_used_and_closed) {
+  for (int round = 0; round < 500; ++round) {
+    use_state state;
+    std::atomic<bool> begun{false};
+    std::atomic<bool> used{false};
+    std::thread closer{[&] {
+      while (!begun) { std::this_thread::yield(); }
+      try {
+        EXPECT_TRUE(state.close("it"));
+        EXPECT_FALSE(used);
+      } catch (std::logic_error const&) {}
+    }};
+    begun = true;
+    try {
+      in_use const user{state, "it", 0};
+      used = true;
+      EXPECT_FALSE(state.closed());
+      used = false;
+    } catch (std::invalid_argument const&) { EXPECT_TRUE(state.closed()); }
+    closer.join();
+  }
 }
 
 }  // namespace

@@ -4,12 +4,14 @@
 #include "ring_support.hpp"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -70,13 +72,23 @@ TEST(ring_fill_kind, is_named_in_words) {
 
 #ifdef __x86_64__
 
+/// The file of this program, which is mapped once and stays so: with sanitizers it has 100 MB.
+char const* program() {
+  static auto const* const mapped = [] {
+    auto const file = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    auto const bytes = static_cast<std::size_t>(std::filesystem::file_size("/proc/self/exe"));
+    auto* const pages = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    ::close(file);
+    if (pages == MAP_FAILED) { throw std::runtime_error("this program cannot be mapped"); }
+    return static_cast<char const*>(pages);
+  }();
+  return mapped;
+}
+
 /// The machine code of a function, found in this program's symbol table; nothing if it has none.
 std::optional<std::vector<unsigned char>> code_of(fill_function function) {
-  std::ifstream file{"/proc/self/exe", std::ios::binary};
-  std::string const program{std::istreambuf_iterator<char>{file}, {}};
-  auto const* const header = reinterpret_cast<Elf64_Ehdr const*>(program.data());
-  auto const* const sections =
-      reinterpret_cast<Elf64_Shdr const*>(program.data() + header->e_shoff);
+  auto const* const header = reinterpret_cast<Elf64_Ehdr const*>(program());
+  auto const* const sections = reinterpret_cast<Elf64_Shdr const*>(program() + header->e_shoff);
   // The address at which the program was loaded; its first segment has address 0.
   auto const base = ::getauxval(AT_PHDR) - header->e_phoff;
   auto const* const code = reinterpret_cast<unsigned char const*>(function);
@@ -84,8 +96,7 @@ std::optional<std::vector<unsigned char>> code_of(fill_function function) {
   for (auto const* section = sections; section != sections + header->e_shnum; ++section) {
     if (section->sh_type != SHT_SYMTAB) { continue; }
     has_symbols = true;
-    auto const* const symbols =
-        reinterpret_cast<Elf64_Sym const*>(program.data() + section->sh_offset);
+    auto const* const symbols = reinterpret_cast<Elf64_Sym const*>(program() + section->sh_offset);
     for (auto const* symbol = symbols; symbol != symbols + section->sh_size / sizeof *symbol;
          ++symbol) {
       if (base + symbol->st_value == reinterpret_cast<std::uintptr_t>(code) &&

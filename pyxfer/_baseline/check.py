@@ -9,8 +9,9 @@ from operator import itemgetter
 import msgspec
 
 from pyxfer._baseline.cells import cell_of, fingerprint_of, fingerprint_of_links, identity, make_fingerprint
-from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples, slow_limit
-from pyxfer._baseline.samples import Sample, Series, collect, leave_out, moment_of
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.judge import DEFAULT_TOLERANCE, POWER, Plan, is_look, is_settled
+from pyxfer._baseline.samples import Sample, collect
 from pyxfer._baseline.store import Store
 from pyxfer._document.baselines import AnyRun, Baseline, Cell, CellComparison, Comparison, Fingerprint, KeptBaseline
 from pyxfer._document.links import Links
@@ -20,14 +21,11 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import format_percent
+from pyxfer.units import format_percent, parse_moment
 
 LEAST_PROCESSES = 3
+DEFAULT_PROCESSES = 5
 DEFAULT_RETRIES = 19
-MOST = 0.7
-"""The share of the processes of a check that must be beyond the tolerance, each by itself."""
-LEAST_TO_END = 8
-"""The processes that confirm a loss before the last look."""
 NOW = "now"
 
 Measure = Callable[[], AnyRun]
@@ -175,7 +173,6 @@ def check(
     before = baseline_sample(baseline)
     kept = set(collect(before.runs))
     runs: list[AnyRun] = []
-    looks = 1 + retries.bit_length()
     while True:
         run = measure()
         on_run(run)
@@ -184,12 +181,12 @@ def check(
         if not interrupted or not runs:
             runs.append(_with_cells(kept, run))
         count = len(runs)
-        is_last = interrupted or count > retries
-        if not is_last and count & (count - 1):
+        plan = Plan(1 + retries, is_last=interrupted or count > retries)
+        if not plan.is_last and not is_look(count):
             continue
-        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, looks, is_last, interrupted)
-        found = _confirm(comparison, before.runs, runs, interrupted)
-        if is_last or not _doubtful(found, count):
+        found = _compare(before, Sample(NOW, tuple(runs)), tolerance, plan, interrupted)
+        of_baseline = ((row.verdict, row.confirmed) for row in found.cells if row.a_processes)
+        if plan.is_last or is_settled(of_baseline, count):
             break
     remarks = (*found.remarks, *_least_loss_remarks(found), *_clock_remarks(baseline, runs[0]))
     return Checked(msgspec.structs.replace(found, remarks=remarks), tuple(runs), interrupted)
@@ -223,13 +220,18 @@ def _check_machine(baseline: Baseline, run: AnyRun) -> None:
         )
 
 
-def _compare(before: Sample, now: Sample, tolerance: float, looks: int, is_last: bool, interrupted: bool) -> Comparison:
+def _compare(before: Sample, now: Sample, tolerance: float, plan: Plan, interrupted: bool) -> Comparison:
     try:
-        return compare_samples(before, now, tolerance, looks, is_last=is_last)
+        found = compare_samples(before, now, tolerance, plan)
     except UsageError:
         if interrupted:  # before any cell of the baseline was measured
             raise KeyboardInterrupt from None
         raise
+    if not interrupted or len(now.runs) > 1:
+        return found
+    text = "The check was interrupted before it could measure again, so no SLOW cell is confirmed."
+    cells = tuple(msgspec.structs.replace(row, confirmed=False) for row in found.cells)
+    return msgspec.structs.replace(found, cells=cells, remarks=(*found.remarks, Remark("unconfirmed", text)))
 
 
 def _with_cells(kept: Set[Cell], run: AnyRun) -> AnyRun:
@@ -237,40 +239,13 @@ def _with_cells(kept: Set[Cell], run: AnyRun) -> AnyRun:
     if isinstance(run, Links):
         return run
     known = tuple(measurement for measurement in run.measurements if cell_of(measurement) in kept)
-    return msgspec.structs.replace(run, measurements=known)
-
-
-def _doubtful(comparison: Comparison, processes: int) -> bool:
-    """Whether a cell of the baseline is undecided, which includes cells that were not measured."""
-    decided = {"SAME", "FAST"}
-    return any(
-        row.a_processes and row.verdict not in decided and not (row.confirmed and processes >= LEAST_TO_END)
-        for row in comparison.cells
-    )
-
-
-def _confirm(comparison: Comparison, before: Sequence[AnyRun], runs: Sequence[AnyRun], interrupted: bool) -> Comparison:
-    """Mark the cells that are SLOW in the pooled runs, and beyond the tolerance in most single runs."""
-    if interrupted and len(runs) == 1:
-        text = "The check was interrupted before it could measure again, so no SLOW cell is confirmed."
-        return msgspec.structs.replace(comparison, remarks=(*comparison.remarks, Remark("unconfirmed", text)))
-    of_a, of_b = collect(before), collect(runs)
-    limit = slow_limit(comparison.tolerance)
-    cells = tuple(
-        msgspec.structs.replace(
-            row, confirmed=row.verdict == "SLOW" and _most_slower(of_a[row.cell], of_b[row.cell], limit)
-        )
-        for row in comparison.cells
-    )
-    return msgspec.structs.replace(comparison, cells=cells)
+    # Curves and the costs of page-locking are of all rows.
+    return msgspec.structs.replace(run, measurements=known, curves=(), locking=())
 
 
 def _clock_remarks(baseline: Baseline, run: AnyRun) -> list[Remark]:
     """No verdict depends on the clock, but a baseline that seems to be from the future needs an explanation."""
-    try:
-        made, taken = (moment_of(text) for text in (baseline.made_at, run.environment.taken_at))
-    except ValueError:
-        return []
+    made, taken = (parse_moment(text) for text in (baseline.made_at, run.environment.taken_at))
     if made <= taken:
         return []
     made_text, taken_text = baseline.made_at[:19], run.environment.taken_at[:19]
@@ -278,20 +253,14 @@ def _clock_remarks(baseline: Baseline, run: AnyRun) -> list[Remark]:
     return [Remark("clock", text, "see the host's time service, such as chronyc tracking")]
 
 
-def _most_slower(a: Series, b: Series, limit: float) -> bool:
-    """Whether most processes of B, with those that are left out, are slower than A by more than the limit."""
-    usual = leave_out(a, b)[0].mean_log
-    return sum(log - usual > limit for log in b.logs) >= MOST * b.n
-
-
 def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
     found = [(row.least_loss, row.text) for row in comparison.cells if row.least_loss is not None]
     if not found:
         return []
     (least, of_least), (most, of_most) = (pick(found, key=itemgetter(0)) for pick in (min, max))
-    text = f"The smallest loss that this check could have found is {format_percent(least)}"
+    text = f"A loss of {format_percent(least)} in one cell would have been found in {POWER * 100:.0f} of 100 checks"
     if most != least:
-        text = f"{text} ({of_least}), and {format_percent(most)} in {of_most}"
+        text = f"{text} ({of_least}), and one of {format_percent(most)} in {of_most}"
     return [Remark("least-loss", f"{text}.")]
 
 

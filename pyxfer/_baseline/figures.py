@@ -18,6 +18,7 @@ class Figure:
     """One row: its cell, the seconds and the rate of one transfer, or the reason why it has none.
 
     `moved_bytes`: what one transfer moves. `wrong`: the contents differed. `worker`: the process of a framework.
+    `times_s`: the valid trials, if the row keeps them.
     """
 
     cell: Cell
@@ -29,6 +30,7 @@ class Figure:
     missing: str
     wrong: bool = False
     worker: str | None = None
+    times_s: tuple[float, ...] = ()
 
     @property
     def gbps(self) -> float | None:
@@ -60,6 +62,7 @@ def _of_measurement(row: Measurement) -> Figure:
         missing=row.rate.reason or "it has no time",
         wrong=row.verified.value is False,
         worker=row.worker,
+        times_s=tuple(trial.elapsed_s for trial in row.trials if trial.invalid is None),
     )
 
 

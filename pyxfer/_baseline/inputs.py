@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer._baseline.cells import fingerprint_of, identity
-from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun, Baseline, Comparison, KeptBaseline

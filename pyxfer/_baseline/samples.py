@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import cached_property
 from itertools import pairwise
 from statistics import geometric_mean, median
 
+import numpy as np
+
 from pyxfer._baseline.cells import cell_text, devices_of, devices_text, fingerprint_of, identity
 from pyxfer._baseline.figures import Figure, figures_of
-from pyxfer._document.baselines import AnyRun, Cell, Spread
+from pyxfer._document.baselines import AnyRun, Cell
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Device, Remark
+from pyxfer._measure.stats import variance_inflation
 from pyxfer.errors import UsageError
+from pyxfer.units import parse_moment
 
 INTERVAL_Z = 1.96
 """In-process intervals are of 95 %."""
@@ -26,9 +29,13 @@ _SHORTEST_S, _LONGEST_S = 1e-12, 1e9
 
 @dataclass(frozen=True)
 class Series:
-    """One cell in each process that has a time of it; if none has, `missing` is the reason."""
+    """One cell in each process that has a time of it; if none has, `missing` is the reason.
 
-    spread: Spread
+    `errors` are the relative standard errors of the medians, by the trials within each process.
+    """
+
+    medians_s: tuple[float, ...]
+    errors: tuple[float, ...]
     processes: tuple[int, ...]
     sittings: tuple[int, ...]
     """The sitting of each process."""
@@ -39,12 +46,12 @@ class Series:
 
     @property
     def n(self) -> int:
-        return len(self.spread.medians_s)
+        return len(self.medians_s)
 
     @cached_property
     def logs(self) -> tuple[float, ...]:
         """Logarithms of the medians, so that a loss and a gain of the same factor count alike."""
-        return tuple(math.log(median_s) for median_s in self.spread.medians_s)
+        return tuple(math.log(median_s) for median_s in self.medians_s)
 
     @property
     def gbps(self) -> float | None:
@@ -56,7 +63,7 @@ class Series:
         """The distance of each process from the median of its sitting."""
         middles = {
             number: median(log for log, own in zip(self.logs, self.sittings, strict=True) if own == number)
-            for number in self.sittings
+            for number in set(self.sittings)
         }
         return tuple(log - middles[number] for log, number in zip(self.logs, self.sittings, strict=True))
 
@@ -97,9 +104,8 @@ class Series:
 
     @cached_property
     def variance_inside(self) -> float:
-        """The variance of the mean by the intervals within the processes alone."""
-        ends = list(zip(self.spread.lows_s, self.spread.highs_s, strict=True))
-        parts = [sum(_squared_error(*ends[place]) for place in group) / len(group) ** 2 for group in self.groups]
+        """The variance of the mean by the trials within the processes alone."""
+        parts = [sum(self.errors[place] ** 2 for place in group) / len(group) ** 2 for group in self.groups]
         return sum(parts) / len(self.groups) ** 2
 
 
@@ -152,25 +158,11 @@ SITTING_S = 3600.0
 
 
 def sittings_of(runs: Sequence[AnyRun]) -> tuple[int, ...]:
-    """The number of each run's sitting; if a time cannot be read, all are of one."""
-    try:
-        moments = [moment_of(run.environment.taken_at).timestamp() for run in runs]
-    except ValueError:
-        return (0,) * len(runs)
+    """The number of each run's sitting."""
+    moments = [parse_moment(run.environment.taken_at).timestamp() for run in runs]
     ordered = sorted(moments)
     begins = [later for earlier, later in pairwise(ordered) if later - earlier > SITTING_S]
     return tuple(bisect_right(begins, moment) for moment in moments)
-
-
-def moment_of(text: str) -> datetime:
-    """The time that a document holds.
-
-    Raises:
-        ValueError: it is not a time.
-
-    """
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 @dataclass
@@ -216,30 +208,44 @@ def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
     if not gathered.times:
         return _without_times(gathered, gathered.reasons[0])
     figures = gathered.times.values()
-    spread = Spread(
+    return Series(
         medians_s=tuple(geometric_mean([each.seconds for each in rows if each.seconds]) for rows in figures),
-        lows_s=tuple(_mean_end([each.low_s for each in rows]) for rows in figures),
-        highs_s=tuple(_mean_end([each.high_s for each in rows]) for rows in figures),
+        errors=tuple(math.hypot(*map(_error_of, rows)) / len(rows) for rows in figures),
+        processes=tuple(gathered.times),
+        sittings=tuple(sittings[process] for process in gathered.times),
+        moved_bytes=gathered.moved_bytes,
     )
-    of_processes = tuple(sittings[process] for process in gathered.times)
-    return Series(spread, tuple(gathered.times), of_processes, gathered.moved_bytes)
 
 
 def _without_times(gathered: _Gathered, reason: str) -> Series:
-    return Series(Spread((), (), ()), (), (), gathered.moved_bytes, reason)
+    return Series((), (), (), (), gathered.moved_bytes, reason)
 
 
-def _mean_end(ends: Sequence[float | None]) -> float | None:
-    """The geometric mean of one end of several intervals; None if one of them has no end, or ends at 0."""
-    known = [end for end in ends if end]
-    return geometric_mean(known) if len(known) == len(ends) else None
-
-
-def _squared_error(low: float | None, high: float | None) -> float:
-    """The variance of one process's median by its interval; 0 without an interval."""
-    if low is None or high is None:
+def _error_of(figure: Figure) -> float:
+    """By the trials; without them by the interval, which is wider than they alone make it; 0 without either."""
+    if figure.times_s:
+        return standard_error(figure.times_s)
+    if not figure.low_s or not figure.high_s:
         return 0.0
-    return (math.log(high / low) / 2 / INTERVAL_Z) ** 2
+    return math.log(figure.high_s / figure.low_s) / 2 / INTERVAL_Z
+
+
+_QUARTILES = 1.349  # of normal values, in standard deviations
+_OF_A_MEDIAN = math.sqrt(math.pi / 2)  # standard error of the median of normal values over that of their mean
+
+
+def standard_error(times_s: Sequence[float]) -> float:
+    """The relative standard error of the median of trials in the order they ran, by their quartiles.
+
+    Correlation of neighbours widens it. Unlike an interval it has no allowance for levels that shift between
+    processes: the processes of a side show these.
+    """
+    values = np.asarray(times_s, dtype=np.float64)
+    q1, middle, q3 = np.quantile(values, (0.25, 0.5, 0.75))
+    if middle <= 0:
+        return 0.0
+    deviation = (q3 - q1) / middle / _QUARTILES
+    return float(_OF_A_MEDIAN * deviation * math.sqrt(variance_inflation(values) / values.size))
 
 
 _VENDOR = re.compile(r"^NVIDIA\s+", re.IGNORECASE)
@@ -410,6 +416,6 @@ def _model(device: Device) -> str:
     return _VENDOR.sub("", device.name)
 
 
-def common(of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> Sequence[Cell]:
+def common(of_a: Mapping[Cell, Series], of_b: Mapping[Cell, Series]) -> Sequence[Cell]:
     """The cells for which both sides have a time, in the order of A."""
     return [cell for cell, series in of_a.items() if series.n and cell in of_b and of_b[cell].n]

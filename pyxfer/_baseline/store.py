@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_fleets, store_hosts, store_schema
 from pyxfer._baseline.cells import LINKS, RAW, CellPattern, cell_text, is_raw, parse_cell
-from pyxfer._baseline.changes import change_points
+from pyxfer._baseline.changes import LEAST_HISTORY, MOST_CORRELATION, Changes, find_changes
 from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
 from pyxfer._baseline.store_hosts import KeptReport, StoredReport
 from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
@@ -28,6 +28,7 @@ from pyxfer._document.baselines import (
     History,
     HistoryChange,
     HistoryGroup,
+    HistoryLimit,
     HistoryPoint,
     KeptBaseline,
     StoredRun,
@@ -428,6 +429,7 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
     median_gbps = statistics.median(row.gbps for row in rows)
     newest = rows[-1]
     points = tuple(_point(row, median_gbps) for row in rows)
+    found = find_changes([row.gbps for row in rows])
     return HistoryGroup(
         host=newest.host,
         runtime="host" if newest.runtime == "host" else "cuda",
@@ -438,20 +440,37 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
         worker=newest.worker,
         median_gbps=median_gbps,
         points=points,
-        remarks=remarks,
-        changes=_changes(points),
+        limit=_limit(found, len(points)),
+        remarks=(*remarks, *_correlated(found)),
+        changes=_changes(points, found.places),
+        drift=found.drift,
     )
 
 
-def _changes(points: Sequence[HistoryPoint]) -> tuple[HistoryChange, ...]:
+def _changes(points: Sequence[HistoryPoint], places: Sequence[int]) -> tuple[HistoryChange, ...]:
     """The changes with the median rates of the stretches before and after them."""
     rates = [point.gbps for point in points]
-    places = change_points(rates)
     medians = [statistics.median(rates[a:b]) for a, b in pairwise([0, *places, len(rates)])] if places else []
     return tuple(
         HistoryChange(points[place].run_id, points[place].taken_at, before, after)
         for place, (before, after) in zip(places, pairwise(medians), strict=True)
     )
+
+
+def _limit(found: Changes, runs: int) -> Fact[HistoryLimit]:
+    if found.limit is not None:
+        return Fact(HistoryLimit(found.limit.loss, found.limit.runs))
+    if runs < LEAST_HISTORY:
+        return Fact(reason=f"{LEAST_HISTORY} runs are needed")
+    return Fact(reason="the runs are too few, too irregular or have several modes")
+
+
+def _correlated(found: Changes) -> tuple[Remark, ...]:
+    """More than 1 in 20 of such histories have a change by chance."""
+    if found.correlation <= MOST_CORRELATION:
+        return ()
+    text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
+    return (Remark("correlated", text),)
 
 
 def _point(row: AnyRow, median_gbps: float) -> HistoryPoint:

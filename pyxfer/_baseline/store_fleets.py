@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from pyxfer._baseline.store_schema import EscapedText, Number, Row, now_text, seconds_of
-from pyxfer._document.codec import decode, to_bare_json
+from pyxfer._document.codec import decode, to_sealed_json
 from pyxfer._document.fleets import Fleet, FleetHost, HostPoint, KeptFleet, hosts_once
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
@@ -73,7 +73,7 @@ def new_fleet(fleet: Fleet) -> tuple[Row, list[Row]]:
     """The row of a fleet and those of its hosts."""
     if not isinstance(fleet, Fleet):
         raise UsageError(f"expected a fleet, such as pyxfer fleet judge saves, and got a {type(fleet).__name__}")
-    data = to_bare_json(fleet)
+    data = to_sealed_json(fleet)
     once = hosts_once(fleet)
     counts = Counter(host.verdict for host in once)
     row = {

@@ -15,7 +15,7 @@ from sqlalchemy import Column, Connection, Double, Index, LargeBinary, MetaData,
 
 from pyxfer._baseline.store_fleets import without_nul
 from pyxfer._baseline.store_schema import EscapedText, Number, Row, check_host
-from pyxfer._document.codec import decode, to_bare_json
+from pyxfer._document.codec import decode, to_sealed_json
 from pyxfer._document.fleets import MOST_HOST_BYTES, HostReport
 from pyxfer.errors import DocumentError, UsageError
 
@@ -66,7 +66,7 @@ def new_report(report: HostReport, host: str | None) -> Row:
         raise UsageError(f"expected the document of a host, such as pyxfer host writes; got a {type(report).__name__}")
     name = without_nul(report.host or host or "")
     check_host(name)
-    data = to_bare_json(report)
+    data = to_sealed_json(report)
     if len(data) > MOST_HOST_BYTES:
         limit = f"{MOST_HOST_BYTES >> 20} MiB"
         raise UsageError(f"the document of a host has at most {limit}; this one has {len(data)} bytes")
@@ -128,6 +128,6 @@ def _read(report_id: str, sha256: str, packed: bytes | None) -> HostReport | str
     if hashlib.sha256(data).hexdigest() != sha256:
         return f"{what} is damaged: it has changed since it was stored"
     try:
-        return decode(HostReport, data, what)
+        return decode(HostReport, data, what, recomputed=False)
     except DocumentError as error:
         return str(error)

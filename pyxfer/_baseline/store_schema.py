@@ -24,10 +24,11 @@ from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun, Baseline, Cell
-from pyxfer._document.codec import decode, to_bare_json
+from pyxfer._document.codec import decode, to_bare_json, to_sealed_json
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
+from pyxfer.units import parse_moment
 
 Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of type INTEGER
 Row = dict[str, Any]
@@ -287,7 +288,7 @@ def _key(cell: Cell) -> str:
 
 def packed_run(run: AnyRun) -> tuple[str, bytes]:
     """The digest of a run's document, and the compressed document."""
-    data = to_bare_json(run)
+    data = to_sealed_json(run)
     return hashlib.sha256(data).hexdigest(), zlib.compress(data)
 
 
@@ -313,7 +314,9 @@ def unpack(run_id: str, sha256: str, packed: bytes) -> bytes:
 def decode_run(run_id: str, data: bytes) -> AnyRun:
     source = f"the run {run_id} in the store"
     try:
-        return decode(Links, data, source) if codec.kind_of(data) is codec.LINKS else decode(Run, data, source)
+        # It was recomputed when it came into the store, and has not changed since.
+        kind: type[AnyRun] = Links if codec.kind_of(data) is codec.LINKS else Run
+        return decode(kind, data, source, recomputed=False)
     except DocumentError as error:
         raise StoreError(str(error)) from error
 
@@ -324,7 +327,7 @@ _DIGEST_VERSION = 1  # of a baseline's digest; the schema version of its documen
 def digest_of(baseline: Baseline) -> str:
     """The digest by which the store recognises the same baseline."""
     fingerprint = to_bare_json(baseline.fingerprint).decode()
-    runs = [to_bare_json(run) for run in baseline.processes]
+    runs = [to_sealed_json(run) for run in baseline.processes]
     return digest_of_parts(baseline.name, fingerprint, baseline.made_at, baseline.labels, runs)
 
 
@@ -396,11 +399,7 @@ def check_baseline(baseline: Baseline) -> None:
 
 def seconds_of(moment: str) -> float:
     """The seconds since 1970 of a time in a document."""
-    try:
-        parsed = datetime.fromisoformat(moment.replace("Z", "+00:00"))
-        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
-    except (ValueError, OverflowError):
-        raise UsageError(f"{moment!r:.60} is not a time; write one such as 2026-01-31T12:00:00+00:00") from None
+    return parse_moment(moment).timestamp()
 
 
 def parse_since(text: str, now_s: float | None = None) -> float:

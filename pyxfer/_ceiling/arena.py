@@ -24,14 +24,16 @@ TRIALS = 6
 # Large enough that the pages cost more than the call, and small enough for a default run.
 MOST_BYTES = 64 << 20
 LOCKING_S = 0.5
+LOCKING_SHARE = 0.1
+"""The share of a run's budget for each kind of memory, if that is less."""
 
 
 def measure_locking(
-    engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool]
+    engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool], most_s: float = LOCKING_S
 ) -> list[float]:
     """Page-lock `locking_bytes(largest)` a few times; returns the seconds of each."""
     nbytes = locking_bytes(largest)
-    until = time.perf_counter() + LOCKING_S
+    until = time.perf_counter() + most_s
     seconds: list[float] = []
     while len(seconds) < TRIALS and not cancelled() and (not seconds or time.perf_counter() < until):
         buffer = engine.HostBuffer(nbytes, memory, device)
@@ -55,11 +57,14 @@ def locking_cost(
         return LockingCost(memory, nbytes, None, unknown(why), unknown(why))
     summary = stats.summarise(seconds)
     per_byte = summary.median_s / nbytes
-    return LockingCost(memory, nbytes, summary, Fact(per_byte * GIB), _pays_after(per_byte, memory, measurements))
+    return LockingCost(memory, nbytes, summary, Fact(per_byte * GIB), pays_after(per_byte, memory, measurements))
 
 
-def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
-    """Judged at the largest size that was measured from both memories, without staged copies."""
+def pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
+    """After how many transfers page-locking has paid for itself.
+
+    Judged at the largest size that was measured from both memories, without staged copies.
+    """
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())

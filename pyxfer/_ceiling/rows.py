@@ -35,7 +35,7 @@ from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
-from pyxfer._trace.phase import Candidate
+from pyxfer._trace.phase import LEAST_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
@@ -49,6 +49,9 @@ ENDED_EARLY: Mapping[Ending, str] = {
 }
 NO_LOCKED = "the ceiling of a staged copy is page-locked memory, which was not measured: measure pinned memory too"
 WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
+
+CHECKED_AGAIN_BYTES = 16 << 20
+"""Up to this size the content of a traced raw copy is verified: that of the largest takes longer than all else."""
 
 Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]
 """Trials of the ceiling, by direction, side and size."""
@@ -245,8 +248,8 @@ class Assembler:
         if valid:
             doubt = remarks.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
             if doubt is not None:
-                exhausted = self.most_trials is not None and len(trials) >= self.most_trials
-                yield _exhausted(doubt, len(valid)) if exhausted else doubt
+                is_full = self.most_trials is not None and len(trials) >= self.most_trials
+                yield exhausted(doubt, len(valid)) if is_full else doubt
             if item.series is not None and item.series.failure:
                 yield Remark("failed", f"it ended early: {item.series.failure}")
             if item.head.inflation > 1 and not findings.measured:
@@ -263,15 +266,19 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
         return Candidate(None, item.untraced)
     traceable: Traceable = subject
 
+    is_raw = isinstance(item.head.source, Way) and not item.head.staged
+    # Nothing in a raw copy could serve old content, and preparation has verified it.
+    is_checked = not is_raw or item.nbytes <= CHECKED_AGAIN_BYTES
+
     def trace(taking: TrialRecorder, fresh: bool) -> None:
-        traced, intact = traceable.traced(taking, seed if fresh else None)
+        traced, intact = traceable.traced(taking, seed if fresh and is_checked else None)
         if not intact:
             item.verified = Fact(False)
         for side, trial in traced.items():
             item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
 
     is_near = partial(_is_near, item, series) if item.head.route == explained else None
-    return Candidate(trace, item.untraced, is_near)
+    return Candidate(trace, item.untraced, is_near, 1 if is_raw else LEAST_TRIALS)
 
 
 def _is_near(item: Item[Any], series: Series) -> bool:
@@ -344,13 +351,19 @@ def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
     return tuple(map(_curve, points.values()))
 
 
+_NO_INTERVAL = 1.0
+"""The half-width of a median of too few trials. It hardly moves the line, and is within its worst misfit."""
+
+
 def _curve(points: Sequence[Measurement]) -> Curve:
     known = [
         (row.moved_bytes, row.summary.median_s, row.summary.relative_half_width)
         for row in points
-        if row.gbps is not None and row.summary is not None
+        if row.gbps is not None and row.summary is not None and row.verified.value is not False
     ]
-    fit = stats.fit_curve([(nbytes, seconds, half) for nbytes, seconds, half in known if half is not None])
+    fit = stats.fit_curve(
+        [(nbytes, seconds, _NO_INTERVAL if half is None else half) for nbytes, seconds, half in known]
+    )
     first = points[0]
     return Curve(
         route=first.route,
@@ -440,7 +453,7 @@ def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
     return f"no trial was valid: {invalid}{remedy}"
 
 
-def _exhausted(doubt: Remark, trials: int) -> Remark:
+def exhausted(doubt: Remark, trials: int) -> Remark:
     """The same remark for a row with the largest number of trials, which a longer budget cannot help."""
     if doubt.code not in ("unstable", "few-trials"):
         return doubt

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._ceiling.arena import LOCKED_KINDS, check_memory, locking_cost, measure_locking
+from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
 from pyxfer._ceiling.stages import STUCK, Stages, circumstances, cleanup, late, prepare_raw
 from pyxfer._ceiling.ways import (
@@ -78,7 +78,7 @@ def ceiling(
 
     Ctrl-C ends the run within a second and returns the results so far (`run.ended == "interrupted"`). If the device
     fails after the first trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so
-    far every few seconds. A few trials are traced after the timed ones, which takes at most 15 % of the budget;
+    far every few seconds. A few trials are traced after the timed ones, which takes at most 10 % of the budget;
     `trace=False` leaves them out.
 
     Raises:
@@ -265,12 +265,13 @@ class Session:
     def _time_locking(self) -> None:
         if not set(LOCKED_KINDS) & set(self._request.memories):
             return
+        most_s = min(LOCKING_S, LOCKING_SHARE * self._request.budget_s)
         for memory in LOCKED_KINDS:
             if self._is_late():
                 return
             try:
                 self._locking[memory] = measure_locking(
-                    self._choice.engine, self._device.index, memory, self._request.largest, self._shop.cancelled
+                    self._choice.engine, self._device.index, memory, self._request.largest, self._shop.cancelled, most_s
                 )
             except CudaMemoryError as error:  # the copies can still be measured
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
@@ -288,7 +289,8 @@ class Session:
 
     def _save(self) -> None:
         self._presence.look()
-        self._save_to(self._document("interrupted", None))
+        if self._save_to is not unsaved:  # a document takes as long as hundreds of trials
+            self._save_to(self._document("interrupted", None))
 
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
         request = self._request

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.workshop import Workshop
 
 
-# A killed run loses little, and saving does not disturb the trials.
+# A killed run loses little, and saving does not take the time of the trials.
 SAVE_EVERY_S = 2.0
+SAVING_SHARE = 0.02
 
 
 class Limits(Protocol):
@@ -65,7 +66,7 @@ class Stages:
     on_tracing: Callable[[Fact[Tracing]], None]
     group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
     most_rounds: int = MAX_ROUNDS
-    _saved_s: float = field(default_factory=time.perf_counter, init=False)
+    _save_after_s: float = field(default_factory=lambda: time.perf_counter() + SAVE_EVERY_S, init=False)
 
     def prepare(self) -> None:
         """Set up and verify every item, outside the trials.
@@ -108,9 +109,11 @@ class Stages:
         return [make_group(list(items), self.most_rounds) for _, items in groupby(prepared, self.group_key)]
 
     def _save_now_and_then(self) -> None:
-        if time.perf_counter() - self._saved_s >= SAVE_EVERY_S:
+        now_s = time.perf_counter()
+        if now_s >= self._save_after_s:
             self.save()
-            self._saved_s = time.perf_counter()
+            took_s = time.perf_counter() - now_s
+            self._save_after_s = now_s + took_s + max(SAVE_EVERY_S, took_s / SAVING_SHARE)
 
     def _trace(self, seconds: float) -> None:
         limits, items = self.limits, self.items

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from pyxfer._ceiling.ways import Way
@@ -100,6 +101,8 @@ MOST_COPIES = 18
 MOST_WARMUPS = 2
 MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
 CALIBRATION_COPIES = 4
+ISSUE_SHOWS_TO = 1 << 20
+"""Up to this size a call takes about as long as its copy or longer, so a caller gets less than the device does."""
 
 
 class _RawCopies:
@@ -170,9 +173,22 @@ class OneWay(OneSide):
     def gated(self) -> bool:
         return self.way.page_locked and self.way.mode != "memcpy"
 
+    def verify(self, seed: int) -> Fact[bool]:
+        """The same, and also without the gate if it is timed without it too."""
+        intact = self._arrives(seed, self._once)
+        if intact and self.has_caller:
+            intact = self._arrives(seed + 1, lambda: self._issued(1))
+        return Fact(intact)
+
+    @property
+    def has_caller(self) -> bool:
+        """Whether it is also timed without its gate: of small copies, and of modes whose calls queue many copies."""
+        return self.gated and (self.nbytes <= ISSUE_SHOWS_TO or self.way.mode != "async")
+
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window, or one copy without a gate."""
-        return {self.side: as_trial(self._window(), round_index)}
+        """One window, or one copy without a gate. With a caller's time, then the same window without its gate."""
+        trial = as_trial(self._window(), round_index)
+        return {self.side: with_caller(trial, self._issued(self._copies)) if self.has_caller else trial}
 
     def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window and its records; with a seed one copy of fresh content, and whether it arrived intact."""
@@ -200,14 +216,22 @@ class OneWay(OneSide):
         return self._run(1, 0)
 
     def _run(self, copies: int, warmups: int) -> Sample:
-        slot = self._slot
-        self._slot += copies + warmups
-        if self.way.mode == "memcpy":
-            return self._copier.drained(self._lane, slot)
-        issue = "split" if self.way.mode.startswith("streams:") else self.way.mode
         if self.gated:
-            return self._copier.gated(issue, self._lane, copies, warmups, slot)
-        return self._copier.on_stream(issue, self._lane, slot)
+            return self._copier.gated(self._issue, self._lane, copies, warmups, self._take_slots(copies + warmups))
+        if self.way.mode == "memcpy":
+            return self._copier.drained(self._lane, self._take_slots(1))
+        return self._issued(1)
+
+    def _issued(self, copies: int) -> Sample:
+        return self._copier.on_stream(self._issue, self._lane, self._take_slots(copies), copies)
+
+    @property
+    def _issue(self) -> str:
+        return "split" if self.way.mode.startswith("streams:") else self.way.mode
+
+    def _take_slots(self, count: int) -> int:
+        self._slot += count
+        return self._slot - count
 
 
 class BothWays(_RawCopies):
@@ -227,14 +251,25 @@ class BothWays(_RawCopies):
         return self.way.page_locked
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window in each direction. The side `sum` has the sum of both rates."""
+        """One window in each direction. The side `sum` has the sum of both rates.
+
+        The caller's time of small copies is one for both sides: until the later one has ended.
+        """
         h2d, d2h = self._run(self._copies, self._warmups)
         if h2d.invalid or d2h.invalid:
             self._extra = min(self._extra + 1, MOST_WARMUPS)
             self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
         trials: dict[Side, Trial] = {"h2d": as_trial(h2d, round_index), "d2h": as_trial(d2h, round_index)}
         trials["sum"] = _together(trials["h2d"], trials["d2h"])
+        if self.has_caller:
+            issued = self._copier.both_issued(*self._lanes, self._copies, self._slot)
+            self._slot += self._copies
+            return {side: with_caller(trial, issued) for side, trial in trials.items()}
         return trials
+
+    @property
+    def has_caller(self) -> bool:
+        return self.gated and self.nbytes <= ISSUE_SHOWS_TO
 
     def calibrate(self) -> float:
         """Choose the length of the windows; returns the seconds of the first pair of copies."""
@@ -246,7 +281,10 @@ class BothWays(_RawCopies):
 
     def verify(self, seed: int) -> Fact[bool]:
         """Send random data over poisoned memory in both directions at once, and compare the results."""
-        return Fact(self._arrives(seed, lambda: self._run(1, 0)))
+        intact = self._arrives(seed, lambda: self._run(1, 0))
+        if intact and self.has_caller:
+            intact = self._arrives(seed + 1, lambda: self._copier.both_issued(*self._lanes, 1, self._slot))
+        return Fact(intact)
 
     def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window each way and its records; with a seed one copy each of fresh content, and whether it is intact."""
@@ -323,6 +361,11 @@ def as_trial(sample: Sample, round_index: int) -> Trial:
         copies=sample.copies,
         invalid=sample.invalid or None,
     )
+
+
+def with_caller(trial: Trial, issued: Sample) -> Trial:
+    """The trial with the caller's time of the same copies without a gate."""
+    return msgspec.structs.replace(trial, wall_s=issued.wall_s)
 
 
 def _together(h2d: Trial, d2h: Trial) -> Trial:

@@ -176,7 +176,7 @@ def _can_be_fresh(way: Way) -> bool:
 
 
 DEFAULT_SIZES = "4KiB:256MiB:x4"
-DEFAULT_BUDGET_S = 7.0
+DEFAULT_BUDGET_S = 8.5
 DEFAULT_PRECISION = 0.005
 
 

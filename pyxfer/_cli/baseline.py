@@ -21,6 +21,7 @@ from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import AnyOrder
+    from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import Store
     from pyxfer._document import exports
     from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History
@@ -216,7 +217,7 @@ def history(
 
 _HISTORY_HEADER = (
     *("host", "runtime", "device", "gpu", "cell", "worker", "taken_at", "run"),
-    *("gbps", "low_gbps", "high_gbps", "median_s", "to_median"),
+    *("gbps", "low_gbps", "high_gbps", "median_s", "to_median", "level_gbps"),
 )
 
 
@@ -226,8 +227,12 @@ def _to_csv(found: History) -> str:
     rows: list[tuple[exports.Cell, ...]] = []
     for group in found.groups:
         of_group = (group.host, group.runtime, group.device, group.gpu.value, group.cell_text, group.worker)
+        level, later = group.median_gbps, {change.run_id: change.after_gbps for change in group.changes}
+        if group.changes:
+            level = group.changes[0].before_gbps
         for point in group.points:
-            figures = (point.gbps, point.low_gbps, point.high_gbps, point.median_s, point.change)
+            level = later.get(point.run_id, level)
+            figures = (point.gbps, point.low_gbps, point.high_gbps, point.median_s, point.change, level)
             rows.append((*of_group, point.taken_at, point.run_id, *figures))
     return exports.csv_table(_HISTORY_HEADER, rows)
 
@@ -378,7 +383,7 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
     lines = []
     for cell, series in collect(baseline.processes).items():
         if series.n:
-            rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.spread.medians_s)
+            rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.medians_s)
             lines.append(CellLine(cell_text(cell), rates))
     return lines
 
@@ -424,7 +429,7 @@ Retries = Annotated[
 def save(
     context: typer.Context,
     name: Name = None,
-    processes: Processes = 3,
+    processes: Processes = 5,
     add: Annotated[
         bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
     ] = False,
@@ -433,8 +438,8 @@ def save(
     direction: opt.Directions = "h2d,d2h",
     memory: opt.Memories = "pinned",
     mode: opt.Modes = "auto",
-    sizes: opt.Sizes = "1MiB,16MiB,256MiB",
-    budget: opt.Budget = "5s",
+    sizes: opt.Sizes = "1MiB,16MiB,64MiB",
+    budget: opt.Budget = "0.6s",
     links: orders.LinksFlag = False,
     devices: orders.Devices = None,
     group: orders.Groups = None,
@@ -452,8 +457,9 @@ def save(
     With --links, the links of all GPUs; the budget is then 15s for each GPU, and each copy has the size of its link.
     """
     from pyxfer._baseline import store_schema
-    from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline
-    from pyxfer._baseline.store import check_store, open_store
+    from pyxfer._baseline.check import added_to, check_processes, make_baseline
+    from pyxfer._baseline.measure import Processes as Started
+    from pyxfer._baseline.store import open_store
 
     if not add:
         check_processes(processes)
@@ -468,19 +474,31 @@ def save(
         if links
         else orders.order_of_device(direction, memory, mode, sizes, budget)
     )
-    target = orders.find_target(device, devices, links=links)
-    if add:
-        with open_store(store, create=False) as opened:
-            before = find_baseline(opened, name, target.fingerprint)
-        order = target.again(before.processes[0])
-    else:
-        check_store(store)
-        before, order = None, target.order(asked)
-    runs = _measure_all(order, processes, lambda: open_store(store), labels)
+    with Started() as started:
+        started.prepare()
+        target = orders.find_target(device, devices, links=links)
+        before, order = _what_to_measure(target, asked, name, store, add=add)
+        measure = _measuring(started, order, processes, "", lambda count: True)
+        runs = _measure_all(measure, processes, lambda: open_store(store), labels)
     made_at = store_schema.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
     show(_kept(baseline, store), store=store)
     write_report(report, baseline)
+
+
+def _what_to_measure(
+    target: orders.Target, asked: AnyOrder, name: str, store: str | None, *, add: bool
+) -> tuple[Baseline | None, AnyOrder]:
+    """The baseline to append to, if any, and the order; a store that cannot be used is refused before measuring."""
+    from pyxfer._baseline.check import find_baseline
+    from pyxfer._baseline.store import check_store, open_store
+
+    if not add:
+        check_store(store)
+        return None, target.order(asked)
+    with open_store(store, create=False) as opened:
+        before = find_baseline(opened, name, target.fingerprint)
+    return before, target.again(before.processes[0])
 
 
 def _kept(baseline: Baseline, store: str | None) -> str:
@@ -524,6 +542,8 @@ def check(
     """
     from pyxfer._baseline.check import baseline_sample, find_baseline
     from pyxfer._baseline.check import check as check_against
+    from pyxfer._baseline.judge import is_look
+    from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import open_store
     from pyxfer.units import share_of
 
@@ -540,14 +560,14 @@ def check(
     )
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     orders.check_options(context, links=links, require_gpu=require_gpu)
-    target = orders.find_target(device, devices, links=links)
-    with open_store(store, create=False) as opened:
+    with open_store(store, create=False) as opened, Started() as started:
+        started.prepare()
+        target = orders.find_target(device, devices, links=links)
         baseline = find_baseline(opened, name, target.fingerprint)
         order = target.again(baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
-        checked = check_against(
-            baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
-        )
+        measure = _measuring(started, order, 1 + retries, "at most ", lambda count: not is_look(count))
+        checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
     _deliver(checked.comparison, outlet)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
@@ -606,10 +626,12 @@ class _Keeper:
 
 
 def _measure_all(
-    order: AnyOrder, processes: int, opening: Callable[[], AbstractContextManager[Store]], labels: dict[str, str]
+    measure: Callable[[], AnyRun],
+    processes: int,
+    opening: Callable[[], AbstractContextManager[Store]],
+    labels: dict[str, str],
 ) -> list[AnyRun]:
     """The runs of all processes. If one fails, the runs so far go into the history."""
-    measure = _measuring(order, processes, "")
     runs: list[AnyRun] = []
     try:
         for _ in range(processes):
@@ -630,20 +652,27 @@ def _measure_all(
     return runs
 
 
-def _measuring(order: AnyOrder, processes: int, at_most: str) -> Callable[[], AnyRun]:
-    """A function that measures in a new process at every call, with a progress bar."""
-    from pyxfer._baseline.measure import measure_process
+def _measuring(
+    started: Started, order: AnyOrder, processes: int, at_most: str, goes_on: Callable[[int], bool]
+) -> Callable[[], AnyRun]:
+    """A function that measures in a new process at every call, with a progress bar.
+
+    `goes_on`: whether another process is sure to follow so many, if these are not all.
+    """
+    from pyxfer._baseline import measure as measuring
     from pyxfer._cli.output import ProgressReport
     from pyxfer._measure.sampler import Progress
 
     numbers = iter(range(1, processes + 1))
 
     def measure() -> AnyRun:
-        phase = f"measuring in process {next(numbers)} of {at_most}{processes}"
+        number = next(numbers)
+        phase = f"measuring in process {number} of {at_most}{processes}"
+        ready = started.take(more=number < processes and goes_on(number))
         with ProgressReport() as report:
             report(Progress(phase, 0.0, ""))
-            return measure_process(
-                order, lambda waited_s: report(Progress(phase, min(waited_s / (order.budget_s + 2), 0.99), ""))
+            return measuring.measure_process(
+                order, lambda waited_s: report(Progress(phase, min(waited_s / (order.budget_s + 2), 0.99), "")), ready
             )
 
     return measure

@@ -66,7 +66,7 @@ def show_host(
             budget_s=budget_s,
             trace=False,
             on_progress=progress,
-            save_to=exports.save,
+            save_to=exports.saver,
         )
     deliver(run, exports, print_host_card)
 

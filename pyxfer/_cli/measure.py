@@ -125,7 +125,7 @@ def frameworks(
             require_gpu=require_gpu,
             trace=not no_trace,
             on_progress=progress,
-            save_to=exports.save,
+            save_to=exports.saver,
         )
     deliver_run(run, exports)
 
@@ -197,7 +197,7 @@ def explain(
             seed=seed,
             require_gpu=require_gpu,
             on_progress=progress,
-            save_to=exports.save,
+            save_to=exports.saver,
         )
     deliver_run(run, exports)
 
@@ -354,6 +354,6 @@ def ceiling(
             require_gpu=require_gpu,
             trace=not no_trace,
             on_progress=progress,
-            save_to=exports.save,
+            save_to=exports.saver,
         )
     deliver_run(run, exports)

@@ -73,6 +73,11 @@ class Exports(Generic[Document]):
         """Whether an export goes to stdout, so that the page must go to stderr."""
         return bool(self._to_stdout)
 
+    @property
+    def saver(self) -> Callable[[Document], None] | None:
+        """`save`, or None without a file: making a document takes time from the measurement."""
+        return self.save if self._files else None
+
     def save(self, run: Document) -> None:
         """Rewrite the files with the run so far, soon and in another thread."""
         for path, encode in self._files.items():

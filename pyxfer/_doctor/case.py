@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from pyxfer._document.examinations import Finding, Health, Nearest, Status, Sureness, is_beyond_peak
-from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, protocol_gbps
+from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer._machine.link import bottleneck, describe
 
@@ -26,9 +26,6 @@ class Shares(NamedTuple):
     fine: float
     wrong: float
 
-    def status(self, share: float) -> Status:
-        return "fine" if share >= self.fine else "wrong" if share < self.wrong else "suspicious"
-
 
 # Published figures of healthy hosts as shares of the h2d peak at 256 B, which not all of these hosts may use:
 # Gen3 x16, 14.61 GB/s: 12.15 to 12.5 (P100 and V100, bandwidthTest; gearshifft 82), 83 to 86 %.
@@ -36,6 +33,8 @@ class Shares(NamedTuple):
 # Gen5 x16, 58.45 GB/s: 55.4 to 57.1 (H100 and H200, nvbandwidth's issue 6 and the known hosts), 95 to 98 %.
 # Flow control and acknowledgements take 1 to 3 % of each; older devices also have fewer read requests under way.
 _SHARES = {3: Shares(0.82, 0.72), 4: Shares(0.84, 0.74), 5: Shares(0.90, 0.85)}
+_PAYLOADS = (128, 256, 512, 1024, 2048, 4096)
+_GIGA = 1e9
 LEAST_FINE = min(shares.fine for shares in _SHARES.values())
 
 
@@ -61,13 +60,45 @@ class Case:
         state = bottleneck(self.run.link).value
         return _SHARES[max(3, min(5, 5 if state is None else state.generation))]
 
-    def least_peak_gbps(self, side: Side) -> float | None:
-        """The protocol peak, or if only the raw one is known the protocol peak at the smallest payload."""
+    def peak_at(self, side: Side, payload_bytes: int) -> float | None:
+        """The protocol peak, or if only the raw one is known the protocol peak at this payload."""
         link = self.run.link
         peak, raw = link.peak_gbps(side).value, link.raw_peak_gbps.value
         if peak is None and raw is not None and link.kind == "pcie":
-            return protocol_gbps(raw, SMALLEST_PAYLOAD_BYTES, side)
+            return protocol_gbps(raw, payload_bytes, side)
         return peak
+
+    @property
+    def least_payload_bytes(self) -> int:
+        """MaxPayload, or if it cannot be read the smallest one that carries as much as the fastest copies."""
+        known, raw = self.run.link.max_payload_bytes.value, self.run.link.raw_peak_gbps.value
+        if known is not None or raw is None or self.run.link.kind != "pcie":
+            return known or SMALLEST_PAYLOAD_BYTES
+        fits = (size for size in _PAYLOADS if all(self._fits(side, raw, size) for side in SIDES))
+        return next(fits, SMALLEST_PAYLOAD_BYTES)
+
+    def _fits(self, side: Side, raw_gbps: float, payload_bytes: int) -> bool:
+        return fastest_gbps(self.run, side) <= protocol_gbps(raw_gbps, payload_bytes, side, short=True) * MOST_SHARE
+
+    def usual_peak_gbps(self, side: Side) -> float | None:
+        """The peak that a healthy host is compared with: without a known MaxPayload, that at the usual one."""
+        return self.peak_at(side, max(self.least_payload_bytes, USUAL_PAYLOAD_BYTES))
+
+    def status(self, side: Side, gbps: float) -> Status | None:
+        """The status of a bandwidth of large pinned copies; wrong only if it is at any payload. None without a peak."""
+        usual, least = self.usual_peak_gbps(side), self.peak_at(side, self.least_payload_bytes)
+        if not usual or not least:
+            return None
+        if gbps >= self.shares.fine * usual:
+            return "fine"
+        return "wrong" if gbps < self.shares.wrong * least else "suspicious"
+
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        """The known statuses of both directions."""
+        found = ((side, best(self.run, side)) for side in SIDES)
+        known = (self.status(side, row.gbps) for side, row in found if row is not None and row.gbps is not None)
+        return tuple(status for status in known if status is not None)
 
     @property
     def most_of_device_gbps(self) -> float | None:
@@ -109,6 +140,13 @@ def best(run: Run, side: Side, *, pageable: bool = False) -> Measurement | None:
         if row.direction == row.side == side and (row.memory == "pageable") == pageable
     ]
     return max(found, key=lambda row: (row.nbytes, gbps_of(row)), default=None)
+
+
+def fastest_gbps(run: Run, side: Side) -> float:
+    """The bandwidth of the fastest verified copy of a side, also if the row has none because of its peak."""
+    whole = [row for row in run.measurements if is_raw(row) and row.verified.value and row.side == side]
+    times = [(row.moved_bytes, row.elapsed_s) for row in whole if row.nbytes >= LEAST_BYTES and row.elapsed_s]
+    return max((nbytes / seconds / _GIGA for nbytes, seconds in times), default=0.0)
 
 
 def state_text(state: LinkState | None) -> str:

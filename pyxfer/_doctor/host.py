@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyxfer._doctor.case import SIDES, Case, Findings, best, fine, first_reason, undetermined
+from pyxfer._doctor.case import SIDES, Case, Findings, fine, first_reason, undetermined
 from pyxfer._document.examinations import Bound, FarRates, Finding, Status
 from pyxfer._document.runs import Placement
 from pyxfer._machine.environment import UNTRANSLATED
@@ -135,7 +135,7 @@ def numa_memory(case: Case) -> Findings:
     if placement.cpus.reason is not None:
         why += f"; {placement.cpus.reason}"
     do = f"run near the device: numactl --cpunodebind={node} --membind={node}, or give the container these CPUs"
-    status: Status = "wrong" if any(share < case.shares.fine for share in _shares_of_peak(case)) else "suspicious"
+    status: Status = "wrong" if set(case.statuses) - {"fine"} else "suspicious"
     yield Finding("numa-memory", "NUMA memory", status, seen, expected, why, case.kernel_sureness, do)
 
 
@@ -192,11 +192,6 @@ def _both_known(far: FarRates, side: str) -> bool:
     return bool(far.near_gbps.get(side)) and side in far.far_gbps
 
 
-def _shares_of_peak(case: Case) -> list[float]:
-    found = ((best(case.run, side), case.least_peak_gbps(side)) for side in SIDES)
-    return [row.gbps / peak for row, peak in found if row is not None and row.gbps is not None and peak]
-
-
 def iommu(case: Case) -> Findings:
     if case.health is None:
         return
@@ -210,8 +205,8 @@ def iommu(case: Case) -> Findings:
         why = "every translation that is not cached costs a walk of the page tables"
         yield fine("iommu", "IOMMU", seen, expected, why, case.kernel_sureness)
         return
-    seen, shares = f"translates the device's addresses (domain {kind.value})", _shares_of_peak(case)
-    if shares and min(shares) >= case.shares.fine:
+    seen = f"translates the device's addresses (domain {kind.value})"
+    if set(case.statuses) == {"fine"}:
         why = "large page-locked copies reach their peak; small ones, and page-locking itself, may be slower"
         yield fine("iommu", "IOMMU", seen, expected, why, "likely")
     else:

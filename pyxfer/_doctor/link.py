@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pyxfer._doctor.case import LEAST_BYTES, Case, Findings, fine, is_raw, state_text, undetermined
+from pyxfer._doctor.case import SIDES, Case, Findings, fastest_gbps, fine, state_text, undetermined
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, MOST_SHARE, SMALLEST_PAYLOAD_BYTES
+from pyxfer._document.machines import (
+    COMPLETION_OVERHEAD_BYTES,
+    MOST_SHARE,
+    SMALLEST_PAYLOAD_BYTES,
+    USUAL_PAYLOAD_BYTES,
+    protocol_gbps,
+)
 from pyxfer._document.runs import Fact, Hop, LinkState
 from pyxfer._machine.link import narrowest_hop
-from pyxfer.units import format_percent, format_size
+from pyxfer.units import format_gbps, format_percent, format_size
 
 BIT_ERRORS = 1e-12
 """The bit error rate that the PCI Express base specification allows a lane; each wrong bit costs one replay."""
@@ -122,7 +128,6 @@ def _per_tb(count: int, health: Health) -> str:
     return f"{count / (health.moved_bytes / 1e12):.3g} per TB" if health.moved_bytes else "nothing crossed"
 
 
-_GIGA = 1e9
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 _SLOT = "use a slot that can do as much as the device, or raise the slot's limit in the firmware"
 _WHY_STATE = "device and slot agree on the most that both can do, and an idle link slows down until it is used"
@@ -159,10 +164,7 @@ def _copies_exceed_link(case: Case) -> bool:
 
 
 def _fastest_gbps(case: Case) -> float:
-    """The bandwidth of the fastest verified copy in one direction, also if the row has none because of its peak."""
-    whole = [row for row in case.run.measurements if is_raw(row) and row.verified.value and row.side != "sum"]
-    times = [(row.moved_bytes, row.elapsed_s) for row in whole if row.nbytes >= LEAST_BYTES and row.elapsed_s]
-    return max((nbytes / seconds / _GIGA for nbytes, seconds in times), default=0.0)
+    return max(fastest_gbps(case.run, side) for side in SIDES)
 
 
 def _is_less(one: LinkState, other: LinkState) -> bool:
@@ -266,7 +268,7 @@ def payload(case: Case) -> Findings:
     if case.run.link.kind != "pcie":
         return
     if now.value is None:
-        yield undetermined("payload", "payload", "the largest packets that every port can take", now.reason)
+        yield _bounded_payload(case)
         return
     most = _payload_most(() if case.health is None else case.health.ports)
     seen = f"MaxPayload {now.value} bytes, headers take {_headers(now.value)} of the link"
@@ -281,6 +283,28 @@ def payload(case: Case) -> Findings:
         yield fine(
             "payload", "payload", seen, "the most that every port on the way can take", why, case.kernel_sureness
         )
+
+
+def _bounded_payload(case: Case) -> Finding:
+    """What the copies say of a MaxPayload that cannot be read: how much they exceed what smaller packets carry."""
+    raw, least = case.run.link.raw_peak_gbps.value, case.least_payload_bytes
+    reason = case.run.link.max_payload_bytes.reason
+    expected, do = (
+        "the largest packets that every port can take",
+        "run pyxfer doctor as root with CAP_SYS_ADMIN, which can read it",
+    )
+    if raw is None or not _fastest_gbps(case):
+        return undetermined("payload", "payload", expected, reason, do)
+    side = max(SIDES, key=lambda each: fastest_gbps(case.run, each))
+    copied = f"{side} reached {format_gbps(fastest_gbps(case.run, side))}"
+    if least == SMALLEST_PAYLOAD_BYTES:
+        most = format_gbps(protocol_gbps(raw, USUAL_PAYLOAD_BYTES, side))
+        text = f"{reason}; {copied}, which {least} bytes can carry; {USUAL_PAYLOAD_BYTES} carry {most}"
+        return undetermined("payload", "payload", expected, text, do)
+    seen = f"MaxPayload at least {least} bytes, by the copies: {copied}"
+    smaller = least // 2
+    why = f"packets of {smaller} bytes carry at most {format_gbps(protocol_gbps(raw, smaller, side))}; {reason}"
+    return fine("payload", "payload", seen, expected, why, "likely", do)
 
 
 def _small(seen: str, expected: str, why: str, sure: Sureness) -> Finding:

@@ -11,6 +11,7 @@ from math import log
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
+from pyxfer._ceiling.derived import derive_run
 from pyxfer._ceiling.session import run_on
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, Request, make_request
 from pyxfer._doctor import host, link, speed
@@ -22,7 +23,7 @@ from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.health import read_counters, read_health
 from pyxfer._machine.host import last_level_bytes
-from pyxfer._machine.link import describe
+from pyxfer._machine.link import bottleneck, describe
 from pyxfer._machine.numa import farthest_node
 from pyxfer._measure.sampler import OnProgress, SaveTo, silent
 from pyxfer.errors import PyxferError, UsageError
@@ -44,7 +45,7 @@ def references() -> tuple[Reference, ...]:
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:
     """The known host that is most similar, by device, then link, then MaxPayload."""
     known = references() if known is None else known
-    state = run.link.under_load.value or run.link.now.value
+    state = bottleneck(run.link).value or run.link.under_load.value or run.link.now.value
     if run.link.kind != "pcie" or state is None:
         reason = run.link.raw_peak_gbps.reason or run.link.under_load.reason or "the link is not known"
         return Fact(reason=f"no known host is similar: {reason}")
@@ -188,6 +189,28 @@ def examine_run(run: Run) -> Examination:
     nearest = nearest_known(run)
     findings = examine(run, None, nearest.value)
     return Examination(without_trials(run), Fact(reason=_SAVED), nearest, findings)
+
+
+def derive_examination(examination: Examination) -> Examination:
+    """The examination with what follows from its run, the values around it, and the known host beside it."""
+    run, nearest = derive_run(examination.run), examination.nearest.value
+    state = run.link.under_load.value
+    if nearest is not None and state is not None:
+        differs = _differences(nearest.reference, run, state)
+        nearest = Nearest(nearest.reference, not differs, differs)
+    findings = examine(run, examination.health.value, nearest)
+    known = {(each.code, each.subject): each for each in findings}
+    stated = tuple(
+        msgspec.structs.replace(each, status=known[each.code, each.subject].status)
+        for each in examination.findings
+        if (each.code, each.subject) in known
+    )
+    return msgspec.structs.replace(
+        examination,
+        run=run,
+        nearest=examination.nearest if nearest is None else Fact(nearest),
+        findings=stated if len(stated) == len(findings) else findings,
+    )
 
 
 def without_trials(run: Run) -> Run:

@@ -21,7 +21,7 @@ from pyxfer._doctor.case import (
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness
-from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, protocol_gbps
+from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Measurement, Rate, Side
 from pyxfer._machine.environment import UNTRANSLATED
 from pyxfer._machine.link import bottleneck
@@ -48,6 +48,7 @@ def likely_causes(case: Case, judged: Measurement, share: float | None) -> list[
         *_throttling(case),
         *_unsteady(judged),
         *_lesser_link(case, judged, share),
+        *_small_payload(case, judged),
     ]
 
 
@@ -118,6 +119,25 @@ def _lesser_link(case: Case, judged: Measurement, share: float | None) -> Iterat
             )
 
 
+def _unexplained(case: Case) -> str:
+    """What else makes copies slow and is not examined."""
+    unseen = ["other devices that copy below the same port", "power saving of the link"]
+    unseen += ["the IOMMU and the NUMA nodes of this virtual machine's host"] if case.is_virtual else []
+    return f"no other finding explains it; not examined are {', '.join(unseen)}"
+
+
+def _small_payload(case: Case, judged: Measurement) -> Iterator[Cause]:
+    """A MaxPayload that cannot be read may be the smallest, if a healthy link of that payload would be as fast."""
+    if case.run.link.max_payload_bytes.value is not None or case.least_payload_bytes > SMALLEST_PAYLOAD_BYTES:
+        return
+    small_gbps = case.peak_at(judged.side, SMALLEST_PAYLOAD_BYTES)
+    if small_gbps is not None and gbps_of(judged) >= case.shares.fine * small_gbps:
+        yield Cause(
+            f"MaxPayload may be {SMALLEST_PAYLOAD_BYTES} bytes, with which the peak is {format_gbps(small_gbps)}",
+            "run pyxfer doctor as root, which can read MaxPayload; pci=pcie_bus_perf lets the kernel raise it",
+        )
+
+
 def _link_advice(case: Case) -> str:
     """Advice to check the link; a virtual machine may show a wrong state."""
     where = " from the host of this virtual machine" if case.is_virtual else ""
@@ -133,7 +153,9 @@ PAGEABLE_ABOVE = 1.05
 _WHY_PEAK = "the rest goes to acknowledgements, flow control and the start of each copy"
 _MEASURE_AGAIN = "measure again with pyxfer ceiling --budget 60s; if it stays, see the other findings"
 _COMPARE = "compare with a baseline taken in the same mode (pyxfer baseline save)"
-_STAGE = "page-lock data that is sent often (pyxfer.empty_pinned, pin_memory=True), or send it with pyxfer.upload"
+# As fast as pinned memory, there is nothing to gain by page-locking.
+_LIKE_PINNED = 0.95
+_STAGING = {"h2d": "pyxfer.upload", "d2h": "pyxfer.download"}
 
 
 def contents(case: Case) -> Findings:
@@ -175,10 +197,10 @@ def _ceiling(case: Case, side: Side) -> Finding:
 def _judged(case: Case, side: Side, found: Measurement, rate: Rate) -> Finding:
     if case.is_beyond_peak(found):
         return _beyond_peak(case, "ceiling", f"ceiling {side}", found)
-    peak_gbps = case.least_peak_gbps(side)
-    if peak_gbps is None:
+    peak_gbps, status = case.usual_peak_gbps(side), case.status(side, rate.gbps)
+    if peak_gbps is None or status is None:
         return _without_peak(case, side, found)
-    judged = _against_peak(case, side, found, rate, peak_gbps)
+    judged = _against_peak(case, side, found, rate, status, peak_gbps)
     unsure = judged.status == "fine" and case.run.link.peak_gbps(side).value is None
     return _without_peak(case, side, found) if unsure and _alike_share(case, found) is not None else judged
 
@@ -216,7 +238,7 @@ def _rate_text(row: Measurement) -> str:
 def _peak_name(case: Case, side: Side) -> str:
     if case.run.link.peak_gbps(side).value is not None:
         return "the protocol peak"
-    return f"the protocol peak at {SMALLEST_PAYLOAD_BYTES} B payload"
+    return f"the protocol peak at {max(case.least_payload_bytes, USUAL_PAYLOAD_BYTES)} B payload"
 
 
 def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
@@ -225,7 +247,8 @@ def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
     raw, payload = link.raw_peak_gbps.value, link.max_payload_bytes.value
     carries = f"{format_gbps(peak_gbps)}, which {state_text(bottleneck(link).value)} carries"
     if link.peak_gbps(side).value is None:
-        return f"{carries} at {SMALLEST_PAYLOAD_BYTES} B payload, the smallest ({link.peak_gbps(side).reason})"
+        assumed = max(case.least_payload_bytes, USUAL_PAYLOAD_BYTES)
+        return f"{carries} at the usual payload of {assumed} B ({link.peak_gbps(side).reason})"
     words = f"{carries} at {payload} B payload"
     if side == "d2h" and raw is not None and payload is not None:
         short = format_gbps(protocol_gbps(raw, payload, side, short=True))
@@ -233,27 +256,24 @@ def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
     return words
 
 
-def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, peak_gbps: float) -> Finding:
-    share = rate.gbps / peak_gbps
-    status = case.shares.status(share)
+def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status: Status, peak_gbps: float) -> Finding:
+    share, sure = rate.gbps / peak_gbps, _sure(case, side, rate, status)
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
     seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
     expected = f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side, peak_gbps)}"
     if status == "fine":
-        return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(case, side, rate, peak_gbps))
+        return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, sure)
     causes = likely_causes(case, found, share)
-    why = "; ".join(cause.text for cause in causes) or "no other finding explains it"
+    why = "; ".join(cause.text for cause in causes) or _unexplained(case)
     do = causes[0].do if causes else _link_advice(case)
-    sure = _sure(case, side, rate, peak_gbps)
     return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, sure, do)
 
 
-def _sure(case: Case, side: Side, rate: Rate, peak_gbps: float) -> Sureness:
+def _sure(case: Case, side: Side, rate: Rate, status: Status) -> Sureness:
     """Certain if the whole interval of the median has the same status, also at any larger payload."""
     ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
-    status = case.shares.status(rate.gbps / peak_gbps)
-    alike = all(case.shares.status(end / peak_gbps) == status for end in ends)
+    alike = all(case.status(side, end) == status for end in ends)
     known = case.run.link.peak_gbps(side).value is not None or status == "wrong"
     return "certain" if ends and alike and known else "likely"
 
@@ -293,13 +313,18 @@ def known_host(case: Case) -> Findings:
         share = None if found is None else _share_of_known(nearest, found)
         if found is None or share is None or case.is_beyond_peak(found):
             continue
-        if _reaches_peak(case, side, found):
+        if _reaches_peak(case, side, found) and (share >= ALIKE_SHARE or not _explained(case)):
             yield _against_known(nearest.reference, case, side, found, share)
 
 
+def _explained(case: Case) -> bool:
+    """Whether another finding is the cause of slow copies already, so that they are not one more."""
+    return any((*_remote_memory(case), *_other_users(case), *_replays(case), *_throttling(case)))
+
+
 def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
-    peak = case.run.link.peak_gbps(side).value
-    return peak is not None and found.nbytes >= LEAST_BYTES and gbps_of(found) / peak >= case.shares.fine
+    known = case.run.link.peak_gbps(side).value is not None
+    return known and found.nbytes >= LEAST_BYTES and case.status(side, gbps_of(found)) == "fine"
 
 
 def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:
@@ -344,9 +369,11 @@ def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -
     least, expected, sure = _pageable_least(case, plain, pinned)
     if gbps_of(plain) >= least:
         why = "the driver first copies such memory into page-locked buffers, with one thread"
-        return fine("pageable", subject, seen, expected, why, sure, _STAGE)
+        locked = "page-lock arrays that are copied often (pyxfer.empty_pinned, pin_memory=True of PyTorch)"
+        do = f"{locked}, or copy them with {_STAGING[side]}" if share < _LIKE_PINNED else None
+        return fine("pageable", subject, seen, expected, why, sure, do)
     why = "one thread copies: its processor has a low clock or is busy, or the memory is far from it"
-    do = "check the CPU governor (pyxfer info) and what else runs; pyxfer.upload uses several threads"
+    do = f"check the CPU governor (pyxfer info) and what else runs; {_STAGING[side]} uses several threads"
     return Finding("pageable", subject, "suspicious", seen, expected, why, sure, do)
 
 

@@ -4,6 +4,7 @@ A module imports only modules above it in this list, with two exceptions. The st
 `to_markdown` and `table` import the codec, the exports or the tables when they are called; those of `printing` import
 the pages.
 
+- `intervals`: the rule for the interval of a median
 - `printing`: documents as one line, as their page and as a small table
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
@@ -20,9 +21,10 @@ the pages.
 - `exports`: CSV and Markdown
 - `link_exports`: CSV and Markdown of links
 - `tables`: rows for pandas, polars, pyarrow and DuckDB
-- `checks`: figures of a run that disagree
-- `link_checks`: figures of links that disagree
-- `fleet_checks`: parts of a fleet that disagree
+- `derivations`: figures that do not follow from the others
+- `checks`: limits of the figures of runs and comparisons
+- `link_checks`: limits of the figures of links
+- `fleet_checks`: limits of the figures of hosts and fleets
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 - `__main__`: prints the schema of a kind
 """

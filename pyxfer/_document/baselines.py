@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Fact, Runtime, SavedDocument, unknown
+from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import Remark, Run, Variant
 
@@ -64,14 +64,6 @@ class Cell(msgspec.Struct, frozen=True, order=True):
     batch: int | None = None
 
 
-class Spread(msgspec.Struct, frozen=True):
-    """The median seconds of one cell in several processes, with the interval of each median if it has one."""
-
-    medians_s: tuple[float, ...]
-    lows_s: tuple[float | None, ...]
-    highs_s: tuple[float | None, ...]
-
-
 class Baseline(OneLine, SavedDocument, frozen=True):
     """The figures that a host has reached: those of several processes, one after the other.
 
@@ -80,7 +72,7 @@ class Baseline(OneLine, SavedDocument, frozen=True):
 
     name: str
     fingerprint: Fingerprint
-    made_at: str
+    made_at: Moment
     labels: dict[str, str]
     runs: tuple[Run, ...] = ()
     kind: Literal["baseline"] = "baseline"
@@ -110,9 +102,9 @@ class CellComparison(msgspec.Struct, frozen=True):
 
     `text` is the cell as `--cell` takes it. `confirmed`: a check has found the cell slow again, in most processes that
     measured it. It is false in a comparison of files. `assumed`: each side is one process, so the spread between
-    processes is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would
-    have been SLOW here. `a_s` and `b_s`: seconds of one transfer; of a latency, of one load, whose rate is that of the
-    8 bytes that it reads.
+    processes is assumed, and only a change far beyond it is SLOW or FAST. `least_loss`: the smallest loss of bandwidth
+    that is found in 95 of 100 cases if this cell alone has it; by a check, with all the processes that it may measure.
+    `a_s` and `b_s`: seconds of one transfer; of a latency, of one load, whose rate is that of its 8 bytes.
     """
 
     cell: Cell
@@ -190,7 +182,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     """A run in a store. Stored runs never change."""
 
     id: str
-    stored_at: str
+    stored_at: Moment
     labels: dict[str, str]
     run: AnyRun
 
@@ -202,8 +194,8 @@ class KeptBaseline(msgspec.Struct, frozen=True):
     name: str
     identity: str
     fingerprint: Fingerprint
-    made_at: str
-    stored_at: str
+    made_at: Moment
+    stored_at: Moment
     labels: dict[str, str]
     run_ids: tuple[str, ...]
     earlier: int = 0
@@ -213,7 +205,7 @@ class HistoryPoint(msgspec.Struct, frozen=True):
     """One measurement of a cell. `change` is its bandwidth over the median bandwidth of its group."""
 
     run_id: str
-    taken_at: str
+    taken_at: Moment
     gbps: float
     low_gbps: float | None
     high_gbps: float | None
@@ -225,7 +217,7 @@ class HistoryChange(msgspec.Struct, frozen=True):
     """From this run on the bandwidth is another one. The rates are medians of the runs from change to change."""
 
     run_id: str
-    taken_at: str
+    taken_at: Moment
     before_gbps: float
     after_gbps: float
 
@@ -235,8 +227,19 @@ class HistoryChange(msgspec.Struct, frozen=True):
         return self.after_gbps / self.before_gbps - 1
 
 
+class HistoryLimit(msgspec.Struct, frozen=True):
+    """The smallest loss for so many runs or more that would have been found in 95 % of cases."""
+
+    loss: float
+    runs: int
+
+
 class HistoryGroup(msgspec.Struct, frozen=True):
-    """One cell on one machine over time, the oldest first. `worker`: the framework's process, if one measured it."""
+    """One cell on one machine over time, the oldest first. `worker`: the framework's process, if one measured it.
+
+    `changes`: in order; a slow time that has ended is two of them. `drift`: by which share the bandwidth rises from the
+    first to the last run, if a line describes the runs better than changes do.
+    """
 
     host: str
     runtime: Runtime
@@ -247,8 +250,10 @@ class HistoryGroup(msgspec.Struct, frozen=True):
     worker: str | None
     median_gbps: float
     points: tuple[HistoryPoint, ...]
+    limit: Fact[HistoryLimit]
     remarks: tuple[Remark, ...] = ()
     changes: tuple[HistoryChange, ...] = ()
+    drift: float | None = None
 
 
 class History(msgspec.Struct, frozen=True):

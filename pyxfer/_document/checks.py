@@ -1,103 +1,152 @@
-"""Checks that a run agrees with itself: summaries with trials, rates with medians, shares with peaks, peaks with links.
-
-A document keeps the trials and everything that is derived from them, so a figure that was changed or damaged disagrees
-with another one. The checks run wherever a run is read, so that everything else in pyxfer can rely on them.
-"""
+"""Limits of the figures of a run. What follows from other figures is computed again instead (`derivations`)."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from statistics import median, quantiles
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES, Link
-from pyxfer._document.runs import Measurement, Rate, Run, Summary, Trial
+from pyxfer._document.baselines import Comparison
+from pyxfer._document.machines import GIGATRANSFERS, Device, Fact, Link, LinkState
+from pyxfer._document.runs import Measurement, Run, Summary, Trial
 from pyxfer.errors import DocumentError
 
-References = dict[tuple[str, str, int], list[Measurement]]
-"""Rows of raw copies, which may be ceilings, by direction, side and size."""
-TOLERANCE = 1e-6
-"""Relative. The figures are sums and quotients of doubles, which another machine may round differently."""
+Problems = Iterator[tuple[str, str]]
+Document = TypeVar("Document")
+
+WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+"""Lanes of a PCI Express link."""
+MOST_DEVICES = 1024
+PAYLOADS = tuple(128 << step for step in range(6))
 
 
-def check_run(run: Run, source: str) -> None:
-    """Refuse a run whose figures disagree.
+def refuse(source: str, problems: Problems) -> None:
+    """Refuse a document for its first problem, if it has any.
 
     Raises:
-        DocumentError: the text names the first field that disagrees, such as `measurements[3].rate.gbps`.
+        DocumentError: the text names the field, such as `measurements[3].trials[0]`.
 
     """
-    for field, problem in _problems(run):
+    for field, problem in problems:
         raise DocumentError(f"{source}: {field} {problem}; it was changed after pyxfer wrote it, so measure again")
 
 
-def _problems(run: Run) -> Iterator[tuple[str, str]]:
-    """Each field that disagrees, and why."""
+def check_run(run: Run, source: str) -> None:
+    """Refuse a run with figures that no run has.
+
+    Raises:
+        DocumentError: the text names the first of them.
+
+    """
+    refuse(source, _problems(run))
+
+
+def check_comparison(comparison: Comparison, source: str) -> None:
+    """Refuse a comparison with figures that none has.
+
+    Raises:
+        DocumentError: the text names the first of them.
+
+    """
+    refuse(source, _comparison_problems(comparison))
+
+
+def _comparison_problems(comparison: Comparison) -> Problems:
+    if not 0 < comparison.tolerance < 1:
+        yield "tolerance", f"is {comparison.tolerance:g}"
+    low, mean, high = (getattr(comparison, name).value for name in ("overall_low", "overall", "overall_high"))
+    yield from _ratio_problems("overall", low, mean, high)
+    for i, row in enumerate(comparison.cells):
+        yield from within(f"cells[{i}]", _ratio_problems("ratio", row.low.value, row.ratio.value, row.high.value))
+        for name in ("a_gbps", "b_gbps", "a_s", "b_s"):
+            yield from not_positive((f"cells[{i}].{name}", getattr(row, name).value))
+        yield from negative((f"cells[{i}].a_processes", row.a_processes), (f"cells[{i}].b_processes", row.b_processes))
+
+
+def _ratio_problems(name: str, low: float | None, ratio: float | None, high: float | None) -> Problems:
+    known = [each for each in (low, ratio, high) if each is not None]
+    if len(known) not in (0, 3):
+        yield name, "is not there with both ends of its interval"
+    elif known and not 0 < known[0] <= known[1] <= known[2] < math.inf:
+        yield name, f"is {known[1]:g}, from {known[0]:g} to {known[2]:g}"
+
+
+def within(place: str, found: Problems) -> Problems:
+    """The problems with the place of what has them before each field."""
+    for field, problem in found:
+        yield f"{place}.{field}", problem
+
+
+def _problems(run: Run) -> Problems:
     parameters = run.parameters
-    yield from _not_positive(
+    yield from not_positive(
         ("parameters.precision", parameters.precision),
         ("parameters.budget_s", parameters.budget_s),
         *((f"parameters.sizes_bytes[{i}]", size) for i, size in enumerate(parameters.sizes_bytes)),
         *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
     )
-    yield from _negative(("duration_s", run.duration_s))
-    yield from link_problems(run.link)
-    references: References = defaultdict(list)
-    for row in run.measurements:
-        if row.nature is None and row.variant == "warm":
-            references[_place(row)].append(row)
+    yield from negative(("duration_s", run.duration_s))
+    yield from device_problems("device", run.device)
+    yield from within("link", link_problems(run.link))
     for i, row in enumerate(run.measurements):
-        for field, problem in _row_problems(row, run.link, references):
-            yield f"measurements[{i}].{field}", problem
-    for i, curve in enumerate(run.curves):
-        for name in ("latency_s", "asymptote_gbps", "half_bytes", "worst_misfit"):
-            yield from _negative((f"curves[{i}].{name}", getattr(curve, name).value))
+        yield from within(f"measurements[{i}]", row_problems(row, run.link))
+    if len({cost.memory for cost in run.locking}) != len(run.locking):
+        yield "locking", "has a memory twice"
     for i, cost in enumerate(run.locking):
-        yield from _not_positive((f"locking[{i}].nbytes", cost.nbytes))
+        yield from not_positive((f"locking[{i}].nbytes", cost.nbytes))
         if cost.summary is not None:
             yield from _order_problems(f"locking[{i}].summary", cost.summary)
 
 
-def link_problems(link: Link) -> Iterator[tuple[str, str]]:
-    raw, payload = link.raw_peak_gbps.value, link.max_payload_bytes.value
-    yield from _not_positive(("link.max_payload_bytes", payload), ("link.raw_peak_gbps", raw))
-    states = [link.now, link.under_load, link.device_most, link.system_most]
-    states += [state for hop in link.hops for state in (hop.now, hop.most, hop.working)]
-    carried = [state.value.gbps for state in states if state.value is not None]
-    if link.kind == "pcie" and raw is not None and carried and not any(_equal(raw, each) for each in carried):
-        yield "link.raw_peak_gbps", f"is {raw:g}, which no state of the link carries"
-    for name, overhead in (("h2d_peak_gbps", COMPLETION_OVERHEAD_BYTES), ("d2h_peak_gbps", WRITE_OVERHEAD_BYTES)):
-        peak = getattr(link, name).value
-        if peak is None:
+def device_problems(place: str, device: Device) -> Problems:
+    """CUDA numbers the devices of a host from zero on, and there are some tens of them."""
+    if not 0 <= device.index < MOST_DEVICES:
+        yield f"{place}.index", f"is {device.index}"
+    yield from negative((f"{place}.memory_bytes", device.memory_bytes))
+
+
+def link_problems(link: Link) -> Problems:
+    """A link has states of PCI Express, and is not above what its device and its slot can do."""
+    payload = link.max_payload_bytes.value
+    if payload is not None and payload not in PAYLOADS:
+        yield "max_payload_bytes", f"is {payload}"
+    states = {name: getattr(link, name).value for name in ("now", "under_load", "device_most", "system_most")}
+    for i, hop in enumerate(link.hops):
+        states |= {f"hops[{i}].now": hop.now.value, f"hops[{i}].most": hop.most.value}
+    for name, state in states.items():
+        if state is not None and (state.generation not in GIGATRANSFERS or state.width not in WIDTHS):
+            yield name, f"is generation {state.generation} with {state.width} lanes"
+    yield from _beyond_most(states["now"], (link.device_most, link.system_most), "now")
+    yield from _beyond_most(states["under_load"], (link.device_most, link.system_most), "under_load")
+    for i, hop in enumerate(link.hops):
+        yield from _beyond_most(hop.now.value, (hop.most,), f"hops[{i}].now")
+
+
+def _beyond_most(state: LinkState | None, limits: Sequence[Fact[LinkState]], name: str) -> Problems:
+    for most in (limit.value for limit in limits):
+        if state is None or most is None:
             continue
-        if raw is None or payload is None:
-            yield f"link.{name}", f"is {peak:g} without a raw peak and a payload to follow from"
-        elif not _equal(peak, raw * payload / (payload + overhead)):
-            yield f"link.{name}", f"is {peak:g}, which does not follow from {raw:g} GB/s at {payload} B payload"
+        if state.generation > most.generation or state.width > most.width:
+            yield name, "is more than the link can do"
 
 
-def _row_problems(row: Measurement, link: Link, references: References) -> Iterator[tuple[str, str]]:
-    yield from _negative(("nbytes", row.nbytes), ("moved_bytes", row.moved_bytes), ("first_s", row.first_s.value))
-    yield from _not_positive(("batch", row.batch))
+def row_problems(row: Measurement, link: Link) -> Problems:
+    """Numbers are not negative, quantiles are in order, and no rate is above what the link can carry."""
+    yield from negative(("nbytes", row.nbytes), ("first_s", row.first_s.value))
+    yield from not_positive(("batch", row.batch))
     yield from _trial_problems(row.trials)
-    valid = [trial for trial in row.trials if trial.invalid is None]
-    for name, summary, seconds in (
-        ("summary", row.summary, [trial.elapsed_s for trial in valid]),
-        ("dispatch", row.dispatch, _taken(trial.dispatch_s for trial in valid)),
-        ("wall", row.wall, _taken(trial.wall_s for trial in valid)),
-    ):
+    for name in ("summary", "dispatch", "wall"):
+        summary = getattr(row, name)
         if summary is not None:
             yield from _order_problems(name, summary)
-        if row.trials:  # an examination's rows have none
-            yield from _summary_problems(name, summary, seconds)
-    if row.rate.value is not None:
-        yield from _rate_problems(row, row.rate.value)
-        yield from _peak_problems(row, row.rate.value, link)
-    yield from _share_problems(row, valid, references[_place(row)])
+    rate, share, most = row.rate.value, row.ceiling_share.value, link.most_gbps(row.side)
+    if rate is not None and most is not None and rate.gbps > most:
+        yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
+    if share is not None:
+        yield from interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
 
 
-def _trial_problems(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
+def _trial_problems(trials: Sequence[Trial]) -> Problems:
     rounds: set[int] = set()
     for i, trial in enumerate(trials):
         amounts = (trial.round, trial.elapsed_s, trial.dispatch_s, trial.wall_s, trial.faults, trial.copies - 1)
@@ -108,44 +157,17 @@ def _trial_problems(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
         rounds.add(trial.round)
 
 
-def _summary_problems(name: str, summary: Summary | None, seconds: Sequence[float]) -> Iterator[tuple[str, str]]:
-    if (summary is None) != (not seconds):
-        yield name, f"is {'missing' if summary is None else 'there'} with {len(seconds)} valid trials"
-        return
-    if summary is None:
-        return
-    if summary.n != len(seconds):
-        yield f"{name}.n", f"is {summary.n} with {len(seconds)} valid trials"
-        return
-    middle = median(seconds)
-    q1, _, q3 = quantiles(seconds, method="inclusive") if len(seconds) > 1 else [middle] * 3
-    expected = {
-        "median_s": middle,
-        "q1_s": q1,
-        "q3_s": q3,
-        "mad_s": median(abs(each - middle) for each in seconds),
-        "min_s": min(seconds),
-        "max_s": max(seconds),
-    }
-    for part, value in expected.items():
-        found = getattr(summary, part)
-        # A deviation is a difference of seconds, and is rounded as they are.
-        if abs(found - value) > TOLERANCE * max(abs(value), middle):
-            yield f"{name}.{part}", f"is {found:g}, and the valid trials give {value:g}"
-
-
-def _order_problems(name: str, summary: Summary) -> Iterator[tuple[str, str]]:
-    yield from _not_positive((f"{name}.n", summary.n))
+def _order_problems(name: str, summary: Summary) -> Problems:
+    yield from not_positive((f"{name}.n", summary.n))
     parts = ("min_s", "q1_s", "median_s", "q3_s", "max_s")
     values = [getattr(summary, part) for part in parts]
-    if not values[0] >= 0 or values != sorted(values):
+    if not values[0] >= 0 or values != sorted(values) or not values[-1] < math.inf:
         yield name, f"has {', '.join(parts)} that are not in this order"
-    yield from _interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
+    yield from interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
 
 
-def _interval_problems(
-    low_name: str, high_name: str, figures: tuple[float | None, float, float | None]
-) -> Iterator[tuple[str, str]]:
+def interval_problems(low_name: str, high_name: str, figures: tuple[float | None, float, float | None]) -> Problems:
+    """Both ends are there or none, and they enclose the figure."""
     low, middle, high = figures
     if (low is None) != (high is None):
         yield low_name, f"and {high_name} are not both there"
@@ -153,72 +175,15 @@ def _interval_problems(
         yield low_name, f"and {high_name}, {low:g} and {high:g}, do not enclose {middle:g}"
 
 
-def _rate_problems(row: Measurement, rate: Rate) -> Iterator[tuple[str, str]]:
-    if row.verified.value is False:
-        yield "rate.value", "is there although the contents were wrong"
-    if row.summary is None or not row.summary.median_s:
-        yield "rate.gbps", f"is {rate.gbps:g} without a median"
-        return
-    seconds = {"gbps": row.summary.median_s, "low_gbps": row.summary.high_s, "high_gbps": row.summary.low_s}
-    for name, each in seconds.items():
-        found = getattr(rate, name)
-        expected = row.moved_bytes / each / 1e9 if each else None
-        if (found is None) != (expected is None) or not _equal(found or 0.0, expected or 0.0):
-            yield f"rate.{name}", f"is {found}, and {row.moved_bytes} bytes in {each} s give {expected}"
-
-
-def _peak_problems(row: Measurement, rate: Rate, link: Link) -> Iterator[tuple[str, str]]:
-    most = link.most_gbps(row.side)
-    if most is not None and rate.gbps > most:
-        yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
-    peak, share = link.peak_gbps(row.side).value, row.peak_share.value
-    if share is not None and (not peak or not _equal(share, rate.gbps / peak)):
-        yield "peak_share.value", f"is {share:g}, which is not {rate.gbps:g} GB/s of the peak"
-
-
-def _share_problems(
-    row: Measurement, valid: Sequence[Trial], references: Sequence[Measurement]
-) -> Iterator[tuple[str, str]]:
-    share = row.ceiling_share.value
-    for name in ("peak_share", "ceiling_share"):
-        if row.rate.value is None and getattr(row, name).value is not None:
-            yield f"{name}.value", "is there without a rate"
-    if share is None:
-        return
-    yield from _interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
-    ratios = list(_medians_of_ratios(valid, references))
-    if ratios and not any(_equal(share.value, ratio) for ratio in ratios):
-        yield "ceiling_share.value", f"is {share.value:g}, which the trials of no raw copy give"
-
-
-def _place(row: Measurement) -> tuple[str, str, int]:
-    return row.direction, row.side, row.nbytes
-
-
-def _medians_of_ratios(valid: Sequence[Trial], references: Iterable[Measurement]) -> Iterator[float]:
-    for reference in references:
-        by_round = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
-        pairs = [(by_round.get(trial.round, 0.0), trial.elapsed_s) for trial in valid]
-        ratios = [above / below for above, below in pairs if above > 0 and below > 0]
-        if ratios:
-            yield median(ratios)
-
-
-def _taken(seconds: Iterable[float | None]) -> list[float]:
-    return [each for each in seconds if each is not None]
-
-
-def _equal(found: float, expected: float) -> bool:
-    return math.isclose(found, expected, rel_tol=TOLERANCE)
-
-
-def _negative(*fields: tuple[str, float | None]) -> Iterator[tuple[str, str]]:
+def negative(*fields: tuple[str, float | None]) -> Problems:
+    """The fields that are below zero."""
     for name, value in fields:
         if value is not None and value < 0:
             yield name, f"is {value:g}"
 
 
-def _not_positive(*fields: tuple[str, float | None]) -> Iterator[tuple[str, str]]:
+def not_positive(*fields: tuple[str, float | None]) -> Problems:
+    """The fields that are not above zero."""
     for name, value in fields:
         if value is not None and value <= 0:
             yield name, f"is {value:g}"

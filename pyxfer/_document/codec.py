@@ -5,6 +5,7 @@ The contents of a document are data: none of them is executed, opened or used as
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -16,7 +17,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pyxfer._document.baselines import BASELINE_SCHEMA_VERSION, COMPARISON_SCHEMA_VERSION, Baseline, Comparison
-from pyxfer._document.checks import check_run
+from pyxfer._document.checks import check_comparison, check_run, refuse, row_problems, within
+from pyxfer._document.derivations import check_derived
 from pyxfer._document.examinations import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
 from pyxfer._document.files import Path, read_whole, write_whole
 from pyxfer._document.fleet_checks import check_fleet, check_host
@@ -48,7 +50,7 @@ class Kind(Generic[T]):
     """One kind of document.
 
     Attributes:
-        name: Value of its `kind` field; "run" for runs, whose field has several values.
+        name: Value of its `kind` field; "run" for runs, whose field has one of `also`.
         struct: Type that it is decoded into.
         version: Newest `schema_version`.
         title: Its name in the schema and in errors, after "pyxfer".
@@ -73,6 +75,7 @@ class Kind(Generic[T]):
     decode_runs: Callable[[Json, str], Json] = _unchanged
     check: Callable[[T, str], None] = _accept
     one_line: re.Pattern[bytes] | None = None
+    also: tuple[str, ...] = ()
 
 
 MOST_RUNS = 1000
@@ -85,6 +88,15 @@ def _check_run(run: Run, source: str) -> None:
     ended_early = run.ended != "complete" and not run.measurements
     if run.kind == "explain" and not ended_early and all(row.route != name for row in run.measurements):
         raise DocumentError(f"{source} explains {name!r} and holds no measurement of it; explain it again")
+
+
+def _check_baseline(baseline: Baseline, source: str) -> None:
+    for number, each in enumerate(baseline.processes, start=1):
+        _BY_STRUCT[type(each)].check(each, f"run {number} of {source}")
+
+
+def _check_examination(examination: Examination, source: str) -> None:
+    _check_run(examination.run, f"the run of {source}")
 
 
 def _decode_runs_of_baseline(document: Json, source: str) -> Json:
@@ -113,6 +125,9 @@ def _decode_run_of_examination(document: Json, source: str) -> Json:
 def _check_places(session: XferSession, source: str) -> None:
     if any(not 0 <= result.place < len(session.places) for result in session.tests):
         raise DocumentError(f"{source} has a test whose place it does not have, so it was not written by pyxfer")
+    for number, result in enumerate(session.tests):
+        link = session.places[result.place].link
+        refuse(source, within(f"tests[{number}].measurement", row_problems(result.measurement, link)))
 
 
 _TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
@@ -132,6 +147,7 @@ RUN = Kind(
     upgrades={1: dict, 2: dict},
     check=_check_run,
     one_line=_TRIAL_OR_PART,
+    also=("ceiling", "measure", "frameworks", "explain"),
 )
 WATCH = Kind(
     name="watch",
@@ -154,6 +170,7 @@ BASELINE = Kind(
     # Version 2 added links.
     upgrades={1: dict},
     decode_runs=_decode_runs_of_baseline,
+    check=_check_baseline,
     one_line=_TRIAL_OR_PART,
 )
 COMPARISON = Kind(
@@ -166,6 +183,7 @@ COMPARISON = Kind(
     schema_file="docs/comparison.schema.json",
     # Version 2 added cells of links and the times of both sides.
     upgrades={1: dict},
+    check=check_comparison,
 )
 EXAMINATION = Kind(
     name="examination",
@@ -176,6 +194,7 @@ EXAMINATION = Kind(
     writer="pyxfer doctor --export-json",
     schema_file="docs/doctor.schema.json",
     decode_runs=_decode_run_of_examination,
+    check=_check_examination,
 )
 SESSION = Kind(
     name="pytest",
@@ -222,7 +241,6 @@ FLEET = Kind(
     one_line=_NUMBERS,
 )
 KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET)
-_KINDS_OF_RUNS = ("ceiling", "measure", "frameworks", "explain")
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
@@ -230,21 +248,70 @@ _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
 def encode(document: object) -> bytes:
-    """The bytes of a document's file: indented JSON that ends in a newline."""
+    """The bytes of a document's file: indented JSON with its seal, which ends in a newline."""
     kind = _BY_STRUCT[type(document)]
-    data = to_json(document)
+    data = msgspec.json.format(to_sealed_json(document), indent=1)
     return (on_one_line(data, kind.one_line) if kind.one_line else data) + b"\n"
 
 
-def decode(struct: type[T], data: bytes, source: str = "this document") -> T:
+def to_sealed_json(document: object) -> bytes:
+    """A document with its seal, without spaces and line ends."""
+    return seal(to_bare_json(document))
+
+
+def seal(data: bytes) -> bytes:
+    """A JSON object whose last field is the digest of the others. It replaces a digest that is there."""
+    document = msgspec.json.decode(data)
+    document.pop(DIGEST, None)
+    return msgspec.json.encode({**document, DIGEST: digest_of(document)})
+
+
+DIGEST = "digest"
+"""The field with the digest of all others."""
+
+
+def digest_of(document: Json) -> str:
+    """The digest of parsed JSON. The order of its fields does not matter."""
+    return hashlib.sha256(msgspec.json.encode(document, order="deterministic")).hexdigest()
+
+
+def decode(struct: type[T], data: bytes, source: str = "this document", *, recomputed: bool = True) -> T:
     """Decode a document of any version up to the newest.
 
+    `recomputed`: also compare its figures with those that follow from its others, which takes most of the time.
+
     Raises:
-        DocumentError: the data is not such a document. The text begins with `source` and says why.
+        DocumentError: the data is not such a document, or was changed. The text begins with `source` and says why.
 
     """
     kind: Kind[T] = _BY_STRUCT[struct]
+    document = _parse(data, source, kind.title)
+    decoded = _decode_json(kind, document, source)
+    _check_seal(document, decoded, source)
+    kind.check(decoded, source)
+    if recomputed:
+        check_derived(kind.name, decoded, source)
+    return decoded
+
+
+def decode_unchecked(struct: type[T], data: bytes, source: str) -> T:
+    """Decode without a look at the seal and at what follows from what. Only for documents that are saved anew."""
+    kind: Kind[T] = _BY_STRUCT[struct]
     return _decode_json(kind, _parse(data, source, kind.title), source)
+
+
+def _check_seal(document: Json, decoded: object, source: str) -> None:
+    """Refuse a document that is not as pyxfer wrote it.
+
+    Some tools write 1.0 as 1. The struct knows which of the two it is.
+    """
+    found = document.pop(DIGEST, None)
+    if found is None:
+        raise DocumentError(f"{source} has no digest, so it was changed after pyxfer wrote it; fetch it again")
+    if found != digest_of(document) and found != digest_of(msgspec.json.decode(to_bare_json(decoded))):
+        raise DocumentError(
+            f"{source} was changed after pyxfer wrote it: its digest is of other contents; fetch it again"
+        )
 
 
 def decode_reference(data: bytes, source: str) -> Reference:
@@ -256,7 +323,9 @@ def decode_reference(data: bytes, source: str) -> Reference:
     """
     document = _parse(data, source, "reference")
     _check_version(document, source, "reference", REFERENCE_SCHEMA_VERSION)
-    return convert(document, Reference, source, "reference")
+    decoded = convert(document, Reference, source, "reference")
+    _check_seal(document, decoded, source)
+    return decoded
 
 
 def kind_of(data: bytes) -> Kind[Any]:
@@ -277,7 +346,7 @@ def _kind_named(name: object) -> Kind[Any] | None:
 
 def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     name = document.get("kind") if isinstance(document, dict) else None
-    named = RUN if name in _KINDS_OF_RUNS else _kind_named(name)
+    named = RUN if name in RUN.also else _kind_named(name)
     refusal = f"{kind.phrase}; name a file that {kind.writer} wrote"
     if named is not None and named is not kind:  # before the version, because each kind has versions of its own
         raise DocumentError(f"{source} is {named.phrase}, and not {refusal}")
@@ -285,9 +354,7 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     if named is None and kind is not RUN:  # the types of a run refuse any other value of its `kind` field
         raise DocumentError(f"{source} is not {refusal}")
     newest = upgrade(document, kind.upgrades, kind.version)
-    decoded = convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
-    kind.check(decoded, source)
-    return decoded
+    return convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
 
 
 def upgrade(document: Json, steps: Mapping[int, Step], newest: int) -> Json:
@@ -470,6 +537,9 @@ def schema(struct: type[Any]) -> Json:
     if sys.version_info < SCHEMA_PYTHON:
         raise UsageError(f"the JSON Schema is made with Python 3.11 or later; {kind.schema_file} holds it ready made")
     made: Json = _dedented(msgspec.json.schema(kind.struct))
+    fields = made["$defs"][kind.struct.__name__]
+    fields["properties"][DIGEST] = {"description": "SHA-256 of all other fields.", "type": "string"}
+    fields["required"].append(DIGEST)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"pyxfer {kind.title}", **made}
 
 

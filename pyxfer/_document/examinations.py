@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pyxfer._document.machines import Moment
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import (
     Device,
@@ -142,7 +143,7 @@ class Reference(msgspec.Struct, frozen=True):
     link: LinkState
     max_payload_bytes: int
     cpu: str
-    taken_at: str
+    taken_at: Moment
     document: str
     source: str
     sha256: str

@@ -94,7 +94,7 @@ def _remark(remark: Remark) -> str:
 _FRAMEWORK_COLUMNS = ("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults")
 _RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
-    *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
+    *("gbps", "low_gbps", "high_gbps", "caller_gbps", "of_ceiling", "of_peak"),
     *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
     *_FRAMEWORK_COLUMNS,
@@ -165,7 +165,7 @@ def _run_cells(measurement: Measurement) -> dict[str, Cell]:
     return {
         **_fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
         **_fields(m.rate.value, "gbps", "low_gbps", "high_gbps"),
-        **_fields(m, "of_ceiling", "of_peak"),
+        **_fields(m, "caller_gbps", "of_ceiling", "of_peak"),
         **_fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
         **_fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
         "missing": m.rate.reason,
@@ -341,8 +341,16 @@ def readable_watch(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tu
     ranges: list[tuple[Cell, ...]] = [
         (row.name, row.count, format_seconds(row.seconds), format_percent(row.share)) for row in watched.ranges
     ]
+    line = activity.timeline if activity is not None else None
+    lanes: list[tuple[Cell, ...]] = []
+    if line is not None:
+        lanes = [
+            (lane.what, format_seconds(lane.busy_s), format_percent(line.share(lane)), len(lane.spans))
+            for lane in line.lanes
+        ]
     return [
         ("Parts of the period", ("part", "time", "share"), shares),
+        ("Timeline, by all records", ("work", "busy", "of the stretch", "spans drawn"), lanes),
         ("Copies", ("way", "memory", "size", "count", "bytes", "bandwidth", "of ceiling", "hidden"), copies),
         ("Calls inside steps", ("call", "line", "range", "count", "time"), calls),
         ("Ranges", ("name", "count", "time", "of the window"), ranges),

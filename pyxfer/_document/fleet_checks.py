@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pyxfer._document.checks import Problems, refuse
 from pyxfer._document.fleets import Cohort, Fleet, FleetHost, HostCell, HostReport
-from pyxfer.errors import DocumentError
 
 TOLERANCE = 1e-6
 """Relative. The figures are quotients of doubles, which another machine may round differently."""
 
 LEAST, MOST = 1e-6, 1e9
 """GB/s or nanoseconds: every figure of every host lies far inside."""
-
-Problems = Iterator[tuple[str, str]]
 
 
 def check_host(report: HostReport, source: str) -> None:
@@ -24,8 +22,7 @@ def check_host(report: HostReport, source: str) -> None:
         DocumentError: the text names the first field that disagrees, such as `cells[3].value`.
 
     """
-    for field, problem in _host_problems(report):
-        raise DocumentError(f"{source}: {field} {problem}; it was changed after pyxfer wrote it, so measure again")
+    refuse(source, _host_problems(report))
 
 
 def check_fleet(fleet: Fleet, source: str) -> None:
@@ -35,8 +32,7 @@ def check_fleet(fleet: Fleet, source: str) -> None:
         DocumentError: the text names the first field that does not fit.
 
     """
-    for field, problem in _fleet_problems(fleet):
-        raise DocumentError(f"{source}: {field} {problem}; it was changed after pyxfer wrote it, so judge again")
+    refuse(source, _fleet_problems(fleet))
 
 
 def _host_problems(report: HostReport) -> Problems:
@@ -102,6 +98,8 @@ def _member_problems(host: FleetHost, fleet: Fleet) -> Iterator[str]:
     cells = fleet.cohorts[host.cohort].cells
     if len(host.values) != len(cells):
         yield "has another number of values than its cohort has cells"
+    if any(len(figures) != len(cells) for figures in (host.errors, *host.again)):
+        yield "has another number of errors or later figures than its cohort has cells"
     if any(value is not None and not LEAST / 2 <= value <= 2 * MOST for value in host.values):
         yield "has a value that no host has"
     if not {loss.cell for loss in host.losses} <= {cell.name for cell in cells}:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from pyxfer._document.examinations import Finding
-from pyxfer._document.machines import Device, Environment, Fact, Remark, Runtime, SavedDocument
+from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument
 from pyxfer._document.printing import Printed
 from pyxfer._document.runs import Ending
 from pyxfer.errors import UsageError
@@ -57,7 +57,7 @@ class HostReport(Printed, SavedDocument, frozen=True):
 
     kind: Literal["host"]
     ended: Ending
-    began_at: str
+    began_at: Moment
     duration_s: float
     runtime: Runtime
     runtime_reason: str
@@ -168,7 +168,9 @@ class FleetHost(msgspec.Struct, frozen=True):
     """A host of the fleet.
 
     `cohort`: its place in the fleet's cohorts, if it was judged. `values`: its figures, in the order of the cohort's
-    cells. `source`: the file or launcher that its document came from. `wrong`: codes of findings that are wrong.
+    cells. `errors`: the standard errors of their logarithms within the host. `again`: its figures in each measurement
+    after the first. `source`: the file or launcher that its document came from. `wrong`: codes of findings that are
+    wrong.
     """
 
     host: str
@@ -178,12 +180,14 @@ class FleetHost(msgspec.Struct, frozen=True):
     verdict: HostVerdict
     cohort: int | None = None
     values: tuple[float | None, ...] = ()
+    errors: tuple[float | None, ...] = ()
+    again: tuple[tuple[float | None, ...], ...] = ()
     losses: tuple[CellLoss, ...] = ()
     control: bool = False
     labels: dict[str, str] = {}
     facts: dict[str, str] = {}
     wrong: tuple[str, ...] = ()
-    began_at: str | None = None
+    began_at: Moment | None = None
     pyxfer: str | None = None
 
     @property
@@ -219,7 +223,7 @@ class Fleet(Printed, SavedDocument, frozen=True):
     """The document of `pyxfer fleet`: every host with its verdict, the cohorts, and what slow hosts have in common."""
 
     kind: Literal["fleet"]
-    judged_at: str
+    judged_at: Moment
     pyxfer: str
     settings: FleetSettings
     cohorts: tuple[Cohort, ...]
@@ -274,7 +278,7 @@ class KeptFleet(msgspec.Struct, frozen=True):
     """A fleet in a store, in one line."""
 
     id: str
-    judged_at: str
+    judged_at: Moment
     hosts: int
     slow: int
     suspect: int
@@ -285,7 +289,7 @@ class HostPoint(msgspec.Struct, frozen=True):
     """A host in one stored fleet. `figures`: its value and the usual one of each cell."""
 
     fleet: str
-    judged_at: str
+    judged_at: Moment
     state: str
     verdict: str
     cell: str | None

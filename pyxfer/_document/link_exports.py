@@ -11,7 +11,19 @@ from pyxfer.units import format_gbps, format_percent, format_size
 
 COLUMNS = (
     *("group", "case", "engine", "from", "to", "issued_by", "side", "beside", "nbytes", "peer_access", "node"),
-    *("gbps", "low_gbps", "high_gbps", "of_alone", "of_alone_low", "of_alone_high", "of_peak", "sum_alone_gbps"),
+    *(
+        "gbps",
+        "low_gbps",
+        "high_gbps",
+        "caller_gbps",
+        "caller_low_gbps",
+        "caller_high_gbps",
+        "of_alone",
+        "of_alone_low",
+        "of_alone_high",
+        "of_peak",
+        "sum_alone_gbps",
+    ),
     *("slowest_gbps", "least_overlap", "n", "verified"),
     *("ns", "low_ns", "high_ns", "p99_ns", "p99_low_ns", "p99_high_ns", "load", "load_gbps", "footprint_bytes", "hops"),
     *("fastest_ns", "slowest_ns", "missing", "remarks"),
@@ -45,7 +57,20 @@ def links_markdown(run: Links) -> str:
     notes = "".join(f"- {escape_markdown(text)}\n" for text in texts)
     copies = [_readable(cells) for row in run.traffics for cells in _traffic_cells(row)]
     copies += [_readable(_small_cells(row)) for row in run.small]
-    header = ("group", "case", "engine", "from", "to", "beside", "size", "bandwidth", "of alone", "of peak", "notes")
+    header = (
+        "group",
+        "case",
+        "engine",
+        "from",
+        "to",
+        "beside",
+        "size",
+        "bandwidth",
+        "caller gets",
+        "of alone",
+        "of peak",
+        "notes",
+    )
     loads = [_readable_latency(row) for row in run.latencies]
     latency_header = ("from", "to", "footprint", "load", "median", "p99", "notes")
     tables = [markdown_table(header, copies) if copies else "", markdown_table(latency_header, loads) if loads else ""]
@@ -148,11 +173,14 @@ def _small_cells(row: SmallCopies) -> Cells:
         "n": len(row.seconds),
         "verified": row.verified.value,
         **_rate_cells(row.rate),
+        **{f"caller_{name}": cell for name, cell in _rate_cells(row.caller_rate).items() if name != "missing"},
     }
 
 
 def _readable(cells: Cells) -> tuple[Cell, ...]:
-    gbps, alone, peak, nbytes = (cells.get(name) for name in ("gbps", "of_alone", "of_peak", "nbytes"))
+    gbps, caller, alone, peak, nbytes = (
+        cells.get(name) for name in ("gbps", "caller_gbps", "of_alone", "of_peak", "nbytes")
+    )
     notes = "; ".join(str(cells[name]) for name in ("missing", "remarks") if cells.get(name))
     return (
         *(cells.get(name) for name in ("group", "case", "engine")),
@@ -160,6 +188,7 @@ def _readable(cells: Cells) -> tuple[Cell, ...]:
         *(cells.get(name) for name in ("to", "beside")),
         format_size(nbytes) if isinstance(nbytes, int) else None,
         format_gbps(gbps) if isinstance(gbps, float) else None,
+        format_gbps(caller) if isinstance(caller, float) else None,
         format_percent(alone) if isinstance(alone, float) else None,
         format_percent(peak) if isinstance(peak, float) else None,
         notes,

@@ -232,6 +232,12 @@ class LatencyTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     invalid: str | None = None
 
 
+def p99_of(valid: Sequence[LatencyTrial]) -> list[float]:
+    """The p99 of each of these trials; none if one has none, because that of the others could be below the p50."""
+    known = [trial.p99_ns for trial in valid if trial.p99_ns is not None]
+    return known if len(known) == len(valid) else []
+
+
 class Chased(msgspec.Struct, frozen=True):
     """Nanoseconds a load with an interval."""
 
@@ -279,7 +285,8 @@ class Latency(OneLine, msgspec.Struct, frozen=True):
 class SmallCopies(msgspec.Struct, frozen=True):
     """Many small copies at once: in one call (`batch`), or one call each (`queue`).
 
-    `seconds`: of one copy, by trial.
+    `rate`: the device's, of `copies` that were issued before the first began. `caller_rate`: the caller's, of
+    `caller_copies` from the first call to the end of the last copy. `seconds`, `caller_seconds`: of one copy, by trial.
     """
 
     device: int
@@ -290,11 +297,19 @@ class SmallCopies(msgspec.Struct, frozen=True):
     rate: Fact[Rate]
     verified: Fact[bool]
     seconds: tuple[float, ...] = ()
+    caller_copies: int = 0
+    caller_rate: Fact[Rate] = unknown("not measured")
+    caller_seconds: tuple[float, ...] = ()
 
     @property
     def gbps(self) -> float | None:
-        """The rate; None without one."""
+        """The rate by the device's clock; None without one."""
         return None if self.rate.value is None else self.rate.value.gbps
+
+    @property
+    def caller_gbps(self) -> float | None:
+        """The rate by the caller's clock, with the time of the calls; None without one."""
+        return None if self.caller_rate.value is None else self.caller_rate.value.gbps
 
 
 class Keep(msgspec.Struct, frozen=True):

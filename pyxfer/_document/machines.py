@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -11,6 +11,10 @@ from pyxfer._document.printing import OneLine
 from pyxfer.units import format_gbps
 
 SavedT = TypeVar("SavedT", bound="SavedDocument")
+
+_RFC_3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})?$"
+Moment = Annotated[str, msgspec.Meta(pattern=_RFC_3339)]
+"""A time as text; `units.parse_moment` parses it. A document with other text is refused where it is read."""
 
 
 class SavedDocument(msgspec.Struct, frozen=True):
@@ -53,6 +57,8 @@ SHORT_WRITE_OVERHEAD_BYTES = 20
 """With a header of 12 bytes, for addresses below 4 GiB."""
 SMALLEST_PAYLOAD_BYTES = 128
 """Every PCI Express function can take it (MaxPayload in Device Control)."""
+USUAL_PAYLOAD_BYTES = 256
+"""What a GPU and the ports of a server use; figures of healthy hosts are compared with the peak at this size."""
 MOST_SHARE = 1.01
 """Of a peak. Event clocks may be off by up to a per cent; beyond it the figure or the peak is wrong."""
 
@@ -249,7 +255,7 @@ class Environment(msgspec.Struct, frozen=True):
     """The state of the machine: it supports a result, or explains its difference from another."""
 
     host: str
-    taken_at: str
+    taken_at: Moment
     pyxfer: str
     python: str
     numpy: str

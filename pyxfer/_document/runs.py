@@ -80,6 +80,7 @@ __all__ = [
     "Ring",
     "RingSource",
     "Run",
+    "RunKind",
     "Runtime",
     "SavedDocument",
     "Share",
@@ -274,7 +275,11 @@ Ending = Literal["complete", "interrupted", "failed"]
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One timed execution. If `copies` were timed together, each time is divided by their number."""
+    """One timed execution. If `copies` were timed together, each time is divided by their number.
+
+    `wall_s`: the caller's clock, from the first call to the end of the last copy. Behind a gate the calls do not count,
+    so a gated trial has it from as many copies without a gate, right after those of `elapsed_s`, or not at all.
+    """
 
     round: int
     elapsed_s: float
@@ -298,6 +303,8 @@ class Summary(msgspec.Struct, frozen=True):
     min_s: float
     max_s: float
     confidence: float = 0.95
+    rule: str | None = None
+    """Name of the rule that made the interval from the trials."""
 
     @property
     def relative_half_width(self) -> float | None:
@@ -381,8 +388,18 @@ class Measurement(Drawn, msgspec.Struct, frozen=True):
 
     @property
     def wall_s(self) -> float | None:
-        """Median seconds on the host's clock until the transfer was done; None if the row has no such times."""
+        """Median seconds by the caller's clock until the transfer was done; None if the row has no such times."""
         return None if self.wall is None else self.wall.median_s
+
+    @property
+    def caller_gbps(self) -> float | None:
+        """Bandwidth by the caller's clock, with the time of the calls; None without such times or any bandwidth."""
+        return None if self.gbps is None or not self.wall_s else self.moved_bytes / self.wall_s / 1e9
+
+    @property
+    def has_both_clocks(self) -> bool:
+        """Whether it was timed behind a gate, by the device, and also without one, by the caller."""
+        return self.bracket == "gated" and self.caller_gbps is not None
 
     @property
     def of_ceiling(self) -> float | None:
@@ -424,7 +441,11 @@ class Measurement(Drawn, msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """`t = t0 + n/B` over the sizes of one route: fixed cost, asymptote, and the size that reaches half of it."""
+    """`t = t0 + n/B` over the sizes of one route: fixed cost, asymptote, and the bytes that reach half of it.
+
+    The bytes n of the side `sum` are those of both ways. `worst_misfit`: the distance of the farthest median from the
+    line, as a share of that median.
+    """
 
     route: str
     direction: Direction
@@ -434,6 +455,22 @@ class Curve(msgspec.Struct, frozen=True):
     asymptote_gbps: Fact[float]
     half_bytes: Fact[float]
     worst_misfit: Fact[float]
+
+    @property
+    def ways(self) -> int:
+        """How many copies of the same size the side has at once."""
+        return 2 if self.side == "sum" else 1
+
+    @property
+    def half_size(self) -> Fact[float]:
+        """The size of a copy, one way, at which the route reaches half of its asymptote."""
+        half = self.half_bytes.value
+        return self.half_bytes if half is None else Fact(half / self.ways)
+
+    def gbps(self, nbytes: float) -> float | None:
+        """The bandwidth that the line has for copies of this size; None without a line."""
+        t0_s, most_gbps, moved = self.latency_s.value, self.asymptote_gbps.value, nbytes * self.ways
+        return None if t0_s is None or not most_gbps else moved / (t0_s + moved / most_gbps / 1e9) / 1e9
 
 
 class LockingCost(msgspec.Struct, frozen=True):
@@ -467,10 +504,13 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
+RunKind = Literal["ceiling", "measure", "frameworks", "explain"]
+
+
 class Run(Printed, SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
-    kind: Literal["ceiling", "measure", "frameworks", "explain"]
+    kind: RunKind
     ended: Ending
     runtime: Runtime
     runtime_reason: str

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from pyxfer._document.machines import Moment
 from pyxfer._document.runs import (
     Device,
     Ending,
@@ -74,7 +75,7 @@ class XferSession(SavedDocument, frozen=True):
 
     kind: Literal["pytest"]
     ended: Literal["complete", "interrupted"]
-    began_at: str
+    began_at: Moment
     pytest: str
     places: tuple[Place, ...]
     tests: tuple[Tested, ...]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pyxfer._document.machines import Fact, RingSource
+from pyxfer._document.machines import Fact, Moment, RingSource
 
 RingFill = Literal["plain", "streaming", "demoting"]
 """Stores go through the caches, past them, or through them and at once on to the shared cache."""
@@ -54,7 +54,7 @@ class TuningTrial(msgspec.Struct, frozen=True):
 class Tuned(msgspec.Struct, frozen=True):
     """The result of a tuning under a time limit and a budget of page-locked memory, with all trials."""
 
-    taken_at: str
+    taken_at: Moment
     ring: RingSetup
     budget_bytes: int
     trials: tuple[TuningTrial, ...]

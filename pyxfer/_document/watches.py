@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from pyxfer._document.machines import Moment
 from pyxfer._document.printing import Printed
 from pyxfer._document.runs import (
     Device,
@@ -68,6 +69,7 @@ StepPartName = Literal["kernels", "h2d", "d2h", "other copies", "input", "idle",
 STEP_PARTS: tuple[StepPartName, ...] = get_args(StepPartName)
 # The parts are means of whole nanoseconds, and a document may have been rounded.
 _ROUNDING = 0.01
+_TICK_S = 1e-9
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -154,7 +156,8 @@ class Steps(msgspec.Struct, frozen=True):
     `between_s`: the host's time between two steps, in which the input is made; `inside_s`: from a step's beginning to
     its end. Both are null if only the ends are known. `waiting_s`: time in calls that wait for the device. These three
     and `Watched.parts` are means of the usual steps, that is without the slow ones. `period` and `each` are of all
-    steps. `finder`: how the steps were found; null if the program marks them, or without any. `functions`: the names of
+    steps. Slow are also first steps that warm up: they take more than twice the median of the steps after them.
+    `finder`: how the steps were found; null if the program marks them, or without any. `functions`: the names of
     the functions whose calls are the steps.
     """
 
@@ -221,6 +224,8 @@ LEAST_OF_CEILING = 4 << 10
 LEAST_COMPARABLE = 256 << 10
 """Bytes. The ceiling of smaller copies includes the time of issuing them, which the device's records do not."""
 CEILING_PRECISION = 0.02
+FIRST_STEPS = "first-steps"
+"""The code of the remark on first steps that the verdict, the parts and the predictions leave out."""
 NO_GPU_WATCHED = "no GPU was watched, and what other libraries do without one is not seen"
 
 
@@ -295,6 +300,7 @@ class StreamUse(msgspec.Struct, frozen=True):
 class Pageable(msgspec.Struct, frozen=True):
     """Copies between the device and pageable memory. `pinned_s`: their time with pinned memory at the ceiling.
 
+    `saves_s`: the difference, which is negative where these copies were faster than the ceiling.
     `saves_per_step_s`: mean saving of a usual step; null without steps or without a ceiling.
     """
 
@@ -334,18 +340,25 @@ LaneName = Literal["kernels", "h2d", "d2h", "other copies"]
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """When one kind of work ran, as the beginnings and ends of spans in order."""
+    """When one kind of work ran, as the beginnings and ends of spans in order.
+
+    `busy_s`: how long it ran, by all records. The spans together are longer if gaps between them are left out.
+    """
 
     what: LaneName
+    busy_s: float
     spans: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
         ends = [moment for span in self.spans for moment in span]
         if any(late < early for early, late in itertools.pairwise(ends)):
             raise ValueError(f"the spans of {self.what} are in order and do not overlap")
+        check_amounts(f"the lane {self.what}", busy_s=self.busy_s)
+        if self.busy_s > (1 + _ROUNDING) * self.drawn_s:
+            raise ValueError(f"{self.what} ran only in its spans, {self.drawn_s:g} s; got busy_s {self.busy_s:g}")
 
     @property
-    def seconds(self) -> float:
+    def drawn_s(self) -> float:
         """The length of all spans."""
         return math.fsum(end - begin for begin, end in self.spans)
 
@@ -373,6 +386,13 @@ class Timeline(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_amounts("a timeline", begin_s=self.begin_s, merged_s=self.merged_s, length=self.end_s - self.begin_s)
+        for lane in self.lanes:
+            if not self.merged_s and not math.isclose(lane.busy_s, lane.drawn_s, rel_tol=_ROUNDING, abs_tol=_TICK_S):
+                raise ValueError(f"no gap of {lane.what} is left out, so its busy_s is that of its spans")
+
+    def share(self, lane: Lane) -> float:
+        """The share of the stretch in which this kind of work ran."""
+        return lane.busy_s / (self.end_s - self.begin_s) if self.end_s > self.begin_s else 0.0
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -443,7 +463,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     source: Literal["measured", "saved"]
     device: str
     host: str
-    taken_at: str
+    taken_at: Moment
 
 
 class Watched(Printed, SavedDocument, frozen=True):

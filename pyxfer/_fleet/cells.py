@@ -96,7 +96,13 @@ def _cell(
     kept = tuple(float(f"{sample:.6g}") for sample in samples)
     if not kept:
         return HostCell(name, gpu, unit, unknown(reason), None, None, (), peak)
-    summary = stats.summarise(kept)
+    value, low, high = figure_of(kept)
+    return HostCell(name, gpu, unit, Fact(value), low, high, kept, peak)
+
+
+def figure_of(samples: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The median of the samples and its interval."""
+    summary = stats.summarise(samples)
     low = None if summary.low_s is None else max(LEAST, summary.low_s)
     high = None if summary.high_s is None else min(MOST, summary.high_s)
-    return HostCell(name, gpu, unit, Fact(summary.median_s), low, high, kept, peak)
+    return summary.median_s, low, high

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,9 +91,18 @@ def _columns(reports: Sequence[HostReport]) -> tuple[Column, ...]:
         for cell in report.cells:
             if cell.value.value is not None and cell.name not in found:
                 found[cell.name] = (cell.gpu, cell.unit)
+    return columns_of(found)
+
+
+def columns_of(found: Mapping[str, tuple[int | None, CellUnit]]) -> tuple[Column, ...]:
+    """The columns of these cells, with their families."""
     names = {name: _GPU_NUMBER.sub("gpu", name) for name in found}
     numbers = {family: number for number, family in enumerate(dict.fromkeys(names.values()))}
     return tuple(Column(name, gpu, unit, numbers[names[name]]) for name, (gpu, unit) in found.items())
+
+
+def signs_of(columns: Sequence[Column]) -> Floats:
+    return np.array([column.sign for column in columns], np.float64)
 
 
 def _rows(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[Floats, Floats]:
@@ -108,5 +117,4 @@ def _rows(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[Flo
             values[row, place] = cell.value.value
             if cell.low is not None and cell.high is not None:
                 widths[row, place] = cell.high / cell.low
-    signs = np.array([column.sign for column in columns])
-    return signs * np.log(values), np.log(widths) / _INTERVAL_TO_ERROR
+    return signs_of(columns) * np.log(values), np.log(widths) / _INTERVAL_TO_ERROR

@@ -73,7 +73,7 @@ def read_confirmations(paths: Iterable[Path]) -> tuple[dict[str, list[HostReport
 def arrival_of(data: bytes, host: str | None, source: str) -> Arrival:
     """The row of a document that came from `host`; without a host, from the one that the document names."""
     try:
-        report = codec.decode(HostReport, data, "the document")
+        report = codec.decode(HostReport, data, "the document", recomputed=False)
     except DocumentError as error:
         return Arrival(host or source, "unreadable", str(error), None, source)
     return row_of(report, host or report.host or source, source)

@@ -13,7 +13,7 @@ from pyxfer._doctor.case import LEAST_BYTES, LEAST_FINE
 from pyxfer._doctor.session import references
 from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
 from pyxfer._document.examinations import Reference
-from pyxfer._document.fleets import FleetSettings, HostReport, Judge
+from pyxfer._document.fleets import CohortCell, FleetSettings, HostReport, Judge
 from pyxfer._document.machines import Remark
 from pyxfer._fleet.cohorts import LINK_CAPABILITY, Column, Table
 from pyxfer._fleet.losses import Floats, Judged
@@ -43,6 +43,16 @@ def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
         _known(known, column) or _peak(column, reports) or _each_other(table, place)
         for place, column in enumerate(table.columns)
     ]
+
+
+def usual_again(cell: CohortCell, table: Table, place: int) -> Usual | None:
+    """What a cell of a saved fleet was held against. A known host and a peak are not in the figures."""
+    if cell.judged_by == "few hosts":
+        return _each_other(table, place)
+    figure, loss = cell.usual.value, cell.first_loss.value
+    if cell.judged_by == "none" or figure is None or loss is None:
+        return None
+    return Usual(cell.judged_by, figure, loss)
 
 
 def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostReport]) -> Remark | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata
+from typing import TypedDict
 
 import msgspec
 import numpy as np
@@ -26,11 +27,12 @@ from pyxfer._document.fleets import (
     Judge,
 )
 from pyxfer._document.machines import Fact, Remark, unknown
-from pyxfer._fleet.cohorts import Table, figures_of, tables_of
+from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
-from pyxfer._fleet.few import FEWEST, judge_few, slower_than_known, usual_of
+from pyxfer._fleet.few import FEWEST, Usual, judge_few, slower_than_known, usual_again, usual_of
 from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_of, judge_figures, looks_again
+from pyxfer.units import parse_moment
 
 _MOST_LOG = 50.0
 """A latency cannot rise further between the least and the most that documents may have."""
@@ -53,6 +55,7 @@ class _Verdicts:
     reason: str
     losses: dict[int, tuple[CellLoss, ...]]
     controls: frozenset[int]
+    measured: dict[int, Floats]
     remarks: tuple[Remark, ...]
 
 
@@ -77,23 +80,77 @@ def judge(
     again, too_early = _later_only(confirmations or {}, rows)
     judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
     tables = tables_of(judged)
-    tests = max(1, sum(int(np.count_nonzero(~np.isnan(table.figures))) for table in tables))
-    names = [row.host for row in rows]
-    cohorts = [_judge_cohort(table, rows, names, tests, again, settings) for table in tables]
+    tests = _count_tests(tables)
     hosts = [_not_judged(row) for row in rows]
-    for number, cohort in enumerate(cohorts):
-        for place, host in _hosts_of(number, cohort, rows):
-            hosts[place] = host
+    cohorts = []
+    for table in tables:
+        reports = [report for place in table.places if (report := rows[place].report) is not None]
+        usual = usual_of(table, reports) if len(reports) < settings.smallest_cohort else []
+        measured = _measured_again(table, [rows[place].host for place in table.places], again)
+        verdicts = _judge_cohort(table, usual, measured, tests, settings)
+        of_all = None if usual else slower_than_known(table, verdicts.judged.medians, reports)
+        cohorts.append(replace(verdicts, remarks=(*([of_all] if of_all else []), *verdicts.remarks)))
     return Fleet(
         kind="fleet",
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         pyxfer=_version(),
         settings=settings,
-        cohorts=tuple(_cohort_of(cohort) for cohort in cohorts),
-        hosts=tuple(hosts),
-        contrasts=tuple(found for cohort in cohorts for found in _contrasts_of(cohort, hosts, settings)),
-        remarks=(*_remarks(rows, hosts), *_second_remarks(unanswered, too_early)),
+        remarks=(*_remarks(rows, hosts, tables), *_second_remarks(unanswered, too_early)),
+        **_parts_of(cohorts, hosts, settings),
     )
+
+
+def derive_fleet(fleet: Fleet) -> Fleet:
+    """The fleet judged again by the figures in it."""
+    tables = [_table_of(fleet, number) for number in range(len(fleet.cohorts))]
+    tests, cohorts = _count_tests(tables), []
+    for cohort, table in zip(fleet.cohorts, tables, strict=True):
+        is_few = len(table.places) < fleet.settings.smallest_cohort
+        usual = [usual_again(cell, table, place) for place, cell in enumerate(cohort.cells)] if is_few else []
+        verdicts = _judge_cohort(table, usual, _again_in(fleet, table), tests, fleet.settings)
+        cohorts.append(replace(verdicts, remarks=cohort.remarks))
+    hosts = [msgspec.structs.replace(host, verdict="not judged", losses=(), control=False) for host in fleet.hosts]
+    return msgspec.structs.replace(fleet, **_parts_of(cohorts, hosts, fleet.settings))
+
+
+class _Parts(TypedDict):
+    cohorts: tuple[Cohort, ...]
+    hosts: tuple[FleetHost, ...]
+    contrasts: tuple[Contrast, ...]
+
+
+def _parts_of(cohorts: Sequence[_Verdicts], hosts: list[FleetHost], settings: FleetSettings) -> _Parts:
+    """What a fleet says of its cohorts and hosts."""
+    for number, cohort in enumerate(cohorts):
+        for place, host in _hosts_of(number, cohort, hosts):
+            hosts[place] = host
+    return {
+        "cohorts": tuple(map(_cohort_of, cohorts)),
+        "hosts": tuple(hosts),
+        "contrasts": tuple(found for cohort in cohorts for found in _contrasts_of(cohort, hosts, settings)),
+    }
+
+
+def _count_tests(tables: Sequence[Table]) -> int:
+    return max(1, sum(int(np.count_nonzero(~np.isnan(table.figures))) for table in tables))
+
+
+def _table_of(fleet: Fleet, number: int) -> Table:
+    """The figures of a cohort, as the fleet has them."""
+    cohort = fleet.cohorts[number]
+    columns = columns_of({cell.name: (cell.gpu, cell.unit) for cell in cohort.cells})
+    places = tuple(place for place, host in enumerate(fleet.hosts) if host.cohort == number)
+    shape = (len(places), len(columns))
+    values, errors = (
+        np.array([getattr(fleet.hosts[place], name) for place in places], np.float64).reshape(shape)
+        for name in ("values", "errors")
+    )
+    return Table(cohort.alike, places, columns, signs_of(columns) * np.log(values), errors)
+
+
+def _again_in(fleet: Fleet, table: Table) -> dict[int, Floats]:
+    looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
+    return {row: signs_of(table.columns) * np.log(np.array(found, np.float64)) for row, found in looks.items()}
 
 
 def hosts_to_confirm(fleet: Fleet) -> tuple[str, ...]:
@@ -134,19 +191,15 @@ def _later_only(confirmations: Confirmations, rows: Sequence[Arrival]) -> tuple[
     """
     first = {row.host: _began_at(row.report) for row in rows if row.report is not None and row.state != "duplicate"}
     later = {
-        host: [report for report in reports if not -math.inf < _began_at(report) <= first.get(host, -math.inf)]
+        host: [report for report in reports if _began_at(report) > first.get(host, -math.inf)]
         for host, reports in confirmations.items()
     }
     return later, sum(len(reports) for reports in confirmations.values()) - sum(map(len, later.values()))
 
 
 def _began_at(report: HostReport | None) -> float:
-    """Seconds since 1970 by the host's clock; no time at all is the oldest."""
-    try:
-        began = datetime.fromisoformat("" if report is None else report.began_at)
-    except ValueError:
-        return -math.inf
-    return began.replace(tzinfo=began.tzinfo or timezone.utc).timestamp()
+    """Seconds since 1970 by the host's clock; no document is the oldest."""
+    return -math.inf if report is None else parse_moment(report.began_at).timestamp()
 
 
 def _not_judged(row: Arrival) -> FleetHost:
@@ -169,30 +222,27 @@ def _not_judged(row: Arrival) -> FleetHost:
 
 
 def _judge_cohort(
-    table: Table, rows: Sequence[Arrival], names: Sequence[str], tests: int, again: Confirmations, s: FleetSettings
+    table: Table, usual: Sequence[Usual | None], measured: Mapping[int, Floats], tests: int, s: FleetSettings
 ) -> _Verdicts:
-    reports = [report for place in table.places if (report := rows[place].report) is not None]
-    if len(reports) >= s.smallest_cohort:
+    """`usual`: what few hosts are held against. `measured`: the figures of rows that were measured again."""
+    count = len(table.places)
+    if count >= s.smallest_cohort:
         judged = judge_figures(table.figures, table.errors, table.families, tests, s)
         enough = np.count_nonzero(~np.isnan(table.figures), axis=0) >= s.smallest_cohort
         judges: tuple[Judge, ...] = tuple("cohort" if each else "none" for each in enough)
         judged.flagged[:, ~enough] = False
-        reason = f"{len(reports)} hosts that should be equal"
-        of_all = slower_than_known(table, judged.medians, reports)
+        reason = f"{count} hosts that should be equal"
     else:
-        usual = usual_of(table, reports)
         judged = judge_few(table, usual, s)
         judges = tuple("none" if each is None else each.judge for each in usual)
-        reason = _few_reason(len(reports), judges, s)
-        of_all = None
-    measured = _measured_again(table, [names[place] for place in table.places], again)
+        reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)
     answers, unsteady = answers_of(judged, looks, s)
     losses = _losses(table, judged, looks, answers)
-    remarks = [*([of_all] if of_all else []), *(_unsteady(table, cell) for cell in unsteady)]
+    remarks = [_unsteady(table, cell) for cell in unsteady]
     if not looks and any(judged.flagged[row].any() for row in measured):
         remarks.append(_NO_CONTROL)
-    return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), tuple(remarks))
+    return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), dict(measured), tuple(remarks))
 
 
 def _few_reason(hosts: int, judges: Sequence[Judge], s: FleetSettings) -> str:
@@ -299,35 +349,42 @@ def _groups_of(verdicts: _Verdicts, place: int) -> CellGroups | None:
     )
 
 
-def _hosts_of(number: int, verdicts: _Verdicts, rows: Sequence[Arrival]) -> Iterator[tuple[int, FleetHost]]:
-    signs = np.array([column.sign for column in verdicts.table.columns])
-    values = np.exp(signs * verdicts.table.figures).tolist()
+def _hosts_of(number: int, verdicts: _Verdicts, hosts: Sequence[FleetHost]) -> Iterator[tuple[int, FleetHost]]:
+    signs = signs_of(verdicts.table.columns)
+    values, errors = np.exp(signs * verdicts.table.figures).tolist(), verdicts.table.errors.tolist()
+    again = {row: np.exp(signs * looks).tolist() for row, looks in verdicts.measured.items()}
     judged_cells = [judge != "none" for judge in verdicts.judges]
     known = ~np.asarray(np.isnan(verdicts.table.figures[:, judged_cells]).all(axis=1))
     for row, place in enumerate(verdicts.table.places):
         losses = verdicts.losses.get(row, ())
-        verdict = _verdict(losses, rows[place], is_known=bool(known[row]))
-        reason = rows[place].reason or (None if known[row] else verdicts.reason)
+        verdict = _verdict(losses, hosts[place], is_known=bool(known[row]))
+        reason = hosts[place].reason or (None if known[row] else verdicts.reason)
         yield (
             place,
             msgspec.structs.replace(
-                _not_judged(rows[place]),
+                hosts[place],
                 verdict=verdict,
                 reason=reason,
                 cohort=number,
-                values=tuple(None if math.isnan(value) else value for value in values[row]),
+                values=_known(values[row]),
+                errors=_known(errors[row]),
+                again=tuple(map(_known, again.get(row, ()))),
                 losses=losses,
                 control=row in verdicts.controls,
             ),
         )
 
 
-def _verdict(losses: Sequence[CellLoss], row: Arrival, *, is_known: bool) -> HostVerdict:
+def _known(values: Iterable[float]) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(value) else value for value in values)
+
+
+def _verdict(losses: Sequence[CellLoss], host: FleetHost, *, is_known: bool) -> HostVerdict:
     if any(loss.confirmed for loss in losses):
         return "slow"
     if any(loss.confirmed is None for loss in losses):
         return "suspect"
-    return "fine" if is_known and row.state != "failed" else "not judged"
+    return "fine" if is_known and host.state != "failed" else "not judged"
 
 
 def _contrasts_of(verdicts: _Verdicts, hosts: Sequence[FleetHost], settings: FleetSettings) -> Iterator[Contrast]:
@@ -361,8 +418,9 @@ def _contrast(
     return contrasts(slow, [members[place] for place in sorted(others)], tuple(cells), settings.error_rate)
 
 
-def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost]) -> Iterator[Remark]:
-    versions = sorted({host.pyxfer for host in hosts if host.cohort is not None and host.pyxfer is not None})
+def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost], tables: Sequence[Table]) -> Iterator[Remark]:
+    judged = (hosts[place] for table in tables for place in table.places)
+    versions = sorted({host.pyxfer for host in judged if host.pyxfer is not None})
     if len(versions) > 1:
         yield Remark(
             "versions",

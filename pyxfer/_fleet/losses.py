@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -31,6 +32,13 @@ _MAD_EFFICIENCY = 0.37
 _LEAST_GROUP_SHARE = 0.2
 _TAIL_MARGIN = 4.0
 """The good side has few figures far out, so the two looks together get a quarter of the error rate."""
+_MOST_HOSTS_OF_FEW = 100
+"""One of more hosts moves neither the median nor the spread of its cohort."""
+_FAR_DOWN = 1e6
+_LIMIT_MARGIN = 5.0
+"""A loss is missed by chance in the second look in a fifth of the cases that the power allows."""
+_FEW_MARGIN = 3.0
+"""Few hosts whose noise has two modes often show one of them only."""
 _HALVINGS = 40
 _TINY = 1e-12
 _EMPTY_SHARE = 0.5
@@ -77,27 +85,31 @@ def judge_figures(
         settings: The error rate, and the least loss and spread.
 
     """
-    medians = np.nanmedian(figures, axis=0)
+    medians = _medians(figures)
     deviations = figures - medians
     splits = {
         cell: split
         for cell in range(figures.shape[1])
         if (split := find_groups(deviations[:, cell], settings)) is not None
     }
-    centres = np.broadcast_to(medians, figures.shape).copy()
+    centres = _centres(figures, splits)
     for cell, split in splits.items():
-        for group in (split.slower, split.faster):
-            centres[group, cell] = np.median(figures[group, cell])
         medians[cell] = centres[split.faster[0], cell]
     ratios = figures - centres
-    spreads = _pooled(_MAD_TO_SD * np.nanmedian(np.abs(ratios), axis=0), families)
+    spreads = _pooled(_MAD_TO_SD * _medians(np.abs(ratios)), families)
     noise = [_good_side(ratios[:, members], spreads[members]) for members in _members(families)]
-    first, again = _thresholds(ratios, spreads, noise, families, tests, settings)
+    hosts = np.count_nonzero(~np.isnan(ratios), axis=0)
+    tails = _tails(noise, families, hosts, _two_looks(tests, settings), _FEW_MARGIN)
+    first, again = _thresholds(spreads, tails, tests, settings)
     sureness = _normal(settings.error_rate / tests)
     with np.errstate(invalid="ignore"):
         flagged = ratios < -np.fmax(first, sureness * errors)
-    own = sureness * _usual_errors(errors, settings.power)
-    limits = _limits(np.fmax(first, own), again, spreads, noise, families, settings)
+    if figures.shape[0] > _MOST_HOSTS_OF_FEW:
+        own = sureness * _usual_errors(errors, settings.power)
+        limits = _limits(np.fmax(first, own), again, spreads, noise, families, settings)
+    else:
+        reach = _tails(noise, families, hosts, (1 - settings.power) / _LIMIT_MARGIN)
+        limits = _limits_of_few(figures, sureness * errors, splits, spreads, (tails, reach), tests, settings)
     return Judged(medians, centres, ratios, spreads, first, again, limits, flagged, splits)
 
 
@@ -156,27 +168,75 @@ def group_distance(hosts: int) -> float:
     return float(np.exp(np.interp(hosts, _GROUP_HOSTS, np.log(_GROUP_DISTANCES))))
 
 
-def _thresholds(
-    ratios: Floats, spreads: Floats, noise: Sequence[Floats], families: Sequence[int], tests: int, s: FleetSettings
-) -> tuple[Floats, Floats]:
-    """From which loss a host is flagged, and confirmed.
+def _two_looks(tests: int, s: FleetSettings) -> float:
+    """The chance that noise with heavy tails passes one of the two looks at a host in a cell."""
+    return math.sqrt(s.error_rate / tests / _TAIL_MARGIN)
+
+
+def _tails(
+    noise: Sequence[Floats], families: Sequence[int], hosts: NDArray[np.int_], chance: float, margin: float = 1.0
+) -> Floats:
+    """For each cell the distance in spreads that noise passes in one look with this chance; `margin` for few hosts."""
+    upper = np.array([_upper(each, chance) for each in noise])[np.asarray(families)]
+    tails: Floats = np.maximum(upper, [_unsure(chance / margin, int(count)) for count in hosts])
+    return tails
+
+
+@lru_cache(maxsize=4096)
+def _unsure(chance: float, hosts: int) -> float:
+    """The distance in spreads that normal noise passes with this chance if the spread is estimated from few hosts."""
+    return -quantile(chance, max(1.0, _MAD_EFFICIENCY * (hosts - 1)))
+
+
+def _thresholds(spreads: Floats, tails: Floats, tests: int, s: FleetSettings) -> tuple[Floats, Floats]:
+    """From which loss a host is flagged, and confirmed; `spreads` may have a row for each of several hosts.
 
     The first look keeps the error rate by itself if hosts differ normally; both looks together keep it if the noise has
     heavy tails, which the good side shows: nothing makes a host too fast.
     """
-    each = s.error_rate / tests
-    two_looks = (each / _TAIL_MARGIN) ** 0.5
-    least_loss = -math.log1p(-s.least_loss)
-    first, again = np.empty(spreads.size), np.empty(spreads.size)
-    hosts = np.count_nonzero(~np.isnan(ratios), axis=0)
-    for cell, (spread, family) in enumerate(zip(spreads, families, strict=True)):
-        tail = _upper(noise[family], two_looks)
-        unsure = -quantile(two_looks, max(1.0, _MAD_EFFICIENCY * (hosts[cell] - 1)))
-        least = max(spread * max(tail, unsure), least_loss)
-        assumed = max(spread, s.least_spread)
-        first[cell] = max(least, _normal(each) * assumed)
-        again[cell] = max(least, _normal(two_looks) * assumed)
+    least = np.maximum(spreads * tails, -math.log1p(-s.least_loss))
+    assumed = np.maximum(spreads, s.least_spread)
+    first, again = (
+        np.maximum(least, _normal(chance) * assumed) for chance in (s.error_rate / tests, _two_looks(tests, s))
+    )
     return first, again
+
+
+def _limits_of_few(
+    figures: Floats,
+    own: Floats,
+    splits: Mapping[int, Split],
+    spreads: Floats,
+    tails: tuple[Floats, Floats],
+    tests: int,
+    s: FleetSettings,
+) -> Floats:
+    """The loss of any host that is flagged and confirmed with the settings' power.
+
+    A slow host among few moves the median and widens the spread that judge it. So the loss is put into each host in
+    turn: first into its own figure, which is known, and then into a second one, which differs by chance. `tails`: the
+    distances in spreads beyond which noise is not expected, and which a second figure rarely passes.
+    """
+    share = (1 + s.power) / 2
+    needed = np.full(figures.shape, np.nan)
+    for host in range(figures.shape[0]):
+        lost = figures.copy()
+        lost[host] = np.where(np.isnan(figures[host]), np.nan, -_FAR_DOWN)
+        centres = _centres(lost, splits)
+        wider = np.fmax(spreads, _MAD_TO_SD * _medians(np.abs(lost - centres)))
+        first, again = _thresholds(wider, tails[0], tests, s)
+        needed[host] = np.maximum(np.fmax(first, own[host]) + figures[host] - centres[host], again + wider * tails[1])
+    limits: Floats = np.nanquantile(needed, share, axis=0, method="higher")
+    return limits
+
+
+def _centres(figures: Floats, splits: Mapping[int, Split]) -> Floats:
+    """For each figure the median that it is held against: of its cell, or of its group there."""
+    centres: Floats = np.broadcast_to(_medians(figures), figures.shape).copy()
+    for cell, split in splits.items():
+        for group in (split.slower, split.faster):
+            centres[group, cell] = np.median(figures[group, cell])
+    return centres
 
 
 def _limits(
@@ -207,6 +267,14 @@ def _pooled(spreads: Floats, families: Sequence[int]) -> Floats:
     usual = np.array([np.nanmedian(spreads[members]) for members in _members(families)])
     larger: Floats = np.fmax(spreads, usual[np.asarray(families)])
     return larger
+
+
+def _medians(figures: Floats) -> Floats:
+    """The median of each column's known figures; like `numpy.nanmedian`, which is slow for few rows."""
+    ordered, known = np.sort(figures, axis=0), np.count_nonzero(~np.isnan(figures), axis=0)
+    middle = [np.take_along_axis(ordered, place[np.newaxis], axis=0)[0] for place in ((known - 1) // 2, known // 2)]
+    medians: Floats = (middle[0] + middle[1]) / 2
+    return medians
 
 
 def _members(families: Sequence[int]) -> list[Places]:

@@ -132,27 +132,31 @@ class Supervisor:
         begun = time.monotonic()
         with tempfile.TemporaryFile() as log, contextlib.closing(Marker()) as marker:
             ours, theirs = Pipe()
-            process = self._start(theirs, marker, log.fileno())
-            theirs.close()
-            try:
-                ours.send_bytes(pack(self._task))
-                self._listen(ours, process)
-            except (OSError, EOFError):
-                self._note_exit(process)
-            except msgspec.MsgspecError as error:
-                self._note("failed", f"it sent an invalid message: {error}")
-            except KeyboardInterrupt:
-                self._note("interrupted", "the run was interrupted")
-                with contextlib.suppress(KeyboardInterrupt):
-                    self._stop(ours, process)
-            finally:
-                self._outcome.guilty = marker.read()
-                ours.close()
-                _kill(process)
+            with ours, theirs:
+                process = self._start(theirs, marker, log.fileno())
+                theirs.close()
+                self._talk(ours, process, marker)
             self._outcome.log = _tail(log.fileno())
         self._outcome.duration_s = time.monotonic() - begun
         self._blame()
         return self._outcome
+
+    def _talk(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes], marker: Marker) -> None:
+        try:
+            ours.send_bytes(pack(self._task))
+            self._listen(ours, process)
+        except (OSError, EOFError):
+            self._note_exit(process)
+        except msgspec.MsgspecError as error:
+            self._note("failed", f"it sent an invalid message: {error}")
+        except KeyboardInterrupt:
+            self._note("interrupted", "the run was interrupted")
+            with contextlib.suppress(KeyboardInterrupt):
+                self._stop(ours, process)
+        finally:
+            self._outcome.guilty = marker.read()
+            ours.close()
+            _kill(process)
 
     def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
         arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]

@@ -284,7 +284,7 @@ def frameworks(
     process. If one is not installed, crashes or hangs, the run records that and measures the others. `budget_s` is the
     measuring time of each worker, without its preparation. A worker that sends nothing for `patience_s` is ended, while
     it imports its framework for 2.5 times as long, at least 30 s. A few trials are traced
-    after the timed ones, which takes at most 15 % of the budget; `trace=False` leaves them out. Without a GPU the
+    after the timed ones, which takes at most 10 % of the budget; `trace=False` leaves them out. Without a GPU the
     `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run and returns the results so far.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Many small copies between host and GPU: in one call, and in one call each."""
+"""Many small copies between host and GPU: in one call, and in one call each; by the device's and the caller's clock."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from pyxfer._ceiling.arena import PLACE_BYTES
@@ -39,10 +39,12 @@ class SmallSubject:
         # No driver can merge copies with gaps between them into one large copy.
         self._stride = nbytes + PLACE_BYTES
         self._slots = WINDOW_BYTES // self._stride
-        self.copies = MOST_QUEUED if way == "queue" else min(MOST_IN_BATCH, self._slots)
+        self.caller_copies = min(MOST_IN_BATCH, self._slots)
+        self.copies = min(MOST_QUEUED, self.caller_copies) if way == "queue" else self.caller_copies
         self.unavailable: str | None = None
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
         self.seconds: list[float] = []
+        self.caller_seconds: list[float] = []
         self._shop = shop
         self._lane: Lane | None = None
 
@@ -81,13 +83,18 @@ class SmallSubject:
         self._lane = lane
 
     def _arrives(self, lane: Lane, seed: int, scratch: int) -> bool:
-        """Whether the first and the last copy of a window arrive."""
-        shop = self._shop
-        for slot in (0, self.copies - 1):
-            shop.engine.prepare_check(self.device, lane, slot, seed, scratch)
-            shop.copier(self.device).gated(self._mode, lane, self.copies, 0, 0)
-            if shop.engine.first_wrong(self.device, lane, slot, seed, scratch, False) is not None:
-                return False
+        """Whether the first and the last copy of a window arrive, behind a gate and without one."""
+        engine, copier = self._shop.engine, self._shop.copier(self.device)
+        windows: tuple[tuple[int, Callable[[], object]], ...] = (
+            (self.copies, lambda: copier.gated(self._mode, lane, self.copies, 0, 0)),
+            (self.caller_copies, lambda: copier.on_stream(self._mode, lane, 0, self.caller_copies)),
+        )
+        for copies, run in windows:
+            for slot in (0, copies - 1):
+                engine.prepare_check(self.device, lane, slot, seed, scratch)
+                run()
+                if engine.first_wrong(self.device, lane, slot, seed, scratch, False) is not None:
+                    return False
         return True
 
     @property
@@ -95,11 +102,15 @@ class SmallSubject:
         return "batch" if self.way == "batch" else "async"
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window of copies."""
+        """One window of copies behind a gate, and one without, by the caller's clock."""
         if self._lane is None:
             raise MeasurementError(NOT_PREPARED)
-        sample = self._shop.copier(self.device).gated(self._mode, self._lane, self.copies, 1, 0)
+        copier = self._shop.copier(self.device)
+        sample = copier.gated(self._mode, self._lane, self.copies, 1, 0)
+        issued = copier.on_stream(self._mode, self._lane, 0, self.caller_copies)
         invalid = sample.invalid or None
         if invalid is None:
             self.seconds.append(sample.elapsed_s)
-        return {self.direction: Trial(round_index, sample.elapsed_s, invalid=invalid)}
+        if issued.wall_s is not None:
+            self.caller_seconds.append(issued.wall_s)
+        return {self.direction: Trial(round_index, sample.elapsed_s, wall_s=issued.wall_s, invalid=invalid)}

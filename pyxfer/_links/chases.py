@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
-from pyxfer._document.runs import Side, Trial
+from pyxfer._document.runs import Remark, Side, Trial
 from pyxfer._links.natures import MULTIPROCESSORS, attribute
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
 from pyxfer._links.stamps import copied_between
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Flow, FlowStamps
 
 # A page of a GPU is 2 MiB, so the small footprint is one entry of its TLB; the large ones are as far as memory allows.
+# Both are read at 4096 places, 512 KiB of cache lines. If the memory is the GPU's own, these stay in its L2
+# cache: large is the reach of the TLB. To miss the cache, a launch would have to begin where the last one has ended.
 SMALL_FOOTPRINT = 2 << 20
 LARGE_HOST_FOOTPRINT = 256 << 20
 LARGE_DEVICE_FOOTPRINT = 1 << 30
@@ -37,6 +39,11 @@ PACED_BYTES = 1 << 20
 """Copies of a paced load: small, so that it is even."""
 FULL_BYTES = 8 << 20
 MULTIPROCESSOR_S = 0.0005
+# The device's clock of nanoseconds may tick each 1 us. From this length on that is little, and cycles are not needed.
+LONG_LAUNCH_NS = 50_000.0
+NEIGHBOURS = 128
+"""Launches over which the ticks average out, to a 500th of the shortest; together they last 2 ms."""
+MOST_CLOCK_CHANGE = 0.02
 
 
 class LatencySubject:
@@ -59,6 +66,8 @@ class LatencySubject:
         self.footprint = SMALL_FOOTPRINT
         self.places = PLACES
         self.multiprocessors: list[tuple[int, float]] = []
+        self.silent: list[int] = []
+        """The numbers of multiprocessors on which no launch ran."""
         self._shop = shop
         self._seed = seed
         self._rate_alone = rate_alone
@@ -88,8 +97,7 @@ class LatencySubject:
         """
         try:
             self._shop.kernels(self.plan.device)
-            if self.plan.target not in (HOST_END, self.plan.device):
-                self._shop.set_access(read(self.plan.target, self.plan.device), True)
+            self._allow_access()
             self._make_cycle()
             flows = [self._chase(self.hops)]
             if self.plan.load:
@@ -100,6 +108,10 @@ class LatencySubject:
             self.unavailable = str(error)
             return
         self._flows = flows
+
+    def _allow_access(self) -> None:
+        if self.plan.target != HOST_END:
+            self._shop.set_access(read(self.plan.target, self.plan.device), True)
 
     def _make_cycle(self) -> None:
         plan, shop = self.plan, self._shop
@@ -161,6 +173,7 @@ class LatencySubject:
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """The quantiles of one stretch of launches."""
+        self._allow_access()
         devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
         stamps = self._shop.run(self._flows, sorted(devices), TRIAL_S)
         found = latency_trial(round_index, stamps, self.hops, self._load_bytes)
@@ -177,6 +190,17 @@ class LatencySubject:
             own = stamps.kernel_ns[stamps.multiprocessor == number]
             if own.size:
                 self.multiprocessors.append((number, float(np.median(own)) / PER_MULTIPROCESSOR_HOPS))
+            else:
+                self.silent.append(number)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What a reader has to know about the multiprocessors."""
+        if not self.silent:
+            return ()
+        asked = len(self.silent) + len(self.multiprocessors)
+        missing = f"{len(self.silent)} of {asked} numbers of multiprocessors: {', '.join(map(str, self.silent))}"
+        return (Remark("multiprocessors", f"No launch ran on {missing}. CUDA does not promise contiguous numbers."),)
 
 
 def load_plan(plan: LatencyPlan, host_bytes: int, peer_bytes: int) -> TrafficPlan:
@@ -186,14 +210,23 @@ def load_plan(plan: LatencyPlan, host_bytes: int, peer_bytes: int) -> TrafficPla
     return TrafficPlan("pairs", "read", "ce", peer_bytes, (read(plan.target, plan.device),), peer_access=True)
 
 
-def launch_ns(chase: FlowStamps, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Nanoseconds of each of these launches, counted in cycles: the device's clock of nanoseconds may tick each 1 us.
+def launch_ns(chase: FlowStamps, inside: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
+    """Nanoseconds of each of these launches, and the share by which the device's clock of cycles changed meanwhile.
 
-    Over all launches its ticks average out, so the length of a cycle is known.
+    Short launches are counted in cycles, which do not tick. The length of a cycle is that of the launches around: of
+    all launches it would be wrong for each one if the clock ramps.
     """
     ns = np.asarray(chase.kernel_ns[inside], dtype=np.float64)
     cycles = np.asarray(chase.cycles[inside], dtype=np.float64)
-    return cycles * (ns.sum() / cycles.sum()) if cycles.size and np.all(cycles > 0) and ns.sum() > 0 else ns
+    if not cycles.size or np.any(cycles <= 0) or ns.sum() <= 0 or np.median(ns) >= LONG_LAUNCH_NS:
+        return ns, 0.0
+    count = min(NEIGHBOURS, cycles.size)
+    ns_around, cycles_around = (
+        np.lib.stride_tricks.sliding_window_view(each, count).sum(axis=1) for each in (ns, cycles)
+    )
+    lengths = ns_around / cycles_around
+    own = lengths[np.clip(np.arange(cycles.size) - count // 2, 0, lengths.size - 1)]
+    return cycles * own, float(np.ptp(lengths) / lengths.mean())
 
 
 def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_bytes: int) -> LatencyTrial:
@@ -207,7 +240,10 @@ def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_byt
         since, until = int(np.min(load.begin_ns)), int(np.max(load.end_ns))
         inside = (chase.begin_ns >= since) & (chase.end_ns <= until)
         load_gbps = copied_between(load.begin_ns, load.end_ns, load_bytes, since, until) / max(until - since, 1)
-    each = launch_ns(chase, inside) / hops
+    launches, change = launch_ns(chase, inside)
+    each = launches / hops
+    if change > MOST_CLOCK_CHANGE:
+        invalid = invalid or f"the GPU's clock changed by {100 * change:.0f} %"
     if not each.size:
         return LatencyTrial(number, 0, 0.0, None, load_gbps, invalid or "no launch ended while the link was busy")
     p99 = float(np.quantile(each, 0.99)) if each.size >= LEAST_FOR_P99 else None

@@ -27,6 +27,7 @@ from pyxfer._document.links import (
     TreeVerdict,
     alone_by_key,
     alone_of,
+    p99_of,
     seconds_a_gigabyte,
 )
 from pyxfer._document.runs import Fact, Rate, Remark, Share, unknown
@@ -58,7 +59,7 @@ class Assembler:
         ended_early: str | None,
     ) -> None:
         self._devices = {each.device.index: each for each in devices}
-        self._peers = {(peer.source, peer.destination): peer for peer in peers}
+        self._peers = peers
         self._precision = precision
         self._budget_s = budget_s
         self._no_trial = ended_early or NO_TRIAL
@@ -101,7 +102,7 @@ class Assembler:
         self, plan: FlowPlan, valid: Sequence[LinkTrial], number: int, verified: Fact[bool], reason: str
     ) -> LinkFlow:
         rate = unknown(WRONG) if verified.value is False else _rate(valid, [number], reason)
-        peak = self._peak(plan)
+        peak = peak_of(plan, self._devices, self._peers)
         share: Fact[float] = unknown(peak.reason or rate.reason or "")
         if rate.value is not None and peak.value:
             share = Fact(rate.value.gbps / peak.value)
@@ -115,14 +116,6 @@ class Assembler:
             peak_share=share,
             verified=verified,
         )
-
-    def _peak(self, plan: FlowPlan) -> Fact[float]:
-        if plan.side == "local":
-            return unknown(NO_PEAK_INSIDE)
-        if plan.side == "peer":
-            peer = self._peers.get((plan.source, plan.destination))
-            return unknown("the link between the two was not read") if peer is None else peer.peak_gbps
-        return self._devices[plan.device].host_peak_gbps(plan.side)
 
     def _remarks(self, trials: Sequence[LinkTrial], seconds: list[float], failure: str | None) -> tuple[Remark, ...]:
         remarks = [Remark("failed", failure)] if failure and seconds else []
@@ -143,11 +136,7 @@ class Assembler:
         valid = [trial for trial in subject.trials if trial.invalid is None]
         faults = [trial.invalid for trial in subject.trials if trial.invalid]
         missing = subject.unavailable or failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
-        p99 = [trial.p99_ns for trial in valid if trial.p99_ns is not None]
         loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
-        # Of other trials than the p50 it could be smaller.
-        if len(p99) < len(valid):
-            p99 = []
         few = missing if not valid else "too few launches in a trial for a p99"
         each = sorted(ns for _, ns in subject.multiprocessors)
         no_spread = "the multiprocessors were not measured one by one"
@@ -159,14 +148,14 @@ class Assembler:
             hops=subject.hops,
             load=plan.load,
             p50=_chased([trial.p50_ns for trial in valid], missing),
-            p99=_chased(p99, few),
+            p99=_chased(p99_of(valid), few),
             load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown("nothing was copied beside it"),
             fastest=Fact(Chased(each[0], None, None)) if each else unknown(no_spread),
             slowest=Fact(Chased(each[-1], None, None)) if each else unknown(no_spread),
             multiprocessor_ns=tuple(subject.multiprocessors),
             node=plan.node,
             trials=tuple(subject.trials),
-            remarks=_latency_remarks(valid, self._precision, self._budget_s),
+            remarks=(*_latency_remarks(valid, self._precision, self._budget_s), *subject.remarks),
         )
 
     def small(self, subjects: Sequence[SmallSubject], failures: Mapping[str, str]) -> tuple[SmallCopies, ...]:
@@ -174,19 +163,35 @@ class Assembler:
         return tuple(self._small(subject, failures.get(subject.key)) for subject in subjects)
 
     def _small(self, subject: SmallSubject, failure: str | None) -> SmallCopies:
-        rate: Fact[Rate] = unknown(subject.unavailable or failure or self._no_trial)
-        if subject.seconds:
-            rate = Fact(stats.rate(subject.nbytes, stats.summarise(subject.seconds)))
+        missing = subject.unavailable or failure or self._no_trial
+
+        def rate(seconds: Sequence[float]) -> Fact[Rate]:
+            return Fact(stats.rate(subject.nbytes, stats.summarise(seconds))) if seconds else unknown(missing)
+
         return SmallCopies(
             device=subject.device,
             direction=subject.direction,
             way=subject.way,
             nbytes=subject.nbytes,
             copies=subject.copies,
-            rate=rate,
+            caller_copies=subject.caller_copies,
+            rate=rate(subject.seconds),
+            caller_rate=rate(subject.caller_seconds),
             verified=subject.verified,
             seconds=tuple(subject.seconds),
+            caller_seconds=tuple(subject.caller_seconds),
         )
+
+
+def peak_of(flow: FlowPlan | LinkFlow, devices: Mapping[int, LinkDevice], peers: Sequence[PeerLink]) -> Fact[float]:
+    """The peak of the link that the copies of a flow cross."""
+    if flow.side == "local":
+        return unknown(NO_PEAK_INSIDE)
+    if flow.side == "peer":
+        ends = (flow.source, flow.destination)
+        found = (peer.peak_gbps for peer in peers if (peer.source, peer.destination) == ends)
+        return next(found, unknown("the link between the two was not read"))
+    return devices[flow.device].host_peak_gbps(flow.side)
 
 
 def _rate(valid: Sequence[LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -372,6 +373,9 @@ class Session:
         met = {pid for presence in self._presences for pid in presence.met}
         alone = msgspec.structs.replace(self._before, other_gpu_processes=unknown("of each GPU"))
         remarks = circumstances(met, alone, self._after)
+        if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+            text = "CUDA_LAUNCH_BLOCKING is set, so every launch waits for its kernel, and gates open late."
+            remarks.append(Remark("launch-blocking", text, "unset CUDA_LAUNCH_BLOCKING"))
         for each in self._devices:
             if each.other_processes.value:
                 who = ", ".join(map(str, each.other_processes.value))

@@ -2,8 +2,9 @@
 
 A virtual machine hides the PCIe tree, but not that two GPUs share an uplink: beside each other they lose what they do
 not lose beside the rest. Other work on a host only ever slows a round down, while wiring slows down every round, the
-best ones too. So rates are compared by their upper quartiles. A loss counts if it is beyond the noise, which all rows
-show together, and beyond a threshold below which it is of no interest.
+best ones too. So the best rounds of a pair or link are compared with the medians of what it is compared with. A loss
+counts if it is beyond the noise, which all rows show together, and beyond a threshold, because rows of equal links
+differ by a per cent or two.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import median
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pyxfer._document.links import SHARED_BELOW
 from pyxfer._measure.stats import quantile
 
-Values = NDArray[np.float64]
+Values = Sequence[float]
 Pair = tuple[int, int]
 Key = TypeVar("Key", int, Pair)
 
@@ -33,13 +31,14 @@ MOST_PAIRS = 120
 NEIGHBOURS = (1, 2, 3)
 LEAST_LIKE = 3
 """Fewer links of a kind do not tell which of them is usual."""
-SLOW_BELOW = 0.9
-"""Of the usual rate. Links of one kind differ by some per cent."""
+NAMED_BELOW = 0.9
+"""Of the rates alone, or of the usual rate. Rows of equal links differ by some per cent."""
 
-_UPPER = 0.75
-# The upper quartile of normal values deviates this many times as much as their mean would, and their standard deviation
-# is this many times their median deviation.
-_QUARTILE = 1.3626
+# Of this many rounds, the best one may be fast by chance and is left out.
+_LUCKY = 12
+# The best of normal values, and their median, deviate at most this many times as much as their mean would; their
+# standard deviation is this many times their median deviation.
+_BEST = 1.6
 _NORMAL = 1.4826
 
 
@@ -53,7 +52,7 @@ class Loss:
     @property
     def is_real(self) -> bool:
         """Whether the loss is beyond the noise and large enough to matter."""
-        return self.keeps < min(self.bound, SHARED_BELOW)
+        return self.keeps < min(self.bound, NAMED_BELOW)
 
 
 def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
@@ -90,9 +89,9 @@ def losses(
     z = quantile(1 - error_rate / len(double), freedom)
     found = {}
     for pair, each in double.items():
-        fewest = min(each.size, *(single[device].size for device in pair))
-        bound = 1 - z * _QUARTILE * noise * math.sqrt(2 / fewest)
-        found[pair] = Loss(_upper(each) / sum(_upper(single[device]) for device in pair), bound)
+        fewest = min(len(each), *(len(single[device]) for device in pair))
+        bound = 1 - z * _BEST * noise * math.sqrt(2 / fewest)
+        found[pair] = Loss(_best(each) / sum(median(single[device]) for device in pair), bound)
     return found
 
 
@@ -129,36 +128,38 @@ def slow_links(rates: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_
     rounds = _with_rounds(rates)
     if len(rounds) < LEAST_LIKE:
         return {}
-    uppers = {link: _upper(each) for link, each in rounds.items()}
-    usual = float(np.median(list(uppers.values())))
-    alike = [each for link, each in rounds.items() if uppers[link] >= SLOW_BELOW * usual]
+    best = {link: _best(each) for link, each in rounds.items()}
+    middles = {link: median(each) for link, each in rounds.items()}
+    usual = median(middles.values())
+    alike = [each for link, each in rounds.items() if best[link] >= NAMED_BELOW * usual]
     if 2 * len(alike) <= len(rounds):
         return {}
     noise, freedom = _noise(alike)
     z = quantile(1 - error_rate / len(rounds), freedom)
     return {
-        link: Slow(uppers[link], usual)
+        link: Slow(middles[link], usual)
         for link, each in rounds.items()
-        if uppers[link] < usual * min(1 - z * _QUARTILE * noise / math.sqrt(each.size), SLOW_BELOW)
+        if best[link] < usual * min(1 - z * _BEST * noise / math.sqrt(len(each)), NAMED_BELOW)
     }
 
 
-def _with_rounds(rates: Mapping[Key, Sequence[float]]) -> dict[Key, Values]:
-    return {key: np.asarray(each, dtype=np.float64) for key, each in rates.items() if len(each) >= LEAST_ROUNDS}
+def _with_rounds(rates: Mapping[Key, Values]) -> dict[Key, list[float]]:
+    return {key: [float(rate) for rate in each] for key, each in rates.items() if len(each) >= LEAST_ROUNDS}
 
 
-def _upper(rates: Values) -> float:
-    return float(np.quantile(rates, _UPPER))
+def _best(rates: Values) -> float:
+    """The best round; of many rounds the second or third best."""
+    return sorted(rates)[-1 - len(rates) // _LUCKY]
 
 
 def _noise(rows: Sequence[Values]) -> tuple[float, float]:
     """The relative deviation of one round that all rows show together, without outliers; its degrees of freedom."""
-    freedom = sum(each.size - 1 for each in rows)
-    rest = np.concatenate([np.abs(each / np.median(each) - 1) for each in rows])
+    freedom = sum(len(each) - 1 for each in rows)
+    rest = [abs(rate / middle - 1) for each in rows for middle in (median(each),) for rate in each]
     # Each row's median is taken from its own rounds, which are so much closer to it.
-    correction = math.sqrt(rest.size / freedom)
+    correction = math.sqrt(len(rest) / freedom)
     # A median deviation knows the noise about as well as the standard deviation of a third of the values.
-    return float(_NORMAL * np.median(rest) * correction), max(freedom / 3, 1.0)
+    return _NORMAL * median(rest) * correction, max(freedom / 3, 1.0)
 
 
 def _components(pairs: set[Pair]) -> list[set[int]]:

@@ -29,7 +29,7 @@ class Shop:
         self._no_kernels: dict[int, str] = {}
         self._flows: list[Flow] = []
         self._copiers: dict[int, Copier] = {}
-        self._enabled: dict[tuple[int, int], bool] = {}
+        self._enabled: set[tuple[int, int]] = set()
 
     def kernels(self, device: int) -> Kernels:
         """The kernels of a device. A failure is not tried again.
@@ -107,7 +107,9 @@ class Shop:
         return self._copiers[device]
 
     def set_access(self, flow: FlowPlan, wanted: bool) -> None:
-        """Let the two GPUs of a flow access each other's memory directly, or not.
+        """Let the two GPUs of a flow access each other's memory directly, or not; before every run that depends on it.
+
+        It asks the driver each time, because other libraries in the process change peer access too.
 
         Raises:
             CudaError: the devices or the driver refuse it.
@@ -116,13 +118,12 @@ class Shop:
         if HOST_END in (flow.source, flow.destination) or flow.source == flow.destination:
             return
         for pair in ((flow.source, flow.destination), (flow.destination, flow.source)):
-            if self._enabled.get(pair, False) == wanted:
-                continue
             if wanted:
                 self.engine.enable_peer(*pair)
+                self._enabled.add(pair)
             else:
                 self.engine.disable_peer(*pair)
-            self._enabled[pair] = wanted
+                self._enabled.discard(pair)
 
     def close(self) -> list[str]:
         """Release everything; returns the errors instead of raising them."""
@@ -144,8 +145,7 @@ class Shop:
         closing: list[Callable[[], object]] = [flow.close for flow in self._flows]
         closing += [copier.close for copier in self._copiers.values()]
         closing += [kernels.close for kernels in self._kernels.values()]
-        enabled = [pair for pair, is_on in self._enabled.items() if is_on]
-        closing += [lambda pair=pair: self.engine.disable_peer(*pair) for pair in enabled]  # type: ignore[misc]
+        closing += [lambda pair=pair: self.engine.disable_peer(*pair) for pair in self._enabled]  # type: ignore[misc]
         return closing + [buffer.close for buffer in self.memory.held]
 
     def abandon(self) -> None:

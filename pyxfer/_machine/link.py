@@ -151,16 +151,27 @@ def with_load(link: Link, state: Fact[LinkState]) -> Link:
     """The link with its state under load, and with the peaks, narrowest hop and remarks that follow from it."""
     if link.kind == "none":
         return link
-    loaded = msgspec.structs.replace(link, under_load=state)
-    peaks = _peaks(loaded, bottleneck(loaded))
-    whole = msgspec.structs.replace(
-        loaded,
-        narrowest_hop=narrowest_hop(loaded),
+    whole = _with_peaks(msgspec.structs.replace(link, under_load=state))
+    return msgspec.structs.replace(whole, remarks=link_remarks(whole))
+
+
+def derived_link(link: Link) -> Link:
+    """The link with the peaks and the narrowest hop that follow from its states, if it had been read under load."""
+    if link.raw_peak_gbps.value is not None:  # that of a link of another kind is not known
+        link = msgspec.structs.replace(link, kind="pcie")
+    is_read = link.raw_peak_gbps.value is not None or link.narrowest_hop.value is not None
+    return _with_peaks(link) if is_read else link
+
+
+def _with_peaks(link: Link) -> Link:
+    peaks = _peaks(link, bottleneck(link))
+    return msgspec.structs.replace(
+        link,
+        narrowest_hop=narrowest_hop(link),
         raw_peak_gbps=peaks.raw,
         h2d_peak_gbps=peaks.h2d,
         d2h_peak_gbps=peaks.d2h,
     )
-    return msgspec.structs.replace(whole, remarks=link_remarks(whole))
 
 
 def working_states(link: Link) -> list[Fact[LinkState]]:

@@ -49,13 +49,22 @@ class Presence:
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
             _make_shared(self._folder)
-            # Locked before it gets the name that others look for: they remove a file that is not locked.
-            unseen = self._path.with_name(f".{self._path.name}")
-            self._file = os.open(unseen, _OPEN, 0o644)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unseen.rename(self._path)
+            self._file = self._locked_file()
         self.look()
         return self
+
+    def _locked_file(self) -> int:
+        # Locked before it gets the name that others look for: they remove a file that is not locked.
+        unseen = self._path.with_name(f".{self._path.name}")
+        handle = os.open(unseen, _OPEN, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unseen.rename(self._path)
+        except BaseException:  # also a file system without locks
+            os.close(handle)
+            unseen.unlink()
+            raise
+        return handle
 
     def __exit__(self, *_: object) -> None:
         self.look()

@@ -1,12 +1,13 @@
 """The sampler: rounds in shuffled order, until the medians are precise or the budget is spent.
 
 Machines drift, so subjects that are compared run in the same rounds, and groups take turns until the budget is spent.
-So the trials of each subject are spread over the whole run and meet every level of the host. Results that are not
-precise then get a remark with the time that they need.
+A group's share of the budget is a time and not a number of rounds: small sizes get hundreds of trials in the time of
+one trial of a large one. Results that are not precise then get a remark with the time that they need.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,7 @@ class Series:
     spent_s: float = 0.0
     runs: int = 0
     _summarised: tuple[int, list[Summary]] = field(default=(0, []), repr=False)
+    _error: float = field(default=0.0, repr=False)
 
     @property
     def mean_cost_s(self) -> float:
@@ -71,12 +73,21 @@ class Series:
         return self.failure is None and any(len(self.valid_times(side)) < trials for side in self.trials)
 
     def summaries(self) -> list[Summary]:
-        """The summary of every side that has a valid trial."""
+        """The summary of every side that has a valid trial, at most `GROWTH` times as many trials ago."""
         count = sum(map(len, self.trials.values()))
-        if self._summarised[0] != count:
-            times = (self.valid_times(side) for side in self.trials)
-            self._summarised = (count, [stats.summarise(seconds) for seconds in times if seconds])
+        if count > GROWTH * self._summarised[0]:
+            times = [seconds for side in self.trials if (seconds := self.valid_times(side))]
+            self._summarised = (count, [stats.summarise(seconds) for seconds in times])
+            self._error = max(map(stats.standard_error, times), default=math.inf)
         return self._summarised[1]
+
+    def seconds_to(self, precision: float) -> float:
+        """About how much longer its trials would take to become precise: errors shrink with the root of their number.
+
+        Not from the interval, which one outlier among few trials widens for a while.
+        """
+        self.summaries()
+        return ((HALF_WIDTH_ERRORS * self._error / precision) ** 2 - 1) * self.spent_s
 
     def is_precise(self, precision: float) -> bool:
         """Whether the intervals of all sides are as narrow as this precision."""
@@ -113,8 +124,16 @@ FEWEST_ROUNDS = 6
 RETRIES = 3
 RETRY_S = 0.25
 # A host may stay at one level for tens of trials, and a narrow interval of these says nothing of the next level. So
-# nothing is settled with fewer.
+# nothing is settled with fewer trials, unless they are as long as this together.
 MIN_ROUNDS = 100
+MIN_ROUNDS_S = 0.1
+# A series is summarised again for the next decision when it has this many times as many trials. After each trial it
+# would take a quarter of the processor's time.
+GROWTH = 1.2
+# Half of an interval in standard errors.
+HALF_WIDTH_ERRORS = 2.2
+# Series that the remaining time cannot settle get this part of it, so that the others are settled.
+HOPELESS_SHARE = 0.3
 # More trials make a document large and a result hardly more precise.
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
@@ -141,6 +160,11 @@ class Group:
     def of(cls, name: str, subjects: Sequence[Subject], most_rounds: int = MAX_ROUNDS) -> Group:
         """A group without trials."""
         return cls(name, [Series(subject) for subject in subjects], most_rounds=most_rounds)
+
+    @property
+    def spent_s(self) -> float:
+        """The seconds of all its trials, with their preparation."""
+        return sum(series.spent_s for series in self.series)
 
     def active(self) -> list[Series]:
         """The series that have not failed."""
@@ -169,7 +193,8 @@ class Group:
         most = self.most_rounds
         if series.failure is not None or series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
             return False
-        return series.runs < MIN_ROUNDS or not series.is_precise(precision)
+        is_short = series.runs < MIN_ROUNDS and series.spent_s < MIN_ROUNDS_S
+        return is_short or not series.is_precise(precision)
 
 
 @dataclass(frozen=True)
@@ -205,6 +230,8 @@ class Sampler:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, not a secret
         self.started_s = self.clock()
+        self._turns_from_s, self._hopeless_s, self._takes_hopeless = 0.0, 0.0, False
+        self._fewest_s: dict[str, float] = {}
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
     def run(self) -> None:
@@ -214,14 +241,32 @@ class Sampler:
             self._report()
         self._replace_invalid()
         self._reserved_s = self._reserve_s()
+        self._turns_from_s = self.clock()
+        self._fewest_s = {group.name: group.spent_s for group in self.groups}
         while not self._is_spent():
             unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
             if not unsettled:
                 return
-            for group, chosen in unsettled:
-                self._turn(group, chosen)
-                if self._is_spent():
-                    break
+            self._turn(*self._next(unsettled))
+
+    def _next(self, unsettled: Sequence[tuple[Group, list[Series]]]) -> tuple[Group, list[Series]]:
+        """The group whose turn it is, with the series that can still be settled or with those that cannot.
+
+        Each kind goes to the group with the least time: of those that can be settled since the fewest rounds, which
+        take a large size longer than all turns of a small one; of the others in all.
+        """
+        now_s = self.clock()
+        left_s = self.deadline_s - self._reserved_s - now_s
+        hopeful, hopeless = [], []
+        for group, chosen in unsettled:
+            near = [series for series in chosen if series.seconds_to(self.precision) <= left_s]
+            far = [series for series in chosen if series not in near]
+            hopeful += [(group, near)] if near else []
+            hopeless += [(group, far)] if far else []
+        if hopeful and (not hopeless or self._hopeless_s >= HOPELESS_SHARE * (now_s - self._turns_from_s)):
+            return min(hopeful, key=lambda each: each[0].spent_s - self._fewest_s[each[0].name])
+        self._takes_hopeless = True
+        return min(hopeless, key=lambda each: each[0].spent_s)
 
     def run_rounds(self, rounds: int) -> None:
         """Run this many rounds of all groups, without regard to the deadline."""
@@ -254,12 +299,16 @@ class Sampler:
         return min(self.reserve.most_s, self.reserve.once_s + needed_s)
 
     def _turn(self, group: Group, chosen: list[Series]) -> None:
-        until = self.clock() + TURN_S
+        begun = self.clock()
+        until = begun + TURN_S
         members = group.with_anchors(chosen)
         for _ in range(TURN_ROUNDS):
             self._round(group, [series for series in members if series.failure is None])
             if self.clock() >= until or self._is_spent():
                 break
+        if self._takes_hopeless:
+            self._hopeless_s += self.clock() - begun
+            self._takes_hopeless = False
         self._report()
 
     def _round(self, group: Group, members: list[Series]) -> None:

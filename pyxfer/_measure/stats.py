@@ -2,8 +2,7 @@
 
 Medians throughout: transfer times have a long slow tail, which a mean would follow and a median does not.
 
-Trials are not independent: neighbours resemble each other, and the level of a host shifts slowly. So an interval
-depends on the order of the trials. docs/measuring.md has the rule and how often it covers.
+Trials are not independent, so an interval depends on their order: see `pyxfer._document.intervals`.
 """
 
 from __future__ import annotations
@@ -11,29 +10,33 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pyxfer._document import intervals
+from pyxfer._document.intervals import CONFIDENCE, MIN_TRIALS, RULE, Values, median_interval, middle, quantile, tail
 from pyxfer._document.runs import Fact, Rate, Share, Summary, unknown
 from pyxfer.errors import MeasurementError
 from pyxfer.units import format_percent, format_size
 
-Values = NDArray[np.float64]
+__all__ = [
+    "CONFIDENCE",
+    "MIN_TRIALS",
+    "RULE",
+    "Fit",
+    "Values",
+    "fit_curve",
+    "mid_ranks",
+    "quantile",
+    "rate",
+    "ratio_share",
+    "standard_error",
+    "summarise",
+    "tail",
+    "trials_needed",
+    "variance_inflation",
+]
 
-CONFIDENCE = 0.95
-MIN_TRIALS = 6
-"""Below this no interval of the median exists at 95 %: 1 - 2/2^5 is 93.75 %."""
-
-BLOCKS = 6
-"""The medians of six independent stretches enclose the true median in 1 - 2/2^6 = 97 % of cases."""
-ALLOWANCE = 1.8
-"""How much wider than what the trials show an interval is, for levels that shift more slowly than they can show.
-
-Chosen so that intervals of parts of the committed series hold the median of the rest (bench/interval_coverage.py).
-"""
 MAX_CORRELATION = 0.9
 ROUNDING = 1e-9
 
@@ -41,21 +44,37 @@ ROUNDING = 1e-9
 def summarise(seconds: Sequence[float]) -> Summary:
     """Median with its interval, quartiles, raw MAD and extremes of valid trials, given in the order they ran."""
     values = _checked(seconds, "trial")
-    median = _median(values)
-    low, high = _median_interval(values)
-    q1, q3 = (float(q) for q in np.quantile(values, (0.25, 0.75)))
+    ordered = np.sort(values)
+    median = middle(ordered)
+    low, high = median_interval(values)
     return Summary(
         n=values.size,
         median_s=median,
         low_s=low,
         high_s=high,
-        q1_s=q1,
-        q3_s=q3,
-        mad_s=_median(np.abs(values - median)),
-        min_s=float(np.min(values)),
-        max_s=float(np.max(values)),
+        q1_s=_quartile(ordered, 0.25),
+        q3_s=_quartile(ordered, 0.75),
+        mad_s=middle(np.sort(np.abs(values - median))),
+        min_s=float(ordered[0]),
+        max_s=float(ordered[-1]),
         confidence=CONFIDENCE,
+        rule=RULE,
     )
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Standard error of the median of values in the order they were taken, relative to it; infinite for one value.
+
+    It follows the values' own correlation. Unlike half of an interval it has no allowance for few values.
+    """
+    return intervals.standard_error(_checked(values, "trial"))
+
+
+def _quartile(ordered: Values, share: float) -> float:
+    """As np.quantile, which takes ten times as long."""
+    before, rest = divmod(share * (ordered.size - 1), 1)
+    low, high = ordered[int(before)], ordered[min(int(before) + 1, ordered.size - 1)]
+    return float(low + (high - low) * rest)
 
 
 def rate(nbytes: int, summary: Summary) -> Rate:
@@ -84,8 +103,8 @@ def ratio_share(numerators: Sequence[float], denominators: Sequence[float]) -> S
     if any(value <= 0 for value in denominators):
         raise MeasurementError("a round took no time that the clock could see, so it has no ratio; time a larger size")
     ratios = _checked([above / below for above, below in zip(numerators, denominators, strict=True)], "round")
-    low, high = _median_interval(ratios)
-    return Share(value=_median(ratios), low=low, high=high)
+    low, high = median_interval(ratios)
+    return Share(value=middle(np.sort(ratios)), low=low, high=high)
 
 
 def trials_needed(summary: Summary, precision: float) -> int:
@@ -103,36 +122,6 @@ def _checked(values: Sequence[float], what: str) -> Values:
     if not np.isfinite(array).all():
         raise MeasurementError(f"a {what} has a time that is not a finite number; its clock cannot be trusted")
     return array
-
-
-def _median(values: Values) -> float:
-    # The sampler asks after each trial, and np.median takes ten times as long.
-    ordered = np.sort(values)
-    middle = ordered.size // 2
-    return float((ordered[middle] + ordered[~middle]) / 2)
-
-
-def _median_interval(values: Values) -> tuple[float | None, float | None]:
-    """The 95 % interval of the median of values in the order they were taken; None twice below `MIN_TRIALS`.
-
-    The larger of two ranges, on each side of the median:
-    - the order statistics that enclose it if trials are independent, widened for the neighbours' correlation;
-    - the medians of `BLOCKS` stretches, which differ by whatever changes from stretch to stretch.
-    It is then widened by `ALLOWANCE`. All widening is of ratios, so that the interval of a rate is that of its time.
-    """
-    rank = _interval_rank(values.size)
-    if rank == 0:
-        return None, None
-    ordered = np.sort(values)
-    low, high = float(ordered[rank - 1]), float(ordered[-rank])
-    median = _median(values)
-    if median <= 0:
-        return low, high
-    stretch = math.sqrt(variance_inflation(values))
-    blocks = [_median(block) for block in np.array_split(values, BLOCKS)]
-    below = min((low / median) ** stretch, min(blocks) / median)
-    above = max((high / median) ** stretch, max(blocks) / median)
-    return median * below**ALLOWANCE, median * above**ALLOWANCE
 
 
 def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
@@ -163,19 +152,6 @@ def mid_ranks(values: Values) -> Values:
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], dtype=np.float64)
 
 
-@lru_cache(maxsize=4096)
-def _interval_rank(n: int) -> int:
-    """The largest k for which the k-th smallest and k-th largest of n values enclose the median at 95 %; 0 for none.
-
-    The number of values below the median is binomial (n, 1/2), so the interval misses with twice P(X < k). Summed in
-    logarithms: the coefficients leave the range of a float beyond a thousand trials.
-    """
-    i = np.arange(1, n + 1)
-    log_choose = np.concatenate(([0.0], np.cumsum(np.log((n - i + 1) / i))))
-    cumulative = np.cumsum(np.exp(log_choose - n * math.log(2)))
-    return int(np.searchsorted(cumulative, (1 - CONFIDENCE) / 2, side="right"))
-
-
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 MIN_SIZES = 3
@@ -183,13 +159,17 @@ MAX_MISFIT = 0.25
 """A line that misses a point by more does not describe the curve."""
 MIN_LATENCY_SHARE = 0.1
 MAX_SLOPE_ERROR = 0.1
-NARROW = 0.01
-"""Points with intervals narrower than this weigh the same: a line describes no copies more closely."""
+NARROW = 0.005
+"""The least error of a point: a line describes no copies more closely."""
+_FIT_ROUNDS = 20
 
 
 @dataclass(frozen=True)
 class Fit:
-    """`t = t0 + n/B` through the medians of a curve; each figure, or why the points do not give it."""
+    """`t = t0 + n/B` through the medians of a curve; each figure, or why the points do not give it.
+
+    `worst_misfit`: how far the line is from the farthest median, as a share of it.
+    """
 
     latency_s: Fact[float]
     asymptote_gbps: Fact[float]
@@ -200,8 +180,7 @@ class Fit:
 def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     """Fixed cost and asymptote of (bytes, seconds, relative half-width of the seconds), by relative least squares.
 
-    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too. Points
-    with wide intervals weigh less.
+    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too.
     A figure is given only where the points determine it: see `_latency` and `_asymptote`.
     """
     distinct = len({nbytes for nbytes, _, _ in points})
@@ -211,11 +190,11 @@ def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     sizes, seconds, half_widths = np.asarray(points, dtype=np.float64).T
     if not (seconds > 0).all():
         return _no_fit("a size took no time that the clock could see; leave it out")
-    weights = NARROW / np.maximum(half_widths, NARROW)
+    weights = _weights(sizes, seconds, half_widths)
     latency, per_byte = _relative_least_squares(sizes, seconds, weights)
     if per_byte <= 0:
         return _no_fit("the time does not grow with the size; measure larger ones")
-    misfits = np.maximum(np.abs(latency + per_byte * sizes - seconds) / seconds - half_widths, 0)
+    misfits = np.abs(latency + per_byte * sizes - seconds) / seconds
     worst = float(misfits.max())
     if worst > MAX_MISFIT:
         where = format_size(float(sizes[misfits.argmax()]))
@@ -227,6 +206,22 @@ def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     missing = latency_s.reason or asymptote_gbps.reason
     half_bytes: Fact[float] = unknown(missing) if missing else Fact(latency / per_byte)
     return Fit(latency_s, asymptote_gbps, half_bytes, Fact(worst))
+
+
+def _weights(sizes: Values, seconds: Values, half_widths: Values) -> Values:
+    """One over the error of each point: that of its median, and that of the line itself, which all points share.
+
+    The second is what the misfits are beyond the intervals. Without it the sizes with the narrowest intervals would
+    decide alone, and on a curve that no line describes (copies both ways) the large sizes would be 17 % off.
+    """
+    errors = np.maximum(half_widths / 2, NARROW)
+    weights: Values = np.ones_like(errors)
+    for _ in range(_FIT_ROUNDS):
+        latency, per_byte = _relative_least_squares(sizes, seconds, weights)
+        excess = ((latency + per_byte * sizes) / seconds - 1) ** 2 - errors**2
+        of_line = max(0.0, float(np.average(excess, weights=weights**2))) * sizes.size / (sizes.size - 2)
+        weights = errors.min() / np.sqrt(errors**2 + of_line)
+    return weights
 
 
 def _relative_least_squares(sizes: Values, seconds: Values, weights: Values) -> tuple[float, float]:
@@ -268,66 +263,3 @@ def _asymptote(half_bytes: float, per_byte: float, error: float, largest_bytes: 
 
 def _no_fit(reason: str) -> Fit:
     return Fit(unknown(reason), unknown(reason), unknown(reason), unknown(reason))
-
-
-# --- Student's t ------------------------------------------------------------------------------------------------------
-
-_NORMAL_FROM = 1e6
-"""Degrees of freedom from which on it equals the normal distribution to six digits."""
-_TERMS = 500
-_CLOSE = 1e-14
-_TINY = 1e-300
-
-
-@lru_cache(maxsize=4096)
-def quantile(p: float, df: float) -> float:
-    """The quantile `p` of Student's t with `df` degrees of freedom, which may be infinite."""
-    if not 0 < p < 1 or not df > 0:
-        raise ValueError(f"there is no quantile of {p!r} with {df!r} degrees of freedom")
-    if df >= _NORMAL_FROM:
-        return NormalDist().inv_cdf(p)
-    if p < 0.5:  # noqa: PLR2004 - the distribution is symmetric about zero
-        return -quantile(1 - p, df)
-    low, high = 0.0, 1.0
-    while tail(high, df) > 1 - p:
-        high *= 2
-    while high - low > _CLOSE * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if tail(middle, df) > 1 - p else (low, middle)
-    return (low + high) / 2
-
-
-def tail(t: float, df: float) -> float:
-    """The share of the distribution above `t`, which must not be negative."""
-    return _incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction (Lentz), where that converges quickly."""
-    if x <= 0 or x >= 1:
-        return 0.0 if x <= 0 else 1.0
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log_front) / a * _fraction(a, b, x)
-
-
-def _fraction(a: float, b: float, x: float) -> float:
-    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
-    value = d
-    for m in range(1, _TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        step = 1.0
-        for term in (even, odd):
-            d = 1 / _away_from_zero(1 + term * d)
-            c = _away_from_zero(1 + term / c)
-            step = c * d
-            value *= step
-        if abs(step - 1) < _CLOSE:
-            break
-    return value
-
-
-def _away_from_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY

@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 
 from pyxfer._baseline.cells import fingerprint_of, identity
-from pyxfer._baseline.compare import DEFAULT_TOLERANCE, certainly_slower, compare_samples
+from pyxfer._baseline.compare import certainly_slower, compare_samples
 from pyxfer._baseline.figures import figures_of
+from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import AnyRun, Cell, CellComparison, Comparison
 from pyxfer._document.runs import Measurement, Rate, Run, Summary
@@ -157,7 +158,8 @@ def _relative(row: Measurement) -> Measurement | None:
     time = 1 / share.value
     summary = Summary(row.summary.n, time, low, high, time, time, 0.0, time, time)
     rate = Rate(row.moved_bytes / time / 1e9, None, None)
-    return msgspec.structs.replace(row, summary=summary, rate=msgspec.structs.replace(row.rate, value=rate))
+    rate_of_share = msgspec.structs.replace(row.rate, value=rate)
+    return msgspec.structs.replace(row, summary=summary, rate=rate_of_share, trials=())
 
 
 def _notes(comparison: Comparison) -> list[str]:

@@ -256,6 +256,8 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     page.line(f"points: {len(group.points)}, median {_figure(group.median_gbps, group)}")
     for change in group.changes:
         page.line(f"{change_text(change, group)} since {moment_text(change.taken_at)[:16]}, run {clean(change.run_id)}")
+    if not group.changes:
+        page.line(without_change(group))
     points = group.points[-MOST_ROWS:]
     if len(points) < len(group.points):
         page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
@@ -299,9 +301,23 @@ def group_text(group: HistoryGroup) -> str:
     """The last change of a history, or that it has none."""
     name = f"{clean(group.cell_text)} on {escaped(group.host)}"
     if not group.changes:
-        return f"{name}: no change in {len(group.points)} runs, median {_figure(group.median_gbps, group)}"
-    last = group.changes[-1]
-    return f"{name}: {change_text(last, group)} since {moment_text(last.taken_at)[:16]}"
+        return f"{name}: {without_change(group)}, median {_figure(group.median_gbps, group)}"
+    last, count = group.changes[-1], len(group.changes)
+    which = f"{count} changes, the last " if count > 1 else ""
+    return f"{name}: {which}{change_text(last, group)} since {moment_text(last.taken_at)[:16]}"
+
+
+def without_change(group: HistoryGroup) -> str:
+    """That a history drifts, has no change, or why none could be found."""
+    count = "1 run" if len(group.points) == 1 else f"{len(group.points)} runs"
+    if group.drift is not None:
+        word = "slower" if group.drift < 0 else "faster"
+        return f"a drift, no step: {units.format_percent(abs(group.drift))} {word} over {count}"
+    limit = group.limit.value
+    if limit is None:
+        return f"whether it changed is not known from {count}: {clean(group.limit.reason or '')}"
+    loss = f"a loss of {units.format_percent(limit.loss)} for {limit.runs} runs or longer"
+    return f"no change in {count}; {loss} would have been found"
 
 
 def _device_text(group: HistoryGroup) -> str:

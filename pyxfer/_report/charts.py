@@ -145,25 +145,25 @@ def _size_plot(
         point
         for curve in run.curves
         if curve.side == side and (curve.route, curve.variant, curve.direction) in names
-        for point in _fit_points(names[curve.route, curve.variant, curve.direction], curve, [m for _, m in named])
+        for point in _fit_points(names[curve.route, curve.variant, curve.direction], curve, named)
     ]
     title = titled(run.runtime, f"{reached_text(run, side)}{more}")
     return rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits)
 
 
-def _fit_points(name: str, curve: runs.Curve, rows: Sequence[runs.Measurement]) -> Values:
-    """Points of `t = t0 + n/B` over the measured sizes, and its knee if that is among them."""
-    t0_s, most_gbps, half = curve.latency_s.value, curve.asymptote_gbps.value, curve.half_bytes.value
-    least, largest = min(m.nbytes for m in rows), max(m.nbytes for m in rows)
-    if t0_s is None or not most_gbps or least == largest:
+def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> Values:
+    """Points of `t = t0 + n/B` at and between the series' sizes, and its knee if that is among them."""
+    measured = sorted({m.nbytes for other, m in named if other == name})
+    if len(measured) == 1 or curve.gbps(measured[0]) is None:
         return []
-    ratio = largest / least
-    sizes = [least * ratio ** (place / _FIT_POINTS) for place in range(_FIT_POINTS + 1)]
-    points: Values = [
-        {"series": name, "nbytes": nbytes, "gbps": nbytes / (t0_s + nbytes / most_gbps / 1e9) / 1e9} for nbytes in sizes
-    ]
-    if half is not None and least <= half <= largest:
+    least, largest = measured[0], measured[-1]
+    between = [least * (largest / least) ** (place / _FIT_POINTS) for place in range(1, _FIT_POINTS)]
+    sizes = sorted({*map(float, measured), *between})
+    points: Values = [{"series": name, "nbytes": nbytes, "gbps": curve.gbps(nbytes)} for nbytes in sizes]
+    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
+    if half is not None and most_gbps is not None and least <= half <= largest:
         words = f"half of the fitted {units.format_gbps(most_gbps)} at {units.format_size(float(f'{half:.3g}'))}"
+        words += "" if misfit is None else f"; the fit is up to {units.format_percent(misfit)} off"
         points.append({"series": name, "nbytes": half, "gbps": most_gbps / 2, "knee": words})
     return points
 
@@ -329,7 +329,7 @@ def _timeline(activity: watches.Activity) -> Make | None:
     line = activity.timeline
     if line is None or not line.lanes or line.end_s <= line.begin_s:
         return None
-    shares = {lane.what: lane.seconds / (line.end_s - line.begin_s) for lane in line.lanes}
+    shares = {lane.what: line.share(lane) for lane in line.lanes}
     spans: Values = [
         {"lane": lane.what, "begin": begin * 1e3, "end": end * 1e3, "share": units.format_percent(shares[lane.what])}
         for lane in line.lanes
@@ -357,7 +357,8 @@ def _timeline_text(line: watches.Timeline, shares: Mapping[watches.LaneName, flo
     if len(numbers) == 1:
         what = f"Step {numbers[0]}"
     words = ", ".join(f"{name} {units.format_percent(share)}" for name, share in shares.items())
-    merged = f". Gaps up to {units.format_seconds(line.merged_s)} are not drawn" if line.merged_s else ""
+    gaps = f". Bars also cover gaps up to {units.format_seconds(line.merged_s)}; the shares do not"
+    merged = gaps if line.merged_s else ""
     return f"{what}: {words} of the time. All copies of the window: {copies_text(overlap)}{merged}"
 
 

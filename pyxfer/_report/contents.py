@@ -23,7 +23,7 @@ from pyxfer._document import (
 )
 from pyxfer._report import doctor, fleet_contents, link_words, watch
 from pyxfer._report import links as links_page
-from pyxfer._report.baseline import change_text, print_comparison, print_history
+from pyxfer._report.baseline import change_text, print_comparison, print_history, without_change
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.documents import rate_interval
 from pyxfer._report.fleet import print_fleet
@@ -173,6 +173,7 @@ _COPIES: tuple[tuple[str, str, _Say], ...] = (
     *((name, name, None) for name in ("group", "case", "engine", "from", "to", "side", "beside", "node")),
     ("size", "nbytes", units.format_size),
     ("bandwidth", "gbps", units.format_gbps),
+    ("caller gets", "caller_gbps", units.format_gbps),
     ("of alone", "of_alone", units.format_percent),
     ("of peak", "of_peak", units.format_percent),
     ("sum of separate", "sum_alone_gbps", units.format_gbps),
@@ -330,6 +331,11 @@ def _of_history(history: baselines.History) -> Contents:
         (clean(group.cell_text), f"{change_text(change, group)} since {clean(change.taken_at)}, {clean(group.host)}")
         for group in history.groups
         for change in group.changes
+    ]
+    changes += [
+        (clean(group.cell_text), f"{without_change(group)}, {clean(group.host)}")
+        for group in history.groups
+        if not group.changes
     ]
     of_groups = [remark for group in history.groups for remark in group.remarks]
     remarks = [("-", remark_text(remark)) for remark in (*history.remarks, *of_groups)]

@@ -129,6 +129,8 @@ def print_explained(run: runs.Run, page: Page) -> None:
         page.line(f"Measured in {HOST_MEMORY}: these figures are not those of a GPU.")
     elif explained.row.direction == "ingest":
         page.line("This stays in host memory and crosses no link.")
+    if ceiling_line(explained):
+        page.line(ceiling_line(explained))
     _print_parts(explained, page)
     lines = [*crossing_lines(explained), *host_lines(explained.row)]
     if lines:
@@ -144,6 +146,15 @@ def print_explained(run: runs.Run, page: Page) -> None:
     if remarks:
         page.heading("Notes")
         page.hanging([("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
+
+
+def ceiling_line(explained: Explained) -> str:
+    """Whose clock the ceiling has, where its copies take about as long as their calls; otherwise empty."""
+    ceiling = explained.ceiling
+    if ceiling is None or ceiling is explained.row or not ceiling.has_both_clocks:
+        return ""
+    device, caller = (units.format_gbps(gbps or 0.0) for gbps in (ceiling.gbps, ceiling.caller_gbps))
+    return f"The ceiling, {device}, is by the device's clock, without the calls; by the caller's clock it is {caller}."
 
 
 def headline(explained: Explained) -> str:
@@ -311,8 +322,9 @@ def host_lines(row: runs.Measurement) -> Lines:
 
 def clock_lines(row: runs.Measurement) -> Lines:
     """The time that each clock measured, and between which instants."""
+    ungated = ", without a gate" if row.has_both_clocks else ""
     known = [
-        ("host", row.wall_s, "host clock, until the host saw the work finished"),
+        ("host", row.wall_s, f"host clock, until the host saw the work finished{ungated}"),
         ("events", None if row.bracket == "host" else row.elapsed_s, "between two CUDA events around the call"),
         ("call", row.dispatch_s, "host clock, until the call returned"),
         ("device", row.dma_s or None, "while at least one of its copies was running"),
@@ -341,6 +353,8 @@ def _host_and_events(row: runs.Measurement, elapsed_s: float) -> str:
         return "host: the only clock, because nothing runs on the device"
     if row.wall_s is None:
         return "host: not used, because the work was queued behind a gate"
+    if row.has_both_clocks:
+        return "host: contains the calls; events do not, because the work was queued behind a gate"
     apart_s = row.wall_s - elapsed_s
     if abs(apart_s) <= _EQUAL_SHARE * elapsed_s + _EQUAL_S:
         return "host and events agree"

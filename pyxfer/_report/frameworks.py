@@ -15,6 +15,7 @@ from pyxfer._report.route_tables import (
     Group,
     Row,
     batch_of,
+    caller_lines,
     detail_tables,
     elsewhere_lines,
     group_rows,
@@ -242,7 +243,7 @@ def _print_group(run: runs.Run, group: Group, page: Page) -> None:
         page.line()
     page.line(f"at {place_text(run, group, group.largest)}{_overhead_text(group)}")
     _print_tables(detail_tables(run, group, page.columns), page)
-    page.hanging([("-", text) for text in elsewhere_lines(group)])
+    page.hanging([("-", text) for text in (*caller_lines(group), *elsewhere_lines(group))])
 
 
 def _overhead_text(group: Group) -> str:

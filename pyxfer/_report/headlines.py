@@ -18,6 +18,7 @@ from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.link_words import sentence as links_text
 from pyxfer._report.rates import ending_text, has_times
 from pyxfer._report.text import HOST_MEMORY, clean
+from pyxfer._report.watch import first_steps_text
 
 Light = Literal["good", "doubtful", "bad", "none"]
 """What a reader has to think of a document at first sight; `none` where nothing is judged."""
@@ -161,6 +162,10 @@ def _ring_headline(state: tunings.RingState) -> Headline:
     return Headline(f"Pageable memory {ring_text(tuned, 'h2d')}; {ring_text(tuned, 'd2h')}.", "none", state.source)
 
 
+def _watch_text(watched: watches.Watched) -> str:
+    return " ".join(filter(None, (first_steps_text(watched), clean(watched.verdict.text, _LONGEST))))
+
+
 def _watch_light(watched: watches.Watched) -> tuple[Light, str]:
     bound = watched.verdict.bound_by
     if watched.ended == "failed":
@@ -191,13 +196,20 @@ def _history_text(history: baselines.History) -> str:
     """The history whose last change lost most, or that none has changed."""
     changed = [group for group in history.groups if group.changes]
     if not changed:
-        return f"No change in {sum(len(group.points) for group in history.groups)} points of the store."
+        searched = [group for group in history.groups if group.drift is not None or group.limit.value is not None]
+        unknown = f"; {len(history.groups) - len(searched)} histories cannot show one"
+        drifting = f"; {count} of them drift" if (count := sum(group.drift is not None for group in searched)) else ""
+        if not searched:
+            return f"Whether any of {len(history.groups)} histories has changed is not known."
+        rest = unknown if len(searched) < len(history.groups) else ""
+        return f"No change in {len(searched)} histories{drifting}{rest}."
     worst = min(changed, key=lambda group: group.changes[-1].share)
     return f"{len(changed)} of {len(history.groups)} histories have changed; {group_text(worst)}."
 
 
 def _history_light(history: baselines.History) -> tuple[Light, str]:
-    slower = sum(bool(group.changes) and group.changes[-1].share < 0 for group in history.groups)
+    last = [group.changes[-1].share if group.changes else group.drift or 0.0 for group in history.groups]
+    slower = sum(share < 0 for share in last)
     return ("doubtful", f"{slower} slower") if slower else ("none", "no loss")
 
 
@@ -217,7 +229,7 @@ _HEADLINES: dict[type, Callable[[Any], Headline]] = {
     examinations.Examination: _of_examination,
     tunings.RingState: _ring_headline,
     links.Links: lambda run: Headline(_links_text(run), *_links_light(run)),
-    watches.Watched: lambda watched: Headline(clean(watched.verdict.text, _LONGEST), *_watch_light(watched)),
+    watches.Watched: lambda watched: Headline(_watch_text(watched), *_watch_light(watched)),
     baselines.Baseline: lambda baseline: Headline(_baseline_text(baseline), "none", "baseline"),
     sessions.XferSession: lambda session: Headline(_session_text(session), *_session_light(session)),
     baselines.History: lambda history: Headline(_history_text(history), *_history_light(history)),

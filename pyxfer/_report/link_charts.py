@@ -369,8 +369,8 @@ def _from_text(row: Latency) -> str:
 
 
 def _small(run: Links) -> Make | None:
-    """Many copies of one size by the first GPU, all in one call and with a call each."""
-    known = [row for row in run.small if row.rate.value is not None and row.verified.value is not False]
+    """What a caller gets of many copies of one size by the first GPU, all in one call and with a call each."""
+    known = [row for row in run.small if row.caller_rate.value is not None and row.verified.value is not False]
     rows = [row for row in known if row.device == known[0].device]
     if not rows:
         return None
@@ -378,7 +378,7 @@ def _small(run: Links) -> Make | None:
     colours = dict(zip(names.values(), COLOURS, strict=False))
     values = []
     for row in rows:
-        rate, name = row.rate.value or Rate(0.0, None, None), names[row.direction, row.way]
+        rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.way]
         text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
         values.append({**_bar(name, rate, "", ""), "nbytes": row.nbytes, "text": text})
     title = titled(run.runtime, f"GPU {rows[0].device}: {_small_text(rows)}")
@@ -392,8 +392,8 @@ def _way_text(row: SmallCopies) -> str:
 def _small_text(rows: Sequence[SmallCopies]) -> str:
     least = min(row.nbytes for row in rows)
     words = [
-        f"{row.direction} {format_gbps(row.gbps)} with {_way_text(row)}"
+        f"{row.direction} {format_gbps(row.caller_gbps)} with {_way_text(row)}"
         for row in rows
-        if row.nbytes == least and row.gbps is not None
+        if row.nbytes == least and row.caller_gbps is not None
     ]
-    return f"copies of {format_size(least)}: {', '.join(words)}"
+    return f"copies of {format_size(least)} by the caller's clock: {', '.join(words)}"

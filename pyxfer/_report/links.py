@@ -278,8 +278,8 @@ def _explain_latency(rows: Sequence[Latency], page: Page) -> None:
         small, large = (pick(row.footprint_bytes for row in measured) for pick in (min, max))
         hops = min(row.hops for row in measured)
         page.line(
-            f"near: within {format_size(small)}; far: within up to {format_size(large)}; "
-            f"under load: means of {hops} loads."
+            f"near: within {format_size(small)}; far: as many lines within up to {format_size(large)} "
+            f"(reach of the TLB); under load: means of {hops} loads."
         )
     for row in rows:
         if row.fastest.value is not None and row.slowest.value is not None:
@@ -334,15 +334,23 @@ def _print_numa(run: Links, page: Page) -> None:
 def _print_small(run: Links, page: Page) -> None:
     keys = list(dict.fromkeys((row.device, row.nbytes) for row in run.small))
 
-    def cells(direction: str, way: str) -> list[str]:
+    def cells(direction: str, way: str, *, caller: bool) -> list[str]:
         known = {
-            (row.device, row.nbytes): row.gbps for row in run.small if (row.direction, row.way) == (direction, way)
+            (row.device, row.nbytes): row.caller_gbps if caller else row.gbps
+            for row in run.small
+            if (row.direction, row.way) == (direction, way)
         }
         return [_gbps(known.get(key)) for key in keys]
 
-    columns = [("", [f"GPU {device}, {format_size(nbytes)}" for device, nbytes in keys])]
-    columns += [(f"{d}\n{way}", cells(d, way)) for d in ("h2d", "d2h") for way in ("queue", "batch")]
-    _table(page, "Small copies, GB/s: a queue of calls, or one call for a batch", columns)
+    names = [f"GPU {device}, {format_size(nbytes)}" for device, nbytes in keys]
+    for caller, heading in (
+        (True, "Small copies, GB/s that a caller gets: a queue of calls, or one call for a batch"),
+        (False, "Small copies by the device's clock, GB/s: all called before the first begins"),
+    ):
+        columns = [(f"{d}\n{way}", cells(d, way, caller=caller)) for d in ("h2d", "d2h") for way in ("queue", "batch")]
+        _table(page, heading, [("", names), *columns])
+        if caller and any(row.caller_gbps is not None for row in run.small):
+            page.line("A caller's time is from the first call to the end of the last copy, with nothing queued before.")
 
 
 def _print_notes(run: Links, page: Page) -> None:

@@ -5,7 +5,6 @@ The time of measurement is a separate metric, because the collector accepts no t
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +13,7 @@ from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.links import Links, end_name
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer.errors import UsageError
+from pyxfer.units import parse_moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +112,7 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str,
     copies = [(run, copy) for run in runs for copy in _raw_copies(run)]
     yield (
         *("pyxfer_run_timestamp_seconds", "When the run was measured, in seconds since 1970.", _DEVICE),
-        [(_device(run), taken) for run in runs if (taken := _taken_s(run)) is not None],
+        [(_device(run), parse_moment(run.environment.taken_at).timestamp()) for run in runs],
     )
     yield (
         *("pyxfer_device_info", "The device, its host and its driver.", (*_DEVICE, "name", "pci", "host", "driver")),
@@ -234,13 +234,6 @@ def _states(run: Run) -> list[tuple[str, LinkState]]:
     link = run.link
     states = {"under_load": link.under_load, "slot_most": link.system_most, "device_most": link.device_most}
     return [(name, state.value) for name, state in states.items() if state.value is not None]
-
-
-def _taken_s(run: Run) -> float | None:
-    try:
-        return datetime.datetime.fromisoformat(run.environment.taken_at).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def label_text(value: Any) -> str:

@@ -60,7 +60,7 @@ def fits_table(run: runs.Run) -> Table | None:
             Column(("way",), tuple(_curve_way(curve) for curve in curves), left=True),
             _fact_column("t0", [curve.latency_s for curve in curves], units.format_seconds),
             _fact_column("B", [curve.asymptote_gbps for curve in curves], units.format_gbps),
-            _fact_column("half B at", [curve.half_bytes for curve in curves], _rounded_size),
+            _fact_column("half B at", [curve.half_size for curve in curves], _rounded_size),
             Column(("misfit",), percent_cells([curve.worst_misfit.value for curve in curves])),
         ],
         gap=2,
@@ -244,6 +244,7 @@ def _pivots(run: runs.Run, marks: Sequence[str], width: int) -> list[Table] | No
     blocks = [
         _block(run, marks, direction, sizes) for direction in dict.fromkeys(m.direction for m in run.measurements)
     ]
+    blocks += [block] if (block := _other_clock(run, sizes)) else []
     if any(grid_width((head, *block), GAPS[-1]) > width for block in blocks):
         return None
     return [fitting_table(columns, width) for columns in pack([head], blocks, width)]
@@ -274,9 +275,63 @@ def _way(measurement: runs.Measurement) -> str:
 def _rate_column(
     run: runs.Run, marks: Sequence[str], heading: _Key, at: dict[int, int], sizes: Sequence[int]
 ) -> Column:
-    values = [run.measurements[at[size]].gbps if size in at else None for size in sizes]
+    values = [_shown_gbps(run.measurements[at[size]]) if size in at else None for size in sizes]
     missing = ["-" if size in at else "" for size in sizes]
     return Column(heading, rate_cells(values, missing), tuple(marks[at[size]] if size in at else "" for size in sizes))
+
+
+def _is_by_caller(m: runs.Measurement) -> bool:
+    """Whether the table has what a caller gets: of modes whose calls take longer than their copies."""
+    return m.has_both_clocks and m.mode != "async"
+
+
+def _shown_gbps(m: runs.Measurement) -> float | None:
+    return m.caller_gbps if _is_by_caller(m) else m.gbps
+
+
+def _other_clock(run: runs.Run, sizes: Sequence[int]) -> list[Column]:
+    """The rates by the clock that the other columns do not have; of both ways at once only the sum."""
+    columns: dict[_Key, dict[int, float | None]] = {}
+    for m in run.measurements:
+        if m.has_both_clocks and (m.direction != "both" or m.side == "sum"):
+            clock, value = ("device", m.gbps) if _is_by_caller(m) else ("caller", m.caller_gbps)
+            columns.setdefault((*_heading(m, run), clock), {})[m.nbytes] = value
+    return [
+        Column(heading, rate_cells([at.get(size) for size in sizes], [""] * len(sizes)))
+        for heading, at in columns.items()
+    ]
+
+
+def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Column]:
+    """The rates by the clock that the other column does not have, under the name of that clock."""
+    both = [m if m.has_both_clocks else None for m in chosen]
+    values = {
+        "caller": [None if m is None or _is_by_caller(m) else m.caller_gbps for m in both],
+        "device": [m.gbps if m is not None and _is_by_caller(m) else None for m in both],
+    }
+    most = _MOST_DECIMALS[bool(run.workers)]
+    return [Column((clock,), rate_cells(rates, [""] * len(rates), most=most)) for clock, rates in values.items()]
+
+
+def _half_width(m: runs.Measurement) -> float | None:
+    """Of the figure in the table."""
+    shown = m.wall if _is_by_caller(m) else m.summary
+    return shown.relative_half_width if shown else None
+
+
+CLOCKS = (
+    "caller: the caller's clock, from the first call to the end of the last copy, with nothing queued before. Other "
+    "figures of pinned copies are by the device's clock, and their calls are over when it starts."
+)
+
+
+def clock_line(run: runs.Run) -> str:
+    """Whose clock the figures have, if the tables have both; otherwise empty."""
+    rows = [m for m in run.measurements if m.has_both_clocks]
+    if not rows:
+        return ""
+    many = " Modes of many calls have the caller's in their column." if any(map(_is_by_caller, rows)) else ""
+    return f"{CLOCKS}{many}"
 
 
 def _best_share(run: runs.Run, indices: Sequence[int]) -> float | None:
@@ -298,10 +353,11 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         *_place_columns(run, chosen),
         Column(
             ("GB/s",),
-            rate_cells([m.gbps for m in chosen], ["-"] * len(chosen), most=_MOST_DECIMALS[bool(run.workers)]),
+            rate_cells([_shown_gbps(m) for m in chosen], ["-"] * len(chosen), most=_MOST_DECIMALS[bool(run.workers)]),
             tuple(marks[index] for index in order),
         ),
-        Column(("+-",), percent_cells([m.summary.relative_half_width if m.summary else None for m in chosen])),
+        *_clock_columns(run, chosen),
+        Column(("+-",), percent_cells([_half_width(m) for m in chosen])),
         Column(_words(run, "of peak"), percent_cells([m.of_peak for m in chosen])),
         Column(_words(run, "of ceiling"), percent_cells([m.of_ceiling for m in chosen])),
         Column(("wor-", "ker"), tuple(worker_number(run, m.worker) for m in chosen)),

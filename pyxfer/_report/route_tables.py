@@ -284,6 +284,22 @@ def elsewhere_lines(group: Group) -> list[str]:
     return lines
 
 
+def caller_lines(group: Group) -> list[str]:
+    """What a caller gets of the ceiling's copies, where a call takes about as long as they do."""
+    ceiling = group.ceiling
+    known = {} if ceiling is None else {n: m for n, m in ceiling.at.items() if m.has_both_clocks}
+    rates = ", ".join(
+        f"{units.format_gbps(known[nbytes].caller_gbps or 0.0)} at {units.format_size(nbytes)}"
+        for nbytes in sorted(known)
+    )
+    if ceiling is None or not rates:
+        return []
+    return [
+        "The ceiling is by the device's clock, without the calls; the times of routes contain their calls. By the "
+        f"caller's clock {ceiling.name} has {rates}."
+    ]
+
+
 def _overview_lines(run: runs.Run, group: Group) -> list[tuple[Group, str, Row]]:
     usual, best, ceiling = group.usual, group.best, group.ceiling
     routes = [("usual >*", usual)] if usual is best else [("usual >", usual), ("fastest *", best)]

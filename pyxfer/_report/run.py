@@ -38,7 +38,7 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     elif run.kind == "frameworks" and sort is None:
         print_frameworks(run, marks, page)
     else:
-        _print_rates(rate_tables(run, marks, page.columns, sort), page)
+        _print_rates(rate_tables(run, marks, page.columns, sort), page, sections.clock_line(run))
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
@@ -62,12 +62,15 @@ def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
     ]
 
 
-def _print_rates(tables: Sequence[Table], page: Page) -> None:
+def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:
     if tables:
         page.heading(sections.RATES_HEADING)
     for table in tables:
         page.line()
         page.show(table)
+    if clocks:
+        page.line()
+        page.line(clocks)
 
 
 def _print_fits(run: runs.Run, page: Page) -> None:

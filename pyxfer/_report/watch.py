@@ -12,6 +12,7 @@ from pyxfer import units
 from pyxfer._document import watches
 from pyxfer._document.runs import Summary
 from pyxfer._document.watches import (
+    FIRST_STEPS,
     CopyClass,
     NamedRange,
     Overlap,
@@ -41,6 +42,7 @@ MOST_CALLS = 8
 MOST_STREAMS = 4
 MOST_FUNCTIONS = 3
 _LONGEST_NAME = 60
+_LONGEST_ADVICE = 600
 _WORTH_A_LINE = 0.001
 """A share of the window: pinning a loss value that every step fetches would save nothing."""
 _DOES: dict[SurpriseKind, str] = {
@@ -70,6 +72,12 @@ def heading_lines(watched: Watched) -> Lines:
     if watched.steps.finder is not None and watched.steps.watched:
         lines.append(("steps", found_text(watched.steps)))
     return lines
+
+
+def first_steps_text(watched: Watched) -> str:
+    """What is said before the verdict, or an empty text."""
+    said = next((remark for remark in watched.remarks if remark.code == FIRST_STEPS), None)
+    return "" if said is None else f"{remark_text(said)[:1].upper()}{remark_text(said)[1:]}."
 
 
 def found_text(steps: Steps) -> str:
@@ -190,8 +198,9 @@ def advice_lines(watched: Watched) -> Lines:
     for number, advice in enumerate(watched.advice, start=1):
         predicted = units.format_seconds(advice.predicted_s)
         less = units.format_percent(advice.gain_share)
-        lines.append((f"{number}.", clean(advice.text)))
-        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {clean(advice.worked_out)}."))
+        text, worked_out = (clean(part, _LONGEST_ADVICE) for part in (advice.text, advice.worked_out))
+        lines.append((f"{number}.", text))
+        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {worked_out}."))
     if len(watched.advice) > 1:
         lines.append(("", "These gains do not add up: several may remove the same time."))
     if not lines and watched.verdict.bound_by != "unknown":  # an unknown bound has no predictions
@@ -253,7 +262,7 @@ def _pageable_text(row: Pageable, a_step: str) -> str:
         return f"{copies}; gain of pinning {fact_text(row.saves_s)}"
     pinned = f"{copies}; pinned, at the ceiling, {units.format_seconds(row.pinned_s.value)}"
     if row.saves_s.value <= 0:
-        return pinned
+        return f"{pinned}: no gain"
     per_step = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
     return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{per_step}"
 
@@ -360,6 +369,8 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
         page.line()
         page.line(ending_text(watched), style="bold red")
     page.line()
+    if first_steps_text(watched):
+        page.line(first_steps_text(watched), style="bold yellow")
     page.line(clean(watched.verdict.text), style="bold")
     page.hanging([("-", clean(line)) for line in watched.verdict.evidence])
     if watched.parts.period_s > 0:
@@ -381,7 +392,7 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
     for name, lines in (
         ("Memory", memory_lines(watched)),
         ("Next steps", advice_lines(watched)),
-        ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks]),
+        ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks if remark.code != FIRST_STEPS]),
     ):
         if lines:
             page.heading(name)

@@ -83,7 +83,7 @@ _CAPTIONS = {
     "parts": "Each part begins where the one before it ends. Copies under kernels are not in the sum.",
     "steps": "The parts of each step, one above the other.",
     "timeline": "When each kind of work ran in a few steps of median length; the input of a step is made before it. "
-    "At the right is the share of the time.",
+    "At the right is the share of the time by all records, also where gaps between spans are too short to be drawn.",
     "copies": "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
     "host": f"One GPU at a time. {_INTERVALS} The peak is that of the link after its packet headers.",
     "together": "All GPUs copy at once, and only the time in which all are busy counts. The sum of separate runs is "
@@ -355,7 +355,7 @@ def _download(document: object, name: str) -> str:
 
 
 def _compressed(document: object) -> bytes:
-    return gzip.compress(codec.to_bare_json(document), mtime=0)
+    return gzip.compress(codec.to_sealed_json(document), mtime=0)
 
 
 def _anchor(name: str) -> str:

@@ -34,7 +34,7 @@ EXPLAINED_TRIALS, MOST_EXPLAINED_TRIALS = 5, 100
 # Fresh content is always sent; only a second trial shows whether a route sends from a cache.
 LEAST_TRIALS = 2
 # The largest share of the budget for tracing. The timed trials have the rest.
-SHARE = 0.15
+SHARE = 0.1
 # The smallest share, even if the timed trials have used up the budget.
 LEAST_SHARE = 0.05
 # The further time for the search for a trial near the median, as a share of the tracing time.
@@ -52,6 +52,7 @@ class Candidate:
         trace: Runs one trial, with fresh content if the argument is true. None if the row has no valid timed trial.
         give_up: Called when no (further) trial is traced, with the reason and whether a trial failed.
         is_near: Whether a traced trial is near the median of the timed ones; only for the row that is explained.
+        least_trials: The number of traced trials that it gets however long they take.
         trials: The number of traced trials so far.
 
     """
@@ -59,6 +60,7 @@ class Candidate:
     trace: Callable[[TrialRecorder, bool], None] | None
     give_up: Callable[[str, bool], None]
     is_near: Callable[[], bool] | None = None
+    least_trials: int = LEAST_TRIALS
     trials: int = 0
 
     @property
@@ -137,15 +139,15 @@ def _rounds(
     cancelled: Callable[[], bool],
     on_round: Callable[[int], None],
 ) -> None:
-    """Run `LEAST_TRIALS` rounds, and up to `TRIALS` if the time allows. Remove candidates that fail."""
+    """Run up to `TRIALS` rounds, the least trials of each even if they take longer. Remove candidates that fail."""
     until = time.perf_counter() + seconds
     order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
     for number in range(TRIALS):
         on_round(number)
         for candidate in order.sample(remaining, len(remaining)):
             _end_if(cancelled)
-            if number >= LEAST_TRIALS and time.perf_counter() > until:
-                return
+            if number >= candidate.least_trials and time.perf_counter() > until:
+                continue
             if not all(_trial(candidate, recorder) for _ in range(candidate.trials_per_round)):
                 remaining.remove(candidate)
 

@@ -7,12 +7,13 @@ add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._document.watches import Advice, BoundBy, Degree, Pageable, Parts, StepPartName, Steps, Surprise, Verdict
+from pyxfer._watch.framework_calls import Calls
 from pyxfer._watch.parts import Columns, mean_s
 from pyxfer.units import format_gbps, format_percent, format_seconds
 
@@ -121,8 +122,9 @@ def _span(stepped: bool) -> str:
 
 LEAST_SHARE = 0.02
 """Advice that gains a smaller share of the period is not shown."""
+LEAST_PAGEABLE = 0.05
+"""A direction of which less is copied from pageable memory is pinned already."""
 _MOSTLY = 0.5
-_STAGING = {"h2d": "upload", "d2h": "download"}
 
 
 @dataclass(frozen=True)
@@ -138,17 +140,35 @@ class Evidence:
     calls: tuple[Surprise, ...]
     input_s: Fact[float]
     """Time of the copies to the device at the ceiling of pinned memory."""
-    input_bytes: int
-    """Bytes of the copies to the device."""
+    copied_bytes: Mapping[str, int]
+    """Bytes of the copies in each direction."""
     cpus: int
     """Processors that the program may use."""
+    offers: Calls
+    """The calls of the program's framework."""
 
     def per_period_s(self, seconds: float) -> float:
         return seconds / len(self.periods)
 
-    def rows(self, way: str) -> list[Pageable]:
-        """Copies of pageable memory in one direction."""
-        return [row for row in self.pageable if row.way == way]
+    def pageable_share(self, way: str) -> float:
+        """The share of the bytes of one direction that are copied from or to pageable memory."""
+        whole = self.copied_bytes[way]
+        return sum(row.nbytes for row in self.pageable if row.way == way) / whole if whole else 0.0
+
+    def is_pageable(self, way: str) -> bool:
+        """Whether most bytes of a direction are of pageable memory, and pinned memory would be faster if known."""
+        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.way == way]
+        slower = all(pinned_s is None or pinned_s < seconds for pinned_s, seconds in own)
+        return self.pageable_share(way) > _MOSTLY and slower
+
+    def can_pin(self, way: str) -> bool:
+        """Whether there is a call for it, and a part of the bytes that is worth it is not pinned already."""
+        return way in self.offers.pin and self.pageable_share(way) >= LEAST_PAGEABLE
+
+    def in_most_steps(self, calls: Sequence[Surprise]) -> bool:
+        """Whether at least half of the steps have such a call; in a window without steps, whether there is any."""
+        known = [row.per_step for row in calls if row.per_step is not None]
+        return sum(known) >= _MOSTLY if known else bool(calls)
 
 
 @dataclass(frozen=True)
@@ -184,34 +204,45 @@ def advice(evidence: Evidence) -> tuple[Advice, ...]:
 def _prefetch(evidence: Evidence) -> _Prediction | None:
     """With prefetching, a step takes as long as the longest of the rest of it, making the input, and copying it.
 
-    If making the input is the longest, it is shared by as many processes as are needed to change that.
+    If making the input is the longest, it is shared by as many processes as are needed to change that. Input that is
+    copied when its step begins adds to the rest.
     """
-    parts, made_s = evidence.parts, evidence.steps.between_s
-    if made_s is None or parts.input_s is None or parts.h2d_s is None:
+    parts, made_s, offers = evidence.parts, evidence.steps.between_s, evidence.offers
+    pageable = evidence.is_pageable("h2d")
+    how = offers.ahead if pageable else offers.ahead_pinned
+    if made_s is None or parts.input_s is None or parts.h2d_s is None or not how:
         return None
-    staging_s = mean_s(evidence.columns.staging)
+    pins = pageable and offers.pins_ahead
+    staging_s = mean_s(evidence.columns.staging) if offers.copies_ahead or pins else 0.0
     rest_s = parts.period_s - parts.input_s - parts.h2d_s - staging_s
-    known = evidence.input_s.value
+    known = evidence.input_s.value if pins else None
     link_s = evidence.per_period_s(known) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
+    if not offers.copies_ahead:
+        rest_s, link_s = rest_s + min(link_s, parts.h2d_s), 0.0
     makers = _makers(made_s, max(rest_s, link_s), evidence.cpus)
     less = [f"input {format_seconds(parts.input_s)}", f"h2d {format_seconds(parts.h2d_s)}"]
     less += [f"sending pageable memory {format_seconds(staging_s)}"] if staging_s > 0 else []
-    speed = (
-        "at the ceiling of pinned memory" if known is not None else "as long as now, because the ceiling is not known"
-    )
-    worked_out = (
-        f"the longest of the step less {_joined(less)} ({format_seconds(rest_s)}), making the input "
-        f"({format_seconds(made_s)}{f' shared by {makers}' if makers > 1 else ''}), and its copies {speed} "
-        f"({format_seconds(link_s)})"
-    )
-    code, what, where = "prefetch", "Prefetch the input", ""
-    if evidence.rows("h2d"):
-        code, what, where = "pin-and-prefetch", "Pin the input and prefetch it", " in pinned memory"
+    worked_out = f"the longest of the step less {_joined(less)} ({format_seconds(rest_s)}), making the input "
+    if not offers.copies_ahead:
+        worked_out = f"the longer of the step with the copies of its input alone ({format_seconds(rest_s)}) and "
+        worked_out += "making the input "
+    worked_out += f"({format_seconds(made_s)}{f' shared by {makers}' if makers > 1 else ''})"
+    if offers.copies_ahead:
+        worked_out += f", and its copies {_speed(known, pins)} ({format_seconds(link_s)})"
+    code, what, where = ("pin-and-prefetch", "Pin the input and prefetch it", " in pinned memory")
+    if not pins:
+        code, what, where = "prefetch", "Prefetch the input", ""
     who = "another thread or process make the next one" if makers == 1 else f"{makers} processes make the next ones"
-    text = f"{what}: let {who}{where}, and copy it without waiting while the device computes."
-    if code == "pin-and-prefetch":
-        text += " pyxfer.prefetch does both for ordinary arrays: it stages them through pinned memory, ahead."
+    text = f"{what}: let {who}{where}"
+    text += ", and copy it without waiting while the device computes." if offers.copies_ahead else "."
+    text += f" {_capitalised(how.replace('{makers}', str(makers)))}."
     return _Prediction(code, text, max(rest_s, made_s / makers, link_s), worked_out)
+
+
+def _speed(known_s: float | None, pins: bool) -> str:
+    if known_s is not None:
+        return "at the ceiling of pinned memory"
+    return "as long as now, because the ceiling is not known" if pins else "as long as now"
 
 
 def _makers(made_s: float, rest_s: float, cpus: int) -> int:
@@ -226,39 +257,36 @@ def _pin(evidence: Evidence) -> _Prediction | None:
     gain_s, words, ways = 0.0, [], set()
     for row in evidence.pageable:
         pinned_s = row.pinned_s.value
-        if pinned_s is None or pinned_s >= row.seconds:
+        if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.way):
             continue
         saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
-        gain_s += saved_s
         if saved_s >= LEAST_SHARE * evidence.parts.period_s:
+            gain_s += saved_s
             ways.add(row.way)
+            share = format_percent(evidence.pageable_share(row.way))
             words.append(
-                f"{row.way} of pageable memory at {format_gbps(row.nbytes / row.seconds / 1e9)} could reach "
-                f"{format_gbps(row.nbytes / pinned_s / 1e9)}, and {format_seconds(exposed[row.way])} of it is outside "
-                "of kernels"
+                f"{row.way} of pageable memory ({share} of its bytes) at {format_gbps(row.nbytes / row.seconds / 1e9)} "
+                f"could reach {format_gbps(row.nbytes / pinned_s / 1e9)}, and {format_seconds(exposed[row.way])} of it "
+                "is outside of kernels"
             )
     if not words:
         return None
-    calls = _joined([f"pyxfer.{_STAGING[way]}" for way in sorted(ways, reverse=True)])
-    text = (
-        "Pin the copied memory: the copy engine reads page-locked memory directly. pyxfer.pin(x) pins an array in "
-        f"place; {calls} would stage ordinary arrays with several threads."
-    )
+    how = ". ".join(_capitalised(evidence.offers.pin[way]) for way in sorted(ways, reverse=True))
+    text = f"Pin the copied memory: the copy engine reads page-locked memory directly. {how}."
     return _Prediction("pin", text, evidence.parts.period_s - gain_s, _joined(words))
 
 
 def _waits(evidence: Evidence) -> _Prediction | None:
     """Without waits the host runs ahead, and a period takes as long as the longer of its work and the device's."""
     parts, waiting_s = evidence.parts, mean_s(evidence.columns.waiting)
-    waits = [row for row in evidence.calls if row.what != "allocation"]
-    pageable = sum(row.nbytes for row in evidence.rows("h2d"))
+    waits = [row for row in evidence.calls if row.what in ("d2h", "wait")]
     # If most of the input is pageable, its copies wait for the stream anyway, and the host would not run ahead.
-    if not waits or (evidence.input_bytes and pageable / evidence.input_bytes > _MOSTLY):
+    if not evidence.in_most_steps(waits) or not evidence.offers.waits or evidence.pageable_share("h2d") > _MOSTLY:
         return None
     device_s = sum(value or 0.0 for value in (parts.kernels_s, parts.h2d_s, parts.d2h_s, parts.other_copies_s))
     host_s = parts.period_s - waiting_s
     which = waits[0].call if len({row.call for row in waits}) == 1 else f"{waits[0].call} and others"
-    text = f"Do not wait in every step ({which}): fetch results every few steps, or one step later."
+    text = f"Do not wait in every step ({which}): {evidence.offers.waits}."
     worked_out = (
         f"the longer of the device's work ({format_seconds(device_s)}) and the host's ({format_seconds(host_s)}), "
         f"which is the period less the {format_seconds(waiting_s)} in calls that wait"
@@ -266,26 +294,38 @@ def _waits(evidence: Evidence) -> _Prediction | None:
     return _Prediction("waits", text, max(device_s, host_s), worked_out)
 
 
-def _allocate(evidence: Evidence) -> _Prediction:
+def _allocate(evidence: Evidence) -> _Prediction | None:
+    if not evidence.in_most_steps([row for row in evidence.calls if row.what == "allocation"]):
+        return None
     allocating_s = mean_s(evidence.columns.allocating)
     text = "Allocate once, before the loop, and use the memory again: requesting it from the driver takes time."
     worked_out = f"the device does nothing for {format_seconds(allocating_s)} while the step's thread is in such calls"
     return _Prediction("allocate-once", text, evidence.parts.period_s - allocating_s, worked_out)
 
 
-def _second_stream(evidence: Evidence) -> _Prediction:
-    """Pinned copies outside of kernels could run during kernels that no copy runs with."""
-    parts, columns = evidence.parts, evidence.columns
-    exposed_s = (parts.h2d_s or 0.0) + (parts.d2h_s or 0.0)
-    exposed_s -= mean_s(columns.pageable_h2d) + mean_s(columns.pageable_d2h)
+def _second_stream(evidence: Evidence) -> _Prediction | None:
+    """Pinned copies on the kernels' own streams could run during kernels that no copy runs with."""
+    parts = evidence.parts
+    if not evidence.offers.stream:
+        return None
+    exposed_s = mean_s(evidence.columns.behind_kernels)
     room_s = (parts.kernels_s or 0.0) - (parts.hidden_h2d_s or 0.0) - (parts.hidden_d2h_s or 0.0)
-    gain_s = min(exposed_s, room_s)
-    text = "Copy on a second stream, so that pinned copies run while kernels do."
+    gain_s = max(0.0, min(exposed_s, room_s))
+    text = (
+        f"Copy on a second stream ({evidence.offers.stream}), one step ahead, so that pinned copies run while kernels "
+        "do."
+    )
     worked_out = (
-        f"{format_seconds(exposed_s)} of pinned copies are outside of kernels, and kernels have room for "
-        f"{format_seconds(room_s)} of copies"
+        f"{format_seconds(exposed_s)} of pinned copies are on the kernels' own stream and outside of kernels, and "
+        f"kernels have room for {format_seconds(room_s)} of copies"
     )
     return _Prediction("second-stream", text, parts.period_s - gain_s, worked_out)
+
+
+def _capitalised(text: str) -> str:
+    """A sentence begins with a capital; the name of a call does not change."""
+    first = text.split(maxsplit=1)[0]
+    return text if "." in first or "_" in first else text[0].upper() + text[1:]
 
 
 def _joined(words: list[str]) -> str:

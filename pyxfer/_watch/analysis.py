@@ -11,6 +11,7 @@ import numpy as np
 
 from pyxfer._document.runs import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._document.watches import (
+    FIRST_STEPS,
     NO_GPU_WATCHED,
     Activity,
     Advice,
@@ -28,11 +29,12 @@ from pyxfer._document.watches import (
     WatchedStep,
 )
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyWay, Flag, clip, intervals, union
+from pyxfer._trace.records import CopyWay, Flag, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
 from pyxfer._watch.copies import MEMORIES, Ceilings, CopyTable, overlap, streams
 from pyxfer._watch.device_records import DeviceRecords, Periods, device_records, in_periods, periods_of
+from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MOST_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
 from pyxfer.units import format_percent, format_seconds
@@ -82,13 +84,18 @@ _LOST = "unknown"
 
 
 def remarks(
-    window: Window, activity: Activity | None, ranges: Ranges, steps: Steps, unchanged: bool
+    window: Window,
+    activity: Activity | None,
+    ranges: Ranges,
+    steps: Steps,
+    unchanged: bool,
+    warm: int = 0,
 ) -> tuple[Remark, ...]:
-    """The remarks of the session, then those of the analysis."""
+    """The remarks of the session, then those of the analysis. `warm`: the number of first steps that are left out."""
     said = {remark.code for remark in window.remarks}
     found = [*window.remarks]
     if not said & {"never-opened", "lost"}:
-        found += _step_remarks(steps, "capacity" in said, unchanged)
+        found += _step_remarks(steps, "capacity" in said, unchanged, warm)
     if activity is not None:
         found += [*_record_remarks(activity, "capacity" in said), *remarks_on_shares(activity.copies)]
         found += _clock_remarks(activity, (window.end_ns - window.begin_ns) / 1e9)
@@ -101,7 +108,8 @@ def remarks(
     return tuple(found)
 
 
-def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool) -> list[Remark]:
+def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool, warm: int) -> list[Remark]:
+    """`warm`: how many of the slow steps have a remark of their own."""
     failed, unclosed = steps.failed, steps.unclosed
     mark_them = _MARK_THEM_IN_IT if unchanged else _MARK_THEM
     found = []
@@ -124,20 +132,39 @@ def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool) -> list[Remark]:
     elif steps.watched and steps.between_s is None:
         text = "only the ends of steps are known, so the time to make their input is part of host"
         found.append(Remark("ends-only", text, mark_them))
-    if steps.slow is not None and steps.slow.share >= MOST_SLOW_SHARE:
-        found.append(_slow_steps_remark(steps, steps.slow, "--skip N" if unchanged else "skip=N"))
+    if steps.slow is not None and steps.slow.share >= MOST_SLOW_SHARE and steps.slow.count > warm:
+        is_first = not warm and bool(steps.each) and steps.each[0].slow
+        found.append(_slow_steps_remark(steps, steps.slow, is_first, _skip("N", unchanged)))
     if len(steps.each) < steps.watched:
         found.append(Remark("many-steps", "only the first steps are listed; the statistics are of all"))
     return found
 
 
-def _slow_steps_remark(steps: Steps, slow: SlowSteps, skip: str) -> Remark:
+def _first_steps_remark(timed: Timed, numbers: NDArray[np.int64], slow: Chosen, first: Chosen, skip: str) -> Remark:
+    """The first steps that are left out. `numbers` and the masks are of the steps; `skip`: the option for it."""
+    seconds, usual, several = timed.columns.period / 1e9, int((~slow).sum()), first.sum() > 1
+    which = " and ".join(map(str, numbers[first].tolist()))
+    took = f"{format_seconds(float(seconds[first].sum()))}{' together' if several else ''}"
+    others = "the only other one" if usual == 1 else f"the {usual} usual ones a median of"
+    text = (
+        f"{'steps' if several else 'step'} {which} took {took}, and {others} "
+        f"{format_seconds(float(np.median(seconds[~slow])))}; the verdict, the parts and the predictions leave "
+        f"{'them' if several else 'it'} out"
+    )
+    return Remark(FIRST_STEPS, text, f"{skip} and more steps" if usual == 1 else skip)
+
+
+def _skip(count: int | str, unchanged: bool) -> str:
+    """What leaves out the first steps: the option of the command, or the argument of `pyxfer.watch`."""
+    return f"--skip {count}" if unchanged else f"call pyxfer.watch with skip={count}"
+
+
+def _slow_steps_remark(steps: Steps, slow: SlowSteps, is_first: bool, skip: str) -> Remark:
     text = (
         f"{slow.count} of {steps.watched} steps {_are(slow.count)} slow, at the cost of {format_percent(slow.share)} "
         f"of the time of all steps; the verdict, the parts and the predictions are of the {steps.usual} usual ones"
     )
-    is_first = bool(steps.each) and steps.each[0].slow
-    fixes = [f"the first step of the window is a slow one: {skip} leaves the first steps out"] if is_first else []
+    fixes = [f"the first step of the window is a slow one: {skip} to leave the first steps out"] if is_first else []
     fixes += [_SOME_INPUTS] if slow.mostly == "input" and slow.count > len(fixes) else []
     return Remark("slow-steps", text, "; ".join(fixes) or None)
 
@@ -212,9 +239,14 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
     capture = window.capture.value
     records = None if capture is None else device_records(window, capture)
     timed = _timed(window, records)
-    slow = find_slow(timed)
+    slow, first = find_slow(timed)
     usual, periods = timed.select(~slow), timed.periods
     parts, ranges, steps = usual.columns.mean(), ranges_of(window), _steps(window, timed, slow)
+    left_out: tuple[Remark, ...] = ()
+    if first.any():
+        numbers = _numbers(window)
+        skip = _skip(int(numbers[first].max()), unchanged)
+        left_out = (_first_steps_remark(timed, numbers, slow, first, skip),)
     unseen = window.capture.reason
     activity: Fact[Activity] = unknown(unseen or "")
     if unseen is None and machine.runtime == "host":
@@ -228,7 +260,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         calls = calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises
         activity = Fact(seen)
         if unseen is None:
-            gains = advice(_evidence(usual, steps, copied, among, calls, machine))
+            gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
     return Watched(
         ended=window.ended,
         runtime=machine.runtime,
@@ -247,7 +279,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         used_before_bytes=window.used_before,
         used_after_bytes=window.used_after,
         advice=gains,
-        remarks=remarks(window, activity.value, ranges, steps, unchanged),
+        remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum()))),
     )
 
 
@@ -342,7 +374,13 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[Pageabl
 
 
 def _evidence(
-    usual: Timed, steps: Steps, copied: CopyTable, among: Chosen, calls: tuple[Surprise, ...], machine: Machine
+    usual: Timed,
+    steps: Steps,
+    copied: CopyTable,
+    among: Chosen,
+    calls: tuple[Surprise, ...],
+    machine: Machine,
+    framework: str,
 ) -> Evidence:
     return Evidence(
         periods=usual.periods,
@@ -352,8 +390,12 @@ def _evidence(
         pageable=copied.pageable(among),
         calls=calls,
         input_s=copied.at_the_ceiling_s(CopyWay.H2D, among),
-        input_bytes=int(copied.nbytes[among & (copied.way == CopyWay.H2D)].sum()),
+        copied_bytes={
+            name: int(copied.nbytes[among & (copied.way == way)].sum())
+            for name, way in (("h2d", CopyWay.H2D), ("d2h", CopyWay.D2H))
+        },
         cpus=machine.environment.cpus_usable,
+        offers=calls_of(framework),
     )
 
 
@@ -386,6 +428,7 @@ def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: 
     chosen = _middle_steps(periods) if periods.stepped else np.arange(len(periods))
     begin_ns, end_ns = int(np.min(periods.from_ns[chosen])), int(np.max(periods.end_ns[chosen]))
     merged_ns, spans = 0, _spans(records, begin_ns, end_ns)
+    busy_ns = {name: total_ns(own) for name, own in spans.items()}
     if max(map(len, spans.values()), default=0) > MOST_SPANS:
         merged_ns = -(-(end_ns - begin_ns) // MOST_SPANS)
         spans = {name: _merged(own, merged_ns) for name, own in spans.items()}
@@ -404,7 +447,11 @@ def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: 
             for row in steps
         ),
         lanes=tuple(
-            Lane(name, tuple((_seconds(begin), _seconds(end)) for begin, end in (own - zero).tolist()))
+            Lane(
+                name,
+                _seconds(busy_ns[name]),
+                tuple((_seconds(begin), _seconds(end)) for begin, end in (own - zero).tolist()),
+            )
             for name, own in spans.items()
             if len(own)
         ),

@@ -76,7 +76,9 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
     """For each stream (device, context, stream) the number of records, their bytes and seconds."""
     found, place = np.unique(stream_keys(records), return_inverse=True)
     seconds = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0) / 1e9
-    counts = np.bincount(place, minlength=len(found))
+    # A batch is one record of several copies.
+    numbers = np.maximum(records["copies"], 1) if "copies" in (records.dtype.names or ()) else None
+    counts = np.bincount(place, weights=numbers, minlength=len(found))
     nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
     took = np.bincount(place, weights=seconds, minlength=len(found))
     return [
@@ -174,7 +176,7 @@ class CopyTable:
                 seconds = float(self.seconds[chosen].sum())
                 pinned = self._ceiling_of(chosen, way)
                 saves: Fact[float] = (
-                    unknown(pinned.reason or "") if pinned.value is None else Fact(max(0.0, seconds - pinned.value))
+                    unknown(pinned.reason or "") if pinned.value is None else Fact(seconds - pinned.value)
                 )
                 count, nbytes = int(self.count[chosen].sum()), int(self.nbytes[chosen].sum())
                 rows.append(Pageable(WAYS[way], count, nbytes, seconds, pinned, saves))

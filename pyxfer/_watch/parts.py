@@ -11,7 +11,15 @@ import numpy as np
 from pyxfer._document.watches import Parts, SlowSteps, StepPartName
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyWay, MemoryKind, intervals
-from pyxfer._watch.device_records import Cover, calls_named, is_allocation, is_blocking_copy, is_wait, issued_by
+from pyxfer._watch.device_records import (
+    Cover,
+    calls_named,
+    is_allocation,
+    is_blocking_copy,
+    is_wait,
+    issued_by,
+    stream_keys,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,16 +29,26 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 LEAST_STEPS = 8
-"""A thread with fewer steps has no slow ones, because its quartiles are hardly more than single steps."""
+"""Of fewer steps only the first can be slow, because their quartiles are hardly more than single steps."""
 FAR_OUT = 3.0
 """Tukey's far-out fence, in interquartile ranges above the upper quartile. Alternating modes and a steady drift widen
 that range, and stay within the fence if they are a quarter of the steps."""
 ALIKE = 1.05
 """A step is not slow up to this multiple of the upper quartile. Needed if steps are of equal length, and the quartiles
 coincide."""
+WARM_UP = 2.0
+"""A first step of this many times the median of the steps after it is slow, however few there are."""
+MOST_WARM_UP = 3
+"""More slow steps than this at the beginning are a phase of the program."""
+LEAST_AFTER_SECOND = 3
+"""Fewer steps after a long second one do not show that it is not every second step that is long."""
+AGAIN = 0.8
+"""A long first step is how the program works if a later step takes this share of it."""
 MOST_SHARE = 0.15
 """If more of a thread's steps are beyond the fence, none is slow: it is how the program works. Without this bound, one
 more step in the window could decide whether every fourth step is slow, for example where gradients are accumulated."""
+LEAST_OF_KERNELS = 0.1
+"""A stream with a smaller share of the kernels' time is one for copies."""
 _MOSTLY = 0.5
 
 
@@ -45,15 +63,37 @@ class Timed:
         return Timed(self.periods.select(chosen), self.columns.select(chosen))
 
 
-def find_slow(timed: Timed) -> NDArray[np.bool_]:
-    """A mask of the steps that are beyond the fence of their own thread."""
-    slow = np.zeros(len(timed.periods), np.bool_)
+def find_slow(timed: Timed) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Masks of the slow steps, and of those of them with which their thread warms up.
+
+    The others are beyond the fence of their own thread.
+    """
+    slow, first = np.zeros((2, len(timed.periods)), np.bool_)
     if timed.periods.stepped:
-        threads, counts = np.unique(timed.periods.thread, return_counts=True)
-        for thread in threads[counts >= LEAST_STEPS]:
-            own = timed.periods.thread == thread
-            slow[own] = _far_out(timed.columns.period[own] / 1e9)
-    return slow
+        for thread in np.unique(timed.periods.thread):
+            own = np.flatnonzero(timed.periods.thread == thread)
+            seconds = timed.columns.period[own] / 1e9
+            first[own] = warming_up(seconds)
+            rest = own[~first[own]]
+            if len(rest) >= LEAST_STEPS:
+                slow[rest] = _far_out(seconds[~first[own]])
+    return slow | first, first
+
+
+def warming_up(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """A mask of the first steps of a thread that compile, allocate or load, by their lengths in their order.
+
+    With enough steps after it, the second may be the first that is long, because only then something is compiled.
+    """
+    warm = np.zeros(len(seconds), np.bool_)
+    for count in range(min(MOST_WARM_UP, len(seconds) - 1, max(2, len(seconds) // 2)), 0, -1):
+        rest = seconds[count:]
+        long = seconds[:count] > WARM_UP * float(np.median(rest))
+        begins = long[0] or len(rest) >= LEAST_AFTER_SECOND
+        if begins and long[-1] and long[1:].all() and rest.max() < AGAIN * seconds[:count][long].min():
+            warm[:count] = long
+            break
+    return warm
 
 
 def slow_steps(timed: Timed, slow: NDArray[np.bool_]) -> SlowSteps | None:
@@ -110,13 +150,15 @@ class Columns:
     waiting: Column | None = None
     """Time of the step's thread in calls that wait for the device, whether or not the device works."""
     staging: Column | None = None
-    """The part of input, idle and host in which the step's thread is in calls that send pageable memory."""
+    """The part of idle and host in which the step's thread is in calls that send pageable memory."""
     allocating: Column | None = None
     """The part of input, idle and host in which the step's thread requests or returns memory."""
     pageable_h2d: Column | None = None
     """The part of h2d that is from pageable memory."""
     pageable_d2h: Column | None = None
     """The part of d2h that is to pageable memory."""
+    behind_kernels: Column | None = None
+    """The part of h2d and d2h in which page-locked memory is copied on a stream that kernels run on."""
 
     def select(self, chosen: NDArray[np.bool_]) -> Columns:
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -198,13 +240,14 @@ def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
         hidden_d2h=_hidden(layers[0], copies[CopyWay.D2H], periods),
         waiting=waits.within(periods),
         staging=_Calls(records, issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE)).while_idle(
-            busy, periods, periods.from_ns
+            busy, periods, periods.begin_ns
         ),
         allocating=_Calls(records, calls_named(records.calls, records.names, is_allocation)).while_idle(
             busy, periods, periods.from_ns
         ),
         pageable_h2d=_exposed(records, CopyWay.H2D, [computing], periods),
         pageable_d2h=_exposed(records, CopyWay.D2H, [computing, copies[CopyWay.H2D]], periods),
+        behind_kernels=_behind_kernels(records, periods),
     )
 
 
@@ -249,6 +292,21 @@ def _hidden(computing: Cover, copies: NDArray[np.int64], periods: Periods) -> Co
     both, either = Cover(copies), Cover(computing.united, copies)
     begin, end = periods.from_ns, periods.end_ns
     return computing.within(begin, end) + both.within(begin, end) - either.within(begin, end)
+
+
+def _behind_kernels(records: DeviceRecords, periods: Periods) -> Column:
+    """Time of pinned copies outside of kernels on streams with a tenth of the kernels' time or more."""
+    streams, place = np.unique(stream_keys(records.kernels), return_inverse=True)
+    lengths = records.kernels["end_ns"] - records.kernels["start_ns"]
+    took = np.bincount(place.reshape(-1), weights=lengths, minlength=len(streams))
+    used = streams[took >= LEAST_OF_KERNELS * took.sum()] if len(streams) else streams
+    copies = records.copies
+    between = records.copies_of(CopyWay.H2D) | records.copies_of(CopyWay.D2H)
+    chosen = between & (records.host_memory != MemoryKind.PAGEABLE) & np.isin(stream_keys(copies), used)
+    begin, end = periods.from_ns, periods.end_ns
+    return Cover(records.computing, intervals(copies[chosen])).within(begin, end) - Cover(records.computing).within(
+        begin, end
+    )
 
 
 def _exposed(records: DeviceRecords, way: CopyWay, above: list[NDArray[np.int64]], periods: Periods) -> Column:

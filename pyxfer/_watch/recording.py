@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyxfer._document.runs import Fact, Remark, Tracing
 from pyxfer._trace.libraries import candidates_here
+from pyxfer._watch.framework_calls import framework_in_use
 from pyxfer._watch.marks import LineSampler, RangeRecorder, why_no_lines
 from pyxfer._watch.step_tracking import MOST_STEPS, WatchedSteps
 from pyxfer.errors import PyxferError
@@ -90,6 +91,7 @@ class OpenWindow:
             skipped=self._options.skip,
             finder=self.steps.finder,
             functions=tuple(sorted(self.steps.functions)),
+            framework=framework_in_use(self.steps.finder, bool(steps)),
             ranges=tuple(Range(*named) for named in ranges),
             seen=tuple(Seen(*sample) for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
             threads={**self._thread_names, **(self._lines.names if self._lines else {}), **_thread_names()},

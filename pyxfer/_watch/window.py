@@ -84,6 +84,8 @@ class Window:
     """How the steps were found. None if the program marks them, or without any."""
     functions: tuple[str, ...] = ()
     """The functions whose calls are the steps."""
+    framework: str = ""
+    """The framework in use, a key of `framework_calls.CALLS`; empty if it is not known."""
     ranges: tuple[Range, ...] = ()
     seen: tuple[Seen, ...] = ()
     threads: Mapping[int, str] = field(default_factory=dict)

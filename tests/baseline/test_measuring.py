@@ -12,7 +12,7 @@ from baseline_samples import make_copy
 from samples import make_parameters, make_run
 
 from pyxfer._baseline import measure
-from pyxfer._baseline.measure import Order, measure_process
+from pyxfer._baseline.measure import Order, Processes, measure_process
 from pyxfer._ceiling.ways import plan_ways
 from pyxfer.errors import MeasurementError, UsageError
 
@@ -148,7 +148,8 @@ def test_an_interrupt_at_the_end_of_a_process_marks_a_complete_run_as_interrupte
     saved, copied = tmp_path / "saved.json", tmp_path / "copied"
     make_run().save(saved)
     run_instead(
-        "import shutil, sys, time; path = sys.argv[-1 - ('--no-trace' == sys.argv[-1])].partition('=')[2]; "
+        "import json, shutil, sys, time; given = json.loads(sys.stdin.readline()); "
+        "path = next(each for each in given if each.startswith('--export-json=')).partition('=')[2]; "
         f"shutil.copy({str(saved)!r}, path); open({str(copied)!r}, 'w').close(); time.sleep(600)"
     )
 
@@ -166,3 +167,35 @@ def test_an_interrupt_before_the_first_measurement_is_raised(run_instead: Callab
     run_instead("import time; time.sleep(600)")
     with pytest.raises(KeyboardInterrupt):
         measure_process(QUICK, interrupt)
+
+
+def test_a_process_waits_for_its_order_while_another_measures(run_instead: Callable[[str], None]) -> None:
+    run_instead("import sys; sys.exit(3 if sys.stdin.readline() else 0)")
+    with Processes() as started:
+        started.prepare()
+        first = started.take(more=True)
+        second = started.take(more=False)
+        third = started.take(more=False)
+        assert len({each.process.pid for each in (first, second, third)}) == 3
+        for each in (first, second):
+            each.begin(["ceiling"])
+            assert each.process.wait(60) == 3
+            each.close()
+        third.process.stdin.close()  # type: ignore[union-attr]
+        assert third.process.wait(60) == 0, "it measured without an order"
+        third.close()
+        started.prepare()
+        waiting = started.take(more=True)
+        waiting.close()
+    assert waiting.process.returncode is not None
+
+
+def test_a_process_that_is_not_needed_is_ended(run_instead: Callable[[str], None]) -> None:
+    run_instead("import time; time.sleep(600)")
+    with Processes() as started:
+        measured = started.take(more=True)
+        measured.close()
+        left = started.take(more=False)
+        started.prepare()
+        left.close()
+    assert left.process.returncode == -9

@@ -14,7 +14,7 @@ SPREADS = (0.0012, 0.0015, 0.11, 0.08)
 
 
 def row(**fields: object) -> detection.Row:
-    counted = detection.Row("normal", 0.5, 1000, 300, 1.0, 1, 1000, 1000, (0.015,) * 4, (0.016,) * 4)
+    counted = detection.Row("normal", 0.5, 1000, 300, 1.0, 1, 1000, 1000, (0.015,) * 4, (0.016,) * 4, (300, 300))
     return msgspec.structs.replace(counted, **fields)
 
 
@@ -50,18 +50,33 @@ def test_counts_within_the_limits_pass() -> None:
     assert detection.misses(document(row(false=3, found=990))) == []
 
 
-@pytest.mark.parametrize("fields", [{"false": 4}, {"found": 989}, {"printed": (0.015, 0.02, 0.015, 0.015)}])
+@pytest.mark.parametrize(
+    "fields", [{"false": 9}, {"found_printed": (270, 300)}, {"found": 989}, {"printed": (0.015, 0.02, 0.015, 0.015)}]
+)
 def test_counts_beyond_a_limit_are_told(fields: dict[str, object]) -> None:
     assert len(detection.misses(document(row(**fields)))) == 1
 
 
-def test_limits_hold_for_large_fleets() -> None:
-    assert detection.misses(document(row(hosts=20, false=300))) == []
+def test_the_error_of_the_limit_counts_for_large_fleets() -> None:
+    assert detection.misses(document(row(hosts=20, found=500, true=(0.03,) * 4))) == []
+
+
+def test_more_than_chance_explains_is_a_miss() -> None:
+    assert detection.most_by_chance(300, 0.01) == 8
+    assert detection.most_by_chance(100, 0.05) == 11
+
+
+@pytest.mark.parametrize("hosts", [5, 12])
+def test_the_printed_loss_is_found_in_few_hosts(hosts: int) -> None:
+    counted = detection.count("normal", 0.5, SPREADS, hosts, 30, np.random.default_rng(2))
+    assert counted.false == 0
+    assert min(counted.found_printed) >= 28
 
 
 def test_the_table_has_a_row_for_each_model() -> None:
     text = detection.table(document(row()))
-    assert "| normal | 50.0 % | 1000 | 300 | 1 | 1.0 | 1000 | 100.0 % | 1.5 % | 1.6 % | 1.5 % | 1.6 % |" in text
+    assert "| normal | 50.0 % | 1000 | 300 | 1 | 1.0 | 1000 | 100.0 % |" in text
+    assert "| 1.5 % | 1.6 % | 100.0 % | 1.5 % | 1.6 % | 100.0 % |" in text
     assert "h2d pinned 0.12 %" in text
 
 

@@ -18,6 +18,7 @@ from bench.test_fleet_detection import row as make_detection_row
 from bench.test_image_floor import make_floors
 from bench.test_interval_coverage import document as make_coverage
 from bench.test_links_beside_nvbandwidth import make_beside
+from bench.test_links_map import document as make_maps
 from bench.test_prefetched_training import result as make_prefetched
 from bench.test_ring_pauses import make_pauses
 from bench.test_upload_soak import soak as make_soak
@@ -202,6 +203,7 @@ def tree(tmp_path: Path) -> Path:
     shared.write_document(results / "image_floor.json.gz", make_floors())
     make_links().save(results / "links.json.gz")
     shared.write_document(results / "links_peers.json.gz", make_beside())
+    shared.write_document(results / "links_map.json.gz", make_maps())
     make_host("n1").save(results / "host_job.json.gz")
     make_fleet().save(results / "fleet_ray.json.gz")
     session().save(results / "pytest_example.json.gz")

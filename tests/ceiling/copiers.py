@@ -26,8 +26,24 @@ class Idle:
     def both_gated(self, *_: object) -> None:
         pass
 
+    def both_issued(self, *_: object) -> None:
+        pass
+
     def both_threads(self, *_: object) -> None:
         pass
+
+
+@dataclass
+class OnlyGated(Idle):
+    """Makes no copies without a gate."""
+
+    copier: Copier
+
+    def gated(self, *arguments: Any) -> Any:
+        return self.copier.gated(*arguments)
+
+    def both_gated(self, *arguments: Any) -> Any:
+        return self.copier.both_gated(*arguments)
 
 
 @dataclass
@@ -59,10 +75,10 @@ class Recorder:
         self.queued.append(copies + warmups)
         return self.copier.gated(mode, lane, copies, warmups, first_slot)
 
-    def on_stream(self, mode: str, lane: Lane, slot: int) -> Sample:
+    def on_stream(self, mode: str, lane: Lane, first_slot: int, copies: int) -> Sample:
         self.modes.append(f"on stream {mode}")
-        self.windows.append((1, 0, slot))
-        return self.copier.on_stream(mode, lane, slot)
+        self.windows.append((copies, 0, first_slot))
+        return self.copier.on_stream(mode, lane, first_slot, copies)
 
     def drained(self, lane: Lane, slot: int) -> Sample:
         self.modes.append("drained")
@@ -76,6 +92,11 @@ class Recorder:
         self.windows.append((copies, warmups, first_slot))
         self.queued.append(copies + warmups + max(tails))
         return self.copier.both_gated(h2d, d2h, copies, warmups, tails, first_slot)
+
+    def both_issued(self, h2d: Lane, d2h: Lane, copies: int, first_slot: int) -> Sample:
+        self.modes.append("both issued")
+        self.windows.append((copies, 0, first_slot))
+        return self.copier.both_issued(h2d, d2h, copies, first_slot)
 
     def both_threads(self, h2d: Lane, d2h: Lane, copies: int, first_slot: int) -> list[Sample]:
         self.modes.append("both threads")

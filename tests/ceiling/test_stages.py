@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -123,6 +124,7 @@ def test_a_cancelled_workshop_ends_the_preparation(engine: Engine) -> None:
 
 def test_rows_are_saved_between_rounds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(stages, "SAVING_SHARE", math.inf)
     measured = Measured(engine, items_of(KIB))
     measured.stages.prepare()
     measured.stages.measure(0.0)

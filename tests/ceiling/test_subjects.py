@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from typing import Any, cast
 
 import pytest
-from ceiling.copiers import Idle, OneSided, Recorder
+from ceiling.copiers import Idle, OneSided, OnlyGated, Recorder
 
 from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
 from pyxfer._ceiling.subjects import MOST_COPIES, MOST_QUEUED, WINDOW_S, BothWays, OneWay, make_subject
@@ -67,26 +67,70 @@ def test_bytes_of_an_earlier_verification_do_not_pass_a_later_one(engine: Engine
 
 
 @pytest.mark.parametrize(
-    ("way", "mode"),
+    ("way", "modes"),
     [
-        (Way("h2d", "pageable", "memcpy"), "drained"),
-        (Way("h2d", "pinned", "memcpy"), "drained"),
-        (Way("h2d", "pageable", "async"), "on stream async"),
-        (Way("h2d", "pageable", "streams:2"), "on stream split"),
-        (Way("h2d", "pageable", "batch"), "on stream batch"),
-        (Way("d2h", "pinned", "async"), "gated async"),
-        (Way("d2h", "registered", "streams:2"), "gated split"),
-        (Way("d2h", "write-combined", "batch"), "gated batch"),
-        (Way("both", "pageable", "async"), "both threads"),
-        (Way("both", "pinned", "async"), "both gated"),
+        (Way("h2d", "pageable", "memcpy"), ["drained"]),
+        (Way("h2d", "pinned", "memcpy"), ["drained"]),
+        (Way("h2d", "pageable", "async"), ["on stream async"]),
+        (Way("h2d", "pageable", "streams:2"), ["on stream split"]),
+        (Way("h2d", "pageable", "batch"), ["on stream batch"]),
+        (Way("d2h", "pinned", "async"), ["gated async", "on stream async"]),
+        (Way("d2h", "registered", "streams:2"), ["gated split", "on stream split"]),
+        (Way("d2h", "write-combined", "batch"), ["gated batch", "on stream batch"]),
+        (Way("both", "pageable", "async"), ["both threads"]),
+        (Way("both", "pinned", "async"), ["both gated", "both issued"]),
     ],
     ids=str,
 )
-def test_only_page_locked_memory_is_copied_behind_a_gate(engine: Engine, way: Way, mode: str) -> None:
+def test_only_page_locked_memory_is_copied_behind_a_gate(engine: Engine, way: Way, modes: list[str]) -> None:
     with bench(engine, way, 4 * KIB) as (subject, recorder, _):
         subject.calibrate()
         subject.trial(0)
-        assert set(recorder.modes) == {mode}
+        assert sorted(set(recorder.modes)) == modes
+
+
+GATED = [way for way in ONE_WAY if way.page_locked and way.mode != "memcpy"] + [w for w in BOTH_WAYS if w.page_locked]
+CALL_S = 2e-3
+
+
+@pytest.mark.parametrize("way", GATED, ids=label)
+def test_the_callers_time_of_small_copies_contains_their_calls_and_the_devices_does_not(
+    engine: Engine, way: Way
+) -> None:
+    testing.model_link(RATE, 0, RATE, 0)
+    testing.model_issue(CALL_S, CALL_S)
+    sides: tuple[Side, ...] = ("h2d", "d2h", "sum") if way.direction == "both" else (way.direction,)
+    with bench(engine, way, 4 * KIB) as (subject, recorder, _):
+        trials = subject.trial(3)
+        gated, issued = recorder.windows
+        assert gated[0] == issued[0]
+        assert all(trials[side].elapsed_s < CALL_S <= (trials[side].wall_s or 0.0) for side in sides)
+        assert {trial.round for trial in trials.values()} == {3}
+
+
+@pytest.mark.parametrize(
+    ("way", "has_caller"),
+    [
+        (Way("h2d", "pinned", "async"), False),
+        (Way("both", "pinned", "async"), False),
+        (Way("h2d", "pinned", "batch"), True),
+        (Way("h2d", "pinned", "streams:3"), True),
+    ],
+    ids=str,
+)
+def test_of_large_copies_only_modes_of_many_calls_have_a_callers_time(
+    engine: Engine, way: Way, has_caller: bool
+) -> None:
+    with bench(engine, way, 2 * MIB) as (subject, _, _):
+        subject.calibrate()
+        assert {trial.wall_s is not None for trial in subject.trial(0).values()} == {has_caller}
+
+
+@pytest.mark.parametrize("way", GATED, ids=label)
+def test_copies_that_are_missing_without_a_gate_fail_verification(engine: Engine, way: Way) -> None:
+    with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena, closing(engine.Copier(0, way.streams)) as copier:
+        subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", OnlyGated(copier)), 0)
+        assert subject.verify(11) == Fact(False)
 
 
 @pytest.mark.parametrize(("nbytes", "copies"), [(16 * MIB, 2), (MIB, 3)])

@@ -81,14 +81,14 @@ def test_the_sum_of_two_sides_has_no_records(every_way: Run) -> None:
     assert {each.dma.reason for each in sums} == {"its two sides have theirs"}
 
 
-def test_a_window_on_a_modelled_link_is_mostly_copying(engine: Engine) -> None:
+def test_a_window_on_a_modelled_link_copies_for_the_modelled_time(engine: Engine) -> None:
     testing.model_link(2e9, 20e-6, 2e9, 20e-6)
     row = one(quick(memories=("pinned",), sizes=(MIB,)), "raw.pinned-async")
     breakdown = row.breakdown.value
     assert breakdown is not None
     assert row.dma_s is not None
     assert row.dma_s >= 0.9 * MIB / 2e9
-    assert 0.5 * breakdown.elapsed_s <= breakdown.seconds("copying") + breakdown.seconds("staging")
+    assert breakdown.seconds("copying") + breakdown.seconds("staging") >= 0.9 * MIB / 2e9
 
 
 def test_without_tracing_every_row_says_so(engine: Engine) -> None:

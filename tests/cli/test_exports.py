@@ -39,6 +39,12 @@ def test_a_dash_writes_to_stdout_at_the_end(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_only_files_get_the_run_while_it_measures(tmp_path: Path) -> None:
+    assert run_exports("-", None, None).saver is None
+    exports = run_exports(str(tmp_path / "r.json"), None, None)
+    assert exports.saver == exports.save
+
+
 def test_only_an_export_to_stdout_moves_the_page_to_stderr(tmp_path: Path) -> None:
     assert run_exports(None, "-", str(tmp_path / "r.md")).takes_stdout
     assert not run_exports(None, str(tmp_path / "r.csv"), None).takes_stdout

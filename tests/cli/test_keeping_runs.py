@@ -12,7 +12,6 @@ from in_process import Command
 from samples import make_run
 
 from pyxfer._baseline.check import make_baseline
-from pyxfer._baseline.measure import Order
 from pyxfer._cli import baseline as verb
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
@@ -81,10 +80,9 @@ def test_an_interrupted_save_counts_its_runs(
             return run
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verb, "_measuring", lambda *_: measure)
     store: Any = LostStore(3)
     with pytest.raises(KeyboardInterrupt):
-        verb._measure_all(Order("host"), 3, lambda: nullcontext(store), {})
+        verb._measure_all(measure, 3, lambda: nullcontext(store), {})
     assert (capsys.readouterr().err, store.left) == (words, 3 - ended)
 
 

@@ -6,15 +6,16 @@ import json
 import re
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import junitparser
-import msgspec
 import pytest
 from command_line import interrupt_when, pyxfer
 from in_process import Command
 
 from pyxfer._baseline.store import open_store
+from pyxfer._document import codec
 from pyxfer._document.baselines import Comparison
 from pyxfer.native import choose
 
@@ -30,7 +31,9 @@ without_gpu = pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answe
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that has a baseline of this host's memory, as slow as a link."""
     store = tmp_path_factory.mktemp("kept") / "store.db"
-    result = pyxfer("baseline", "save", *QUICK, "--label", "slot=3", "--store", str(store), PYXFER_HOSTRT=LINK)
+    result = pyxfer(
+        "baseline", "save", *QUICK, "--processes", "3", "--label", "slot=3", "--store", str(store), PYXFER_HOSTRT=LINK
+    )
     assert result.returncode == 0, result.stderr
     assert "measuring in process 3 of 3" in result.stderr
     assert "host memory, not a PCIe link" in result.stdout
@@ -96,7 +99,7 @@ def test_a_baseline_grows_by_sittings_and_by_checks_that_pass(store: str) -> Non
 @pytest.mark.slow
 def test_check_as_json_is_a_comparison(store: str) -> None:
     code, text, _ = check(store, "--format", "json", "--retries", "0")
-    found = msgspec.json.decode(text, type=Comparison)
+    found = codec.decode(Comparison, text.encode())
     assert (code, found.a, found.b) == (0, "baseline 'default'", "now")
     assert json.loads(text)["kind"] == "comparison"
 
@@ -113,7 +116,8 @@ def test_without_a_gpu_it_is_refused(command: Command, verb: str, store: str) ->
 def test_a_baseline_writes_its_report(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
     page, store = tmp_path / "kept.html", str(tmp_path / "s.db")
-    result = pyxfer("baseline", "save", *QUICK, "--store", store, "--report", str(page), PYXFER_HOSTRT=LINK)
+    few = ("--processes", "3")
+    result = pyxfer("baseline", "save", *QUICK, *few, "--store", store, "--report", str(page), PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert "3 processes" in page.read_text(encoding="utf-8")
 
@@ -140,7 +144,7 @@ def test_an_unknown_baseline_lists_the_known_ones(command: Command, store: str) 
 
 
 def test_a_baseline_without_runs_is_refused_before_measuring(command: Command, store: str) -> None:
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("DELETE FROM pyxfer_baseline_runs")
     result = command("baseline", "check", "--device", "host", "--store", store)
     assert (result.returncode, result.stdout) == (2, "")

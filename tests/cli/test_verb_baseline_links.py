@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import junitparser
 import pytest
@@ -135,7 +134,7 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
 ) -> None:
     wires: list[Callable[[], None]] = []
 
-    def in_this_process(order: LinksOrder, on_wait: Any) -> object:
+    def in_this_process(order: LinksOrder, *_: object) -> object:
         def prepare() -> None:
             for wire in wires:
                 wire()

@@ -39,9 +39,10 @@ def test_a_host_has_a_table_of_its_runs(store: str) -> None:
     lines = output_of("--store", store, "--host", "node-7", "--cell", "h2d:pinned:16MiB").splitlines()
     assert lines[0] == "h2d:pinned:16MiB on node-7, GPU-6a1f2c3d-0001-0002-0003-000000000004"
     assert lines[1] == "points: 4, median 55.00 GB/s"
-    assert " ".join(lines[2].split()) == "time (UTC) GB/s 95 % interval to median -15 % +15 % run"
-    assert " ".join(lines[3].split()[:-1]) == "2026-01-01 08:30 55.00 54.96 to 55.03 +0.0 % .....*....."
-    assert " ".join(lines[6].split()[:-1]) == "2026-01-04 08:30 49.10 49.07 to 49.13 -10.7 % .*...|....."
+    assert lines[2].endswith("10 runs are needed")
+    assert " ".join(lines[3].split()) == "time (UTC) GB/s 95 % interval to median -15 % +15 % run"
+    assert " ".join(lines[4].split()[:-1]) == "2026-01-01 08:30 55.00 54.96 to 55.03 +0.0 % .....*....."
+    assert " ".join(lines[7].split()[:-1]) == "2026-01-04 08:30 49.10 49.07 to 49.13 -10.7 % .*...|....."
 
 
 def test_hosts_are_groups(store: str) -> None:

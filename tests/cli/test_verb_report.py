@@ -37,7 +37,7 @@ def test_a_report_of_every_kind_in_one_page(command: Command, files: dict[str, s
 @pytest.mark.slow
 def test_documents_of_several_kinds_machines_and_versions_are_one_page(command: Command, tmp_path: Path) -> None:
     older = json.loads(codec.encode(make_run(measurements=(make_measurement(),), curves=())))
-    (tmp_path / "older.json").write_text(json.dumps({**older, "schema_version": 2}))
+    (tmp_path / "older.json").write_bytes(codec.seal(json.dumps({**older, "schema_version": 2}).encode()))
     elsewhere = make_run(measurements=(make_measurement(),), curves=(), environment=make_environment(host="other"))
     codec.save(elsewhere, tmp_path / "newer.json")
     codec.save(DOCUMENTS["links"], tmp_path / "links.json")

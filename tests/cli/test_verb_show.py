@@ -16,21 +16,24 @@ from watch_samples import make_watched
 from pyxfer._cli.main import app
 from pyxfer._document import codec
 from pyxfer._document.codec import Kind
+from pyxfer._document.derivations import derived
 from pyxfer._report.run import print_run
 from pyxfer._report.watch import print_watch
+
+RUN = derived("run", full_run())
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "run.json"
-    full_run().save(path)
+    RUN.save(path)
     return path
 
 
 def test_a_saved_run_is_printed_as_when_it_was_measured(saved: Path) -> None:
     result = CliRunner().invoke(app, ["show", str(saved)])
     assert result.exit_code == 0
-    assert result.stdout == printed(lambda page: print_run(full_run(), page))
+    assert result.stdout == printed(lambda page: print_run(RUN, page))
 
 
 def test_sorted_by_rate_the_fastest_is_first(saved: Path) -> None:
@@ -60,7 +63,7 @@ def test_every_kind_is_shown(command: Command, tmp_path: Path, kind: Kind[Any]) 
 def test_a_dash_reads_stdin(saved: Path, pipe: str) -> None:
     result = shell(f"pyxfer show - < <({pipe.format(saved)})")
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == printed(lambda page: print_run(full_run(), page))
+    assert result.stdout == printed(lambda page: print_run(RUN, page))
 
 
 def test_sort_is_refused_for_a_watch(command: Command, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_an_uncaught_ctrl_c_ends_the_script_with_130(script: Script) -> None:
     assert process.returncode == 130
     assert "KeyboardInterrupt" in err
     assert "launch.py" not in err
-    assert Watched.load(script.report).window_s < 30
+    assert Watched.load(script.report).ended == "ended"
 
 
 CLOSING = f"""
@@ -143,9 +143,9 @@ def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
         count = []
         signal.signal(signal.SIGINT, lambda *_: count.append(1))
         print("ready", flush=True)
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
-            time.sleep(0.05)
+        while not count:
+            time.sleep(0.01)
+        time.sleep(0.5)  # a second one would come at the same time
         print("interrupted", len(count), flush=True)
     """
     arguments = script.arguments(text, ())

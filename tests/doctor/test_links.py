@@ -9,6 +9,7 @@ import pytest
 from doctor.cases import GEN5_X16, LARGE, MIB, bare_metal, copy, found, h200, h200_link, health, only, port
 
 from pyxfer._doctor import link as links
+from pyxfer._doctor.case import Case
 from pyxfer._document.examinations import Finding, PortControl
 from pyxfer._document.runs import Fact, Hop, LinkState, unknown
 from pyxfer._machine.link import with_load
@@ -163,8 +164,31 @@ def test_without_the_limits_of_ports_only_the_smallest_payload_is_suspicious(por
     assert only(links.payload, bare_metal(link=usual), health=closed).status == "fine"
 
 
-def test_a_payload_that_cannot_be_read_is_unknown() -> None:
-    assert only(links.payload, h200(link=h200_link(max_payload_bytes=unknown("takes root")))).status == "unknown"
+@pytest.mark.parametrize(
+    ("h2d", "d2h", "status", "least"),
+    [
+        (55.55, 55.41, "fine", 256),
+        (55.2, 20.0, "fine", 256),
+        (20.0, 55.2, "fine", 256),
+        (54.9, 54.9, "unknown", 128),  # 54.5 GB/s and 1 % for the clock are what 128 bytes carry
+        (30.0, 30.0, "unknown", 128),
+        (60.0, 55.0, "fine", 512),
+        (70.0, 55.0, "unknown", 128),  # faster than the link, so the figure or the link is wrong
+    ],
+)
+def test_copies_bound_a_payload_that_cannot_be_read(h2d: float, d2h: float, status: str, least: int) -> None:
+    link = h200_link(max_payload_bytes=unknown("takes root"))
+    run = bare_metal(link=link, measurements=(copy("h2d", h2d), copy("d2h", d2h)))
+    finding = only(links.payload, run)
+    assert (finding.status, Case(run).least_payload_bytes) == (status, least)
+    assert (f"at least {least} bytes" in finding.seen) == (status == "fine")
+    assert "as root" in (finding.do or "")
+
+
+@pytest.mark.parametrize("changed", [{"measurements": ()}, {"measurements": (copy("h2d", 55.5, nbytes=8 << 20),)}])
+def test_without_large_copies_a_payload_that_cannot_be_read_is_unknown(changed: dict[str, Any]) -> None:
+    run = h200(link=h200_link(max_payload_bytes=unknown("takes root")), **changed)
+    assert only(links.payload, run).status == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ makes_schema = pytest.mark.skipif(
 
 
 def altered(name: str, **fields: Any) -> bytes:
-    return json.dumps({**json.loads(TEXTS[name]), **fields}).encode()
+    return codec.seal(json.dumps({**json.loads(TEXTS[name]), **fields}).encode())
 
 
 def refused(kind: Kind[Any], data: bytes) -> str:
@@ -127,7 +127,7 @@ def test_a_file_is_indented_json_with_all_fields(document: Any) -> None:
     data = codec.encode(document)
     assert data.startswith(b'{\n "')
     assert data.endswith(b"}\n")
-    assert list(json.loads(data)) == [field.name for field in msgspec.structs.fields(document)]
+    assert list(json.loads(data)) == [*(field.name for field in msgspec.structs.fields(document)), codec.DIGEST]
 
 
 @each_kind
@@ -292,6 +292,8 @@ def test_a_document_without_a_required_field_is_refused(kind: Kind[Any]) -> None
 @pytest.mark.parametrize(
     ("name", "fields", "words"),
     [
+        ("host", {"began_at": "yesterday"}, "is not a pyxfer host: Expected `str` matching regex"),
+        ("fleet", {"judged_at": "2026-01-01"}, "at `$.judged_at`"),
         ("run", {"duration_s": "long"}, "is not a pyxfer run: Expected `float`, got `str` - at `$.duration_s`"),
         ("run", {"ended": "badly"}, "Invalid enum value 'badly' - at `$.ended`"),
         ("run", {"placement": {"device_node": {}}}, "a fact has a value, or a reason"),
@@ -352,11 +354,11 @@ def test_documents_of_all_versions_are_read(kind: Kind[Any], version: int) -> No
 def test_baselines_and_comparisons_of_version_1_are_read() -> None:
     old = json.loads(altered("baseline", schema_version=1))
     del old["links"]
-    assert codec.decode(Baseline, json.dumps(old).encode()) == SAMPLES["baseline"][0]
+    assert codec.decode(Baseline, codec.seal(json.dumps(old).encode())) == SAMPLES["baseline"][0]
     old = json.loads(altered("comparison", schema_version=1))
     for row in old["cells"]:
         del row["a_s"], row["b_s"]
-    read = codec.decode(Comparison, json.dumps(old).encode())
+    read = codec.decode(Comparison, codec.seal(json.dumps(old).encode()))
     assert [row.a_s.value for row in read.cells] == [None] * len(old["cells"])
     assert [row.ratio for row in read.cells] == [row.ratio for row in SAMPLES["comparison"][0].cells]
 

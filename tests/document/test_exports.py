@@ -145,7 +145,7 @@ def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
     header, *rows = cells_of(exports.run_csv(run))
     assert tuple(header) == (
         *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
-        *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
+        *("gbps", "low_gbps", "high_gbps", "caller_gbps", "of_ceiling", "of_peak"),
         *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
         *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
         *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
@@ -221,7 +221,7 @@ def test_markdown_of_a_run_has_rounded_values_with_units() -> None:
         "| route | direction | side | memory | mode | variant | size | bandwidth | 95 % interval | of ceiling "
         "| of peak | notes |",
         "| --- | --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | --- |",
-        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.96 to 55.03 GB/s | 100.0 % "
+        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.97 to 55.02 GB/s | 100.0 % "
         "| 94.1 % |  |",
     ]
 
@@ -467,7 +467,15 @@ def test_markdown_of_a_watch_has_the_verdict_and_the_tables() -> None:
     text = WATCHED.to_markdown()
     assert text.splitlines()[2].startswith("- The step is bound by its input.")
     titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
-    assert titles == ["Parts of the period", "Copies", "Calls inside steps", "Ranges", "Next steps (predicted)"]
+    timeline = "Timeline, by all records"
+    assert titles == [
+        "Parts of the period",
+        timeline,
+        "Copies",
+        "Calls inside steps",
+        "Ranges",
+        "Next steps (predicted)",
+    ]
 
 
 def test_markdown_of_a_watch_has_the_cost_of_slow_steps() -> None:
@@ -486,7 +494,7 @@ def test_markdown_of_a_watch_escapes_names() -> None:
 
 def test_markdown_of_a_watch_has_units() -> None:
     text = WATCHED.to_markdown()
-    row = next(line for line in text.splitlines() if line.startswith("| h2d"))
+    row = next(line for line in text.splitlines() if line.startswith("| h2d | pageable"))
     assert [cell.strip() for cell in row.split("|")[1:6]] == ["h2d", "pageable", "16 to 64 MiB", "20", "771 MB"]
     assert "| copies to the device |" in text
 
@@ -496,7 +504,7 @@ def test_a_saved_ceiling_share_below_4_kib_is_not_shown() -> None:
     row = document["activity"]["value"]["copies"][1]
     assert (row["least_bytes"], row["ceiling_share"]["value"]) == (0, None)
     row["ceiling_share"] = {"value": 3.125, "reason": None}
-    old = codec.decode(Watched, json.dumps(document).encode())
+    old = codec.decode(Watched, codec.seal(json.dumps(document).encode()))
     assert "312.5 %" not in old.to_markdown()
     assert "312.5 %" not in watch_text(old, 80)
 

@@ -16,7 +16,7 @@ from marks import slow
 import pyxfer
 from pyxfer._document import codec
 from pyxfer._document.links import HOST_END, Links
-from pyxfer._document.runs import Fact
+from pyxfer._document.runs import Fact, unknown
 from pyxfer.errors import DocumentError, UsageError
 
 RUN = make_links()
@@ -128,6 +128,8 @@ CHANGES: list[tuple[tuple[str | int, ...], Any]] = [
     (("latencies", 2, "trials", 0, "p99_ns"), 1.0),
     (("small", 0, "rate", "value", "gbps"), 9.0),
     (("small", 0, "seconds"), [-1.0]),
+    (("small", 0, "caller_rate", "value", "gbps"), 9.0),
+    (("small", 0, "caller_seconds"), [-1.0]),
     (("sharing", "keeps", 0, "share", "value", "value"), 0.5),
     (("sharing", "pairs"), 7),
     (("sharing", "groups", "value"), [{"direction": "h2d", "devices": [0, 1], "keeps": 0.5, "tree": "hidden"}]),
@@ -145,7 +147,7 @@ def test_a_figure_that_was_changed_is_found(path: tuple[str | int, ...], value: 
     document = msgspec.json.decode(codec.encode(RUN))
     changed(document, *path, value=value)
     with pytest.raises(DocumentError, match=r"measure again|not a pyxfer"):
-        codec.decode(Links, msgspec.json.encode(document))
+        codec.decode(Links, codec.seal(msgspec.json.encode(document)))
 
 
 @pytest.mark.parametrize(
@@ -167,13 +169,22 @@ def test_what_a_run_may_write_is_read_again(make: Callable[[], Links]) -> None:
     assert run.to_markdown()
 
 
+def test_a_p99_that_a_busy_host_did_not_give_is_read_again() -> None:
+    number = next(i for i, row in enumerate(RUN.latencies) if row.p99.value is not None)
+    row = RUN.latencies[number]
+    few = msgspec.structs.replace(row.trials[0], launches=40, p99_ns=None)
+    row = msgspec.structs.replace(row, trials=(few, *row.trials[1:]), p99=unknown("too few launches in a trial"))
+    run = msgspec.structs.replace(RUN, latencies=(*RUN.latencies[:number], row, *RUN.latencies[number + 1 :]))
+    assert codec.decode(Links, codec.encode(run)) == run
+
+
 def test_a_row_whose_contents_were_wrong_has_no_rate() -> None:
     row = RUN.traffics[PAIR]
     flow = msgspec.structs.replace(row.flows[0], verified=Fact(False))
     bad = msgspec.structs.replace(
         RUN, traffics=(*RUN.traffics[:PAIR], msgspec.structs.replace(row, flows=(flow,)), *RUN.traffics[PAIR + 1 :])
     )
-    with pytest.raises(DocumentError, match="contents"):
+    with pytest.raises(DocumentError, match=r"flows\[0\]\.rate"):
         codec.decode(Links, codec.encode(bad))
 
 

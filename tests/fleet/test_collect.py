@@ -49,7 +49,11 @@ def test_samples_stay_in_the_files(tmp_path: Path) -> None:
         (b"[]", "not a pyxfer host"),
         (codec.encode(make_host()).replace(b'"schema_version": 1', b'"schema_version": 99'), "upgrade pyxfer"),
         (codec.encode(make_host()).replace(b'"ended": "complete"', b'"ended": 7'), "ended"),
-        (codec.encode(make_host("n1", {"gpu0 h2d": 1.0})).replace(b'"value": 1.0', b'"value": -1.0'), "cells[0]"),
+        (
+            codec.seal(codec.encode(make_host("n1", {"gpu0 h2d": 1.0})).replace(b'"value": 1.0', b'"value": -1.0')),
+            "cells[0]",
+        ),
+        (codec.encode(make_host()).replace(b'"580.65"', b'"580.66"'), "digest"),
     ],
 )
 def test_a_bad_document_is_a_row_with_its_reason(data: bytes, word: str, tmp_path: Path) -> None:
@@ -138,7 +142,7 @@ def test_many_files_are_read_by_several_processes(tmp_path: Path, monkeypatch: p
 
 def test_an_unknown_field_of_a_later_version_is_ignored() -> None:
     document = json.loads(codec.encode(make_host("n1")))
-    assert arrival_of(json.dumps({**document, "new": 1}).encode(), None, "f").state == "measured"
+    assert arrival_of(codec.seal(json.dumps({**document, "new": 1}).encode()), None, "f").state == "measured"
 
 
 def test_reports_without_figures_are_equal_but_for_their_samples() -> None:

@@ -207,7 +207,7 @@ def test_one_machine_under_two_names_is_told() -> None:
     assert "n3" in remark.text
 
 
-@pytest.mark.parametrize("began_at", ["1970-01-01T00:00:00+00:00", "2199-01-01T00:00:00", "yesterday", ""])
+@pytest.mark.parametrize("began_at", ["1970-01-01T00:00:00+00:00", "2199-01-01T00:00:00"])
 def test_a_clock_that_is_off_changes_no_verdict(began_at: str) -> None:
     hosts = make_hosts(60, {7: 0.03})
     hosts[7] = msgspec.structs.replace(hosts[7], began_at=began_at)

@@ -129,7 +129,9 @@ def test_starting_and_later_steps_have_separate_timeouts(supervise: Supervise) -
     starting = supervise("import time\ntime.sleep(60)", Patience(0.4, 60.0))
     assert starting.ended == "hung"
     assert starting.reason == "it sent nothing for 400 ms, while it started"
-    working = supervise(f'{HELLO}marker.set("torch.to", 4096, "timed")\ntime.sleep(60)', Patience(60.0, 0.4))
+    # The short patience begins with the first message.
+    marked = BEGIN + 'marker.set("torch.to", 4096, "timed")\n'
+    working = supervise(f"{marked}{HELLO.removeprefix(BEGIN)}time.sleep(60)", Patience(60.0, 0.4))
     assert working.ended == "hung"
     assert working.reason == "it sent nothing for 400 ms, while torch.to at 4 KiB was being timed"
 

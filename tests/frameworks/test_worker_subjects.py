@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def test_a_short_call_is_preceded_by_an_untimed_one(make: Any) -> None:
     trial = subject.trial(3)["ingest"]
     assert own_routes.Counting.calls - before == 2
     assert (trial.round, trial.copies) == (3, 1)
-    assert 0.002 <= trial.elapsed_s < 0.2
+    assert trial.elapsed_s >= 0.002
 
 
 def test_a_long_call_is_not_preceded_by_an_untimed_one(make: Any) -> None:
@@ -69,10 +70,12 @@ def test_several_calls_in_a_trial_give_their_mean(make: Any) -> None:
     subject, _ = make(own_routes.Counting, repeats=True)
     subject.warm()
     before = own_routes.Counting.calls
+    begun = time.perf_counter()
     trial = subject.trial(0)["ingest"]
+    whole_s = time.perf_counter() - begun
     assert FEWEST_CALLS <= trial.copies <= MOST_CALLS
     assert own_routes.Counting.calls - before == trial.copies + 1
-    assert 0.002 <= trial.elapsed_s < 0.05
+    assert 0.002 <= trial.elapsed_s <= whole_s / trial.copies
 
 
 def test_a_trial_faster_than_the_link_is_invalid(make: Any) -> None:
@@ -87,7 +90,7 @@ def test_a_trial_faster_than_the_link_is_invalid(make: Any) -> None:
 
 def test_the_first_call_is_timed_separately(make: Any) -> None:
     subject, _ = make(own_routes.Slow)
-    assert 0.02 <= subject.warm() < 1.0
+    assert subject.warm() >= 0.02
 
 
 def test_an_exception_of_a_framework_becomes_a_measurement_error(make: Any) -> None:

@@ -41,6 +41,13 @@ def test_small_pinned_copies_have_the_speed_that_a_gate_shows(run: Run) -> None:
     assert found.elapsed_s < 5e-6
 
 
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_a_caller_waits_for_small_copies_no_shorter_than_the_device_takes(run: Run, direction: str) -> None:
+    found = pinned(run, direction, 4 * KIB)
+    assert found.has_both_clocks
+    assert 0.95 * (found.elapsed_s or 0.0) < (found.wall_s or 0.0) < 50e-6
+
+
 def test_the_fit_has_a_latency_of_microseconds_or_a_reason(run: Run) -> None:
     (curve,) = (each for each in run.curves if (each.route, each.direction) == ("raw.pinned-async", "h2d"))
     if curve.latency_s.value is None:

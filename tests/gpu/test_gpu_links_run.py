@@ -65,6 +65,14 @@ def test_a_batch_of_small_copies_is_faster_than_a_queue(run: Links) -> None:
     assert batch > queue
 
 
+def test_a_caller_gets_less_of_small_copies_than_the_device_does(run: Links) -> None:
+    rows = [row for row in run.small if row.gbps is not None]
+    assert rows
+    assert all(row.caller_gbps is not None and row.caller_gbps < 1.05 * (row.gbps or 0.0) for row in rows)
+    batches = [row for row in rows if (row.way, row.nbytes) == ("batch", 4096)]
+    assert all((row.caller_gbps or 0.0) < 0.5 * (row.gbps or 0.0) for row in batches)
+
+
 def test_pairs_and_all_gpus_together(run: Links) -> None:
     if len(run.devices) < 2:
         pytest.skip("one GPU")

@@ -59,6 +59,30 @@ def test_a_coarse_clock_of_nanoseconds_makes_no_steps() -> None:
     assert trial.p99_ns == pytest.approx((18_900 + 2.33 * 300) / HOPS, rel=5e-3)
 
 
+def ramp(launches: int, hz: tuple[float, float], seed: int = 2) -> Any:
+    """Launches of 19 us on a clock of cycles that ramps while they run."""
+    found = chase(np.random.default_rng(seed).normal(19_000.0, 50.0, launches), tick_ns=1024.0)
+    found.cycles = (19_000.0 * np.linspace(*hz, launches) / 1e9).astype(np.int64)
+    return found
+
+
+def test_a_ramp_of_the_clock_is_no_p99() -> None:
+    slow = latency_trial(0, [ramp(1300, (1.96e9, 1.98e9))], HOPS, 0)
+    assert slow.invalid is None
+    assert slow.p99_ns == pytest.approx(slow.p50_ns, rel=0.005)
+    quick = latency_trial(0, [ramp(1300, (1.2e9, 1.98e9))], HOPS, 0)
+    assert quick.p99_ns == pytest.approx(quick.p50_ns, rel=0.03)
+    assert "clock" in (quick.invalid or "")
+
+
+def test_long_launches_need_no_cycles() -> None:
+    long = chase([3_000_000.0] * 9, tick_ns=1024.0)
+    long.cycles = np.linspace(1, 2, 9) * 4_000_000
+    trial = latency_trial(0, [long], 4096, 0)
+    assert trial.invalid is None
+    assert trial.p50_ns == pytest.approx(3_000_000 / 4096, rel=1e-3)
+
+
 def test_a_p99_of_some_trials_only_is_not_given_beside_a_p50_of_all() -> None:
     plan = LatencyPlan(0, HOST_END, large=False, quick=True, load=0.0)
     subject = LatencySubject(plan, None, 1, lambda _: None, 0)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from links.conftest import GB, Measure
 import pyxfer
 from pyxfer._document import codec
 from pyxfer._document.links import Links, Traffic
-from pyxfer._links import stamps
+from pyxfer._links import chases, session, stamps
 from pyxfer._links.memory import Memory
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
@@ -57,6 +57,21 @@ def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, m
     assert {row.way for row in run.small if row.gbps} == {"batch", "queue"}
     assert gaps
     assert min(gaps) > 0
+
+
+def test_what_a_caller_gets_of_small_copies_contains_the_calls(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "SIZES", (4 << 10,))
+    call_s = 5e-5
+    run = measure(1, groups="small", prepare=lambda: testing.model_issue(call_s, call_s))
+    assert {row.way for row in run.small} == {"batch", "queue"}
+    for row in run.small:
+        assert row.verified.value
+        assert min(row.caller_seconds) >= call_s > min(row.seconds)
+        assert (row.caller_gbps or 0.0) < (row.gbps or 0.0)
+        assert row.caller_copies >= row.copies
+    assert codec.decode(Links, codec.encode(run)) == run
 
 
 def test_a_shared_uplink_is_found(measure: Measure) -> None:
@@ -126,6 +141,22 @@ def test_only_the_chosen_devices_are_measured(measure: Measure) -> None:
     assert {flow.device for row in run.traffics for flow in row.flows} == {0, 2}
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_no_trial_through_the_host_uses_the_peer_link(measure: Measure, seed: int) -> None:
+    """Latencies of the same pairs need peer access, and run between the trials of rows without it."""
+
+    def wire() -> None:
+        for pair in ((0, 1), (1, 0)):
+            testing.model_pair(*pair, 4 * GB)
+
+    run = measure(2, groups=("pairs", "latency"), seed=seed, budget_s=1.0, prepare=wire)
+    off = [row for row in run.traffics if row.case == "through-host"]
+    assert {row.peer_access for row in off} == {False}
+    rates = [sum(trial.nbytes) / trial.seconds / GB for row in off for trial in row.trials]
+    assert len(rates) >= 12
+    assert max(rates) < 1.01  # the links to the host
+
+
 def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None:
     run = measure(2, groups=("host", "pairs"), prepare=lambda: testing.refuse_peer(0, 1, True))
     missing = [row for row in run.traffics if row.gbps is None]
@@ -143,6 +174,22 @@ def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: M
     assert "kernels are not available" in (by_engine["sm"].total.reason or "")
     assert run.devices[0].kernels_s.value is None
     assert all(row.ns is None for row in run.latencies)
+
+
+def test_multiprocessors_on_which_nothing_ran_are_named(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chases, "attribute", lambda *_: 6)  # the host runtime has the numbers 0 to 3
+    run = measure(1, groups="latency")
+    (row,) = (row for row in run.latencies if row.multiprocessor_ns)
+    assert [number for number, _ in row.multiprocessor_ns] == [0, 1, 2, 3]
+    (remark,) = (remark for remark in row.remarks if remark.code == "multiprocessors")
+    assert "4, 5" in remark.text
+
+
+@pytest.mark.parametrize(("value", "said"), [("1", True), ("0", False)])
+def test_blocking_launches_are_said(measure: Measure, monkeypatch: pytest.MonkeyPatch, value: str, said: bool) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
+    remarks = measure(1, groups="local").remarks
+    assert ("launch-blocking" in {remark.code for remark in remarks}) is said
 
 
 def test_memory_that_one_gpu_lacks_costs_only_its_rows(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_environment_of_this_machine_matches_python() -> None:
 def test_time_is_in_utc() -> None:
     taken = datetime.datetime.fromisoformat(read_environment(FakeEngine(), gpu(), nvml=nvml()).taken_at)
     assert taken.utcoffset() == datetime.timedelta(0)
-    assert abs(taken - datetime.datetime.now(datetime.timezone.utc)) < datetime.timedelta(seconds=10)
+    assert abs(taken - datetime.datetime.now(datetime.timezone.utc)) < datetime.timedelta(seconds=60)
 
 
 def test_reading_takes_little_processor_time() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -132,6 +133,17 @@ def test_a_folder_that_cannot_be_used_does_not_stop_a_measurement(tmp_path: Path
     with Presence(DEVICE, blocked) as presence:
         presence.look()
     assert presence.met == set()
+
+
+def test_on_a_file_system_without_locks_no_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = set(os.listdir("/proc/self/fd"))
+    with Presence("gpu", tmp_path):
+        assert set(os.listdir("/proc/self/fd")) == before
+        assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -62,10 +62,10 @@ def test_an_interval_that_rounds_to_the_precision_is_just_over_it() -> None:
 @pytest.mark.parametrize(
     ("spread", "budget_s", "fix"),
     [
-        (0.02, None, "give a budget 26 times as long or a precision of 3%"),  # 2.52 % is reached
-        (0.02, 10.0, "give a budget of 255s or a precision of 3%"),
-        (0.05, 10.0, "give a precision of 7%"),  # 6.33 %
-        (0.25, 10.0, "give a precision of 40%"),  # 32.8 %
+        (0.02, None, "give a budget 4 times as long or a precision of 1%"),  # 0.91 % is reached
+        (0.02, 10.0, "give a budget of 34s or a precision of 1%"),
+        (0.15, 10.0, "give a precision of 8%"),  # 7.1 %
+        (0.25, 10.0, "give a precision of 20%"),  # 12.5 %
     ],
 )
 def test_a_longer_budget_and_the_next_rounder_precision_are_proposed(
@@ -83,8 +83,8 @@ def test_a_budget_of_more_than_a_hundred_times_is_not_proposed(factor: float, pr
 
 
 def test_a_width_that_no_flag_reaches_asks_for_a_quieter_machine() -> None:
-    values = np.random.default_rng(3).lognormal(0, 1, 20)
-    assert half_width(values) == pytest.approx(0.985, abs=0.001)
+    values = np.random.default_rng(3).lognormal(0, 1.5, 20)
+    assert half_width(values) > 1
     assert (remark(values).fix or "").startswith("let the machine settle")
 
 
@@ -114,7 +114,7 @@ def test_a_mode_has_a_fifth_of_the_trials_and_at_least_six(n: int, slow: int, co
 
 
 def test_two_neighbouring_ticks_of_a_coarse_clock_are_not_two_modes() -> None:
-    ticks = np.where(np.random.default_rng(2).permutation(40) < 10, 2.528e-6, 2.496e-6)
+    ticks = np.where(np.random.default_rng(2).permutation(80) < 20, 2.528e-6, 2.496e-6)
     assert instability(list(ticks), PRECISION) is None
 
 
@@ -148,9 +148,7 @@ def test_a_drift_is_3_8_deviations_of_the_rank_sum(third: int, inversions: int, 
 
 
 def test_levels_that_differ_by_the_precision_are_no_drift_and_no_modes() -> None:
-    found = instability([1.0] * 80 + [1.5] * 40, precision=0.5)
-    assert found is not None
-    assert found.code == "unstable"
+    assert instability([1.0] * 80 + [1.5] * 40, precision=0.5) is None
 
 
 def test_a_drift_smaller_than_the_precision_has_no_remark() -> None:
@@ -181,7 +179,7 @@ def test_outliers_are_counted_and_the_worst_is_named() -> None:
 def test_outliers_are_named_from_two_and_five_percent_on(n: int, outside: int, named: bool, factor: float) -> None:
     values = trials(n)
     values[3 : n - 3 : n // outside] *= factor
-    found = instability(list(values), PRECISION)
+    found = instability(list(values), precision=0.5)
     assert (found is not None and found.code == "outliers") == named
 
 

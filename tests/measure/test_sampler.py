@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import pytest
 from measure.fakes import Clock, Failing, Rare, Shaky, Timed
 
-from pyxfer._document.runs import Trial
+from pyxfer._document.runs import Summary, Trial
+from pyxfer._measure import stats
 from pyxfer._measure.sampler import (
     FEWEST_ROUNDS,
     MAX_ROUNDS,
     MIN_ROUNDS,
+    MIN_ROUNDS_S,
     RETRIES,
     TURN_ROUNDS,
     Group,
@@ -216,6 +218,44 @@ def test_all_groups_take_turns_until_the_budget_is_spent() -> None:
     order = [key for _, key in bench.log]
     thirds = [order[i * len(order) // 3 : (i + 1) * len(order) // 3] for i in range(3)]
     assert all({"cheap", "dear"} == set(third) for third in thirds)
+
+
+def test_groups_share_the_budget_by_time() -> None:
+    bench = Bench()
+    cheap, dear = bench.timed("cheap", *NOISY), bench.timed("dear", 0.02, 0.04)
+    (first, second) = bench.run([cheap], [dear], budget_s=2.0)
+    assert first.spent_s == pytest.approx(second.spent_s, abs=0.07)
+    assert len(cheap.rounds) > 10 * len(dear.rounds)
+
+
+def test_the_fewest_rounds_count_as_time() -> None:
+    bench = Bench()
+    dear, cheap = bench.timed("dear", 0.1, 0.2), bench.timed("cheap", *NOISY)
+    bench.run([dear], [cheap], budget_s=1.5)
+    assert len(dear.rounds) == FEWEST_ROUNDS
+    assert len(cheap.rounds) > 3 * MIN_ROUNDS
+
+
+def test_long_trials_are_settled_with_fewer() -> None:
+    bench = Bench()
+    subject = bench.timed("a", MIN_ROUNDS_S / 20)
+    bench.run([subject])
+    assert 20 <= len(subject.rounds) <= 30
+
+
+def test_a_series_is_summarised_a_few_times_for_many_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    summarise = stats.summarise
+
+    def counted(seconds: Sequence[float]) -> Summary:
+        counts.append(len(seconds))
+        return summarise(seconds)
+
+    monkeypatch.setattr(stats, "summarise", counted)
+    bench = Bench()
+    bench.run([bench.timed("a", *NOISY)], budget_s=1e6)
+    assert counts[-1] > 0.8 * MAX_ROUNDS
+    assert len(counts) < 30
 
 
 def test_a_past_deadline_leaves_the_fewest_rounds() -> None:

@@ -37,6 +37,11 @@ class Flows(ExitStack):
             return self.enter_context(closing(self.engine.HostBuffer(nbytes, "pinned"))).address
         return self.enter_context(closing(self.engine.DeviceBuffer(nbytes, device))).address
 
+    def _allow_access(self, device: int, sides: set[int]) -> None:
+        """A kernel needs access to the memory of peers."""
+        for peer in sides - {HOST, device}:
+            self.engine.enable_peer(device, peer)
+
     def copy(
         self,
         source_device: int,
@@ -51,6 +56,8 @@ class Flows(ExitStack):
         """A flow of copies `by` a device, by default the one that it writes to."""
         device = by if by is not None else max(destination_device, HOST)
         device = source_device if device == HOST else device
+        if engine == "sm":
+            self._allow_access(device, {source_device, destination_device})
         made = self.engine.Flow(
             device=device,
             engine=engine,
@@ -66,6 +73,7 @@ class Flows(ExitStack):
 
     def chase(self, device: int, memory_device: int, nbytes: int, hops: int, **others: Any) -> Flow:
         """A chase through new memory, with a pointer every 64 bytes."""
+        self._allow_access(device, {memory_device})
         address = others.pop("source", None)
         if address is None:
             address = self.memory(memory_device, nbytes)

@@ -165,6 +165,8 @@ def _run_flows(engine: Engine, gate: Literal["kernel", "host"]) -> None:
     testing.set_device_count(2)
     # Another thread may end the access of device 0 to device 1, see `peers_and_attributes`.
     peer = 1 if _has_peer(engine) else 0
+    if peer:
+        engine.enable_peer(1, 0)
     with ExitStack() as stack:
         host = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pinned")))
         near = stack.enter_context(closing(engine.DeviceBuffer(3 * NBYTES, 0)))

@@ -41,13 +41,8 @@ def test_a_gated_window_takes_the_modelled_time(bench: tuple[Copier, dict[str, L
     copier, lane = bench
     sample = copier.gated("async", lane[direction], 8, 2, 0)
     assert (sample.copies, sample.invalid, sample.wall_s) == (8, "", None)
+    assert sample.dispatch_s > 0
     assert sample.elapsed_s == pytest.approx(ONCE_S[direction], rel=1e-5)
-
-
-def test_dispatch_is_shorter_than_the_copy(bench: tuple[Copier, dict[str, Lane]]) -> None:
-    copier, lane = bench
-    fastest = min(copier.gated("async", lane["h2d"], 8, 0, 0).dispatch_s for _ in range(50))
-    assert 0 < fastest < ONCE_S["h2d"]
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])

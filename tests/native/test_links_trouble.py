@@ -64,24 +64,25 @@ def test_ctrl_c_ends_flows_on_a_stuck_device(flows: Flows) -> None:
     flow = flows.copy(HOST, 0, NBYTES)
     testing.stall("cudaMemcpyAsync", 2, FOREVER_S)
     sender = interrupting(lambda: testing.calls().get("cudaMemcpyAsync", 0) >= 4)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as caught:
         flows.run(flow)
     sender.join()
-    assert any("half a second after it was given up" in note for note in flows.engine.take_cleanup_failures())
+    assert isinstance(caught.value.__cause__, DeviceTimeoutError)
     testing.release_stalls()
+    flows.engine.synchronize(0)
 
 
 def test_a_signal_handler_that_returns_does_not_end_flows(flows: Flows) -> None:
     handled = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: handled.append(1))
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.append(testing.calls()["cudaMemcpyAsync"]))
     try:
         sender = interrupting(copies_began, signal.SIGUSR1)
-        (stamps,) = flows.run(flows.copy(HOST, 0, NBYTES), seconds=0.5)
+        flows.run(flows.copy(HOST, 0, NBYTES), seconds=0.5)
         sender.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert handled == [1]
-    assert stamps.end_ns[-1] - stamps.begin_ns[0] > 0.4e9  # it ran on after the signal
+    (copies,) = handled
+    assert testing.calls()["cudaMemcpyAsync"] > copies  # it ran on after the signal
 
 
 @pytest.mark.threads
@@ -99,8 +100,9 @@ def test_a_device_that_hangs_is_a_timeout(flows: Flows, gate: Literal["kernel", 
     testing.stall("cudaMemcpyAsync", 3, FOREVER_S)
     with pytest.raises(DeviceTimeoutError, match=r"within 0.1 s"):
         flows.engine.run_flows(pair, LONG_S, 0.1, gate)
-    assert any("half a second after it was given up" in note for note in flows.engine.take_cleanup_failures())
     testing.release_stalls()
+    flows.engine.synchronize(0)
+    flows.engine.synchronize(1)
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -216,4 +218,4 @@ def test_items_that_found_an_empty_queue_do_not_count_the_gap(flows: Flows) -> N
     gaps_s = (stamps.begin_ns[1:] - stamps.end_ns[:-1]) / 1e9
     longest = int(gaps_s.argmax(axis=0))
     assert gaps_s[longest] > 0.1
-    assert durations_s(stamps)[longest + 1] < 0.1
+    assert durations_s(stamps)[longest + 1] < gaps_s[longest]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pyxfer._document import codec
 from pyxfer._document.sessions import runs_of
 from pyxfer._pytest.settings import Limit, parse_limit
 from pyxfer.errors import UsageError
@@ -226,7 +227,7 @@ def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     document = json.loads(path.read_text())
     document["places"][0]["runtime"] = document["places"][0]["device"]["runtime"] = "cuda"
     document["places"][0]["device"]["name"] = "NVIDIA H200\x1b[31m"
-    path.write_text(json.dumps(document))
+    path.write_bytes(codec.seal(json.dumps(document).encode()))
     result = suite.run("--xfer-compare")
     assert result.ret == 0
     assert "the two cannot be compared" in unfolded(result)
@@ -241,7 +242,7 @@ def test_absurd_figures_in_a_file_do_not_fail(suite: Any, link: Any) -> None:
     path = suite.path / ".pyxfer" / "main.json"
     document = json.loads(path.read_text())
     document["tests"][0]["measurement"]["summary"]["median_s"] = 5e-324
-    path.write_text(json.dumps(document))
+    path.write_bytes(codec.seal(json.dumps(document).encode()))
     result = suite.run("--xfer-compare")
     result.assert_outcomes(passed=1)
     assert result.ret == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,13 +16,16 @@ from samples import make_measurement, make_run
 from watch_samples import make_watched
 from xfer_samples import row_of, session
 
+from pyxfer._ceiling.rows import curves
 from pyxfer._document import runs
 from pyxfer._report.charts import altair_chart, chart_of, charts_of
-from pyxfer._report.headlines import headline, reached_text
+from pyxfer._report.headlines import headline, is_alone, reached_text
+from pyxfer._report.notes import label_words
 from pyxfer._report.plots import COLOURS, NARROW, WIDE
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps
 
+SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
     "ceiling": ["sizes", "trials"],
     "ceiling of the host": ["sizes", "trials"],
@@ -89,8 +93,63 @@ def test_the_knee_of_a_fit_lies_on_its_curve() -> None:
     (curve,) = [curve for curve in make_run().curves if curve.half_bytes.value][:1]
     knees = [value for value in values_of(chart_of(make_run(), "sizes")) if "knee" in value]
     assert {(knee["nbytes"], knee["gbps"]) for knee in knees} >= {
-        (curve.half_bytes.value, (curve.asymptote_gbps.value or 0.0) / 2)
+        (curve.half_size.value, (curve.asymptote_gbps.value or 0.0) / 2)
     }
+
+
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
+FITTED = ("ceiling", "dma", "host", "modes", "small", "staged")
+
+
+def fitted(name: str) -> runs.Run:
+    """A committed run with the curves of its measurements."""
+    run = runs.Run.load(RESULTS / f"{name}.json.gz")
+    return msgspec.structs.replace(run, curves=curves(run.measurements))
+
+
+def misfits_of(run: runs.Run, side: runs.Side) -> dict[str, float]:
+    """The worst misfit of the curves of a side, by the name of their series."""
+    rows = [m for m in run.measurements if is_alone(m, side)]
+    names = {(m.route, m.variant, m.direction): " ".join(label_words(m, run)) for m in rows}
+    misfits = {(c.route, c.variant, c.direction): c.worst_misfit.value for c in run.curves if c.side == side}
+    return {name: misfits[way] or 0.0 for way, name in names.items()}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_each_fitted_curve_passes_its_points_within_its_misfit(name: str) -> None:
+    run = fitted(name)
+    sides = [side for side in SIDES if any(is_alone(m, side) for m in run.measurements)]
+    compared = 0
+    for side, plot in zip(sides, plots_of(chart_of(run, "sizes")), strict=True):
+        values, misfits = [value for value in values_of(plot) if "series" in value], misfits_of(run, side)
+        drawn = {(v["series"], v["nbytes"]): v["gbps"] for v in values if not {"low", "knee"} & v.keys()}
+        points = {(v["series"], v["nbytes"]): v["gbps"] for v in values if "low" in v}
+        for (series, size), gbps in points.items():
+            if (series, float(size)) in drawn:
+                assert abs(gbps / drawn[series, size] - 1) <= misfits[series] + 1e-9
+                compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_every_knee_lies_on_its_curve(name: str) -> None:
+    for plot in plots_of(chart_of(fitted(name), "sizes")):
+        values = [value for value in values_of(plot) if "series" in value and "low" not in value]
+        for knee in (value for value in values if "knee" in value):
+            curve = [value for value in values if value["series"] == knee["series"] and "knee" not in value]
+            below = max((v["nbytes"], v["gbps"]) for v in curve if v["nbytes"] <= knee["nbytes"])
+            above = min((v["nbytes"], v["gbps"]) for v in curve if v["nbytes"] >= knee["nbytes"])
+            assert below[1] <= knee["gbps"] <= above[1]
+
+
+def test_the_curve_of_both_ways_is_drawn_over_the_size_of_one() -> None:
+    run = runs.Run.load(RESULTS / "ceiling.json.gz")
+    (curve,) = [c for c in run.curves if (c.route, c.side) == ("raw.pinned-async", "sum")]
+    (plot,) = [plot for plot in plots_of(chart_of(run, "sizes")) if "both ways" in titles_of(plot)[0]]
+    drawn = [v for v in values_of(plot) if v.get("series") == "pinned" and v["nbytes"] == 1 << 20]
+    assert [value["gbps"] for value in drawn] == pytest.approx([88.85, 87.65], abs=0.01)
+    (knee,) = [v for v in values_of(plot) if v.get("series") == "pinned" and "knee" in v]
+    assert knee["nbytes"] == pytest.approx((curve.half_bytes.value or 0.0) / 2)
 
 
 def test_wrong_contents_are_not_drawn() -> None:

@@ -20,12 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numbers_in import numbers, with_number
 from pages import host_run, printed
-from samples import MARKUP, make_parameters
+from samples import MARKUP, by_caller, make_parameters
 
 from pyxfer._document import codec
 from pyxfer._document.runs import Fact, Remark, Run, unknown
 from pyxfer._report.run import print_run
 from pyxfer.errors import DocumentError
+from pyxfer.units import format_gbps
 
 SAVED = json.loads(codec.encode(make_explain_run()))
 NUMBERS = list(numbers(SAVED))
@@ -126,3 +127,14 @@ def test_sorted_page_has_one_row_per_measurement() -> None:
 def test_a_saved_run_prints_the_same_page() -> None:
     run = make_explain_run()
     assert printed(lambda page: print_run(codec.decode(Run, codec.encode(run)), page)) == page_of()
+
+
+def test_a_ceiling_of_small_copies_has_both_clocks() -> None:
+    raw = tuple(by_caller(row) for row in make_raw_rows("tensorflow", "h2d", NBYTES))
+    text = page_of(measurements=(*raw, make_explained(), *make_others()))
+    (line,) = (line for line in text.splitlines() if line.startswith("The ceiling, "))
+    best = max(raw, key=lambda row: row.gbps or 0.0)
+    assert format_gbps(best.gbps or 0.0) in line
+    assert format_gbps(best.caller_gbps or 0.0) in line
+    assert "by the device's clock" in line
+    assert "by the device's clock" not in page_of()

@@ -22,12 +22,13 @@ from framework_samples import (
     make_worker,
 )
 from pages import host_run, line_with, printed, with_remark
-from samples import KIB, MARKUP, MIB
+from samples import KIB, MARKUP, MIB, by_caller
 
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact, Run, unknown
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
+from pyxfer.units import format_gbps, format_size
 
 ESCAPE = "\x1b[31m\x07torch\x1b]0;t\x07.[bold]x[/bold]"
 TO = "torch.to"
@@ -337,3 +338,13 @@ def test_findings_of_the_records_are_notes(code: str) -> None:
 def test_the_cost_of_tracing_is_not_a_note() -> None:
     row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), "traced", "traced it takes longer")
     assert "traced it takes" not in page_of(make_frameworks_run((MIB,), measurements=(row,), workers=()))
+
+
+def test_the_callers_rate_of_the_ceiling_stands_below_its_group() -> None:
+    run = make_frameworks_run()
+    rows = tuple(by_caller(m) if m.nature is None and m.nbytes <= MIB else m for m in run.measurements)
+    assert any(m.has_both_clocks for m in rows)
+    text = page_of(msgspec.structs.replace(run, measurements=rows))
+    small = next(m for m in rows if m.has_both_clocks and m.direction == "h2d")
+    assert f"{format_gbps(small.caller_gbps or 0.0)} at {format_size(small.nbytes)}" in text
+    assert "By the caller's clock" not in page_of(run)

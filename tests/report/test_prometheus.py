@@ -117,9 +117,17 @@ def test_copies_beyond_the_peak_are_left_out() -> None:
         assert len(values(text, name, side="d2h")) == 1
 
 
+@pytest.mark.parametrize(
+    "text", ["2025-11-21T08:30:00.5Z", "2025-11-21T09:30:00.5+01:00", "2025-11-21T08:30:00.500000"]
+)
+def test_a_time_is_in_seconds_since_1970(text: str) -> None:
+    assert values(written(h200(environment={"taken_at": text})), "pyxfer_run_timestamp_seconds") == [1763713800.5]
+
+
 @pytest.mark.parametrize("text", ["never", "", "9999999-01-01"])
-def test_an_invalid_time_is_left_out(text: str) -> None:
-    assert values(written(h200(environment={"taken_at": text})), "pyxfer_run_timestamp_seconds") == []
+def test_what_is_not_a_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
+        written(h200(environment={"taken_at": text}))
 
 
 @pytest.mark.parametrize("name", [HOSTILE, "\x00\x1b[31m", "\udcff", "é漢"])

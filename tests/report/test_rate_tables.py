@@ -3,11 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 from pages import full_run, host_run, missing, printed, with_remark
-from samples import MIB, make_run
+from samples import KIB, MIB, by_caller, make_measurement, make_run
 
 from pyxfer._document import runs
 from pyxfer._report.notes import gather
-from pyxfer._report.rates import rate_tables
+from pyxfer._report.rates import clock_line, rate_tables
 from pyxfer.errors import UsageError
 
 
@@ -131,3 +131,58 @@ def test_labels_are_shown_unchanged() -> None:
 
 def test_nothing_measured_makes_no_table() -> None:
     assert tables(make_run(measurements=())) == []
+
+
+def timed_by_callers(run: runs.Run, times: float = 2.0) -> runs.Run:
+    rows = [by_caller(m, times) if m.memory == "pinned" and m.nbytes <= MIB else m for m in run.measurements]
+    return msgspec.structs.replace(run, measurements=tuple(rows))
+
+
+def test_what_callers_get_of_small_copies_has_columns_of_its_own() -> None:
+    run = timed_by_callers(full_run())
+    *usual, callers = tables(run)
+    assert usual == tables(full_run())
+    heading = [line.split() for line in callers.splitlines()[:3]]
+    assert heading == [
+        ["h2d", "d2h", "both", "sum"],
+        ["pinned", "pinned", "pinned"],
+        ["size", "caller", "caller", "caller"],
+    ]
+    lines = {line[:7].strip(): line[7:].split() for line in callers.splitlines()[3:]}
+    assert [size for size, cells in lines.items() if cells] == ["4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB"]
+    row = next(m for m in run.measurements if (m.memory, m.side, m.nbytes) == ("pinned", "h2d", MIB))
+    assert row.caller_gbps == pytest.approx((row.gbps or 0.0) / 2)
+    assert float(lines["1 MiB"][0]) == pytest.approx(row.caller_gbps, abs=0.005)
+    assert all(len(line) <= 80 for line in callers.splitlines())
+
+
+def test_a_mode_of_many_calls_has_what_a_caller_gets_in_the_table() -> None:
+    rows = [
+        by_caller(make_measurement(nbytes, route="raw.pinned-batch", mode="batch"), 4.0)
+        for nbytes in (4 * KIB, 16 * MIB)
+    ]
+    run = make_run(measurements=tuple(rows))
+    lines = tables(run)[0].splitlines()
+    assert "device" in lines[2].split()
+    for row, line in zip(rows, lines[3:], strict=True):
+        shown, _, _, device = line.split()[2:]
+        assert float(shown) == pytest.approx(row.caller_gbps, abs=0.005)
+        assert float(device) == pytest.approx(row.gbps, abs=0.005)
+
+
+def test_a_list_of_rows_names_the_clock_of_the_other_figure() -> None:
+    batch = by_caller(make_measurement(4 * KIB, route="raw.pinned-batch", mode="batch"), 4.0)
+    queue = by_caller(make_measurement(4 * KIB))
+    (table,) = tables(make_run(measurements=(queue, batch)), sort="route")
+    heading, *lines = table.splitlines()
+    assert heading.split()[3:6] == ["GB/s", "caller", "device"]
+    figures = {
+        line.split()[0]: [float(cell) for cell in line.split() if "." in cell[1:] and cell[0] != "r"] for line in lines
+    }
+    assert figures["raw.pinned-async"][:2] == pytest.approx([queue.gbps, queue.caller_gbps], rel=0.01)
+    assert figures["raw.pinned-batch"][:2] == pytest.approx([batch.caller_gbps, batch.gbps], rel=0.02)
+
+
+def test_a_page_says_whose_clock_its_figures_have() -> None:
+    assert clock_line(full_run()) == ""
+    assert "caller:" in clock_line(timed_by_callers(full_run()))

@@ -17,6 +17,7 @@ from report_samples import DOCUMENTS
 from samples import make_environment, make_measurement, make_run
 
 from pyxfer._document import codec, runs
+from pyxfer._document.derivations import derived
 from pyxfer._report import contents, webpage
 from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
@@ -83,8 +84,8 @@ def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
 
 
 def test_a_large_document_is_embedded_without_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = full_run()
-    monkeypatch.setattr(webpage, "MOST_EMBEDDED", len(gzip.compress(codec.to_bare_json(run), mtime=0)) - 1)
+    run = derived("run", full_run())
+    monkeypatch.setattr(webpage, "MOST_EMBEDDED", len(gzip.compress(codec.to_sealed_json(run), mtime=0)) - 1)
     page = page_html([run])
     (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
     data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))

@@ -49,6 +49,14 @@ def traced(engine: Engine, *rows: Row, seconds: float = 30.0, cancelled: Callabl
     assert [fact.reason for fact in started] == [None]
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_without_time_a_row_has_the_least_trials(engine: Engine, least: int) -> None:
+    row = Row()
+    row.candidate.least_trials = least
+    traced(engine, row, seconds=-1.0)
+    assert row.made == least
+
+
 def test_an_explained_row_is_traced_until_a_trial_is_near_the_median(engine: Engine) -> None:
     plain, explained = Row(), Row(near_after=31)
     traced(engine, plain, explained)

@@ -114,8 +114,8 @@ def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     found = advice_for(script, length, made=1000, gbps=62.5)["pin"]
     assert found.gain_s == pytest.approx(1440e-6)
     assert (
-        "h2d of pageable memory at 6.25 GB/s could reach 62.50 GB/s, and 1.60 ms of it is outside of kernels"
-        in found.worked_out
+        "h2d of pageable memory (100.0 % of its bytes) at 6.25 GB/s could reach 62.50 GB/s, and 1.60 ms of it is "
+        "outside of kernels" in found.worked_out
     )
 
 
@@ -139,7 +139,8 @@ def test_advice_on_pageable_copies_names_the_functions_of_pyxfer_for_their_direc
     for turn in range(4):
         script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 500, nbytes=SENT, pageable=True)
     both = advice_for(script, length, made=1000)["pin"].text
-    assert "pyxfer.upload and pyxfer.download would stage" in both
+    assert "pyxfer.upload would stage" in both
+    assert "pyxfer.download would stage" in both
 
 
 def test_advice_on_a_pinned_input_does_not_name_staging_functions() -> None:
@@ -199,7 +200,8 @@ def test_pinned_copies_outside_of_kernels_fit_under_them_on_a_second_stream() ->
     found = advice_for(script, length, made=0)["second-stream"]
     assert found.gain_s == pytest.approx(1000e-6)
     assert found.worked_out == (
-        "1.00 ms of pinned copies are outside of kernels, and kernels have room for 3.00 ms of copies"
+        "1.00 ms of pinned copies are on the kernels' own stream and outside of kernels, and kernels have room for "
+        "3.00 ms of copies"
     )
 
 

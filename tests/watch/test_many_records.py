@@ -56,13 +56,13 @@ def many(turns: int = TURNS) -> Window:
 
 @pytest.mark.slow
 @pytest.mark.unsanitized(reason="it is about time and memory")
-def test_two_million_records_are_analysed_within_30_s_and_1_gib() -> None:
+def test_two_million_records_are_analysed_within_30_s_of_a_processor_and_1_gib() -> None:
     window = many()
     tracemalloc.start()
     try:
-        begun = time.perf_counter()
+        begun = time.process_time()
         watched = analysed(window, Flat(50.0))
-        took = time.perf_counter() - begun
+        took = time.process_time() - begun
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
+import numpy as np
 import pytest
-from chart_parts import titles_of
+from chart_parts import titles_of, values_of
 from watch.windows import LOADER, Script, activity_of, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_unseen, make_watched
 
+from pyxfer._document.exports import readable_watch
 from pyxfer._document.watches import Lane, Timeline, Watched
 from pyxfer._report.charts import chart_of, charts_of
-from pyxfer._trace.records import CopyWay
+from pyxfer._trace.records import CopyWay, Kind
 from pyxfer._watch.analysis import MOST_SPANS
+from pyxfer.units import format_percent, format_seconds
 
 
 def timeline_of(watched: Watched) -> Timeline:
@@ -73,7 +78,66 @@ def test_steps_of_two_threads_are_not_mixed() -> None:
 
 def test_spans_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="in order"):
-        Lane("h2d", ((0.0, 2.0), (1.0, 3.0)))
+        Lane("h2d", 3.0, ((0.0, 2.0), (1.0, 3.0)))
+
+
+@pytest.mark.parametrize("busy_s", [-1.0, 2.1])
+def test_a_lane_is_busy_for_no_longer_than_its_spans(busy_s: float) -> None:
+    with pytest.raises(ValueError, match="busy_s"):
+        Lane("h2d", busy_s, ((0.0, 2.0),))
+
+
+@pytest.mark.parametrize(("merged_s", "refused"), [(0.0, True), (0.5, False)])
+def test_a_lane_without_left_out_gaps_is_busy_for_as_long_as_its_spans(merged_s: float, refused: bool) -> None:
+    lane = Lane("h2d", 1.0, ((0.0, 2.0),))
+    with pytest.raises(ValueError, match="busy_s") if refused else contextlib.nullcontext():
+        Timeline(0.0, 4.0, merged_s, (), (lane,))
+
+
+def dense(seed: int, spans: int = 4000) -> tuple[Script, float]:
+    """Thousands of short kernels and copies, some of which overlap, and the length of the window."""
+    script, random = Script(), np.random.default_rng(seed)
+    for begin in np.sort(random.uniform(0, 20 * spans, spans)):
+        script.kernel(begin, begin + random.uniform(0.2, 4), stream=int(random.integers(3)))
+        script.copy(CopyWay.H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
+    return script, 20.0 * spans + 40
+
+
+def exact_ns(script: Script, kind: Kind) -> int:
+    """The union of all spans of a kind, on a raster of nanoseconds."""
+    rows = script.capture().of(kind)
+    busy = np.zeros(int(rows["end_ns"].max() - rows["start_ns"].min()), np.bool_)
+    for begin, end in zip(
+        rows["start_ns"] - rows["start_ns"].min(), rows["end_ns"] - rows["start_ns"].min(), strict=True
+    ):
+        busy[begin:end] = True
+    return int(busy.sum())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_drawn(seed: int) -> None:
+    script, length = dense(seed)
+    watched = analysed(make_window(script, length))
+    line, kinds = timeline_of(watched), {"kernels": Kind.KERNEL, "h2d": Kind.COPY}
+    values = list(values_of(chart_of(watched, "timeline")))
+    table = {name: rows for name, _, rows in readable_watch(watched)}["Timeline, by all records"]
+    assert {lane.what for lane in line.lanes} == set(kinds)
+    for lane, row in zip(line.lanes, table, strict=True):
+        busy_s = exact_ns(script, kinds[lane.what]) / 1e9
+        assert lane.busy_s == pytest.approx(busy_s, rel=1e-12)
+        assert len(lane.spans) <= MOST_SPANS
+        assert lane.drawn_s > 1.5 * busy_s
+        share = format_percent(busy_s / (length * 1e-6))
+        assert {value["share"] for value in values if value.get("lane") == lane.what} == {share}
+        assert row[:3] == (lane.what, format_seconds(busy_s), share)
+
+
+def test_the_busy_time_of_steps_is_that_of_their_parts() -> None:
+    watched = make_stalled()
+    line = timeline_of(watched)
+    drawn = [step.parts for step in watched.steps.each if step.number in {span.number for span in line.steps}]
+    kernels_s = {lane.what: lane.busy_s for lane in line.lanes}["kernels"]
+    assert kernels_s == pytest.approx(sum(parts.kernels_s or 0.0 for parts in drawn))
 
 
 # --- the chart -------------------------------------------------------------------------------------------------------

@@ -181,10 +181,10 @@ def test_a_window_closes_after_its_seconds(engine: Engine) -> None:
     closed = threading.Event()
     with session(seconds=0.05) as watched:
         watched.on_closed = lambda _: closed.set()
-        assert closed.wait(10)
+        assert closed.wait(60)
     window = window_of(watched)
     assert window.ended == "complete"
-    assert 0.05e9 <= window.end_ns - window.begin_ns < 5e9
+    assert 0.05e9 <= window.end_ns - window.begin_ns < 60e9
 
 
 def test_a_window_with_too_few_steps_has_ended_early(engine: Engine) -> None:

@@ -15,7 +15,7 @@ def run_at(day: int = 1, host: str = "node-7", gpu: str | None = None, slower: f
     """A run of that day of January 2026, with one measurement."""
     environment = make_environment(host=host, taken_at=f"2026-01-{day:02}T08:30:00+00:00")
     device = make_device() if gpu is None else make_device(uuid=Fact(gpu))
-    copy = make_measurement(slower=slower, ceiling_share=Fact(Share(1.0, 0.999, 1.001)))
+    copy = make_measurement(slower=slower, ceiling_share=Fact(Share(1.0, 1.0, 1.0)))
     given = {"environment": environment, "device": device, "measurements": (copy,)}
     return make_run(**{**given, **overrides})
 

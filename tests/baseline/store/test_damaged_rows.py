@@ -15,6 +15,7 @@ from pyxfer import StoreError
 from pyxfer._baseline import store_schema
 from pyxfer._baseline.store import open_store
 from pyxfer._cli.main import app
+from pyxfer._document import codec
 from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Run
 
@@ -86,9 +87,9 @@ def test_runs_without_a_newer_field_are_not_changed(path: str, monkeypatch: pyte
     def without_ring(value: object) -> bytes:
         data, count = re.subn(rb',"ring":\{"value":null,"reason":"[^"]*"\}', b"", to_bare_json(value))
         assert count or not isinstance(value, Run)
-        return data
+        return codec.seal(data)
 
-    monkeypatch.setattr(store_schema, "to_bare_json", without_ring)
+    monkeypatch.setattr(store_schema, "to_sealed_json", without_ring)
     with open_store(path) as store:
         added = store.add_baseline(make_baseline("earlier"))
         monkeypatch.undo()

@@ -174,3 +174,36 @@ def test_runs_without_measurements_are_not_the_newest(store: Store) -> None:
     for day in range(3, 25):
         store.add_run(run_at(day=day, measurements=()))
     assert len(store.history().groups) == 1
+
+
+def test_a_slow_time_that_has_ended_is_two_changes(store: Store) -> None:
+    for day in range(1, 29):
+        store.add_run(run_at(day, slower=(1.06 if 12 <= day < 19 else 1.0) + day % 3 / 1000))
+    (group,) = store.history("h2d:pinned:16MiB").groups
+    assert [change.taken_at[8:10] for change in group.changes] == ["12", "19"]
+    assert [round(change.share, 2) for change in group.changes] == [-0.06, 0.06]
+
+
+def test_a_history_without_a_change_has_the_loss_that_would_have_been_found(store: Store) -> None:
+    for day in range(1, 29):
+        store.add_run(run_at(day, slower=1 + day % 3 / 1000))
+    (group,) = store.history("h2d:pinned:16MiB").groups
+    assert (group.changes, group.drift) == ((), None)
+    assert group.limit.value is not None
+    assert 0.001 < group.limit.value.loss < 0.01
+    assert group.limit.value.runs >= 5
+
+
+def test_too_few_runs_show_no_change_and_no_limit(store: Store) -> None:
+    for day in range(1, 10):
+        store.add_run(run_at(day, slower=1.2 if day > 4 else 1.0))
+    (group,) = store.history("h2d:pinned:16MiB").groups
+    assert (group.changes, group.limit) == ((), Fact(reason="10 runs are needed"))
+
+
+def test_runs_that_follow_their_neighbours_have_a_remark(store: Store) -> None:
+    slow = [1, 2, 3, 3, 4, 4, 3, 2, 1, 1, 2, 3, 4, 4, 4, 3, 3, 2, 1, 1, 1, 2, 3, 4, 4, 3, 2, 1]
+    for day, level in enumerate(slow, start=1):
+        store.add_run(run_at(day, slower=1 + level / 200))
+    (group,) = store.history("h2d:pinned:16MiB").groups
+    assert [remark.code for remark in group.remarks] == ["correlated"]

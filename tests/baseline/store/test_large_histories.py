@@ -17,7 +17,6 @@ from pyxfer._baseline.store import open_store
 
 HOSTS, DAYS = 1000, 365
 MOST_S = 1.0
-ATTEMPTS = 5
 CELLS = (make_measurement(), make_measurement(side="d2h"))
 
 NUMBERS = {
@@ -83,15 +82,11 @@ def _fill(url: str, database: str, baseline_id: str) -> None:
     engine.dispose()
 
 
-def fastest_s(query: Callable[[], object]) -> float:
-    """The shortest of several attempts: the machine may be busy with other tests."""
-    taken: list[float] = []
-    while len(taken) < ATTEMPTS and (not taken or min(taken) > MOST_S):
-        begun = time.perf_counter()
-        query()
-        taken.append(time.perf_counter() - begun)
-    print(f"{min(taken):.3f} s")
-    return min(taken)
+def processor_s(query: Callable[[], object]) -> float:
+    """Processor time of this process. That of a server is not included."""
+    begun = time.process_time()
+    query()
+    return time.process_time() - begun
 
 
 @pytest.mark.unsanitized(reason="it measures time")
@@ -107,33 +102,35 @@ def fastest_s(query: Callable[[], object]) -> float:
     ],
     ids=["a host's cell", "a host", "a cell", "since", "all"],
 )
-def test_a_history_takes_less_than_a_second(url: str, arguments: dict[str, str], points: int | None) -> None:
+def test_a_history_takes_less_than_a_second_of_a_processor(
+    url: str, arguments: dict[str, str], points: int | None
+) -> None:
     def query() -> None:
         with open_store(url, create=False) as store:
             found = store.history(arguments.get("cell"), host=arguments.get("host"), since=arguments.get("since"))
         count = sum(len(group.points) for group in found.groups)
         assert count == points if points else count > 0
 
-    assert fastest_s(query) < MOST_S
+    assert processor_s(query) < MOST_S
 
 
 @pytest.mark.unsanitized(reason="it measures time")
 @pytest.mark.slow
-def test_finding_the_baseline_of_a_check_takes_less_than_a_second(url: str) -> None:
+def test_finding_the_baseline_of_a_check_takes_less_than_a_second_of_a_processor(url: str) -> None:
     wanted = make_baseline(host="host-0")
 
     def query() -> None:
         with open_store(url, create=False) as store:
             assert store.baseline("default", identity(wanted.fingerprint)) == wanted
 
-    assert fastest_s(query) < MOST_S
+    assert processor_s(query) < MOST_S
 
 
 @pytest.mark.unsanitized(reason="it measures time")
 @pytest.mark.slow
-def test_listing_all_baselines_takes_less_than_a_second(url: str) -> None:
+def test_listing_all_baselines_takes_less_than_a_second_of_a_processor(url: str) -> None:
     def query() -> None:
         with open_store(url, create=False) as store:
             assert len(store.baselines()) == HOSTS + 1
 
-    assert fastest_s(query) < MOST_S
+    assert processor_s(query) < MOST_S

@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -153,6 +155,36 @@ def test_a_damaged_file_is_an_error_with_a_remedy(path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(StoreError, match="the file is damaged"), open_store(str(path)) as store:
         store.run(run_id)
+
+
+def execute(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def damage(path: Path, begin: int, data: bytes) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:begin] + data + content[begin + len(data) :])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda path: damage(path, 16, b"\xff" * 8), id="header"),
+        pytest.param(lambda path: damage(path, 100, b"\xff" * 2**20), id="pages"),
+        pytest.param(lambda path: os.truncate(path, 5000), id="cut"),
+        pytest.param(lambda path: execute(path, "INSERT INTO pyxfer_schema VALUES (99, 'later')"), id="later"),
+        pytest.param(lambda path: execute(path, "DROP TABLE pyxfer_schema"), id="other tables"),
+        pytest.param(lambda path: path.with_name(f"{path.name}-journal").mkdir(), id="journal"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_leaves_no_connection(path: Path, spoil: Callable[[Path], object]) -> None:
+    open_store(str(path)).close()
+    spoil(path)
+    with pytest.raises(StoreError):
+        open_store(str(path))
+    opened = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert not [name for name in opened if name.startswith(str(path))]
 
 
 @pytest.mark.slow

@@ -1,0 +1,50 @@
+#include "alarms.hpp"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+namespace pyxfer::tests {
+namespace {
+
+void set_alarm() { ::alarm(limit_s()); }
+
+/// A child inherits no alarm. A lock that another thread of the parent held at the fork stays
+/// locked in the child, also those of AddressSanitizer's allocator, which spins on them without
+/// end.
+void watch_child() {
+  set_alarm();
+  static_cast<void>(::prctl(PR_SET_PDEATHSIG, SIGKILL));
+}
+
+class alarms : public ::testing::EmptyTestEventListener {
+  // Before every test, its fixture, and what follows the last one.
+  void OnTestSuiteStart(::testing::TestSuite const& /*suite*/) override { set_alarm(); }
+  void OnTestStart(::testing::TestInfo const& /*test*/) override { set_alarm(); }
+  void OnTestEnd(::testing::TestInfo const& /*test*/) override { set_alarm(); }
+};
+
+[[maybe_unused]] bool const watched = [] {
+  static_cast<void>(limit_s());  // read before any fork
+  set_alarm();
+  static_cast<void>(::pthread_atfork(nullptr, nullptr, watch_child));
+  ::testing::UnitTest::GetInstance()->listeners().Append(new alarms);
+  return true;
+}();
+
+}  // namespace
+
+unsigned int limit_s() {
+  static auto const limit = [] {
+    auto const* const given = std::getenv("PYXFER_TEST_LIMIT_S");
+    return given == nullptr ? 120U : static_cast<unsigned int>(std::stoul(given));
+  }();
+  return limit;
+}
+
+}  // namespace pyxfer::tests

@@ -1,0 +1,135 @@
+"""The figures of a run that follow from its trials, its link and its settings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+
+from pyxfer._ceiling.arena import GIB, pays_after
+from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, peak_share, summary_of
+from pyxfer._document.machines import Fact, Link
+from pyxfer._document.runs import Curve, LockingCost, Measurement, Rate, Run, RunKind, Share, Summary, Trial, unknown
+from pyxfer._document.sessions import Tested, XferSession
+from pyxfer._machine.link import derived_link
+from pyxfer._measure import stats
+
+replace = msgspec.structs.replace
+Place = tuple[str, str, int]
+
+
+def derive_run(run: Run) -> Run:
+    """The run with what follows from its trials, its link and its settings."""
+    link = derived_link(run.link)
+    references: dict[Place, list[Measurement]] = defaultdict(list)
+    for row in run.measurements:
+        if row.nature is None and row.variant == "warm":
+            references[_place(row)].append(row)
+    rows = tuple(derived_row(row, link, references[_place(row)]) for row in run.measurements)
+    fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
+    return replace(
+        run,
+        kind=_kind(run),
+        ended="failed" if run.failure is not None else "interrupted" if run.ended == "failed" else run.ended,
+        device=replace(run.device, runtime=run.runtime),
+        link=link,
+        measurements=rows,
+        curves=tuple(fitted.pop(_key(curve)) for curve in run.curves if _key(curve) in fitted),
+        locking=tuple(_locking(cost, rows) for cost in run.locking),
+    )
+
+
+def _kind(run: Run) -> RunKind:
+    """What it is for follows from its settings; a run of one call has none of them."""
+    if run.parameters.explained:
+        return "explain"
+    if run.parameters.frameworks or run.workers:
+        return "frameworks"
+    return "measure" if run.kind == "measure" else "ceiling"
+
+
+def derive_pytest(session: XferSession) -> XferSession:
+    """The session with what follows from the trials of its tests and the links of its places."""
+    places = tuple(
+        replace(place, device=replace(place.device, runtime=place.runtime), link=derived_link(place.link))
+        for place in session.places
+    )
+    tests = tuple(_tested(result, places[result.place].link) for result in session.tests)
+    return replace(session, places=places, tests=tests)
+
+
+def _tested(result: Tested, link: Link) -> Tested:
+    return replace(result, measurement=derived_row(result.measurement, link, ()))
+
+
+def derived_row(row: Measurement, link: Link, references: Sequence[Measurement]) -> Measurement:
+    """A row with its statistics, rate and shares. `references`: the rows that may be its ceiling."""
+    valid = [trial for trial in row.trials if trial.invalid is None]
+    # Without trials, such as in an examination, the summaries are what the others follow from.
+    if row.trials:
+        row = replace(
+            row,
+            summary=summary_of([trial.elapsed_s for trial in valid]),
+            dispatch=summary_of([trial.dispatch_s for trial in valid]),
+            wall=summary_of([trial.wall_s for trial in valid]),
+        )
+    side = row.direction if row.direction != "both" else row.side
+    moved = row.nbytes * (2 if side == "sum" else 1)
+    rate = _rate(row, moved)
+    return replace(
+        row,
+        side=side,
+        moved_bytes=moved,
+        rate=rate,
+        peak_share=peak_share(link, side, rate) if row.peak_share.value is not None else row.peak_share,
+        ceiling_share=_share(row, rate, references),
+    )
+
+
+def _rate(row: Measurement, moved: int) -> Fact[Rate]:
+    """The rate at the median. Whether there is one depends on more than the times."""
+    if row.verified.value is False:
+        return unknown(WRONG_BYTES)
+    if row.rate.value is None:
+        return row.rate
+    if row.summary is None or row.summary.median_s <= 0:
+        return unknown("there is no median")
+    return Fact(stats.rate(moved, row.summary))
+
+
+def _share(row: Measurement, rate: Fact[Rate], references: Sequence[Measurement]) -> Fact[Share]:
+    """The share of the ceiling, which is one of the references: of those with trials the one that gives the nearest."""
+    share = row.ceiling_share.value
+    if share is None or rate.value is None:
+        return row.ceiling_share if rate.value is not None else unknown(rate.reason or "")
+    valid = [trial for trial in row.trials if trial.invalid is None]
+    medians = {place: median(found) for place, each in enumerate(references) if (found := _ratios(valid, each))}
+    if not medians:
+        return row.ceiling_share
+    nearest = min(medians, key=lambda place: abs(medians[place] - share.value))
+    return ceiling_share(valid, references[nearest].trials, rate)
+
+
+def _ratios(valid: Sequence[Trial], reference: Measurement) -> list[float]:
+    above = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
+    pairs = [(above.get(trial.round, 0.0), trial.elapsed_s) for trial in valid]
+    return [best_s / own_s for best_s, own_s in pairs if best_s > 0 and own_s > 0]
+
+
+def _locking(cost: LockingCost, rows: Sequence[Measurement]) -> LockingCost:
+    summary: Summary | None = cost.summary
+    if summary is None:
+        return cost
+    per_byte = summary.median_s / cost.nbytes
+    pays = pays_after(per_byte, cost.memory, rows)
+    return replace(cost, s_per_gib=Fact(per_byte * GIB), pays_after_transfers=pays, pays_direction="h2d")
+
+
+def _place(row: Measurement) -> Place:
+    return row.direction, row.side, row.nbytes
+
+
+def _key(curve: Curve) -> tuple[str, str, str, str]:
+    return curve.route, curve.direction, curve.side, curve.variant

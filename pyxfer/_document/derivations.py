@@ -1,0 +1,110 @@
+"""Refuses documents whose figures do not follow from each other.
+
+For each kind one function of a higher package computes the figures that follow from the others. Whoever reads a
+document compares these with what it says. The functions are those that made the figures, so no rule is written twice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from pyxfer._document.baselines import Baseline
+from pyxfer._document.machines import Fact
+from pyxfer.errors import DocumentError, PyxferError
+
+T = TypeVar("T")
+
+TOLERANCE = 1e-6
+"""Relative. The figures are sums and quotients of doubles, which another machine may round differently."""
+LEAST = 1e-12
+"""Differences of nearly equal numbers are rounded as these are."""
+
+_MODULES = {
+    "run": "pyxfer._ceiling.derived",
+    "links": "pyxfer._links.derived",
+    "host": "pyxfer._fleet.derived",
+    "fleet": "pyxfer._fleet.judge",
+    "baseline": "pyxfer._document.derivations",
+    "comparison": "pyxfer._baseline.compare",
+    "examination": "pyxfer._doctor.session",
+    "watch": "pyxfer._watch.derived",
+    "pytest": "pyxfer._ceiling.derived",
+}
+"""By kind the module whose function `derive_KIND` computes what follows. They are above this package."""
+
+Difference = tuple[str, object, object]
+"""The path of a field, what the document says, and what follows from its other fields."""
+
+
+def derived(kind: str, document: T) -> T:
+    """The document with every figure that follows from others as it follows."""
+    found: T = getattr(importlib.import_module(_MODULES[kind]), f"derive_{kind}")(document)
+    return found
+
+
+def derive_baseline(baseline: Baseline) -> Baseline:
+    """The baseline with what follows within each of its runs."""
+    return msgspec.structs.replace(
+        baseline,
+        runs=tuple(derived("run", run) for run in baseline.runs),
+        links=tuple(derived("links", run) for run in baseline.links),
+    )
+
+
+def check_derived(kind: str, document: object, source: str) -> None:
+    """Refuse a document whose figures do not follow from each other.
+
+    Raises:
+        DocumentError: the text names the first field that differs, such as `measurements[3].rate.value.gbps`.
+
+    """
+    try:
+        follows = derived(kind, document)
+    except (ArithmeticError, LookupError, PyxferError, ValueError) as error:
+        raise DocumentError(
+            f"{source}: its fields do not fit together ({error}); it was changed after pyxfer wrote it, so "
+            "measure again"
+        ) from error
+    for path, found, expected in differences(document, follows):
+        raise DocumentError(
+            f"{source}: {path} is {_shown(found)}, and its other fields give {_shown(expected)}; it was changed after "
+            "pyxfer wrote it, so measure again"
+        )
+
+
+def differences(found: Any, expected: Any, path: str = "") -> Iterator[Difference]:
+    """The fields in which two documents of one kind differ by more than rounding."""
+    if found is expected:
+        return
+    if isinstance(expected, Fact) and isinstance(found, Fact):
+        # A reason says why there is no value. The document has it from the measurement.
+        yield from differences(found.value, expected.value, f"{path}.value")
+    elif isinstance(expected, msgspec.Struct) and type(found) is type(expected):
+        for name in expected.__struct_fields__:
+            where = f"{path}.{name}" if path else name
+            yield from differences(getattr(found, name), getattr(expected, name), where)
+    elif isinstance(expected, (list, tuple)) and isinstance(found, (list, tuple)) and len(found) == len(expected):
+        for place, pair in enumerate(zip(found, expected, strict=True)):
+            yield from differences(*pair, f"{path}[{place}]")
+    elif isinstance(expected, dict) and isinstance(found, dict) and found.keys() == expected.keys():
+        for key in expected:
+            yield from differences(found[key], expected[key], f"{path}[{key!r:.40}]")
+    elif not _alike(found, expected):
+        yield path, found, expected
+
+
+def _alike(found: object, expected: object) -> bool:
+    if isinstance(found, float) and isinstance(expected, (int, float)):
+        return math.isclose(found, expected, rel_tol=TOLERANCE, abs_tol=LEAST)
+    return found == expected
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (float, int, bool)) or value is None:
+        return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{len(value)} long" if isinstance(value, (list, tuple, dict)) else f"{value!r:.60}"

@@ -1,0 +1,115 @@
+"""Edited documents are refused, and resealed ones too, but for the fields that nothing else in the document knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import save_again
+import silent_changes
+from baseline_samples import make_sample, slow_pinned
+from fleet_samples import judged, make_hosts
+from link_samples import make_links
+from samples import make_measurement, make_run
+from watch_samples import make_watched
+
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._document import codec
+from pyxfer._document.fleets import Fleet
+from pyxfer.errors import DocumentError
+
+COMPARISON = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3)))
+FLEET = judged(make_hosts(8, {7: 0.06}))
+RUN = make_run(measurements=(make_measurement(),))
+DOCUMENTS: dict[str, Any] = {
+    "run": RUN,
+    "links": make_links(1, groups=("local",)),
+    "fleet": FLEET,
+    "comparison": COMPARISON,
+}
+
+
+def changed(document: Any, *path: str | int, value: Any) -> bytes:
+    """The document with another value at this place, and with a seal of that."""
+    return codec.seal(
+        msgspec.json.encode(silent_changes.replaced(msgspec.json.decode(codec.encode(document)), path, value))
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_no_edited_document_is_believed(document: Any) -> None:
+    data = codec.encode(document)
+    parsed = msgspec.json.decode(data)
+    for number, leaf in enumerate(silent_changes.leaves(parsed)):
+        if number % 5 or leaf.path == (codec.DIGEST,):
+            continue
+        for _, value in silent_changes.mutations(leaf, ()):
+            if value != leaf.value:
+                edited = msgspec.json.encode(silent_changes.replaced(parsed, leaf.path, value))
+                with pytest.raises(DocumentError):
+                    codec.decode(type(document), edited, recomputed=False)
+
+
+def test_an_edited_verdict_of_a_host_is_refused_with_a_seal_as_well() -> None:
+    (slow,) = [place for place, host in enumerate(FLEET.hosts) if host.verdict == "slow"]
+    with pytest.raises(DocumentError, match=r"hosts\[0\]\.verdict is 'slow', and its other fields give 'fine'"):
+        codec.decode(Fleet, changed(FLEET, "hosts", 0, "verdict", value="slow"))
+    with pytest.raises(DocumentError, match=rf"hosts\[{slow}\]\.verdict"):
+        codec.decode(Fleet, changed(FLEET, "hosts", slow, "verdict", value="fine"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("verdict",), "SAME"),
+        (("cells", 0, "verdict"), "FAST"),
+        (("cells", 0, "ratio", "value"), -1.0),
+        (("cells", 0, "ratio", "value"), 1.5),
+        (("cells", 0, "low", "value"), 0.5),
+        (("cells", 0, "a_gbps", "value"), 90.0),
+        (("overall_low", "value"), 0.5),
+    ],
+)
+def test_a_resealed_figure_of_a_comparison_is_refused(path: tuple[str | int, ...], value: Any) -> None:
+    with pytest.raises(DocumentError, match="changed after pyxfer wrote it"):
+        codec.decode(type(COMPARISON), changed(COMPARISON, *path, value=value))
+
+
+def test_a_resealed_run_is_believed_only_in_what_nothing_else_knows() -> None:
+    found, tried = silent_changes.silent(codec.encode(RUN), 1, codec.seal)
+    assert tried > 200
+    assert {change.name for change in found} <= {
+        *("device.mig.value", "device.vgpu.value", "device.confidential.value", "device.index"),
+        *(
+            "measurements[].direction",
+            "measurements[].memory",
+            "measurements[].variant",
+        ),  # of one row
+        *("duration_s", "ended", "parameters.budget_s", "parameters.precision", "parameters.seed"),
+    }
+
+
+def test_other_spaces_orders_and_kinds_of_numbers_keep_the_seal() -> None:
+    run = make_watched()
+    parsed = msgspec.json.decode(codec.encode(run))
+    backwards = dict(reversed(parsed.items()))
+    backwards["window_s"] = parsed["window_s"]
+    assert codec.decode(type(run), msgspec.json.format(msgspec.json.encode(backwards), indent=7)) == run
+    whole = make_run(duration_s=8.0)
+    data = codec.encode(whole)
+    assert b'"duration_s": 8.0' in data
+    assert codec.decode(type(whole), data.replace(b'"duration_s": 8.0', b'"duration_s": 8')) == whole
+    with pytest.raises(DocumentError, match="digest"):
+        codec.decode(type(whole), data.replace(b'"duration_s": 8.0', b'"duration_s": 9'))
+
+
+def test_a_document_without_a_seal_is_refused_and_saved_anew() -> None:
+    parsed = msgspec.json.decode(codec.encode(RUN))
+    del parsed[codec.DIGEST]
+    parsed["measurements"][0]["summary"]["low_s"] = 1e-9
+    bare = msgspec.json.encode(parsed)
+    with pytest.raises(DocumentError, match="no digest"):
+        codec.decode(type(RUN), bare)
+    assert save_again.saved_again(bare, "run.json") == codec.encode(RUN)
+    assert save_again.saved_again(b'{"schema_version": 1, "trials": []}', "other.json") is None
