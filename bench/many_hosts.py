@@ -26,10 +26,13 @@ import shared
 from pyxfer._document import codec
 from pyxfer._document.fleets import CellUnit, HostCell, HostReport
 from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._fleet.cells import figure_of
 from pyxfer.units import format_seconds, format_size
 
 RESULTS = Path(__file__).with_name("results")
 GPUS = 8
+DRAWN = 200
+"""Different cells. Their intervals take longer than writing them."""
 MOST_S, MOST_BYTES = 20.0, 1 << 30
 SPREAD, WITHIN, LOST, EACH = 0.002, 0.001, 0.05, 1000
 USUAL = {"pinned": 55.0, "pageable": 12.0, "together": 54.0, "latency": 1100.0}
@@ -46,25 +49,33 @@ def cell_names() -> list[str]:
     return [*copies, *together, *(f"gpu{n} latency host" for n in numbers), *(f"all together {side}" for side in sides)]
 
 
-def cell(name: str, value: float, samples: int, rng: np.random.Generator) -> HostCell:
-    """A cell whose samples have the value as their median."""
-    noise = np.sort(rng.standard_normal(samples)) * WITHIN
-    drawn = value * (1 + noise - np.median(noise))
+def drawn_cells(count: int, samples: int, rng: np.random.Generator) -> list[HostCell]:
+    """Cells of value 1 with their intervals, of which the documents have multiples."""
+    cells = []
+    for _ in range(count):
+        drawn = tuple(1 + WITHIN * rng.standard_normal(samples))
+        value, low, high = figure_of(drawn)
+        cells.append(HostCell("", None, "GB/s", Fact(value), low, high, drawn, unknown("no peak")))
+    return cells
+
+
+def cell(name: str, value: float, like: HostCell) -> HostCell:
+    """The cell with these values times one."""
+    figures = [f if f is None else float(f"{value * f:.9g}") for f in (like.value.value, like.low, like.high)]
     gpu = int(name[3]) if name.startswith("gpu") else None
-    rounded = tuple(float(f"{sample:.6g}") for sample in drawn)
-    low, middle, high = (float(value) for value in np.quantile(rounded, (0.25, 0.5, 0.75)))
     unit: CellUnit = "ns" if "latency" in name else "GB/s"
-    return HostCell(name, gpu, unit, Fact(middle), low, high, rounded, unknown("no peak"))
+    multiples = tuple(float(f"{value * sample:.9g}") for sample in like.samples)
+    return HostCell(name, gpu, unit, Fact(figures[0]), figures[1], figures[2], multiples, unknown("no peak"))
 
 
-def report_of(like: Run, number: int, samples: int, rng: np.random.Generator) -> HostReport:
+def report_of(like: Run, number: int, drawn: Sequence[HostCell], rng: np.random.Generator) -> HostReport:
     """The document of one host."""
     cells = []
     for name in cell_names():
         usual = next(value for word, value in USUAL.items() if word in name)
         is_slow = number % EACH == 0 and name.startswith("gpu3 h2d pinned")
         value = usual * float(np.exp(SPREAD * rng.standard_normal())) * (1 - LOST * is_slow)
-        cells.append(cell(name, value, samples, rng))
+        cells.append(cell(name, value, drawn[rng.integers(len(drawn))]))
     return HostReport(
         kind="host",
         ended="complete",
@@ -84,9 +95,9 @@ def report_of(like: Run, number: int, samples: int, rng: np.random.Generator) ->
 def write_hosts(folder: Path, hosts: int, samples: int) -> int:
     """Write the documents, and return their bytes."""
     like, rng = Run.load(RESULTS / "ceiling.json.gz"), np.random.default_rng(1)
-    written = 0
+    drawn, written = drawn_cells(DRAWN, samples, rng), 0
     for number in range(hosts):
-        data = codec.encode(report_of(like, number, samples, rng))
+        data = codec.encode(report_of(like, number, drawn, rng))
         written += (folder / f"node{number}.json").write_bytes(data)
     return written
 

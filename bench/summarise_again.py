@@ -105,7 +105,10 @@ def timers_again(document: timers.Timers) -> timers.Timers:
     """The table of timers."""
     return replace(
         document,
-        rows=tuple(timers.summarised(row.call, row.timer, [list(samples) for samples in row.rounds]) if row.rounds else row for row in document.rows),
+        rows=tuple(
+            timers.summarised(row.call, row.timer, [list(samples) for samples in row.rounds]) if row.rounds else row
+            for row in document.rows
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from pages import host_run
 from samples import MIB, make_environment, make_parameters, make_run
 
 from pyxfer._baseline.samples import Sample
@@ -99,8 +100,7 @@ def verdicts(comparison: Comparison) -> dict[Cell, str]:
 def on_host(run: Run) -> Run:
     """The run, measured in host memory."""
     device = msgspec.structs.replace(run.device, runtime="host", uuid=runs.unknown("no GPU"), name="host memory")
-    link = msgspec.structs.replace(run.link, kind="none")
-    return msgspec.structs.replace(run, runtime="host", device=device, link=link)
+    return msgspec.structs.replace(host_run(run), device=device)
 
 
 def named_host(host: str) -> runs.Environment:

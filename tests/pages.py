@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 from samples import KIB, MIB, make_device, make_link, make_measurement, make_run, retimed
 
+from pyxfer._ceiling.rows import curves
 from pyxfer._document import runs
+from pyxfer._document.derivations import derived
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._report.layout import Page
 
@@ -54,7 +56,8 @@ def full_run(
         for mode in modes
         for nbytes in sizes
     )
-    return make_run(**{"measurements": measurements, "remarks": (), **overrides})
+    run = make_run(measurements=measurements, curves=curves(measurements)[:1], locking=make_run().locking, remarks=())
+    return msgspec.structs.replace(derived("run", run), **overrides)
 
 
 def host_run(run: runs.Run) -> runs.Run:

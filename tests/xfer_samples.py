@@ -20,7 +20,7 @@ def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, *
     nbytes = changes.pop("nbytes", MIB)
     elapsed = nbytes / (gbps or 1.0) / 1e9
     trials = tuple(
-        Trial(place, elapsed * (1 + 0.001852 * step)) for place, step in enumerate((-1, 1, -2, 2, 0, 0, -3, 3))
+        Trial(place, elapsed * (1 + 0.002684 * step)) for place, step in enumerate((-1, 1, -2, 2, 0, 0, -3, 3))
     )
     summary = stats.summarise([trial.elapsed_s for trial in trials])
     none = "the bandwidth cannot be"

@@ -316,7 +316,7 @@ def ceiling(
     sizes: opt.Sizes = "4KiB:256MiB:x4",
     fresh: opt.Fresh = False,
     precision: opt.Precision = "0.5%",
-    budget: opt.Budget = "7s",
+    budget: opt.Budget = "8.5s",
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from pyxfer._doctor.case import Findings, fine, undetermined
-from pyxfer._doctor.session import examine, in_order, without_trials
+from pyxfer._doctor.session import examine, examined_again, in_order, without_trials
+from pyxfer._document.derivations import derived
 from pyxfer._document.examinations import Examination, Finding
 from pyxfer._document.link_wording import listed, ways_around, without_nvlink
 from pyxfer._document.links import SHARED_BELOW, Links, end_name
@@ -44,7 +45,15 @@ def examine_links(links: Links) -> Examination:
         health=unknown(why),
         nearest=unknown("a run of links is not compared with known hosts"),
         findings=in_order(found),
+        links=links,
     )
+
+
+def derive_examination(examination: Examination) -> Examination:
+    """The examination with what follows from the run, or from the run of links, that it holds."""
+    if examination.links is None:
+        return examined_again(examination)
+    return examine_links(derived("links", examination.links))
 
 
 def _contents(links: Links) -> Findings:

@@ -191,7 +191,7 @@ def examine_run(run: Run) -> Examination:
     return Examination(without_trials(run), Fact(reason=_SAVED), nearest, findings)
 
 
-def derive_examination(examination: Examination) -> Examination:
+def examined_again(examination: Examination) -> Examination:
     """The examination with what follows from its run, the values around it, and the known host beside it."""
     run, nearest = derive_run(examination.run), examination.nearest.value
     state = run.link.under_load.value

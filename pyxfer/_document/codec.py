@@ -97,6 +97,8 @@ def _check_baseline(baseline: Baseline, source: str) -> None:
 
 def _check_examination(examination: Examination, source: str) -> None:
     _check_run(examination.run, f"the run of {source}")
+    if examination.links is not None:
+        check_links(examination.links, f"the links of {source}")
 
 
 def _decode_runs_of_baseline(document: Json, source: str) -> Json:
@@ -115,11 +117,11 @@ def _decode_each(kind: Kind[T], documents: list[Any], source: str) -> list[T]:
     return [_decode_json(kind, each, f"run {number} of {source}") for number, each in enumerate(documents, start=1)]
 
 
-def _decode_run_of_examination(document: Json, source: str) -> Json:
-    run = document.get("run")
-    if not isinstance(run, dict):
-        return document
-    return {**document, "run": _decode_json(RUN, run, f"the run of {source}")}
+def _decode_runs_of_examination(document: Json, source: str) -> Json:
+    kinds: dict[str, Kind[Any]] = {"run": RUN, "links": LINKS}
+    held = {name: kind for name, kind in kinds.items() if isinstance(document.get(name), dict)}
+    found = {name: _decode_json(kind, document[name], f"the {name} of {source}") for name, kind in held.items()}
+    return {**document, **found}
 
 
 def _check_places(session: XferSession, source: str) -> None:
@@ -193,7 +195,8 @@ EXAMINATION = Kind(
     phrase="an examination",
     writer="pyxfer doctor --export-json",
     schema_file="docs/doctor.schema.json",
-    decode_runs=_decode_run_of_examination,
+    one_line=_TRIAL,
+    decode_runs=_decode_runs_of_examination,
     check=_check_examination,
 )
 SESSION = Kind(

@@ -31,7 +31,7 @@ _MODULES = {
     "fleet": "pyxfer._fleet.judge",
     "baseline": "pyxfer._document.derivations",
     "comparison": "pyxfer._baseline.compare",
-    "examination": "pyxfer._doctor.session",
+    "examination": "pyxfer._doctor.links",
     "watch": "pyxfer._watch.derived",
     "pytest": "pyxfer._ceiling.derived",
 }

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pyxfer._document.links import Links
 from pyxfer._document.machines import Moment
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import (
@@ -167,12 +168,16 @@ class Nearest(msgspec.Struct, frozen=True):
 
 
 class Examination(Printed, SavedDocument, frozen=True):
-    """An examination of a host: the run without its trials, the values read around it, and the findings."""
+    """An examination of a host: the run without its trials, the values read around it, and the findings.
+
+    `links`: the run of links that was examined; then `run` has the copies of its first GPU.
+    """
 
     run: Run
     health: Fact[Health]
     nearest: Fact[Nearest]
     findings: tuple[Finding, ...]
+    links: Links | None = None
     kind: Literal["examination"] = "examination"
     schema_version: int = EXAMINATION_SCHEMA_VERSION
 

@@ -15,6 +15,8 @@ import trace_figures
 from bench.test_first_upload import firsts as make_firsts
 from bench.test_fleet_detection import document as make_detection
 from bench.test_fleet_detection import row as make_detection_row
+from bench.test_history_changes import document as make_changes
+from bench.test_history_changes import row as make_changes_row
 from bench.test_image_floor import make_floors
 from bench.test_interval_coverage import document as make_coverage
 from bench.test_links_beside_nvbandwidth import make_beside
@@ -211,6 +213,7 @@ def tree(tmp_path: Path) -> Path:
     shared.write_document(results / "timers.json.gz", make_timers())
     shared.write_document(results / "verdicts.json.gz", make_verdicts(make_row(0.05, confirmed=200)))
     shared.write_document(results / "fleet_detection.json.gz", make_detection(make_detection_row()))
+    shared.write_document(results / "history_changes.json.gz", make_changes(make_changes_row()))
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)
     (tmp_path / "docs" / "plain.md").write_text("no figures\n")
@@ -240,7 +243,7 @@ def test_a_page_of_docs_is_filled_too(tree: Path, capsys: pytest.CaptureFixture[
 
 def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
     readme_figures.main([], tree)
-    slower = msgspec.structs.replace(make_run(), measurements=())
+    slower = msgspec.structs.replace(make_run(), measurements=(), curves=(), locking=())
     slower.save(tree / "bench" / "results" / "ceiling.json.gz")
     assert readme_figures.main(["--check"], tree) == 1
 

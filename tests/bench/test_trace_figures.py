@@ -10,6 +10,7 @@ import pytest
 import shared
 import trace_figures as figures
 from explain_samples import make_breakdown, make_dma, make_explain_run, make_explained
+from framework_samples import make_frameworks_run
 from pages import line_with
 from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measurement, make_run, retimed
 from training_samples import make_trained, make_training
@@ -227,7 +228,7 @@ def test_the_page_of_the_usual_loop_is_a_code_block_of_eighty_columns() -> None:
 
 def test_a_run_without_an_explained_route_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"run\.json.*pyxfer explain"):
-        figures.explained(saved(tmp_path, make_explain_run(kind="frameworks")))
+        figures.explained(saved(tmp_path, make_frameworks_run()))
 
 
 def test_an_explained_route_that_was_not_traced_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -124,7 +124,8 @@ def test_a_baseline_of_sittings_knows_the_level_of_the_day() -> None:
 def test_one_run_against_one_run_fails_for_half_the_bandwidth_only(noise: verdicts.Noise) -> None:
     equal, halved = (verdicts.count_comparisons(host(noise), noise, lost, 50) for lost in (0.0, 0.5))
     assert set(equal.outcomes) <= {"SAME", "AMBIGUOUS"}
-    assert halved.outcomes.get("confirmed", 0) >= 48
+    # A run that is itself up to 30 % slow hides a part of the loss in one comparison in five.
+    assert halved.outcomes.get("confirmed", 0) >= (44 if noise.process is verdicts.one_bad else 48)
 
 
 @pytest.mark.parametrize(("noise", "sittings"), [(verdicts.PRINTED[0][0], (5,)), (verdicts.PRINTED[3][0], (3,))])

@@ -15,7 +15,7 @@ from pyxfer._ceiling.session import ceiling
 from pyxfer._cli.failures import NotKeptError
 from pyxfer._cli.output import run_exports
 from pyxfer._document import codec, exports, files
-from pyxfer._document.runs import Run
+from pyxfer._document.runs import Remark, Run
 from pyxfer.errors import UsageError
 
 
@@ -153,6 +153,10 @@ def test_an_interrupted_run_does_not_wait_for_the_reader_of_a_fifo(tmp_path: Pat
     assert (tmp_path / "run.md").exists()
 
 
+def run_with(text: str) -> Run:
+    return make_run(remarks=(Remark("note", text),))
+
+
 def test_a_slow_disk_gets_only_the_newest_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_whole = files.write_whole
     written: list[str | None] = []
@@ -161,14 +165,14 @@ def test_a_slow_disk_gets_only_the_newest_run(tmp_path: Path, monkeypatch: pytes
     def write_slowly(path: str, data: bytes, *_: Any) -> None:
         begun.put(None)
         may_write.get()
-        written.append(codec.decode(Run, data).failure)
+        written.append(codec.decode(Run, data).remarks[0].text)
         write_whole(path, data)
 
     monkeypatch.setattr(files, "write_whole", write_slowly)
     exports = run_exports(str(tmp_path / "run.json"), None, None)
-    exports.save(make_run(failure="first"))
+    exports.save(run_with("first"))
     begun.get()
-    later = [make_run(failure=f"later {number}") for number in range(5)]
+    later = [run_with(f"later {number}") for number in range(5)]
     for run in later:
         exports.save(run)
     assert written == []

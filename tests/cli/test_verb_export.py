@@ -12,6 +12,7 @@ import pytest
 from command_line import shell
 from doctor.cases import copy, h200
 from in_process import Command
+from pages import host_run
 
 from pyxfer._baseline.store import open_store
 from pyxfer._document.runs import Fact, Run
@@ -103,7 +104,7 @@ def test_export_does_not_create_a_store(command: Command, tmp_path: Path) -> Non
 
 
 def test_a_run_in_host_memory_is_refused(command: Command, tmp_path: Path) -> None:
-    msgspec.structs.replace(mine(), runtime="host").save(tmp_path / "run.json")
+    host_run(mine()).save(tmp_path / "run.json")
     result = command("export", "prometheus", str(tmp_path / "run.json"))
     assert result.returncode == 2
     assert "host memory" in result.stderr

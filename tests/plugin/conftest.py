@@ -21,6 +21,8 @@ for _name in ("session", "against"):
 
 # pytest finds the plugin only if it is installed. Warnings are errors here, but not in the inner pytest.
 QUIET = (*(() if INSTALLED else ("-p", "pyxfer.pytest_plugin")), "-p", "no:cacheprovider", "-W", "default")
+# The finder of an editable installation was imported by this pytest already.
+EDITABLE = ("-W", "ignore:Module already imported so cannot be rewritten; _editable_")
 # So slow that the delays of a busy machine are small in comparison.
 H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
 COPIES = '''
@@ -68,7 +70,7 @@ class Suite:
 
     def bare(self, *arguments: str) -> pytest.RunResult:
         """Run in this process with only these options."""
-        return self.pytester.runpytest_inprocess(*QUIET, *arguments)
+        return self.pytester.runpytest_inprocess(*QUIET, *arguments, *EDITABLE)
 
     def apart(self, *arguments: str) -> pytest.RunResult:
         """Run in a separate process."""

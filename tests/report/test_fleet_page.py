@@ -35,7 +35,7 @@ def test_the_sentence_has_the_number_the_worst_host_and_the_cause() -> None:
 def test_without_a_slow_host_the_sentence_says_what_would_have_been_found() -> None:
     assert (
         sentence(judged(make_hosts(60)))
-        == "No host of 60 is slow; a loss of 1.3 % of any pinned copy would have been found."
+        == "No host of 60 is slow; a loss of 1.4 % of any pinned copy would have been found."
     )
 
 

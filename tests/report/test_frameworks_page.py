@@ -132,7 +132,7 @@ def test_a_route_with_wrong_data_is_never_the_fastest() -> None:
 def test_details_have_copies_shares_overhead_and_dispatch() -> None:
     part = section(page_of(make_frameworks_run()), "TensorFlow 2.21.0: h2d").partition("at 256 MiB")[2]
     row = line_with(part, "tf.constant").split()
-    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.1", "6.1", "74.01", "5.8", "77.799"]
+    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.0", "6.1", "74.01", "5.8", "77.799"]
 
 
 def test_the_summary_is_above_the_tables() -> None:

@@ -85,7 +85,7 @@ def test_unknown_peaks_have_the_reason() -> None:
 
 def test_fits_have_fixed_cost_asymptote_and_half_size() -> None:
     assert line_with(page_of(full_run()), "2.33 us").split("  ")[0] == "raw.pinned-async"
-    assert re.search(r"2\.33 us +55\.60 GB/s +130 KB +3\.1 %", page_of(full_run()))
+    assert re.search(r"2\.33 us +55\.00 GB/s +125 KiB +0\.0 %", page_of(full_run()))
 
 
 def test_curves_without_a_fit_share_a_line() -> None:
