@@ -14,6 +14,7 @@ import pytest
 import pyxfer
 from pyxfer._document.links import Links
 from pyxfer._links import chases, traffic
+from pyxfer._machine import devices
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -36,6 +37,7 @@ def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Measure links of simulated GPUs of 1 GB/s each, with short trials."""
     shorten_trials(monkeypatch)
+    monkeypatch.setattr(devices, "is_host", lambda _: False)
     monkeypatch.setattr(chases, "LARGE_HOST_FOOTPRINT", 4 << 20)
     monkeypatch.setattr(chases, "LARGE_DEVICE_FOOTPRINT", 4 << 20)
 
