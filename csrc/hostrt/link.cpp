@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device.hpp"
+#include "entry.hpp"
 #include "peer.hpp"
 
 namespace pyxfer::hostrt {
@@ -80,7 +81,7 @@ void modelled_links::issue(std::size_t descriptors) {
   }();
   auto const busy_s = model.call_s + static_cast<double>(descriptors) * model.descriptor_s;
   if (busy_s <= 0) return;
-  auto const epoch = loss_epoch();
+  auto const epoch = epoch_of(this_thread().device);
   pause_until(steady::now() + as_duration(busy_s), [&] { return !is_current(epoch); });
 }
 
