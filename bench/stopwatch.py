@@ -97,8 +97,7 @@ class Machine:
             "h2d": ctypes.cast(driver.cuMemcpyHtoDAsync_v2, Copy),
             "d2h": ctypes.cast(driver.cuMemcpyDtoHAsync_v2, Copy),
         }
-        contents = random.Random(1).randbytes(nbytes)  # noqa: S311 - contents to compare
-        ctypes.memmove(self.sent, contents, nbytes)
+        ctypes.memmove(self.sent, os.urandom(nbytes), nbytes)
 
     def _memory(self, make: str, nbytes: int) -> int:
         found = ctypes.c_void_p()
