@@ -188,7 +188,8 @@ def arrives(machine: Machine, direction: str, way: str, nbytes: int, run: Callab
             machine.driver.cuMemcpyDtoH_v2(ctypes.c_void_p(machine.back), Word(machine.device), size), "cuMemcpyDtoH"
         )
     found, sent = (ctypes.string_at(at, whole) for at in (machine.back, machine.sent))
-    return all(found[i * stride :][:nbytes] == sent[i * stride :][:nbytes] for i in range(copies))
+    parts = (slice(i * stride, i * stride + nbytes) for i in range(copies))
+    return all(found[part] == sent[part] for part in parts)
 
 
 def empty_call_s() -> float:
