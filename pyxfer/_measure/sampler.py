@@ -89,6 +89,13 @@ class Series:
         self.summaries()
         return ((HALF_WIDTH_ERRORS * self._error / precision) ** 2 - 1) * self.spent_s
 
+    def seconds_to_next(self, precision: float) -> float:
+        """About how much longer its trials would take to reach the next of 1, 2, 4, 8 ... times this precision."""
+        next_precision, longer_s = precision, self.seconds_to(precision)
+        while math.isfinite(longer_s) and (easier_s := self.seconds_to(2 * next_precision)) > 0:
+            next_precision, longer_s = 2 * next_precision, easier_s
+        return longer_s
+
     def is_precise(self, precision: float) -> bool:
         """Whether the intervals of all sides are as narrow as this precision."""
         widths = [summary.relative_half_width for summary in self.summaries()]
@@ -132,8 +139,8 @@ MIN_ROUNDS_S = 0.1
 GROWTH = 1.2
 # Half of an interval in standard errors.
 HALF_WIDTH_ERRORS = 2.2
-# Series that the remaining time cannot settle get this part of it, so that the others are settled.
-HOPELESS_SHARE = 0.3
+# Why a group has a turn. Half of the time is for series that the remaining time can settle.
+TURNS = ("settled", "soonest", "least")
 # More trials make a document large and a result hardly more precise.
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
@@ -230,7 +237,7 @@ class Sampler:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, not a secret
         self.started_s = self.clock()
-        self._turns_from_s, self._hopeless_s, self._takes_hopeless = 0.0, 0.0, False
+        self._turns_s = dict.fromkeys(TURNS, 0.0)
         self._fewest_s: dict[str, float] = {}
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
@@ -241,32 +248,42 @@ class Sampler:
             self._report()
         self._replace_invalid()
         self._reserved_s = self._reserve_s()
-        self._turns_from_s = self.clock()
         self._fewest_s = {group.name: group.spent_s for group in self.groups}
         while not self._is_spent():
             unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
             if not unsettled:
                 return
-            self._turn(*self._next(unsettled))
+            kind, group, chosen = self._next(unsettled)
+            begun = self.clock()
+            self._turn(group, chosen)
+            self._turns_s[kind] += self.clock() - begun
 
-    def _next(self, unsettled: Sequence[tuple[Group, list[Series]]]) -> tuple[Group, list[Series]]:
+    def _next(self, unsettled: Sequence[tuple[Group, list[Series]]]) -> tuple[str, Group, list[Series]]:
         """The group whose turn it is, with the series that can still be settled or with those that cannot.
 
-        Each kind goes to the group with the least time: of those that can be settled since the fewest rounds, which
-        take a large size longer than all turns of a small one; of the others in all.
+        Of those that can be settled, the group with the least time is next. The fewest rounds do not count: they take a
+        large size longer than all turns of a small one. The others share their time between the series whose error is
+        halved soonest, so that pinned copies become as precise as they can, and the group with the least time in all,
+        so that the trials of all span the run.
         """
-        now_s = self.clock()
-        left_s = self.deadline_s - self._reserved_s - now_s
+        left_s = self.deadline_s - self._reserved_s - self.clock()
         hopeful, hopeless = [], []
         for group, chosen in unsettled:
             near = [series for series in chosen if series.seconds_to(self.precision) <= left_s]
             far = [series for series in chosen if series not in near]
             hopeful += [(group, near)] if near else []
             hopeless += [(group, far)] if far else []
-        if hopeful and (not hopeless or self._hopeless_s >= HOPELESS_SHARE * (now_s - self._turns_from_s)):
-            return min(hopeful, key=lambda each: each[0].spent_s - self._fewest_s[each[0].name])
-        self._takes_hopeless = True
-        return min(hopeless, key=lambda each: each[0].spent_s)
+        settled_s, soonest_s, least_s = self._turns_s.values()
+        if hopeful and (not hopeless or settled_s <= soonest_s + least_s):
+            return "settled", *min(hopeful, key=lambda each: each[0].spent_s - self._fewest_s[each[0].name])
+        if least_s < soonest_s:
+            return "least", *min(hopeless, key=lambda each: each[0].spent_s)
+        soonest = [(group, min(far, key=self._seconds_to_next)) for group, far in hopeless]
+        group, series = min(soonest, key=lambda each: self._seconds_to_next(each[1]))
+        return "soonest", group, [series]
+
+    def _seconds_to_next(self, series: Series) -> float:
+        return series.seconds_to_next(self.precision)
 
     def run_rounds(self, rounds: int) -> None:
         """Run this many rounds of all groups, without regard to the deadline."""
@@ -299,16 +316,12 @@ class Sampler:
         return min(self.reserve.most_s, self.reserve.once_s + needed_s)
 
     def _turn(self, group: Group, chosen: list[Series]) -> None:
-        begun = self.clock()
-        until = begun + TURN_S
+        until = self.clock() + TURN_S
         members = group.with_anchors(chosen)
         for _ in range(TURN_ROUNDS):
             self._round(group, [series for series in members if series.failure is None])
             if self.clock() >= until or self._is_spent():
                 break
-        if self._takes_hopeless:
-            self._hopeless_s += self.clock() - begun
-            self._takes_hopeless = False
         self._report()
 
     def _round(self, group: Group, members: list[Series]) -> None:

@@ -228,6 +228,18 @@ def test_groups_share_the_budget_by_time() -> None:
     assert len(cheap.rounds) > 10 * len(dear.rounds)
 
 
+def test_a_quick_subject_is_not_held_back_by_a_slow_one_of_its_group() -> None:
+    bench = Bench()
+    noisy = (0.5, 1.5, 1.0, 0.4, 1.6, 0.7, 1.2)
+    slow, quick, other = (
+        bench.timed(key, *(mean_s * share for share in noisy))
+        for key, mean_s in (("slow", 0.2), ("quick", 0.02), ("other", 0.02))
+    )
+    bench.run([slow, quick], [other], budget_s=5.0)
+    assert len(slow.rounds) < 12
+    assert len(quick.rounds) > 30
+
+
 def test_the_fewest_rounds_count_as_time() -> None:
     bench = Bench()
     dear, cheap = bench.timed("dear", 0.1, 0.2), bench.timed("cheap", *NOISY)
