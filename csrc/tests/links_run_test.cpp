@@ -272,7 +272,7 @@ TEST_F(links_run, waits_for_the_other_devices_after_one_was_lost) {
   link_ends ends1{1};
   flow lost{ends0.upload(flow_engine::sm), &ends0.with};
   flow slow{ends1.upload(), &ends1.with};
-  hostrt::model_link({static_cast<double>(item) / 0.1, 0}, {0, 0});
+  hostrt::model_link({static_cast<double>(item) / 0.03, 0}, {0, 0});  // far less than a run waits
   // The third launch is the first copy of the first flow: two gates precede it.
   hostrt::fail_sticky("cuLaunchKernel", 3, cudaErrorLaunchFailure);
   EXPECT_THROW(static_cast<void>(run({&lost, &slow})), device_lost_error);
