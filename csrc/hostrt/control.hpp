@@ -49,8 +49,8 @@ struct direction_model {
 };
 
 /// Sets the link's speed. Each device has one copy engine per direction: copies of several streams
-/// in the same direction share it, and opposite directions run at the same time. The link is never
-/// faster than this machine's memory.
+/// in the same direction share it, and opposite directions run at the same time. By the streams'
+/// clocks a copy takes exactly the modelled time, even if this machine's memory is slower.
 void model_link(direction_model h2d, direction_model d2h);
 
 /// The same for one device, for example one with half of the lanes.

@@ -1,6 +1,5 @@
 #include "transfer.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -96,8 +95,8 @@ activity_span move_modelled(move_order const& copy, copy_path path, bool first,
   // if the source was changed, or the target was read or written, too early or too late.
   auto const half = copy.bytes / 2;
   auto const lost = [&] { return !is_current(epoch); };
-  auto const began = steady::now();
   if (!modelled) {
+    auto const began = steady::now();
     move_bytes(copy, 0, half, epoch);
     move_bytes(copy, half, copy.bytes - half, epoch);
     return {began, steady::now()};
@@ -107,10 +106,8 @@ activity_span move_modelled(move_order const& copy, copy_path path, bool first,
   auto const half_takes = cpu_time() - used_before;
   pause_until(modelled->end - half_takes, lost);
   move_bytes(copy, half, copy.bytes - half, epoch);
-  // A link is not faster than this machine's memory.
-  auto const end = std::max(modelled->end, modelled->begin + 2 * half_takes);
-  pause_until(end, lost);
-  return {modelled->begin, end};
+  pause_until(modelled->end, lost);
+  return {modelled->begin, modelled->end};
 }
 
 cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,

@@ -138,13 +138,11 @@ TEST_F(copy_bench, drains_every_stream) {
   EXPECT_TRUE(is_idle(used, 0) && is_idle(used, 1));
 }
 
-TEST_F(copy_bench, notes_that_draining_timed_out_within_a_second) {
+TEST_F(copy_bench, notes_that_draining_timed_out) {
   bench used{0, 2, patience{1}};
   gate const first{used.on(0), 60};
   gate const second{used.on(1), 60};
-  auto const begun = now_s();
   used.drain();
-  EXPECT_LT(now_s() - begun, 1);
   EXPECT_EQ(
       take_cleanup_failures(),
       std::vector<std::string>{"a copy was still under way half a second after it was given up"});

@@ -14,7 +14,7 @@ TEST_F(copy_time_drained, is_the_modelled_time_by_both_clocks) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     for (auto const kind : {memory_kind::pageable, memory_kind::pinned}) {
       lane_memory const memory{way, size, kind, 2};
-      auto const found = quickest_of([&] { return time_drained(used, memory.along(), 1); });
+      auto const found = time_drained(used, memory.along(), 1);
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);
       EXPECT_EQ(found.invalid, "");  // so the clocks agree
@@ -28,7 +28,7 @@ TEST_F(copy_time_drained, includes_the_part_of_a_copy_after_its_return) {
   bench used{0, 1, patience{60}};
   lane_memory const staged{direction::h2d, 32 * kib, memory_kind::pageable};
   auto const found = time_drained(used, staged.along(), 0);
-  EXPECT_LT(found.dispatch_s, 0.05);
+  EXPECT_LE(found.dispatch_s, found.wall_s.value_or(0));
   EXPECT_GE(found.elapsed_s, 0.05 * rounding);
   EXPECT_GE(found.wall_s.value_or(0), 0.05);
 }
@@ -47,9 +47,12 @@ TEST_F(copy_time_drained, does_not_include_earlier_work) {
   lane_memory const slow{direction::h2d, size};
   lane_memory const quick{direction::d2h, kib};
   bench used{0, 1, patience{60}};
+  event ended{0};
   copy_async(slow.along(), 0, theirs.view());
-  EXPECT_LT(time_drained(used, quick.along(), 0).elapsed_s, 0.15);
-  EXPECT_EQ(cudaStreamQuery(theirs.handle()), cudaSuccess);
+  ended.record(theirs.view());
+  static_cast<void>(time_drained(used, quick.along(), 0));
+  EXPECT_TRUE(ended.passed());
+  EXPECT_GE(used.mark(bench::start_mark).seconds_since(ended), 0);
 }
 
 TEST_F(copy_time_drained, reports_every_failure_and_leaves_no_stream_blocked) {

@@ -13,15 +13,10 @@ TEST_F(copy_time_gated, is_the_modelled_time_of_one_transfer) {
   bench used{0, 1, patience{60}};
   lane_memory const up{direction::h2d, size};
   lane_memory const down{direction::d2h, size};
-  auto const sent =
-      quickest_of([&] { return time_gated(used, issue_mode::async, up.along(), {3, 1, 0}); });
-  EXPECT_GE(sent.elapsed_s, (crossing_s + 1e-3) * rounding);
-  EXPECT_LT(sent.elapsed_s, (crossing_s + 1e-3) * slack);
-  auto const received =
-      quickest_of([&] { return time_gated(used, issue_mode::async, down.along(), {2, 1, 0}); });
-  EXPECT_GE(received.elapsed_s, 2 * crossing_s * rounding);
-  EXPECT_LT(received.elapsed_s, 2 * crossing_s * slack);
-  EXPECT_EQ(sent.invalid + received.invalid, "");
+  auto const sent = time_behind_gate(used, issue_mode::async, up.along(), {3, 1, 0});
+  expect_exactly(sent.elapsed_s, crossing_s + 1e-3);
+  auto const received = time_behind_gate(used, issue_mode::async, down.along(), {2, 1, 0});
+  expect_exactly(received.elapsed_s, 2 * crossing_s);
   EXPECT_EQ(sent.copies, 3U);
 }
 
@@ -30,33 +25,28 @@ TEST_F(copy_time_gated, is_the_same_for_every_mode) {
   bench used{0, 4, patience{60}};
   lane_memory const memory{direction::h2d, size, memory_kind::pinned, 2};
   for (auto const mode : every_mode) {
-    auto const found =
-        quickest_of([&] { return time_gated(used, mode, memory.along(), {2, 1, 0}); });
-    EXPECT_GE(found.elapsed_s, crossing_s * rounding);
-    EXPECT_LT(found.elapsed_s, crossing_s * slack);
-    EXPECT_EQ(found.invalid, "");
+    expect_exactly(time_behind_gate(used, mode, memory.along(), {2, 1, 0}).elapsed_s, crossing_s);
   }
 }
 
 TEST_F(copy_time_gated, does_not_include_the_warm_up) {
+  hostrt::model_link({rate, 0}, {0, 0});
   for (auto const* const call : {"cudaMemcpyAsync", "cudaMemcpyBatchAsync"}) {
     auto const mode =
         std::string{call} == "cudaMemcpyAsync" ? issue_mode::split : issue_mode::batch;
     bench used{0, 2, patience{60}};
-    lane_memory const memory{direction::h2d, 64 * kib};
-    hostrt::stall(call, 1, 0.3);
-    auto const found = time_gated(used, mode, memory.along(), {1, 1, 0});
-    EXPECT_LT(found.elapsed_s, 0.2);
+    lane_memory const memory{direction::h2d, size};
+    hostrt::stall(call, 1, 0.05);
+    expect_exactly(time_behind_gate(used, mode, memory.along(), {1, 1, 0}).elapsed_s, crossing_s);
   }
 }
 
 TEST_F(copy_time_gated, dispatches_without_waiting_for_the_link) {
-  hostrt::model_link({size / 0.1, 0}, {0, 0});
   bench used{0, 1, patience{60}};
   lane_memory const memory{direction::h2d, size};
-  auto const found = time_gated(used, issue_mode::async, memory.along(), {2, 0, 0});
+  // It is valid: a call that waits for its copy would wait for the gate.
+  auto const found = time_behind_gate(used, issue_mode::async, memory.along(), {2, 0, 0});
   EXPECT_GT(found.dispatch_s, 0);
-  EXPECT_LT(found.dispatch_s, 0.1);
   EXPECT_EQ(found.wall_s, std::nullopt);
 }
 
@@ -112,7 +102,7 @@ TEST_F(copy_time_gated, gives_up_on_a_device_that_stalls) {
   hostrt::release_stalls();
 }
 
-TEST_F(copy_time_gated, ends_within_a_second_when_cancelled) {
+TEST_F(copy_time_gated, ends_when_cancelled) {
   lane_memory const memory{direction::h2d, 16 * kib};
   auto const cancelled = std::make_shared<std::atomic<bool>>(false);
   bench used{0, 1, patience{1000, cancelled}};
@@ -121,12 +111,10 @@ TEST_F(copy_time_gated, ends_within_a_second_when_cancelled) {
     std::this_thread::sleep_for(std::chrono::milliseconds{30});
     *cancelled = true;
   }};
-  auto const begun = now_s();
   EXPECT_EQ(text_of<cancelled_error>([&] {
               static_cast<void>(time_gated(used, issue_mode::async, memory.along(), {1, 0, 0}));
             }),
             "cancelled during a copy");
-  EXPECT_LT(now_s() - begun, 1);
   cancelling.join();
   EXPECT_EQ(take_cleanup_failures().size(), 1U);
   hostrt::release_stalls();
@@ -152,8 +140,7 @@ TEST_F(copy_time_on_stream, is_the_modelled_time_by_both_clocks) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     for (auto const kind : {memory_kind::pageable, memory_kind::pinned}) {
       lane_memory const memory{way, size, kind};
-      auto const found =
-          quickest_of([&] { return time_on_stream(used, issue_mode::async, memory.along(), 0); });
+      auto const found = time_on_stream(used, issue_mode::async, memory.along(), 0);
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);
       EXPECT_GE(found.wall_s.value_or(0), found.dispatch_s);
@@ -170,7 +157,14 @@ TEST_F(copy_time_on_stream, dispatches_a_pageable_copy_until_it_ends) {
   lane_memory const pageable{direction::h2d, size, memory_kind::pageable};
   lane_memory const pinned{direction::h2d, size};
   EXPECT_GE(time_on_stream(used, issue_mode::async, pageable.along(), 0).dispatch_s, 0.1);
-  EXPECT_LT(time_on_stream(used, issue_mode::async, pinned.along(), 0).dispatch_s, 0.1);
+  auto const recorded = count_of("cuEventRecord");
+  hostrt::stall("cudaMemcpyAsync", 1, 1000);
+  std::thread releasing{[recorded] {  // after the second event, which is recorded after the call
+    while (count_of("cuEventRecord") < recorded + 2) { std::this_thread::yield(); }
+    hostrt::release_stalls();
+  }};
+  static_cast<void>(time_on_stream(used, issue_mode::async, pinned.along(), 0));
+  releasing.join();
 }
 
 TEST_F(copy_time_on_stream, contains_the_calls_that_a_gate_hides) {
@@ -181,8 +175,8 @@ TEST_F(copy_time_on_stream, contains_the_calls_that_a_gate_hides) {
   bench used{0, 2, patience{60}};
   lane_memory const memory{direction::h2d, 16 * kib, memory_kind::pinned, count};
   for (auto const mode : every_mode) {
-    auto const behind = time_gated(used, mode, memory.along(), {count, 0, 0});
-    EXPECT_LT(behind.elapsed_s, call_s);
+    auto const behind = time_behind_gate(used, mode, memory.along(), {count, 0, 0});
+    EXPECT_LT(behind.elapsed_s, call_s);  // by the modelled clock
     EXPECT_GE(behind.dispatch_s, call_s);
     auto const found = time_on_stream(used, mode, memory.along(), 0, count);
     EXPECT_GE(found.wall_s.value_or(0), call_s);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 
 namespace pyxfer::facts {
 namespace {
@@ -23,7 +24,8 @@ void check_whether_read_late(fact_report& all, std::size_t bytes, bool busy) {
   static_cast<void>(cudaMalloc(&memory, bytes));
   static_cast<void>(cudaMemset(memory, 0, bytes));
   static_cast<void>(cudaDeviceSynchronize());
-  if (busy) { hold(all.on); }
+  std::optional<holding> held;
+  if (busy) { held.emplace(all.on); }
   static_cast<void>(cudaMemcpyAsync(memory, source.data(), bytes, cudaMemcpyHostToDevice, all.on));
   std::memset(source.data(), 2, bytes);
   static_cast<void>(cudaStreamSynchronize(all.on));
@@ -148,21 +150,23 @@ void check_pageable_copies(fact_report& all) {
   std::vector<std::byte> source(64 * mib, std::byte{1});
   void* memory = nullptr;
   static_cast<void>(cudaMalloc(&memory, source.size()));
-  auto const upload = [&](void const* from, std::size_t bytes) {
-    hold(all.on);
-    auto const found = at_once_or_waits([&] {
+  auto const upload = [&](void const* from, std::size_t bytes, clock::duration limit) {
+    holding held{all.on, limit};
+    auto const found = held.at_once_or_waits([&] {
       static_cast<void>(cudaMemcpyAsync(memory, from, bytes, cudaMemcpyHostToDevice, all.on));
     });
+    held.release();
     static_cast<void>(cudaStreamSynchronize(all.on));
     return found;
   };
   all.add("an upload of 1 MiB of pageable memory to a busy stream returns", "at once",
-          upload(source.data(), mib));
+          upload(source.data(), mib, long_enough));
   all.add("an upload of 64 MiB of pageable memory to a busy stream returns", "waits",
-          upload(source.data(), source.size()));
+          upload(source.data(), source.size(), 200ms));
   void* pinned = nullptr;
   static_cast<void>(cudaHostAlloc(&pinned, mib, 0));
-  all.add("an upload of pinned memory to a busy stream returns", "at once", upload(pinned, mib));
+  all.add("an upload of pinned memory to a busy stream returns", "at once",
+          upload(pinned, mib, long_enough));
   static_cast<void>(cudaFreeHost(pinned));
   static_cast<void>(cudaFree(memory));
 }
@@ -175,9 +179,10 @@ void check_releases(fact_report& all) {
   static_cast<void>(cudaMalloc(&on_device, mib));
   static_cast<void>(cudaHostRegister(own.data(), mib, 0));
   auto const while_in_flight = [&](void const* from, auto const& release) {
-    hold(all.on);
+    holding held{all.on};
     static_cast<void>(cudaMemcpyAsync(on_device, from, mib, cudaMemcpyHostToDevice, all.on));
-    auto const found = at_once_or_waits(release);
+    auto const found = held.at_once_or_waits(release);
+    held.release();
     static_cast<void>(cudaStreamSynchronize(all.on));
     return found;
   };

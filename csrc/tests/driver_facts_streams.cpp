@@ -19,7 +19,7 @@ void check_streams_and_events(fact_report& all) {
   auto const meet = [](void* shared) {
     auto& known = *static_cast<meeting*>(shared);
     known.most = std::max(known.most.load(), ++known.inside);
-    std::this_thread::sleep_for(held_for / 2);
+    std::this_thread::sleep_for(100ms);
     --known.inside;
   };
   static_cast<void>(cudaLaunchHostFunc(all.on, meet, &met));
@@ -33,22 +33,32 @@ void check_streams_and_events(fact_report& all) {
     while (query(all.event) == CUDA_ERROR_NOT_READY) { std::this_thread::yield(); }
     return clock::now() - begin;
   };
-  auto quickest = ready_after();
-  for (int i = 0; i < 10; ++i) { quickest = std::min(quickest, ready_after()); }
-  all.add("an event on an idle stream is ready within 1 ms", "yes", quickest < 1ms ? "yes" : "no");
+  auto const is_quick = [&] {  // at some time, also on a busy machine
+    auto const end = clock::now() + long_enough;
+    while (clock::now() < end) {
+      if (ready_after() < 1ms) { return true; }
+    }
+    return false;
+  };
+  all.add("an event on an idle stream is ready within 1 ms", "yes", is_quick() ? "yes" : "no");
 
-  hold(all.on);
-  static_cast<void>(record(all.event, all.on));
-  all.add("cuEventQuery of an event on a busy stream", "600", text(query(all.event)));
-  static_cast<void>(make_wait(all.other, all.event));
-  all.add("cudaStreamQuery of a stream that waits for it", "600", text(cudaStreamQuery(all.other)));
-  static_cast<void>(cudaDeviceSynchronize());
-  all.add("cuEventQuery of that event when its stream is done", "0", text(query(all.event)));
-
-  hold(all.on);
-  all.add("a hundred records on a busy stream", "at once", at_once_or_waits([&] {
-            for (int i = 0; i < 100; ++i) { static_cast<void>(record(all.event, all.on)); }
-          }));
+  {
+    holding held{all.on, long_enough};
+    static_cast<void>(record(all.event, all.on));
+    all.add("cuEventQuery of an event on a busy stream", "600", text(query(all.event)));
+    static_cast<void>(make_wait(all.other, all.event));
+    all.add("cudaStreamQuery of a stream that waits for it", "600",
+            text(cudaStreamQuery(all.other)));
+    held.release();
+    static_cast<void>(cudaDeviceSynchronize());
+    all.add("cuEventQuery of that event when its stream is done", "0", text(query(all.event)));
+  }
+  {
+    holding const held{all.on, long_enough};
+    all.add("a hundred records on a busy stream", "at once", held.at_once_or_waits([&] {
+      for (int i = 0; i < 100; ++i) { static_cast<void>(record(all.event, all.on)); }
+    }));
+  }
   static_cast<void>(cudaDeviceSynchronize());
 
   int devices = 0;

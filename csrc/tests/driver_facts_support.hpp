@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -23,7 +24,6 @@ using clock = std::chrono::steady_clock;
 inline constexpr std::size_t kib = 1024;
 inline constexpr std::size_t mib = kib * kib;
 inline constexpr std::size_t page = 4096;
-inline constexpr auto held_for = 200ms;
 
 template <typename... Arguments>
 CUresult driver(char const* symbol, Arguments... arguments) {
@@ -46,18 +46,43 @@ auto in_another_thread(Action const& action) {
   return std::async(std::launch::async, action).get();
 }
 
-template <typename Action>
-std::string at_once_or_waits(Action const& action) {
-  auto const begin = clock::now();
-  action();
-  return clock::now() - begin < held_for / 2 ? "at once" : "waits";
-}
-
 /// Holds a stream for a limited time, so that a call that waits for it returns.
-inline void hold(cudaStream_t stream) {
-  static_cast<void>(cudaLaunchHostFunc(
-      stream, [](void* /*unused*/) { std::this_thread::sleep_for(held_for); }, nullptr));
-}
+class holding {
+ public:
+  /// A busy machine delays a call that does not wait: give it a long time.
+  explicit holding(cudaStream_t on, clock::duration limit = 200ms) : limit_{limit} {
+    auto const hold = [](void* self) { static_cast<holding*>(self)->hold(); };
+    if (cudaLaunchHostFunc(on, hold, this) != cudaSuccess) { ended_ = true; }
+  }
+  holding(holding const&) = delete;
+  holding& operator=(holding const&) = delete;
+  holding(holding&&) = delete;
+  holding& operator=(holding&&) = delete;
+  ~holding() {
+    release();
+    while (!ended_) { std::this_thread::yield(); }
+  }
+
+  void release() noexcept { released_ = true; }
+  template <typename Action>
+  std::string at_once_or_waits(Action const& action) const {
+    action();
+    return ended_ ? "waits" : "at once";
+  }
+
+ private:
+  void hold() noexcept {
+    auto const end = clock::now() + limit_;
+    while (!released_ && clock::now() < end) { std::this_thread::sleep_for(1ms); }
+    ended_ = true;
+  }
+
+  clock::duration limit_;
+  std::atomic<bool> released_{false};
+  std::atomic<bool> ended_{false};
+};
+
+inline constexpr auto long_enough = 30s;
 
 inline cudaStream_t make_stream(unsigned int flags = cudaStreamNonBlocking) {
   cudaStream_t made = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "alarms.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
@@ -21,6 +22,25 @@ namespace pyxfer::tests {
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+/// The rounds of a test in which threads meet at every step of each other. On a busy machine a
+/// round may take time slices of other programs, so there are fewer of them.
+class rounds {
+ public:
+  explicit rounds(int most) : most_{most} {}
+  /// Whether one more begins.
+  [[nodiscard]] bool another() {
+    if (begun_ == most_ || now_s() > end_s_) { return false; }
+    ++begun_;
+    return true;
+  }
+  [[nodiscard]] int begun() const noexcept { return begun_; }
+
+ private:
+  int most_;
+  int begun_{0};
+  double end_s_{now_s() + limit_s() / 4.0};
+};
 
 /// The host runtime's allocations as text, which a failed comparison shows.
 inline std::vector<std::string> live() {

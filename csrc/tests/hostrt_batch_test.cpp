@@ -70,12 +70,19 @@ TEST_F(hostrt_batch, returns_after_reading_sources_that_must_be_read_during_the_
 }
 
 TEST_F(hostrt_batch, has_the_latency_once) {
-  model_link({0, 0.1}, {0, 0});
-  auto const begun = now_s();
+  model_link({10e3, 0.05}, {0, 0});
+  auto* const start = event();
+  auto* const end = event();
+  gate closed;
+  ASSERT_EQ(closed.close(stream_), cudaSuccess);
+  ASSERT_EQ(record(start, stream_), CUDA_SUCCESS);
   ASSERT_EQ(issue(), cudaSuccess);
+  ASSERT_EQ(record(end, stream_), CUDA_SUCCESS);
+  closed.open();
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  EXPECT_GE(now_s() - begun, 0.1);
-  EXPECT_LT(now_s() - begun, 0.2);
+  float ms = 0;
+  ASSERT_EQ(elapsed(ms, start, end), CUDA_SUCCESS);
+  EXPECT_FLOAT_EQ(ms, 70.0F);
 }
 
 TEST_F(hostrt_batch, keeps_its_caller_busy_for_each_copy) {

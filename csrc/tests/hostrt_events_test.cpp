@@ -18,7 +18,6 @@ TEST_F(hostrt_events, elapsed_time_is_that_between_two_records) {
   float ms = 0;
   ASSERT_EQ(elapsed(ms, start, end), CUDA_SUCCESS);
   EXPECT_GE(ms, 30.0F);
-  EXPECT_LT(ms, 1000.0F);
 }
 
 TEST_F(hostrt_events, a_pending_event_is_not_ready) {

@@ -7,7 +7,6 @@
 namespace pyxfer::hostrt::testing {
 namespace {
 
-// Slower than any memory, also under ThreadSanitizer, which looks at each word of a copy.
 constexpr double rate = 50e6;
 constexpr std::size_t size = mib;
 constexpr double crossing_s = static_cast<double>(size) / rate;
@@ -72,9 +71,9 @@ TEST_F(hostrt_link, opposite_directions_run_at_the_same_time) {
   EXPECT_NEAR(time_of({cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost}), crossing_s, clock_step_s);
 }
 
-TEST_F(hostrt_link, a_link_is_not_faster_than_memory) {
-  model_link({1e15, 0}, {0, 0});
-  EXPECT_GT(time_of({cudaMemcpyHostToDevice}), static_cast<double>(size) / 1e12);
+TEST_F(hostrt_link, the_time_of_a_copy_does_not_depend_on_the_speed_of_memory) {
+  model_link({1e13, 0}, {0, 0});
+  EXPECT_NEAR(time_of({cudaMemcpyHostToDevice}), static_cast<double>(size) / 1e13, clock_step_s);
 }
 
 TEST_F(hostrt_link, copies_on_the_device_do_not_cross_it) {

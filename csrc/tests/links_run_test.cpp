@@ -162,6 +162,8 @@ TEST_F(links_run, changes_no_access_to_the_memory_of_peers) {
   plan.source = ends1.memory.address();
   plan.source_device = 1;
   flow by_kernel{plan, &ends0.with};
+  device_buffer const other{item, 0};
+  plan.destination = other.address();
   plan.engine = flow_engine::ce;
   flow by_engine{plan, &ends0.with};
   enable_peer(0, 1);
@@ -175,7 +177,8 @@ TEST_F(links_run, changes_no_access_to_the_memory_of_peers) {
 /// Makes flows and kernels that one thread closes while another runs them.
 TEST_F(links_run, a_close_beside_a_run_comes_before_it_or_is_refused) {
   link_ends ends;
-  for (int round = 0; round < 2000; ++round) {
+  rounds all{2000};
+  while (all.another()) {
     kernels with{0};
     flow up{ends.upload(), &with};
     std::atomic<bool> ready{false};
@@ -187,9 +190,9 @@ TEST_F(links_run, a_close_beside_a_run_comes_before_it_or_is_refused) {
       }
       // Over all rounds, every step of a close comes between any two steps of the beginning of a
       // run.
-      for (std::atomic<int> i{0}; i < 8 * (round % 100); ++i) {}
+      for (std::atomic<int> i{0}; i < 8 * (all.begun() % 100); ++i) {}
       try {
-        if (round % 2 == 0) {
+        if (all.begun() % 2 == 0) {
           up.close();
         } else {
           with.close();
@@ -272,7 +275,7 @@ TEST_F(links_run, waits_for_the_other_devices_after_one_was_lost) {
   link_ends ends1{1};
   flow lost{ends0.upload(flow_engine::sm), &ends0.with};
   flow slow{ends1.upload(), &ends1.with};
-  hostrt::model_link({static_cast<double>(item) / 0.1, 0}, {0, 0});
+  hostrt::model_link({static_cast<double>(item) / 0.03, 0}, {0, 0});  // far less than a run waits
   // The third launch is the first copy of the first flow: two gates precede it.
   hostrt::fail_sticky("cuLaunchKernel", 3, cudaErrorLaunchFailure);
   EXPECT_THROW(static_cast<void>(run({&lost, &slow})), device_lost_error);

@@ -28,6 +28,7 @@ TEST(links_use, counts_the_users_of_an_object) {
   EXPECT_FALSE(state.close("it"));
   EXPECT_TRUE(state.closed());
   EXPECT_THROW((in_use{state, "it", any_number}), std::invalid_argument);
+  EXPECT_TRUE(state.closed());  // the attempt has not opened it again
 }
 
 TEST(links_use, stays_closed_after_the_last_user_of_what_was_abandoned) {

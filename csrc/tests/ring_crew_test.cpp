@@ -90,12 +90,12 @@ void spin(unsigned int count) {
 /// The caller goes to sleep within the same few hundred nanoseconds in which the other thread ends.
 /// So over all rounds, every step of one comes between any two steps of the other.
 TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
-  constexpr int rounds = 200'000;
   constexpr unsigned int most_spins = 400;
   crew made{context(), 1, 0};
   std::mt19937 random{5};
   int done = 0;
-  for (int i = 0; i < rounds; ++i) {
+  rounds all{200'000};
+  while (all.another()) {
     std::atomic<bool> came{false};
     auto const of_caller = static_cast<unsigned int>(random() % most_spins);
     auto const of_thread = static_cast<unsigned int>(random() % most_spins);
@@ -113,7 +113,7 @@ TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
       }
     });
   }
-  EXPECT_EQ(done, rounds);
+  EXPECT_EQ(done, all.begun());
 }
 
 TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {

@@ -154,8 +154,8 @@ TEST_F(ring_staging, ends_when_the_device_is_lost_while_it_waits) {
 }
 
 TEST_F(ring_staging, ends_on_a_slow_link_when_it_is_cancelled) {
-  array const much{40 * chunk};
-  device_buffer const room{40 * chunk, 0};
+  array const much{4000 * chunk};
+  device_buffer const room{4000 * chunk, 0};
   ring made{0, settings};
   auto const transfers = {
       std::function<void()>{
@@ -169,7 +169,7 @@ TEST_F(ring_staging, ends_on_a_slow_link_when_it_is_cancelled) {
   };
   for (auto const& transfer : transfers) {
     hostrt::reset();
-    hostrt::model_link({0, 0.02}, {0, 0.02});  // 0.8 s in total
+    hostrt::model_link({0, 0.02}, {0, 0.02});  // 80 s in total
     canceller cancelling{made, 8};
     auto const text = text_of<cancelled_error>(transfer);
     EXPECT_LT(cancelling.join(), soon_s);
