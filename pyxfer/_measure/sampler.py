@@ -89,13 +89,6 @@ class Series:
         self.summaries()
         return ((HALF_WIDTH_ERRORS * self._error / precision) ** 2 - 1) * self.spent_s
 
-    def seconds_to_next(self, precision: float) -> float:
-        """About how much longer its trials would take to reach the next of 1, 2, 4, 8 ... times this precision."""
-        next_precision, longer_s = precision, self.seconds_to(precision)
-        while math.isfinite(longer_s) and (easier_s := self.seconds_to(2 * next_precision)) > 0:
-            next_precision, longer_s = 2 * next_precision, easier_s
-        return longer_s
-
     def is_precise(self, precision: float) -> bool:
         """Whether the intervals of all sides are as narrow as this precision."""
         widths = [summary.relative_half_width for summary in self.summaries()]
@@ -141,6 +134,8 @@ GROWTH = 1.2
 HALF_WIDTH_ERRORS = 2.2
 # Why a group has a turn. Half of the time is for series that the remaining time can settle.
 TURNS = ("settled", "soonest", "least")
+# What cannot be settled is made precise to the target times a power of two, below this one.
+MOST_DOUBLINGS = 8
 # More trials make a document large and a result hardly more precise.
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
@@ -262,9 +257,9 @@ class Sampler:
         """The group whose turn it is, with the series that can still be settled or with those that cannot.
 
         Of those that can be settled, the group with the least time is next. The fewest rounds do not count: they take a
-        large size longer than all turns of a small one. The others share their time between the series whose error is
-        halved soonest, so that pinned copies become as precise as they can, and the group with the least time in all,
-        so that the trials of all span the run.
+        large size longer than all turns of a small one. The others share their time between the series that soonest
+        become as precise as they can, usually pinned copies, and the group with the least time in all, so that the
+        trials of all span the run.
         """
         left_s = self.deadline_s - self._reserved_s - self.clock()
         hopeful, hopeless = [], []
@@ -278,12 +273,18 @@ class Sampler:
             return "settled", *min(hopeful, key=lambda each: each[0].spent_s - self._fewest_s[each[0].name])
         if least_s < soonest_s:
             return "least", *min(hopeless, key=lambda each: each[0].spent_s)
-        soonest = [(group, min(far, key=self._seconds_to_next)) for group, far in hopeless]
-        group, series = min(soonest, key=lambda each: self._seconds_to_next(each[1]))
-        return "soonest", group, [series]
+        return "soonest", *self._soonest(hopeless, left_s)
 
-    def _seconds_to_next(self, series: Series) -> float:
-        return series.seconds_to_next(self.precision)
+    def _soonest(self, hopeless: Sequence[tuple[Group, list[Series]]], left_s: float) -> tuple[Group, list[Series]]:
+        """The series that soonest reaches twice the precision, or the next multiple that any can reach in this time."""
+        each = [(group, series) for group, far in hopeless for series in far]
+        for doublings in range(1, MOST_DOUBLINGS):
+            longer = [(series.seconds_to(2**doublings * self.precision), group, series) for group, series in each]
+            within = [found for found in longer if 0 < found[0] <= left_s]
+            if within:
+                _, group, series = min(within, key=lambda found: found[0])
+                return group, [series]
+        return min(hopeless, key=lambda found: found[0].spent_s)
 
     def run_rounds(self, rounds: int) -> None:
         """Run this many rounds of all groups, without regard to the deadline."""
