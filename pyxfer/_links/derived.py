@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
-from pyxfer._document.links import Alone, Latency, LinkFlow, Links, SmallCopies, Traffic, alone_by_key, p99_of
+from pyxfer._document.links import (
+    Alone,
+    Latency,
+    LinkDevice,
+    LinkFlow,
+    Links,
+    PeerLink,
+    SmallCopies,
+    Traffic,
+    alone_by_key,
+    p99_of,
+)
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Rate
-from pyxfer._links.rows import NO_TRIAL, _chased, _rate, _with_shares, interference, peak_of
+from pyxfer._links.chases import QUICK_HOPS
+from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, traffics
+from pyxfer._links.rows import NO_TRIAL, chased, interference, peak_of, rate_of, with_shares
 from pyxfer._links.traffic import WRONG
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
@@ -25,7 +39,7 @@ def derive_links(run: Links) -> Links:
         replace(each, device=replace(each.device, runtime=run.runtime), link=derived_link(each.link))
         for each in run.devices
     )
-    run = replace(run, devices=devices)
+    run = _as_planned(replace(run, devices=_with_nvlinks(devices, run.peers)))
     alone = [_alone(row, run) for row in run.traffics]
     singles = alone_by_key(alone)
     traffics = tuple(_traffic(row, found, singles) for row, found in zip(run.traffics, alone, strict=True))
@@ -41,6 +55,69 @@ def derive_links(run: Links) -> Links:
     )
 
 
+def _with_nvlinks(devices: Sequence[LinkDevice], peers: Sequence[PeerLink]) -> tuple[LinkDevice, ...]:
+    """The NVLinks of a GPU carry the same each, so that what one carries to a peer says what all of them do."""
+    each = {
+        peer.source: peer.peak_gbps.value / peer.nvlinks.value
+        for peer in peers
+        if peer.peak_gbps.value is not None and peer.nvlinks.value
+    }
+    return tuple(
+        replace(device, nvlink_gbps=Fact(device.nvlinks.value * each[device.device.index]))
+        if device.nvlinks.value and device.device.index in each
+        else device
+        for device in devices
+    )
+
+
+def _as_planned(run: Links) -> Links:
+    """The run with the rows that its settings ask for. The nodes of the machine are those of the rows."""
+    given = {name: getattr(run.parameters, name) for name in run.parameters.__struct_fields__}
+    nodes = sorted({row.node for row in (*run.traffics, *run.latencies) if row.node is not None})
+    for request in (LinksRequest(**given), LinksRequest(**given, brief=True)):
+        copied = traffics(request, run.parameters.devices, nodes)
+        loaded = latencies(request, run.parameters.devices, nodes)
+        if (len(copied), len(loaded)) == (len(run.traffics), len(run.latencies)):
+            places = statistics.mode(row.places for row in run.latencies) if loaded else 0
+            return replace(
+                run,
+                traffics=tuple(map(_planned_traffic, run.traffics, copied)),
+                latencies=tuple(
+                    _planned_latency(row, plan, places) for row, plan in zip(run.latencies, loaded, strict=True)
+                ),
+            )
+    return run
+
+
+def _planned_traffic(row: Traffic, plan: TrafficPlan) -> Traffic:
+    flows = tuple(
+        replace(flow, source=own.source, destination=own.destination, device=own.device, side=own.side)
+        for flow, own in zip(row.flows, plan.flows, strict=True)
+    )
+    return replace(
+        row,
+        group=plan.group,
+        case=plan.case,
+        engine=plan.engine,
+        nbytes=plan.nbytes,
+        flows=flows,
+        peer_access=plan.peer_access,
+        node=plan.node,
+    )
+
+
+def _planned_latency(row: Latency, plan: LatencyPlan, places: int) -> Latency:
+    return replace(
+        row,
+        device=plan.device,
+        target=plan.target,
+        places=places,
+        hops=QUICK_HOPS if plan.quick else places,
+        load=plan.load,
+        node=plan.node,
+    )
+
+
 def _if_known(before: Fact[T], follows: Fact[T]) -> Fact[T]:
     """What follows. Whether there is a value depends on more than the trials."""
     return before if before.value is None else follows
@@ -53,7 +130,7 @@ def _alone(row: Traffic, run: Links) -> Traffic:
     return replace(
         row,
         flows=flows,
-        total=_if_known(row.total, _rate(row.valid, numbers, NO_TRIAL)),
+        total=_if_known(row.total, rate_of(row.valid, numbers, NO_TRIAL)),
         slowest_gbps=Fact(min(rates)) if rates else unknown(NO_TRIAL),
     )
 
@@ -61,7 +138,7 @@ def _alone(row: Traffic, run: Links) -> Traffic:
 def _flow(row: Traffic, number: int, run: Links) -> LinkFlow:
     flow = row.flows[number]
     rate = (
-        unknown(WRONG) if flow.verified.value is False else _if_known(flow.rate, _rate(row.valid, [number], NO_TRIAL))
+        unknown(WRONG) if flow.verified.value is False else _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
     )
     peak = peak_of(flow, {each.device.index: each for each in run.devices}, run.peers)
     share: Fact[float] = unknown(NO_TRIAL)
@@ -71,7 +148,7 @@ def _flow(row: Traffic, number: int, run: Links) -> LinkFlow:
 
 
 def _traffic(row: Traffic, found: Traffic, singles: Alone) -> Traffic:
-    shared = _with_shares(found, singles)
+    shared = with_shares(found, singles)
     return replace(shared, flows=tuple(map(_with_known_share, row.flows, shared.flows)))
 
 
@@ -85,11 +162,11 @@ def _latency(row: Latency) -> Latency:
     each = sorted(ns for _, ns in row.multiprocessor_ns)
     return replace(
         row,
-        p50=_if_known(row.p50, _chased([trial.p50_ns for trial in valid], NO_TRIAL)),
-        p99=_if_known(row.p99, _chased(p99_of(valid), NO_TRIAL)),
+        p50=_if_known(row.p50, chased([trial.p50_ns for trial in valid], NO_TRIAL)),
+        p99=_if_known(row.p99, chased(p99_of(valid), NO_TRIAL)),
         load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown(NO_TRIAL),
-        fastest=_chased(each[:1], NO_TRIAL),
-        slowest=_chased(each[-1:], NO_TRIAL),
+        fastest=chased(each[:1], NO_TRIAL),
+        slowest=chased(each[-1:], NO_TRIAL),
     )
 
 

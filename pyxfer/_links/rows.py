@@ -68,13 +68,13 @@ class Assembler:
         """The rows of all traffics, with their shares of what the same copies did alone."""
         rows = [self._traffic(subject, failures.get(subject.key)) for subject in subjects]
         alone = alone_by_key(rows)
-        return tuple(_with_shares(row, alone) for row in rows)
+        return tuple(with_shares(row, alone) for row in rows)
 
     def _traffic(self, subject: TrafficSubject, failure: str | None) -> Traffic:
         plan = subject.plan
         valid = [trial for trial in subject.trials if trial.invalid is None]
         reason = subject.unavailable or self._why_missing(subject.trials, failure)
-        total = _rate(valid, range(len(plan.flows)), reason)
+        total = rate_of(valid, range(len(plan.flows)), reason)
         flows = tuple(self._flow(plan.flows[i], valid, i, subject.verified[i], reason) for i in range(len(plan.flows)))
         rates = [flow.gbps for flow in flows if flow.gbps is not None]
         return Traffic(
@@ -101,7 +101,7 @@ class Assembler:
     def _flow(
         self, plan: FlowPlan, valid: Sequence[LinkTrial], number: int, verified: Fact[bool], reason: str
     ) -> LinkFlow:
-        rate = unknown(WRONG) if verified.value is False else _rate(valid, [number], reason)
+        rate = unknown(WRONG) if verified.value is False else rate_of(valid, [number], reason)
         peak = peak_of(plan, self._devices, self._peers)
         share: Fact[float] = unknown(peak.reason or rate.reason or "")
         if rate.value is not None and peak.value:
@@ -147,8 +147,8 @@ class Assembler:
             places=subject.places,
             hops=subject.hops,
             load=plan.load,
-            p50=_chased([trial.p50_ns for trial in valid], missing),
-            p99=_chased(p99_of(valid), few),
+            p50=chased([trial.p50_ns for trial in valid], missing),
+            p99=chased(p99_of(valid), few),
             load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown("nothing was copied beside it"),
             fastest=Fact(Chased(each[0], None, None)) if each else unknown(no_spread),
             slowest=Fact(Chased(each[-1], None, None)) if each else unknown(no_spread),
@@ -194,7 +194,7 @@ def peak_of(flow: FlowPlan | LinkFlow, devices: Mapping[int, LinkDevice], peers:
     return devices[flow.device].host_peak_gbps(flow.side)
 
 
-def _rate(valid: Sequence[LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
+def rate_of(valid: Sequence[LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
     """The rate of some flows together, at the median of the trials."""
     seconds = seconds_a_gigabyte(valid, numbers)
     if not seconds or not all(map(math.isfinite, seconds)):
@@ -202,7 +202,7 @@ def _rate(valid: Sequence[LinkTrial], numbers: Sequence[int], reason: str) -> Fa
     return Fact(stats.rate(GIGABYTE, stats.summarise(seconds)))
 
 
-def _chased(values: Sequence[float], reason: str) -> Fact[Chased]:
+def chased(values: Sequence[float], reason: str) -> Fact[Chased]:
     if not values:
         return unknown(reason)
     found = stats.summarise(values)
@@ -215,7 +215,7 @@ def _latency_remarks(valid: Sequence[LatencyTrial], precision: float, budget_s: 
     return (found,) if found else ()
 
 
-def _with_shares(row: Traffic, singles: Alone) -> Traffic:
+def with_shares(row: Traffic, singles: Alone) -> Traffic:
     """The row with what each flow keeps of its rate alone, and the sum of the separate rates."""
     alone = [alone_of(row, number, singles) for number in range(len(row.flows))]
     flows = tuple(
