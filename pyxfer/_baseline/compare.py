@@ -112,6 +112,7 @@ def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:
         ratio=_ratio(log_ratio),
         # An end that is at the limit says nothing about the other one.
         low=row.low if abs(math.log(high)) >= _FARTHEST else _ratio(low),
+        high=_ratio(math.log(high)),
         b_s=row.b_s if row.a_s.value is None else Fact(row.a_s.value * a / b),
         confirmed=row.confirmed and verdict == "SLOW",
     )

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.machines import GIGATRANSFERS, Device, Fact, Link, LinkState
 from pyxfer._document.runs import Measurement, Run, Summary, Trial
+from pyxfer._document.watches import Watched
 from pyxfer.errors import DocumentError
 
 Problems = Iterator[tuple[str, str]]
@@ -39,6 +40,32 @@ def check_run(run: Run, source: str) -> None:
 
     """
     refuse(source, _problems(run))
+
+
+def check_watch(watched: Watched, source: str) -> None:
+    """Refuse a watch with figures that none has.
+
+    Raises:
+        DocumentError: the text names the first of them.
+
+    """
+    refuse(source, _watch_problems(watched))
+
+
+def _watch_problems(watched: Watched) -> Problems:
+    yield from machine_problems(watched.device, watched.link)
+    yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
+    activity = watched.activity.value
+    for i, row in enumerate(() if activity is None else activity.allocated):
+        counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
+        if any(not 0 <= count <= nbytes for count, nbytes in counts):
+            yield f"activity.value.allocated[{i}]", "has fewer bytes than calls, or a negative number"
+
+
+def machine_problems(device: Device, link: Link, place: str = "") -> Problems:
+    """Limits of a device and of its link."""
+    yield from device_problems(f"{place}device", device)
+    yield from within(f"{place}link", link_problems(link))
 
 
 def check_comparison(comparison: Comparison, source: str) -> None:
@@ -86,8 +113,7 @@ def _problems(run: Run) -> Problems:
         *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
     )
     yield from negative(("duration_s", run.duration_s))
-    yield from device_problems("device", run.device)
-    yield from within("link", link_problems(run.link))
+    yield from machine_problems(run.device, run.link)
     for i, row in enumerate(run.measurements):
         yield from within(f"measurements[{i}]", row_problems(row, run.link))
     if len({cost.memory for cost in run.locking}) != len(run.locking):

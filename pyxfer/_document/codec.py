@@ -17,7 +17,15 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pyxfer._document.baselines import BASELINE_SCHEMA_VERSION, COMPARISON_SCHEMA_VERSION, Baseline, Comparison
-from pyxfer._document.checks import check_comparison, check_run, refuse, row_problems, within
+from pyxfer._document.checks import (
+    check_comparison,
+    check_run,
+    check_watch,
+    machine_problems,
+    refuse,
+    row_problems,
+    within,
+)
 from pyxfer._document.derivations import check_derived
 from pyxfer._document.examinations import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
 from pyxfer._document.files import Path, read_whole, write_whole
@@ -127,6 +135,8 @@ def _decode_runs_of_examination(document: Json, source: str) -> Json:
 def _check_places(session: XferSession, source: str) -> None:
     if any(not 0 <= result.place < len(session.places) for result in session.tests):
         raise DocumentError(f"{source} has a test whose place it does not have, so it was not written by pyxfer")
+    for number, place in enumerate(session.places):
+        refuse(source, machine_problems(place.device, place.link, f"places[{number}]."))
     for number, result in enumerate(session.tests):
         link = session.places[result.place].link
         refuse(source, within(f"tests[{number}].measurement", row_problems(result.measurement, link)))
@@ -159,6 +169,7 @@ WATCH = Kind(
     phrase="a watch",
     writer="pyxfer watch --export-json",
     schema_file="docs/watch.schema.json",
+    check=check_watch,
     one_line=_STEP_OR_SPANS,
 )
 BASELINE = Kind(

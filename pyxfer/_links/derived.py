@@ -22,8 +22,9 @@ from pyxfer._document.links import (
 )
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Rate
+from pyxfer._links import plan as plans
 from pyxfer._links.chases import QUICK_HOPS
-from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, traffics
+from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan
 from pyxfer._links.rows import NO_TRIAL, chased, interference, peak_of, rate_of, with_shares
 from pyxfer._links.traffic import WRONG
 from pyxfer._machine.link import derived_link
@@ -48,6 +49,7 @@ def derive_links(run: Links) -> Links:
         sharing = interference(traffics, run.parameters.devices, run.peers, sharing.tree)
     return replace(
         run,
+        ended="failed" if run.failure is not None else "interrupted" if run.ended == "failed" else run.ended,
         traffics=traffics,
         latencies=tuple(map(_latency, run.latencies)),
         small=tuple(map(_small, run.small)),
@@ -64,7 +66,7 @@ def _with_nvlinks(devices: Sequence[LinkDevice], peers: Sequence[PeerLink]) -> t
     }
     return tuple(
         replace(device, nvlink_gbps=Fact(device.nvlinks.value * each[device.device.index]))
-        if device.nvlinks.value and device.device.index in each
+        if device.nvlinks.value is not None and device.device.index in each
         else device
         for device in devices
     )
@@ -73,10 +75,10 @@ def _with_nvlinks(devices: Sequence[LinkDevice], peers: Sequence[PeerLink]) -> t
 def _as_planned(run: Links) -> Links:
     """The run with the rows that its settings ask for. The nodes of the machine are those of the rows."""
     given = {name: getattr(run.parameters, name) for name in run.parameters.__struct_fields__}
-    nodes = sorted({row.node for row in (*run.traffics, *run.latencies) if row.node is not None})
+    nodes = sorted({row.node for rows in (run.traffics, run.latencies) for row in rows if row.node is not None})
     for request in (LinksRequest(**given), LinksRequest(**given, brief=True)):
-        copied = traffics(request, run.parameters.devices, nodes)
-        loaded = latencies(request, run.parameters.devices, nodes)
+        copied = plans.traffics(request, run.parameters.devices, nodes)
+        loaded = plans.latencies(request, run.parameters.devices, nodes)
         if (len(copied), len(loaded)) == (len(run.traffics), len(run.latencies)):
             places = statistics.mode(row.places for row in run.latencies) if loaded else 0
             return replace(

@@ -19,15 +19,20 @@ from pyxfer._document.watches import (
     Overlap,
     Pageable,
     Parts,
+    StepPartName,
     Steps,
     StreamUse,
     Surprise,
+    SurpriseKind,
     Watched,
 )
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
 from pyxfer._watch.advice import verdict
 from pyxfer._watch.copies import CLASS_BOUNDS, MOST_STREAMS
+from pyxfer._watch.device_records import is_allocation, is_wait
+from pyxfer._watch.parts import main_part
+from pyxfer._watch.ranges import MOST_GROUPS
 
 replace = msgspec.structs.replace
 
@@ -45,7 +50,7 @@ def derive_watch(watched: Watched) -> Watched:
         parts=_parts(steps, parts),
         verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == NO_GPU_WATCHED),
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
-        window_s=max(watched.window_s, _least_window_s(steps, parts)),
+        window_s=_window_s(watched),
         ranges=tuple(_range(each, watched) for each in watched.ranges),
         advice=tuple(_advice(each, parts.period_s) for each in watched.advice),
     )
@@ -78,7 +83,8 @@ def _steps(steps: Steps, parts: Parts) -> Steps:
     slow = steps.slow
     if slow is not None:
         longest_s = max(step.parts.period_s for step in steps.each if step.slow)
-        slow = replace(slow, longest_s=longest_s, share=slow.more_s / math.fsum(periods))
+        share = slow.more_s / math.fsum(periods)
+        slow = replace(slow, longest_s=longest_s, share=share, mostly=_mostly(steps, slow.more_s))
     return replace(
         steps,
         period=Fact(stats.summarise(periods)),
@@ -87,12 +93,32 @@ def _steps(steps: Steps, parts: Parts) -> Steps:
     )
 
 
+def _mostly(steps: Steps, more_s: float) -> StepPartName | None:
+    """The part that makes the slow steps longer than the usual ones of their thread."""
+    more: dict[StepPartName, float] = {}
+    for thread in {step.thread for step in steps.each if step.slow}:
+        own = [(step.slow, dict(step.parts.named())) for step in steps.each if step.thread == thread]
+        took, usual = [parts for is_slow, parts in own if is_slow], [parts for is_slow, parts in own if not is_slow]
+        for name in took[0]:
+            usual_s = math.fsum(parts[name] for parts in usual) / len(usual)
+            more[name] = more.get(name, 0.0) + math.fsum(parts[name] - usual_s for parts in took)
+    return main_part(more, more_s)
+
+
 def _counted(steps: Steps) -> Steps:
     """The steps that were skipped are those before the first of the window."""
     failed = 0 if steps.failure is None else steps.failed
     if not steps.each or failed or steps.unclosed:
         return replace(steps, failed=failed)
     return replace(steps, failed=failed, skipped=steps.each[0].number - 1)
+
+
+def _window_s(watched: Watched) -> float:
+    """The window of a complete watch ends with its last step. Another one ends later."""
+    steps, whole = watched.steps, _usual(watched.steps) and not watched.steps.failed and not watched.steps.unclosed
+    if whole and watched.ended == "complete" and len({step.thread for step in steps.each}) == 1:
+        return math.fsum(step.parts.period_s for step in steps.each)
+    return max(watched.window_s, _least_window_s(steps, watched.parts))
 
 
 def _least_window_s(steps: Steps, parts: Parts) -> float:
@@ -121,13 +147,15 @@ def _activity(activity: Activity, watched: Watched) -> Activity:
     steps = watched.steps
     copies = tuple(map(_class, activity.copies))
     streams = _streams(activity.streams, copies)
+    fetched = sum(row.nbytes for row in copies if row.way == "d2h")
     return replace(
         activity,
         copies=copies,
         overlap=replace(_overlap(activity.overlap, copies, streams), busy_share=_busy_share(activity.overlap, watched)),
         streams=streams,
         pageable=tuple(_pageable(each, copies, steps) for each in activity.pageable),
-        surprises=tuple(_surprise(each, steps.watched) for each in activity.surprises),
+        surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
+        allocation_calls_in_steps=_allocation_calls(activity, steps.watched),
     )
 
 
@@ -150,7 +178,7 @@ def _overlap(overlap: Overlap, copies: Sequence[CopyClass], streams: Sequence[St
     if at_once is not None and shared is not None:
         # While two or more run, there are two at least.
         shared = min(max(shared, 0.0), 1.0)
-        at_once = max(at_once, 1 + shared) if shared > 0 else 1.0
+        at_once = min(max(at_once, 1 + shared), 1 + shared * (_MOST_KERNELS - 1)) if shared > 0 else 1.0
     copied = overlap.copies_share.value
     return replace(
         overlap,
@@ -160,6 +188,10 @@ def _overlap(overlap: Overlap, copies: Sequence[CopyClass], streams: Sequence[St
         hidden_share=Fact(hidden_s / seconds) if seconds > 0 else overlap.hidden_share,
         kernels=sum(use.kernels for use in streams) if all_listed else overlap.kernels,
     )
+
+
+_MOST_KERNELS = 128
+"""A device runs no more at once (CUDA C Programming Guide, technical specifications)."""
 
 
 def _streams(streams: tuple[StreamUse, ...], copies: Sequence[CopyClass]) -> tuple[StreamUse, ...]:
@@ -201,8 +233,22 @@ def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps) -> Pagea
     )
 
 
-def _surprise(row: Surprise, steps: int) -> Surprise:
-    return replace(row, per_step=None if row.per_step is None or not steps else row.count / steps)
+def _surprise(row: Surprise, fetched: int, steps: int) -> Surprise:
+    """A call that fetches is known by its bytes, and another one by its name."""
+    is_named: dict[SurpriseKind, bool] = {
+        "wait": is_wait(row.call),
+        "allocation": is_allocation(row.call),
+        "blocking copy": True,
+    }
+    what: SurpriseKind = "d2h" if row.nbytes else next(word for word, fits in is_named.items() if fits)
+    per_step = None if row.per_step is None or not steps else row.count / steps
+    return replace(row, what=what, nbytes=min(row.nbytes, fetched), per_step=per_step)
+
+
+def _allocation_calls(activity: Activity, steps: int) -> int:
+    """Those that are listed, and more only if the list is full."""
+    listed = sum(row.count for row in activity.surprises if row.what == "allocation") if steps else 0
+    return max(listed, activity.allocation_calls_in_steps) if len(activity.surprises) >= MOST_GROUPS else listed
 
 
 def _range(row: NamedRange, watched: Watched) -> NamedRange:

@@ -116,7 +116,7 @@ def slow_steps(timed: Timed, slow: NDArray[np.bool_]) -> SlowSteps | None:
         longest_s=int(np.max(columns.period[slow])) / 1e9,
         more_s=more_ns / 1e9,
         share=more_ns / int(columns.period.sum()),
-        mostly=_main_part(more, more_ns / 1e9),
+        mostly=main_part(more, more_ns / 1e9),
     )
 
 
@@ -127,7 +127,7 @@ def _far_out(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
     return beyond & (int(beyond.sum()) / len(beyond) <= MOST_SHARE)
 
 
-def _main_part(more: Mapping[StepPartName, float], more_s: float) -> StepPartName | None:
+def main_part(more: Mapping[StepPartName, float], more_s: float) -> StepPartName | None:
     """The part with more than half of the difference; None if there is none, or if a period has only one part."""
     most = max(more, key=lambda name: more[name])
     return most if len(more) > 1 and more[most] > _MOSTLY * more_s else None
