@@ -17,9 +17,10 @@ from typing import Any
 
 import make_reference
 import msgspec
+import timers
 
 from pyxfer._document import codec
-from pyxfer._document.derivations import derived
+from pyxfer._document.derivations import derived, differences
 from pyxfer._document.files import read_whole, write_whole
 from pyxfer._document.fleets import Fleet, FleetHost
 
@@ -29,14 +30,46 @@ ROOT = Path(__file__).resolve().parent.parent
 def saved_again(data: bytes, source: str) -> bytes | None:
     """The file of a document with its figures as they follow; None for data that is no document of pyxfer."""
     parsed: Any = msgspec.json.decode(data)
+    if not isinstance(parsed, dict):
+        return None
+    if parsed.get("kind") == "timers":
+        return _plain(_timers_again(msgspec.convert(parsed, timers.Timers)))
+    if isinstance(parsed.get("loops"), list):
+        return _plain({**parsed, "loops": [_loop_again(loop, source) for loop in parsed["loops"]]})
+    found = _derived(parsed, source)
+    return None if found is None else codec.encode(found)
+
+
+def _derived(parsed: dict[str, Any], source: str) -> Any:
+    """The document with its figures as they follow; None if it is none of pyxfer."""
     kinds = {name: kind for kind in codec.KINDS for name in (kind.name, *kind.also)}
-    kind = kinds.get(str(parsed.get("kind"))) if isinstance(parsed, dict) and "schema_version" in parsed else None
+    kind = kinds.get(str(parsed.get("kind"))) if "schema_version" in parsed else None
     if kind is None:
         return None
-    document = codec.decode_unchecked(kind.struct, data, source)
+    document = codec.decode_unchecked(kind.struct, msgspec.json.encode(parsed), source)
     if isinstance(document, Fleet):
         document = msgspec.structs.replace(document, hosts=tuple(map(_with_errors, document.hosts)))
-    return codec.encode(derived(kind.name, document))
+    found = derived(kind.name, document)
+    # Rounding alone would make another file each time.
+    return found if any(differences(document, found)) else document
+
+
+def _loop_again(loop: dict[str, Any], source: str) -> dict[str, Any]:
+    """A loop of a measurement; the document of its watch has no seal of its own."""
+    return {**loop, "watched": _derived(loop["watched"], source)} if "watched" in loop else loop
+
+
+def _timers_again(document: timers.Timers) -> timers.Timers:
+    rows = (
+        timers.summarised(row.call, row.timer, [list(samples) for samples in row.rounds]) if row.rounds else row
+        for row in document.rows
+    )
+    return msgspec.structs.replace(document, rows=tuple(rows))
+
+
+def _plain(document: Any) -> bytes:
+    """The file of a measurement, as `shared.write_document` writes it."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def _with_errors(host: FleetHost) -> FleetHost:

@@ -6,7 +6,8 @@
 Each field of a document is multiplied by 1.1 and by 0.5, made negative, zero and huge, swapped with its neighbour, or
 set to another word of its kind. Twice: in the file (`edited`), which the digest has to refuse, and with a new digest
 (`resealed`), which only the document's other fields can refuse. The fields that are printed are those that nothing else
-in the document knows.
+in the document knows. Each of them needs a reason in `REASONS` or has to be one of the `FACTS`; without one the exit
+status is 1, as after an edited file that was believed.
 """
 
 from __future__ import annotations
@@ -22,15 +23,71 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pyxfer._baseline.cells import fingerprint_of
 from pyxfer._document import codec
+from pyxfer._document.baselines import Baseline
 from pyxfer._document.files import read_whole
+from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMITTED = (
-    *("explain_torch_to", "frameworks_small", "links", "host_job", "fleet", "compare_one_three", "doctor", "watch"),
-    *("baseline", "pytest_example"),
+    *("explain_torch_to", "small", "links", "host_job", "fleet_ray", "compare_one_three", "doctor", "pytest_example"),
 )
+WATCHES = "watched_torch"
+"""The measurement that holds documents of watches."""
+FACTS = (
+    *("*device.mig.value", "*device.vgpu.value", "*device.confidential.value", "*device.index", "*link.now.value.*"),
+    *("*devices[].natures[]", "*devices[].nvlinks.value", "*devices[].nvlink_gbps.value"),
+    *("used_before_bytes.value", "used_after_bytes.value", "activity.value.streams[].stream"),
+    *("ceiling_source.value.source", "*parameters.precision", "*parameters.budget_s", "*parameters.seed", "tolerance"),
+    *("*duration_s", "workers[].start_s.value", "name"),
+)
+"""Patterns of fields with what the machine, a clock or the user said once. No figure and no verdict is among them."""
+FACT = "the machine, a clock or the user said it once, and no figure follows from it"
+_RECORDS = "it is a sum of the device's records, which the document leaves out"
+_CEILING = "the trials or copies of its ceiling are not in the document"
+_RANGES = "it is a sum of the program's ranges, which the document leaves out"
+_KNOWN = "few hosts are held against a known host of the package, which is not in the document"
+_FINGERPRINT = "it follows from the runs, which only `pyxfer baseline import` compares it with"
+_ENDED = "whether the user or the program stopped it is in no figure"
+REASONS = {
+    **{f"fingerprint.{name}": _FINGERPRINT for name in ("confidential.value", "mig.value", "link_kind", "runtime")},
+    **{f"fingerprint.{name}.value": _FINGERPRINT for name in ("driver_major", "runtime_major")},
+    "ended": _ENDED,
+    "workers[].ended": _ENDED,
+    "tests[].outcome": "the rest of the test is not in the document",
+    "tests[].measurement.direction": "the test said it, and its only row is named after the test",
+    "hosts[].state": "why a host has no document is known where it was collected",
+    "latencies[].footprint_bytes": "it depends on the memory that was free",
+    "measurements[].memory": "the name of the route has it, and is text",
+    "measurements[].direction": "one row of a kind may be of either direction",
+    "measurements[].variant": "one row of a kind may be of either variant",
+    "measurements[].dma.value.seconds.value": "one trial was traced, whose records the document leaves out",
+    "measurements[].dma.value.nbytes": "one trial was traced, whose records the document leaves out",
+    "tests[].measurement.ceiling_share.value.value": _CEILING,
+    "cohorts[].cells[].judged_by": _KNOWN,
+    "cohorts[].cells[].usual.value": _KNOWN,
+    "window_s": "it may begin before the first step and end after the last",
+    "activity.value.copies[].ceiling_share.value": _CEILING,
+    "activity.value.copies[].way": _RECORDS,
+    "activity.value.pageable[].saves_per_step_s": "which copies were in usual steps is not in the document",
+    "activity.value.overlap.kernels_share.value": _RECORDS,
+    "activity.value.surprises[].seconds": _RECORDS,
+    "activity.value.surprises[].nbytes": _RECORDS,
+    "activity.value.allocated[].allocated_bytes": _RECORDS,
+    "activity.value.allocated[].allocations": _RECORDS,
+    "activity.value.allocated[].memory": _RECORDS,
+    "ranges[].count": _RANGES,
+    "ranges[].seconds": _RANGES,
+    "ranges[].share": _RANGES,
+    "ranges[].busy_s": _RANGES,
+    "ranges[].h2d_bytes": _RANGES,
+    "ranges[].d2h_bytes": _RANGES,
+}
+"""Why nothing else in the document knows a figure or a word that is not among the facts."""
+_WITHIN = re.compile(r"^(run|runs\[\]|links|links\[\])\.(?=[a-z_]+)")
+"""Before the name of a field of a run within another document."""
 HUGE = 1e30
 _WIDTH = 160
 Path_ = tuple[str | int, ...]
@@ -110,7 +167,6 @@ def replaced(document: Any, path: Path_, value: Any) -> Any:
 def page_of(document: Any) -> str:
     """The page that `pyxfer show` prints."""
     from pyxfer._cli.baseline import lines_of
-    from pyxfer._document.baselines import Baseline
     from pyxfer._document.sessions import XferSession
     from pyxfer._report.baseline import print_baseline
     from pyxfer._report.layout import Page
@@ -160,6 +216,13 @@ def _believed(kind: Any, data: bytes, before: Sequence[str]) -> str | None:
     return None if after == before else next((line for line in after if line not in before), "lines are missing")
 
 
+def reason_of(name: str) -> str | None:
+    """Why nothing else in the document knows this field; None if it should be known."""
+    own = _WITHIN.sub("", name)
+    facts = (re.compile(re.escape(pattern).replace(r"\*", ".*")) for pattern in FACTS)
+    return FACT if any(fact.fullmatch(own) for fact in facts) else REASONS.get(own)
+
+
 def print_changes(changes: Sequence[Change]) -> None:
     """One line for each field, with what was done to it and what the page then says."""
     by_field: dict[tuple[str, str], list[Change]] = defaultdict(list)
@@ -168,19 +231,30 @@ def print_changes(changes: Sequence[Change]) -> None:
     for (kind, name), own in sorted(by_field.items()):
         ways = " ".join(dict.fromkeys(change.how for change in own))
         print(f"  {kind} {name}: {ways} | {re.sub(r' +', ' ', own[0].line.strip())[:100]}")
+        print(f"    {reason_of(name) or 'NO REASON'}")
+
+
+def committed() -> Iterator[tuple[Path, bytes]]:
+    """A committed document of every kind. A baseline is made of a run."""
+    results = ROOT / "bench" / "results"
+    for name in COMMITTED:
+        yield results / name, read_whole(results / f"{name}.json.gz")
+    run = codec.load(Run, results / f"{COMMITTED[0]}.json.gz")
+    yield Path("baseline"), codec.encode(Baseline("default", fingerprint_of(run), run.environment.taken_at, {}, (run,)))
+    for loop in msgspec.json.decode(read_whole(results / f"{WATCHES}.json.gz"))["loops"]:
+        yield results / WATCHES, codec.seal(msgspec.json.encode(loop["watched"]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the fields; the exit code is 1 if an edited file was believed."""
+    """Print the fields; the exit code is 1 if an edited file was believed, or a change that has no reason."""
     parser = argparse.ArgumentParser(description="Find changes of documents that are believed.")
     parser.add_argument("files", nargs="*", type=Path, help="documents; by default the committed ones")
     parser.add_argument("--each", type=int, default=2, help="how many fields of one name are changed")
     options = parser.parse_args(arguments)
-    results = [ROOT / "bench" / "results" / f"{name}.json.gz" for name in COMMITTED]
     edited: list[Change] = []
     resealed: list[Change] = []
-    for file in options.files or [path for path in results if path.exists()]:
-        data = read_whole(file)
+    named = [(file, read_whole(file)) for file in options.files] or [*committed()]
+    for file, data in named:
         own, tried = silent(data, options.each, None)
         again, _ = silent(data, options.each, codec.seal)
         print(f"{file.name}: {tried} changes; believed: {len(own)} edited, {len(again)} resealed")
@@ -188,7 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for title, changes in (("edited", edited), ("resealed", resealed)):
         print(f"{title}: {len({(change.kind, change.name) for change in changes})} fields")
         print_changes(changes)
-    return 1 if edited else 0
+    figures = {change.name for change in resealed if reason_of(change.name) != FACT}
+    print(f"figures and words that nothing else knows: {len(figures)}")
+    return 1 if edited or any(reason_of(name) is None for name in figures) else 0
 
 
 if __name__ == "__main__":

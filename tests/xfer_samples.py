@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Trial, unknown
-from pyxfer._document.sessions import Expected, Judged, Place, Tested, XferSession
+from pyxfer._document.sessions import Expected, Place, Tested, XferSession
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._measure import stats
+from pyxfer._pytest.derived import judged
 from pyxfer.native import load
 
 MIB = 1 << 20
@@ -50,11 +51,11 @@ def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, *
         "measurement": measurement,
         "ceiling": Fact(Rate(2.0, None, None)),
         "expected": Expected(0.8, None),
-        "judged": Judged("fine"),
         "precision": 0.005,
         "budget_s": 2.0,
+        **changes,
     }
-    return Tested(**{**given, **changes})
+    return Tested(**{"judged": judged(given["expected"], given["measurement"]), **given})
 
 
 def session(*tests: Tested) -> XferSession:

@@ -50,7 +50,7 @@ def _kind(run: Run) -> RunKind:
     return "measure" if run.kind == "measure" else "ceiling"
 
 
-def derive_pytest(session: XferSession) -> XferSession:
+def derive_tests(session: XferSession) -> XferSession:
     """The session with what follows from the trials of its tests and the links of its places."""
     places = tuple(
         replace(place, device=replace(place.device, runtime=place.runtime), link=derived_link(place.link))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.machines import GIGATRANSFERS, Device, Fact, Link, LinkState
-from pyxfer._document.runs import Measurement, Run, Summary, Trial
+from pyxfer._document.runs import IGNORED_BYTES, IGNORED_SHARE, INFLATED, Measurement, Run, Summary, Trial
 from pyxfer._document.watches import Watched
 from pyxfer.errors import DocumentError
 
@@ -56,10 +56,20 @@ def _watch_problems(watched: Watched) -> Problems:
     yield from machine_problems(watched.device, watched.link)
     yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
     activity = watched.activity.value
-    for i, row in enumerate(() if activity is None else activity.allocated):
+    if activity is None:
+        return
+    for i, copies in enumerate(activity.copies):
+        if copies.way in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
+            yield f"activity.value.copies[{i}].memory", f"is {copies.memory}, of copies that have no host memory"
+    for i, call in enumerate(activity.surprises):
+        yield from negative(*((f"activity.value.surprises[{i}].{name}", getattr(call, name)) for name in _OF_CALLS))
+    for i, row in enumerate(activity.allocated):
         counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
         if any(not 0 <= count <= nbytes for count, nbytes in counts):
             yield f"activity.value.allocated[{i}]", "has fewer bytes than calls, or a negative number"
+
+
+_OF_CALLS = ("count", "nbytes", "seconds")
 
 
 def machine_problems(device: Device, link: Link, place: str = "") -> Problems:
@@ -120,6 +130,8 @@ def _problems(run: Run) -> Problems:
         yield "locking", "has a memory twice"
     for i, cost in enumerate(run.locking):
         yield from not_positive((f"locking[{i}].nbytes", cost.nbytes))
+        if cost.memory == "pageable":
+            yield f"locking[{i}].memory", "is pageable, which is not page-locked"
         if cost.summary is not None:
             yield from _order_problems(f"locking[{i}].summary", cost.summary)
 
@@ -165,11 +177,22 @@ def row_problems(row: Measurement, link: Link) -> Problems:
         summary = getattr(row, name)
         if summary is not None:
             yield from _order_problems(name, summary)
+    yield from _crossed_problems(row)
     rate, share, most = row.rate.value, row.ceiling_share.value, link.most_gbps(row.side)
     if rate is not None and most is not None and rate.gbps > most:
         yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
     if share is not None:
         yield from interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
+
+
+def _crossed_problems(row: Measurement) -> Problems:
+    """A route with a rate has moved all bytes, and a remark tells if more crossed the link."""
+    found, least = row.dma.value, row.nbytes * min(1.0, row.nature.inflation if row.nature is not None else 1.0)
+    if found is None or row.rate.value is None:
+        return
+    most = row.nbytes + max(IGNORED_SHARE * row.nbytes, IGNORED_BYTES)
+    if found.nbytes < int(least) or (found.nbytes > most) != any(each.code == INFLATED for each in row.remarks):
+        yield "dma.nbytes", f"is {found.nbytes} of a route that moves {row.nbytes}"
 
 
 def _trial_problems(trials: Sequence[Trial]) -> Problems:

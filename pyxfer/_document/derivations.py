@@ -33,7 +33,7 @@ _MODULES = {
     "comparison": "pyxfer._baseline.compare",
     "examination": "pyxfer._doctor.links",
     "watch": "pyxfer._watch.derived",
-    "pytest": "pyxfer._ceiling.derived",
+    "pytest": "pyxfer._pytest.derived",
 }
 """By kind the module whose function `derive_KIND` computes what follows. They are above this package."""
 

@@ -129,6 +129,12 @@ class Tracing(msgspec.Struct, frozen=True):
     version: int
 
 
+# A framework also sends a few bytes besides the data, such as a shape or a scalar. More than this gets a remark.
+IGNORED_SHARE = 0.01
+IGNORED_BYTES = 256
+INFLATED = "inflated"
+
+
 class Dma(msgspec.Struct, frozen=True):
     """The work of the copy engines for one transfer.
 

@@ -9,21 +9,20 @@ import msgspec
 import pytest
 
 from pyxfer._document import codec
-from pyxfer._document.sessions import Expected, Judged, Measured, Place, Tested, XferSession
+from pyxfer._document.sessions import Expected, Measured, Place, Tested, XferSession
+from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import How, Timing, Xfer
 from pyxfer._pytest.settings import MARKER, read_marker
 from pyxfer._report.prose import folded, terminal_width
 from pyxfer._report.session import place_lines, title
 from pyxfer._report.text import clean, sentence
 from pyxfer.errors import CudaUnavailableError, UsageError
-from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     import pytest
 
-    from pyxfer._document.sessions import Judgement, XferSession
+    from pyxfer._document.sessions import XferSession
     from pyxfer._pytest.against import Compared
-    from pyxfer._pytest.fixture import Outcome
     from pyxfer._pytest.settings import MarkerArguments, Settings
 
 
@@ -84,56 +83,6 @@ def write_summary(
             reporter.write_line(folded(sentence(clean(text, longest=_LONGEST_NOTE)), width))
 
 
-_TOO_FEW = "without an interval, which needs six rounds"
-_MORE = "; try a longer --xfer-budget"
-
-
-def judged(expected: Expected, outcome: Outcome) -> Judged:
-    """The verdict on the limits of a marker; "too slow" only if a whole interval is beyond a limit."""
-    checks = (_check_share(expected.min_of_ceiling, outcome), _check_time(expected.max_s, outcome))
-    verdicts = [verdict for verdict in checks if verdict is not None]
-    if not verdicts:
-        return Judged()
-    words: tuple[Judgement, ...] = ("too slow", "unsure", "fine")
-    worst = next(word for word in words if word in {found for found, _ in verdicts})
-    return Judged(worst, tuple(reason for word, reason in verdicts if word == worst and reason))
-
-
-def _check_share(least: float | None, outcome: Outcome) -> tuple[Judgement, str] | None:
-    if least is None:
-        return None
-    share, limit = outcome.share, f"limit: at least {format_percent(least)}"
-    if share is None:
-        # A time without a bandwidth means that the function did not move all of its bytes.
-        word: Judgement = "too slow" if outcome.summary is not None and outcome.gbps is None else "unsure"
-        return word, f"no share of the ceiling; {limit}: {outcome.measurement.ceiling_share.reason}"
-    seen = f"{format_percent(share.value)} of the ceiling"
-    if share.low is None or share.high is None:
-        return "unsure", f"{seen}, {_TOO_FEW}; {limit}"
-    if share.high < least:
-        return "too slow", f"{seen}, at most {format_percent(share.high)}; {limit}"
-    if share.low < least:
-        return "unsure", f"{format_percent(share.low)} to {format_percent(share.high)} of the ceiling; {limit}{_MORE}"
-    return "fine", ""
-
-
-def _check_time(most_s: float | None, outcome: Outcome) -> tuple[Judgement, str] | None:
-    if most_s is None:
-        return None
-    summary, limit = outcome.summary, f"limit: at most {format_seconds(most_s)}"
-    if summary is None:
-        return "unsure", f"no time; {limit}: {outcome.reason}"
-    seen = f"time {format_seconds(summary.median_s)}"
-    if summary.low_s is None or summary.high_s is None:
-        return "unsure", f"{seen}, {_TOO_FEW}; {limit}"
-    if summary.low_s > most_s:
-        return "too slow", f"{seen}, at least {format_seconds(summary.low_s)}; {limit}"
-    if summary.high_s > most_s:
-        between = f"{format_seconds(summary.low_s)} to {format_seconds(summary.high_s)}"
-        return "unsure", f"time {between}; {limit}{_MORE}"
-    return "fine", ""
-
-
 T = TypeVar("T")
 
 
@@ -158,7 +107,7 @@ class Bench:
         if self.fixture.outcome is None:
             self._item.warn(XferWarning("the test uses the fixture xfer, but measured nothing"))
             return
-        found = judged(self._expected, self.fixture.outcome)
+        found = judged(self._expected, self.fixture.outcome.measurement)
         text = "; ".join(found.reasons)
         if found.word == "too slow":
             pytest.fail(f"xfer: {text}", pytrace=False)
@@ -177,7 +126,7 @@ class Bench:
             measurement=found.measurement,
             ceiling=found.ceiling,
             expected=self._expected,
-            judged=judged(self._expected, found),
+            judged=judged(self._expected, found.measurement),
             precision=timing.how.precision,
             budget_s=timing.how.budget_s,
         )

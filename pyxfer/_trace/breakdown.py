@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pyxfer._document.runs import PARTS, Breakdown, Dma, Fact, Part, unknown
+from pyxfer._document.runs import IGNORED_SHARE, PARTS, Breakdown, Dma, Fact, Part, unknown
 from pyxfer._trace.collector import Traced, nearest
 from pyxfer._trace.records import (
     Capture,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 NOTHING_CROSSES = "nothing crosses the link"
-# A framework also sends a few bytes besides the data, such as a shape or a scalar. This share of the bytes is ignored.
-IGNORED_SHARE = 0.01
 
 
 @dataclass(frozen=True)

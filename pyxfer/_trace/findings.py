@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyxfer._document.runs import UNTRACED, Breakdown, Dma, Fact, Remark, unknown
+from pyxfer._document.runs import (
+    IGNORED_BYTES,
+    IGNORED_SHARE,
+    INFLATED,
+    UNTRACED,
+    Breakdown,
+    Dma,
+    Fact,
+    Remark,
+    unknown,
+)
 from pyxfer._trace.breakdown import (
     APART,
-    IGNORED_SHARE,
     NOTHING_CROSSES,
     OUTSIDE,
     Crossed,
@@ -22,8 +31,6 @@ from pyxfer._trace.breakdown import (
 from pyxfer._trace.collector import Traced, nearest
 from pyxfer.units import format_percent, format_seconds, format_size
 
-# Fewer bytes than this besides the data are ignored, even if the data is small.
-IGNORED_BYTES = 256
 # A smaller cost of tracing is not reported. Short calls take longer because the framework's threads had gone to sleep.
 TRACING_COST, TRACING_COST_S = 0.1, 100e-6
 # A traced trial is near the median of the timed ones if it differs by this share at most.
@@ -138,7 +145,7 @@ def _inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
     again = expected.inflation <= 1 and dma.copies >= times and abs(dma.nbytes - times * expected.nbytes) <= ignored
     return (
         Remark(
-            "inflated",
+            INFLATED,
             f"{dma.nbytes / expected.nbytes:.3g} times the bytes cross the link, by the device's records; the "
             "bandwidth counts each byte once",
             "send them once, or convert on the GPU, after the copy" if again else "convert on the GPU, after the copy",

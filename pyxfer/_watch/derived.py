@@ -50,7 +50,7 @@ def derive_watch(watched: Watched) -> Watched:
         parts=_parts(steps, parts),
         verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == NO_GPU_WATCHED),
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
-        window_s=_window_s(watched),
+        window_s=max(watched.window_s, _least_window_s(steps, parts)),
         ranges=tuple(_range(each, watched) for each in watched.ranges),
         advice=tuple(_advice(each, parts.period_s) for each in watched.advice),
     )
@@ -111,14 +111,6 @@ def _counted(steps: Steps) -> Steps:
     if not steps.each or failed or steps.unclosed:
         return replace(steps, failed=failed)
     return replace(steps, failed=failed, skipped=steps.each[0].number - 1)
-
-
-def _window_s(watched: Watched) -> float:
-    """The window of a complete watch ends with its last step. Another one ends later."""
-    steps, whole = watched.steps, _usual(watched.steps) and not watched.steps.failed and not watched.steps.unclosed
-    if whole and watched.ended == "complete" and len({step.thread for step in steps.each}) == 1:
-        return math.fsum(step.parts.period_s for step in steps.each)
-    return max(watched.window_s, _least_window_s(steps, watched.parts))
 
 
 def _least_window_s(steps: Steps, parts: Parts) -> float:
@@ -219,9 +211,11 @@ def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps) -> Pagea
     ideal = [None if each.ceiling_share.value is None else each.ceiling_share.value * each.seconds for each in own]
     known = [each for each in ideal if each is not None]
     pinned = row.pinned_s if row.pinned_s.value is None or len(known) < len(ideal) else Fact(math.fsum(known))
-    saves = row.saves_s if pinned.value is None else Fact(max(0.0, seconds - pinned.value))
-    most_s = None if saves.value is None or not steps.usual else saves.value / steps.usual
+    saves = row.saves_s if pinned.value is None else Fact(seconds - pinned.value)
     per_step = row.saves_per_step_s
+    if per_step is not None and pinned.value is not None and steps.usual:
+        # The copies of the usual steps are some of these.
+        per_step = min(max(per_step, -pinned.value / steps.usual), seconds / steps.usual)
     return replace(
         row,
         count=sum(each.count for each in own),
@@ -229,7 +223,7 @@ def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps) -> Pagea
         seconds=seconds,
         pinned_s=pinned,
         saves_s=saves,
-        saves_per_step_s=per_step if per_step is None or most_s is None else min(per_step, most_s),
+        saves_per_step_s=per_step,
     )
 
 

@@ -190,7 +190,9 @@ def tree(tmp_path: Path) -> Path:
     examine_run(make_run()).save(results / "doctor.json.gz")
     make_frameworks_run((64 * 1024, 16 * MIB)).save(results / "frameworks.json.gz")
     make_image_batch_run((1, 512)).save(results / "image_batch.json.gz")
-    make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)).save(results / "dma.json.gz")
+    row = make_measurement()
+    row = make_measurement(dma=Fact(make_dma(304e-6, nbytes=row.nbytes)))
+    make_run(measurements=(row,)).save(results / "dma.json.gz")
     for name in trace_figures.CALLS:
         make_explain_run().save(results / f"explain_{name}.json.gz")
     for name in trace_figures.FRAMEWORKS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -88,6 +89,73 @@ def test_a_resealed_run_is_believed_only_in_what_nothing_else_knows() -> None:
         ),  # of one row
         *("duration_s", "ended", "parameters.budget_s", "parameters.precision", "parameters.seed"),
     }
+
+
+def test_every_silent_field_of_a_watch_has_a_reason() -> None:
+    found, tried = silent_changes.silent(codec.encode(make_watched()), 1, codec.seal)
+    assert tried > 300
+    assert [change.name for change in found if silent_changes.reason_of(change.name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [
+        ("device.mig.value", True),
+        ("runs[].parameters.seed", True),
+        ("links.devices[].natures[]", True),
+        ("ranges[].count", False),
+        ("runs[].measurements[].dma.value.seconds.value", False),
+    ],
+)
+def test_a_field_is_a_fact_or_has_a_reason_of_its_own(name: str, is_known: bool) -> None:
+    reason = silent_changes.reason_of(name)
+    assert reason is not None
+    assert (reason == silent_changes.FACT) is is_known
+
+
+@pytest.mark.parametrize("name", ["measurements[].rate.value.gbps", "hosts[].verdict", "verdict.share.value"])
+def test_figures_and_verdicts_that_follow_have_no_reason(name: str) -> None:
+    assert silent_changes.reason_of(name) is None
+
+
+def test_a_silent_field_without_a_reason_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "links.json"
+    make_links(1, groups=("host",)).save(path)
+    assert silent_changes.main([str(path), "--each", "1"]) == 0
+    monkeypatch.setattr(silent_changes, "FACTS", ())
+    assert silent_changes.main([str(path), "--each", "1"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("activity", "value", "surprises", 0, "what"), "wait"),
+        (("activity", "value", "allocation_calls_in_steps"), 7),
+        (("activity", "value", "allocated", 0, "releases"), 7),
+        (("window_s",), 0.1),
+        (("device", "index"), 10**15),
+    ],
+)
+def test_a_resealed_figure_of_a_watch_is_refused(path: tuple[str | int, ...], value: Any) -> None:
+    watched = make_watched()
+    with pytest.raises(DocumentError, match="changed after pyxfer wrote it"):
+        codec.decode(type(watched), changed(watched, *path, value=value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("traffics", 0, "group"), "together"),
+        (("latencies", 0, "target"), 0),
+        (("latencies", 0, "hops"), 7),
+        (("devices", 0, "nvlinks", "value"), 9),
+        (("ended",), "failed"),
+    ],
+)
+def test_a_resealed_row_of_links_is_as_its_settings_ask(path: tuple[str | int, ...], value: Any) -> None:
+    run = make_links(2, groups=("host", "latency"))
+    with pytest.raises(DocumentError, match="changed after pyxfer wrote it"):
+        codec.decode(type(run), changed(run, *path, value=value))
 
 
 def test_other_spaces_orders_and_kinds_of_numbers_keep_the_seal() -> None:

@@ -109,7 +109,7 @@ def test_impossible_figures_of_traced_trials_are_refused(name: str, fields: dict
 
 def test_a_huge_number_of_bytes_is_refused() -> None:
     assert "has a number beyond all that pyxfer writes" in refused(forged("dma", nbytes=10**400))
-    assert codec.decode(Run, forged("dma", nbytes=2**63 - 1)).measurements
+    assert codec.decode(Run, forged("dma", trials=2**63 - 1)).measurements
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan")])

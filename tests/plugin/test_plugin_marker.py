@@ -8,8 +8,8 @@ import pytest
 
 from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, unknown
 from pyxfer._document.sessions import Expected
+from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import Outcome, believed
-from pyxfer._pytest.session import judged
 from pyxfer._pytest.settings import MarkerArguments, read_marker
 from pyxfer.errors import UsageError
 
@@ -63,7 +63,7 @@ def lasting(median_s: float, low_s: float | None, high_s: float | None) -> Summa
     ],
 )
 def test_a_share_is_too_slow_only_with_its_whole_interval(share: Share | None, word: str) -> None:
-    assert judged(Expected(min_of_ceiling=0.8), outcome(share)).word == word
+    assert judged(Expected(min_of_ceiling=0.8), outcome(share).measurement).word == word
 
 
 @pytest.mark.parametrize(
@@ -77,23 +77,23 @@ def test_a_share_is_too_slow_only_with_its_whole_interval(share: Share | None, w
     ],
 )
 def test_a_time_is_too_slow_only_with_its_whole_interval(summary: Summary | None, word: str) -> None:
-    assert judged(Expected(max_s=2 * MS), outcome(None, summary)).word == word
+    assert judged(Expected(max_s=2 * MS), outcome(None, summary).measurement).word == word
 
 
 def test_a_function_that_moved_too_few_bytes_is_too_slow() -> None:
     found = outcome(None, lasting(MS, MS, MS), credible=False)
-    assert judged(Expected(min_of_ceiling=0.5), found).word == "too slow"
+    assert judged(Expected(min_of_ceiling=0.5), found.measurement).word == "too slow"
 
 
 def test_the_worse_of_two_verdicts_counts() -> None:
     asked = Expected(min_of_ceiling=0.8, max_s=2 * MS)
-    found = judged(asked, outcome(Share(0.9, 0.85, 0.95), lasting(3 * MS, 2.5 * MS, 3.5 * MS)))
+    found = judged(asked, outcome(Share(0.9, 0.85, 0.95), lasting(3 * MS, 2.5 * MS, 3.5 * MS)).measurement)
     assert found.word == "too slow"
     assert found.reasons == ("time 3.00 ms, at least 2.50 ms; limit: at most 2.00 ms",)
 
 
 def test_without_limits_there_is_no_verdict() -> None:
-    assert judged(Expected(), outcome(Share(0.1, 0.1, 0.1))).word == "not asked"
+    assert judged(Expected(), outcome(Share(0.1, 0.1, 0.1)).measurement).word == "not asked"
 
 
 def test_a_test_that_is_certainly_too_slow_fails(suite: Any, link: Any) -> None:

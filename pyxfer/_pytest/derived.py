@@ -1,0 +1,71 @@
+"""The figures and verdicts of a session that follow from its trials, its ceilings and its limits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pyxfer._ceiling.derived import derive_tests
+from pyxfer._document.runs import Measurement
+from pyxfer._document.sessions import Expected, Judged, Judgement, XferSession
+from pyxfer.units import format_percent, format_seconds
+
+_TOO_FEW = "without an interval, which needs six rounds"
+_MORE = "; try a longer --xfer-budget"
+
+
+def derive_pytest(session: XferSession) -> XferSession:
+    """The session with what follows from the trials, and the verdict on each test."""
+    session = derive_tests(session)
+    tests = tuple(
+        msgspec.structs.replace(
+            test, judged=msgspec.structs.replace(test.judged, word=judged(test.expected, test.measurement).word)
+        )
+        for test in session.tests
+    )
+    return msgspec.structs.replace(session, tests=tests)
+
+
+def judged(expected: Expected, row: Measurement) -> Judged:
+    """The verdict on the limits of a marker; "too slow" only if a whole interval is beyond a limit."""
+    checks = (_check_share(expected.min_of_ceiling, row), _check_time(expected.max_s, row))
+    verdicts = [verdict for verdict in checks if verdict is not None]
+    if not verdicts:
+        return Judged()
+    words: tuple[Judgement, ...] = ("too slow", "unsure", "fine")
+    worst = next(word for word in words if word in {found for found, _ in verdicts})
+    return Judged(worst, tuple(reason for word, reason in verdicts if word == worst and reason))
+
+
+def _check_share(least: float | None, row: Measurement) -> tuple[Judgement, str] | None:
+    if least is None:
+        return None
+    share, limit = row.ceiling_share.value, f"limit: at least {format_percent(least)}"
+    if share is None:
+        # A time without a bandwidth means that the function did not move all of its bytes.
+        word: Judgement = "too slow" if row.summary is not None and row.gbps is None else "unsure"
+        return word, f"no share of the ceiling; {limit}: {row.ceiling_share.reason}"
+    seen = f"{format_percent(share.value)} of the ceiling"
+    if share.low is None or share.high is None:
+        return "unsure", f"{seen}, {_TOO_FEW}; {limit}"
+    if share.high < least:
+        return "too slow", f"{seen}, at most {format_percent(share.high)}; {limit}"
+    if share.low < least:
+        return "unsure", f"{format_percent(share.low)} to {format_percent(share.high)} of the ceiling; {limit}{_MORE}"
+    return "fine", ""
+
+
+def _check_time(most_s: float | None, row: Measurement) -> tuple[Judgement, str] | None:
+    if most_s is None:
+        return None
+    summary, limit = row.summary, f"limit: at most {format_seconds(most_s)}"
+    if summary is None:
+        return "unsure", f"no time; {limit}: {row.rate.reason}"
+    seen = f"time {format_seconds(summary.median_s)}"
+    if summary.low_s is None or summary.high_s is None:
+        return "unsure", f"{seen}, {_TOO_FEW}; {limit}"
+    if summary.low_s > most_s:
+        return "too slow", f"{seen}, at least {format_seconds(summary.low_s)}; {limit}"
+    if summary.high_s > most_s:
+        between = f"{format_seconds(summary.low_s)} to {format_seconds(summary.high_s)}"
+        return "unsure", f"time {between}; {limit}{_MORE}"
+    return "fine", ""
