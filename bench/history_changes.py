@@ -169,7 +169,7 @@ def is_found(logs: Logs, begin: int, length: int, loss: float, *, within: int = 
 
 
 def somewhere(rng: Rng, runs: int, length: int) -> int:
-    """A beginning of so many runs with at least five others on both sides, or at the end."""
+    """Where a slow period of this many runs begins, with at least five other runs on both sides, or at the end."""
     last = runs - length - LEAST_RUNS
     return int(rng.integers(LEAST_RUNS, last + 1)) if last >= LEAST_RUNS else runs - length
 
