@@ -96,7 +96,9 @@ void stream::perform(task const& next) {
     while (!answers()) pause_until(steady::now() + longest_pause, answers);
     ready = std::max(ready, steady::now());
   }
-  clock_ = is_current(next.epoch) ? next.work({next.epoch, ready}) : ready;
+  // A loss ends work before its modelled end.
+  if (is_current(next.epoch)) ready = std::min(next.work({next.epoch, ready}), steady::now());
+  clock_ = ready;
   *next.ended = clock_;
 }
 
