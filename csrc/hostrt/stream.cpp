@@ -96,8 +96,10 @@ void stream::perform(task const& next) {
     while (!answers()) pause_until(steady::now() + longest_pause, answers);
     ready = std::max(ready, steady::now());
   }
-  // A loss ends work before its modelled end.
-  if (is_current(next.epoch)) ready = std::min(next.work({next.epoch, ready}), steady::now());
+  if (is_current(next.epoch)) {
+    auto const modelled = next.work({next.epoch, ready});
+    ready = std::min(modelled, steady::now());  // a loss ends work before its modelled end
+  }
   clock_ = ready;
   *next.ended = clock_;
 }
