@@ -52,7 +52,6 @@ from pyxfer._document.examinations import Examination
 from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
-from pyxfer._document.links import Links
 from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
@@ -140,10 +139,7 @@ def figures(results: Path) -> Figures:
         "links-peers": lambda: link_peers.markdown(
             load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
         ),
-        "links-stopwatch": lambda: beside_stopwatch(
-            complete_links(results / "links_small.json.gz"),
-            load_own(results / "stopwatch.json.gz", Stopwatch, "stopwatch.py"),
-        ),
+        "links-stopwatch": lambda: beside_stopwatch(results),
         "links-map": lambda: links_map.markdown(
             load_own(results / "links_map.json.gz", links_map.Maps, "links_map.py")
         ),
@@ -299,8 +295,10 @@ def peers_table(document: peers.Peers) -> str:
     return f"{caption}\n\n{markdown_table(header, peers.cells(document.rows))}"
 
 
-def beside_stopwatch(run: Links, stopwatch: Stopwatch) -> str:
+def beside_stopwatch(results: Path) -> str:
     """What a caller gets of small copies, by the stopwatch and by pyxfer."""
+    run = complete_links(results / "links_small.json.gz")
+    stopwatch = load_own(results / "stopwatch.json.gz", Stopwatch, "stopwatch.py")
     timed = {(row.nbytes, row.direction, row.way): row.gbps for row in stopwatch.rows if row.verified}
     ways = {"queue": "256 calls", "batch": "batch of 256"}
     header = ["size", *(f"{way}, {by}" for way in ways for by in ("stopwatch", "pyxfer"))]

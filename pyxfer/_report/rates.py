@@ -218,7 +218,7 @@ _MOST_DECIMALS = (5, 3)
 
 SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
     "size": lambda measurement: (measurement.nbytes,),
-    "gbps": lambda measurement: (-(measurement.gbps or 0.0),),
+    "gbps": lambda measurement: (-(_shown_gbps(measurement) or 0.0),),
     "route": lambda measurement: (measurement.route,),
     "direction": lambda measurement: (measurement.direction, measurement.side),
     "memory": lambda measurement: (measurement.memory,),
@@ -354,6 +354,8 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         key = _sort_key(sort)
         order.sort(key=lambda index: key(run.measurements[index]))
     chosen = [run.measurements[index] for index in order]
+    halves = [_half_width(m) for m in chosen]
+    widths = list(zip(halves, percent_cells(halves), strict=True))
     columns = [
         Column(("route",), tuple(_route(measurement) for measurement in chosen), left=True),
         Column(("way",), tuple(_way(measurement) for measurement in chosen), left=True),
@@ -364,7 +366,7 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
             tuple(marks[index] for index in order),
         ),
         *_clock_columns(run, chosen),
-        Column(("+-",), percent_cells([_half_width(m) for m in chosen])),
+        Column(("+-",), tuple("> 100 %" if (width or 0.0) > 1 else cell for width, cell in widths)),
         Column(_words(run, "of peak"), percent_cells([m.of_peak for m in chosen])),
         Column(_words(run, "of ceiling"), percent_cells([m.of_ceiling for m in chosen])),
         Column(("wor-", "ker"), tuple(worker_number(run, m.worker) for m in chosen)),
