@@ -199,7 +199,8 @@ def count(noise: Noise, runs: int, repeats: int, rng: Rng) -> Row:
             losses.append((loss, least))
             found += is_found(logs, somewhere(rng, runs, least), least, loss, within=2, ends=False)
     stated, stated_runs = np.median(losses, axis=0).tolist() if losses else (0.0, 0.0)
-    return Row(noise.name, runs, repeats, *counted.tolist(), len(losses), stated, stated_runs, found)
+    counts: list[int] = counted.tolist()
+    return Row(noise.name, runs, repeats, *counts, len(losses), stated, stated_runs, found)  # type: ignore[call-arg]
 
 
 def collect(repeats: int, seed: int, noises: Sequence[Noise] = NOISES, lengths: Sequence[int] = LENGTHS) -> Found:

@@ -304,7 +304,9 @@ def beside_stopwatch(results: Path) -> str:
     header = ["size", *(f"{way}, {by}" for way in ways for by in ("stopwatch", "pyxfer"))]
     rows: dict[tuple[int, str], list[str]] = {}
     for nbytes, direction in dict.fromkeys((row.nbytes, row.direction) for row in run.small):
-        own = {row.way: row.caller_gbps for row in run.small if (row.nbytes, row.direction) == (nbytes, direction)}
+        own: dict[str, float | None] = {
+            row.way: row.caller_gbps for row in run.small if (row.nbytes, row.direction) == (nbytes, direction)
+        }
         pairs = [(timed.get((nbytes, direction, ways[way])), own.get(way)) for way in ways]
         rows[nbytes, direction] = ["-" if gbps is None else f"{gbps:.2f}" for pair in pairs for gbps in pair]
     body = [[f"{format_size(nbytes)} {direction}", *cells] for (nbytes, direction), cells in sorted(rows.items())]
