@@ -48,7 +48,7 @@ MOST_FALSE, LEAST_FOUND, LARGEST_ERROR = 0.01, 0.99, 0.20
 GOAL_HOSTS = 1000
 SURE = 0.99
 MANY_HOSTS, FEWER = 100, 5
-"""Of so many hosts or more a fifth of the fleets are enough: each has many losses."""
+"""From this many hosts on, a fifth of the fleets are enough: each has many losses."""
 FAMILIES = (("h2d", "pinned"), ("d2h", "pinned"), ("h2d", "pageable"), ("d2h", "pageable"))
 PINNED = 2
 """The first families are of pinned copies."""

@@ -169,7 +169,7 @@ def is_found(logs: Logs, begin: int, length: int, loss: float, *, within: int = 
 
 
 def somewhere(rng: Rng, runs: int, length: int) -> int:
-    """A beginning of so many runs with at least five others on both sides, or at the end."""
+    """Where a slow period of this many runs begins, with at least five other runs on both sides, or at the end."""
     last = runs - length - LEAST_RUNS
     return int(rng.integers(LEAST_RUNS, last + 1)) if last >= LEAST_RUNS else runs - length
 
@@ -199,7 +199,8 @@ def count(noise: Noise, runs: int, repeats: int, rng: Rng) -> Row:
             losses.append((loss, least))
             found += is_found(logs, somewhere(rng, runs, least), least, loss, within=2, ends=False)
     stated, stated_runs = np.median(losses, axis=0).tolist() if losses else (0.0, 0.0)
-    return Row(noise.name, runs, repeats, *counted.tolist(), len(losses), stated, stated_runs, found)
+    counts: list[int] = counted.tolist()
+    return Row(noise.name, runs, repeats, *counts, len(losses), stated, stated_runs, found)  # type: ignore[call-arg]
 
 
 def collect(repeats: int, seed: int, noises: Sequence[Noise] = NOISES, lengths: Sequence[int] = LENGTHS) -> Found:

@@ -75,7 +75,7 @@ def report_of(like: Run, number: int, drawn: Sequence[HostCell], rng: np.random.
         usual = next(value for word, value in USUAL.items() if word in name)
         is_slow = number % EACH == 0 and name.startswith("gpu3 h2d pinned")
         value = usual * float(np.exp(SPREAD * rng.standard_normal())) * (1 - LOST * is_slow)
-        cells.append(cell(name, value, drawn[rng.integers(len(drawn))]))
+        cells.append(cell(name, value, drawn[int(rng.integers(len(drawn)))]))
     return HostReport(
         kind="host",
         ended="complete",

@@ -23,6 +23,7 @@ import image_floor
 import interval_coverage as intervals
 import links_beside_nvbandwidth as link_peers
 import links_map
+import msgspec
 import peers
 import pictures
 import ring_pauses
@@ -83,6 +84,22 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 Figures = Mapping[str, Callable[[], str]]
 
 
+class Timed(msgspec.Struct):
+    """A row of stopwatch.py."""
+
+    nbytes: int
+    direction: str
+    way: str
+    verified: bool
+    gbps: float
+
+
+class Stopwatch(msgspec.Struct):
+    """The document of stopwatch.py, which imports nothing of pyxfer."""
+
+    rows: list[Timed]
+
+
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
     return {
@@ -122,6 +139,7 @@ def figures(results: Path) -> Figures:
         "links-peers": lambda: link_peers.markdown(
             load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
         ),
+        "links-stopwatch": lambda: beside_stopwatch(results),
         "links-map": lambda: links_map.markdown(
             load_own(results / "links_map.json.gz", links_map.Maps, "links_map.py")
         ),
@@ -275,6 +293,25 @@ def peers_table(document: peers.Peers) -> str:
     where = shared.machine_line(document.device, document.environment)
     caption = escape_markdown(f"{where}; nvbandwidth {version}; {document.rounds} rounds in turns. GB = 1e9 bytes.")
     return f"{caption}\n\n{markdown_table(header, peers.cells(document.rows))}"
+
+
+def beside_stopwatch(results: Path) -> str:
+    """What a caller gets of small copies, by the stopwatch and by pyxfer."""
+    run = complete_links(results / "links_small.json.gz")
+    stopwatch = load_own(results / "stopwatch.json.gz", Stopwatch, "stopwatch.py")
+    timed = {(row.nbytes, row.direction, row.way): row.gbps for row in stopwatch.rows if row.verified}
+    ways = {"queue": "256 calls", "batch": "batch of 256"}
+    header = ["size", *(f"{way}, {by}" for way in ways for by in ("stopwatch", "pyxfer"))]
+    rows: dict[tuple[int, str], list[str]] = {}
+    for nbytes, direction in dict.fromkeys((row.nbytes, row.direction) for row in run.small):
+        own: dict[str, float | None] = {
+            row.way: row.caller_gbps for row in run.small if (row.nbytes, row.direction) == (nbytes, direction)
+        }
+        pairs = [(timed.get((nbytes, direction, ways[way])), own.get(way)) for way in ways]
+        rows[nbytes, direction] = ["-" if gbps is None else f"{gbps:.2f}" for pair in pairs for gbps in pair]
+    body = [[f"{format_size(nbytes)} {direction}", *cells] for (nbytes, direction), cells in sorted(rows.items())]
+    where = escape_markdown(f"{shared.machine_line(run.devices[0].device, run.environment)}. GB/s, GB = 1e9 bytes.")
+    return f"{where}\n\n{markdown_table(header, body)}"
 
 
 def timers_table(document: timers.Timers) -> str:

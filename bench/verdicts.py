@@ -66,9 +66,9 @@ MOST_FALSE, LEAST_FOUND, LEAST_SAME, LEAST_AS_PRINTED = 0.01, 0.95, 0.80, 0.93
 LOSSES = (0.0, 0.05, 0.1)
 HALF = 0.5
 COMPARED = 10
-"""A comparison takes a tenth of the time of a check, so its rows have so many times the repeats."""
+"""A comparison takes a tenth of the time of a check, so its rows have this many times the repeats."""
 SEARCHED = 3
-"""The loss that is needed is searched in one of so many repeats, because each search takes eight checks."""
+"""The loss that is needed is searched in one of this many repeats, because each search takes eight checks."""
 FEW, DEFAULT, TEN, SITTINGS = (3,), (DEFAULT_PROCESSES,), (10,), (3,) * 5
 
 Rng = np.random.Generator
@@ -216,7 +216,7 @@ class Host:
         return np.array([level + self._noise.process(self._rng) for _ in range(processes)])
 
     def baseline(self, sittings: Sequence[int]) -> dict[Cell, Series]:
-        """One side of so many processes in each sitting."""
+        """One side, with this many processes in each sitting."""
         return side([self.sitting(count) for count in sittings])
 
 

@@ -152,7 +152,7 @@ def retimed(row: runs.Measurement, seconds: Sequence[float], dispatch_s: float |
 
 
 def by_caller(row: runs.Measurement, times: float = 2.0) -> runs.Measurement:
-    """The row with a caller's time that is so many times as long as the device's."""
+    """The row with a caller's time, this many times as long as the device's."""
     trials = tuple(msgspec.structs.replace(trial, wall_s=times * trial.elapsed_s) for trial in row.trials)
     wall = stats.summarise([trial.wall_s for trial in trials if trial.wall_s is not None])
     return msgspec.structs.replace(row, trials=trials, wall=wall)

@@ -5,8 +5,8 @@ namespace pyxfer {
 /// Whether the kernels and copy engines of `device` could access the memory of `peer` directly.
 [[nodiscard]] bool can_access_peer(int device, int peer);
 
-/// Whether the last of `enable_peer` and `disable_peer` for the two was `enable_peer`. CUDA cannot be
-/// asked, so what other libraries do is not known here.
+/// Whether the last of `enable_peer` and `disable_peer` for the two was `enable_peer`. CUDA cannot
+/// be asked, so what other libraries do is not known here.
 [[nodiscard]] bool has_access(int device, int peer);
 
 /// Lets `device` access the memory of `peer` directly, in the whole process. It has no effect if

@@ -96,7 +96,11 @@ void stream::perform(task const& next) {
     while (!answers()) pause_until(steady::now() + longest_pause, answers);
     ready = std::max(ready, steady::now());
   }
-  clock_ = is_current(next.epoch) ? next.work({next.epoch, ready}) : ready;
+  if (is_current(next.epoch)) {
+    auto const modelled = next.work({next.epoch, ready});
+    ready = std::min(modelled, steady::now());  // a loss ends work before its modelled end
+  }
+  clock_ = ready;
   *next.ended = clock_;
 }
 

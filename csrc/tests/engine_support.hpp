@@ -39,7 +39,7 @@ class rounds {
  private:
   int most_;
   int begun_{0};
-  double end_s_{now_s() + limit_s() / 4.0};
+  double end_s_{now_s() + limit_s() / 2.0};
 };
 
 /// The host runtime's allocations as text, which a failed comparison shows.

@@ -119,6 +119,7 @@ TEST_F(hostrt_copies, a_small_pageable_memcpy_may_return_before_arrival) {
   auto* const target = device(1000);
   model_link({0, 1e5}, {0, 0});
   ASSERT_EQ(cudaMemcpy(target, source.data(), 1000, cudaMemcpyHostToDevice), cudaSuccess);
+  std::this_thread::sleep_for(20ms);    // so that it has begun on most machines
   lose_device(cudaErrorLaunchFailure);  // else it would arrive only after a day
   reset();
   model_link({0, 0.2}, {0, 0});

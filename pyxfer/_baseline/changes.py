@@ -47,7 +47,7 @@ _POWER_SD = 1.645
 
 @dataclass(frozen=True)
 class Limit:
-    """The smallest loss for so many runs or more that is found in 95 % of cases."""
+    """The smallest loss that is found in 95 % of cases if this many runs, or more, have it."""
 
     loss: float
     runs: int
@@ -126,7 +126,7 @@ def _noise_of(logs: Floats) -> _Noise:
 
 
 def _moments(residuals: Floats, clip: float, levels: int) -> tuple[float, float]:
-    """The standard deviation of the clipped residuals of so many levels, and the correlation of neighbours."""
+    """The standard deviation of the clipped residuals from this many levels, and the correlation of neighbours."""
     clipped = np.clip(residuals, -clip, clip)
     clipped -= clipped.mean()
     squares = max(float(clipped @ clipped), residuals.size * _LEAST_NOISE**2)

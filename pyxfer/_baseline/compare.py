@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -256,16 +257,13 @@ def _mean_series(cells: Sequence[Series]) -> Series:
 
 
 def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:
-    """The processes that were left out."""
+    """The processes that were left out, each with the number of its cells."""
     found = []
     for side, all_of_side in ((a, [pair.a for pair in pairs.values()]), (b, [pair.b for pair in pairs.values()])):
-        cells = sum(bool(series.left_out) for series in all_of_side)
-        out = {each.processes[place] for each in all_of_side for place in each.left_out}
-        if out:
-            which = ", ".join(str(process + 1) for process in sorted(out))
-            text = (
-                f"Process {which} of {side.name} is far from the others in {cells} of {len(pairs)} cells, and left out."
-            )
+        out = Counter(each.processes[place] for each in all_of_side for place in each.left_out)
+        for process, cells in sorted(out.items()):
+            which = f"{cells} of {len(pairs)} cells"
+            text = f"Process {process + 1} of {side.name} is far from the others and left out in {which}."
             found.append(Remark("left-out", text, "see what else ran on the host at that time"))
     return found
 

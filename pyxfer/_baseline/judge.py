@@ -128,7 +128,7 @@ class Error:
     of_sittings: float = 0.0
 
     def interval(self, tests: int) -> Estimate:
-        """The interval at a confidence that holds for so many comparisons together."""
+        """The interval at a confidence that holds for this many comparisons together."""
         p = 1 - (1 - CONFIDENCE) / 2 / tests
         half = max(quantile(p, self.df) * self.error, quantile(p, math.inf) * self.least)
         return Estimate(self.log_ratio, self.log_ratio - half, self.log_ratio + half, self.spread, self.assumed)
@@ -313,7 +313,7 @@ LEAST_TO_END = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """The looks of a check, which may measure up to so many processes; a comparison of what is there has one.
+    """The looks of a check, which may measure up to this many processes; a comparison of what is there has one.
 
     `is_last`: this look is the last one, also if the check was interrupted.
     """
@@ -381,12 +381,12 @@ def _most_slower(pair: Pair, limit: float) -> bool:
 
 
 def is_look(processes: int) -> bool:
-    """Whether a check compares after so many processes, before the last."""
+    """Whether a check compares after this many processes, before the last."""
     return not processes & (processes - 1)
 
 
 def is_settled(cells: Iterable[tuple[Verdict, bool]], processes: int) -> bool:
-    """Whether a check of so many processes may end: each cell, as verdict and confirmation, is decided."""
+    """Whether a check of this many processes may end: each cell, as verdict and confirmation, is decided."""
     return all(verdict in ("SAME", "FAST") or (confirmed and processes >= LEAST_TO_END) for verdict, confirmed in cells)
 
 

@@ -657,7 +657,7 @@ def _measuring(
 ) -> Callable[[], AnyRun]:
     """A function that measures in a new process at every call, with a progress bar.
 
-    `goes_on`: whether another process is sure to follow so many, if these are not all.
+    `goes_on`: whether another process is sure to follow this many, if these are not all.
     """
     from pyxfer._baseline import measure as measuring
     from pyxfer._cli.output import ProgressReport

@@ -228,7 +228,7 @@ class HistoryChange(msgspec.Struct, frozen=True):
 
 
 class HistoryLimit(msgspec.Struct, frozen=True):
-    """The smallest loss for so many runs or more that would have been found in 95 % of cases."""
+    """The smallest loss that this many runs, or more, would have shown in 95 % of cases."""
 
     loss: float
     runs: int

@@ -126,7 +126,12 @@ def _verdict(comparison: Comparison) -> str:
         fast = sum(row.verdict == "FAST" for row in rows)
         same = len(rows) - len(those) - fast
         others = ", ".join(f"{count} {word}" for count, word in ((same, "SAME"), (fast, "FAST")) if count)
-        doubt = f"it is uncertain whether {len(those)} of {_cells(rows)} {_have(those)} lost {limit}"
+        may_lose = all((row.high.value or 1.0) * (1 - comparison.tolerance) > 1 for row in those)
+        which = f"{len(those)} of {_cells(rows)} {_have(those)}"
+        if any(row.assumed for row in those):
+            doubt = f"one process on each side cannot show whether {which} changed by {limit}"
+        else:
+            doubt = f"it is uncertain whether {which} {'lost' if may_lose else 'changed by'} {limit}"
         return f"AMBIGUOUS: {doubt}{'; ' * bool(others)}{others}."
     word = "slower" if verdict == "SLOW" else "faster"
     most = max(those, key=lambda row: abs(math.log(row.ratio.value or 1.0)))

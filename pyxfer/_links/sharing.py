@@ -156,7 +156,7 @@ def _noise(rows: Sequence[Values]) -> tuple[float, float]:
     """The relative deviation of one round that all rows show together, without outliers; its degrees of freedom."""
     freedom = sum(len(each) - 1 for each in rows)
     rest = [abs(rate / middle - 1) for each in rows for middle in (median(each),) for rate in each]
-    # Each row's median is taken from its own rounds, which are so much closer to it.
+    # Each row's median is taken from its own rounds, which are closer to it by this factor.
     correction = math.sqrt(len(rest) / freedom)
     # A median deviation knows the noise about as well as the standard deviation of a third of the values.
     return _NORMAL * median(rest) * correction, max(freedom / 3, 1.0)

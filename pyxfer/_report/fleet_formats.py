@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 LONGEST_REASON = 120
-"""Slurm's tools show about so much of a reason."""
+"""Slurm's tools show about this many characters of a reason."""
 LONGEST_LINE = 1000
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 """The exit codes of Nagios plugins. Of node-problem-detector's: 0 is fine, 1 a problem, 2 unknown."""

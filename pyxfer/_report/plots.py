@@ -281,7 +281,7 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
 
 
 def share_plot(values: Values, title: str, width: int) -> Spec:
-    """The share of trials that took at most so many `ms`, a step at each trial."""
+    """The share of trials that took at most `ms`, a step at each trial."""
     names = list(dict.fromkeys(value["series"] for value in values))
     x = {**_quantity("ms", "time of a trial, ms"), "scale": {"zero": False, "nice": True}}
     y = {**_quantity("share", "share of the trials"), "axis": {"format": ".0%", "tickCount": 5}}

@@ -218,7 +218,7 @@ _MOST_DECIMALS = (5, 3)
 
 SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
     "size": lambda measurement: (measurement.nbytes,),
-    "gbps": lambda measurement: (-(measurement.gbps or 0.0),),
+    "gbps": lambda measurement: (-(_shown_gbps(measurement) or 0.0),),
     "route": lambda measurement: (measurement.route,),
     "direction": lambda measurement: (measurement.direction, measurement.side),
     "memory": lambda measurement: (measurement.memory,),
@@ -240,14 +240,19 @@ def rate_tables(run: runs.Run, marks: Sequence[str], width: int, sort: str | Non
 def _pivots(run: runs.Run, marks: Sequence[str], width: int) -> list[Table] | None:
     """Directions side by side in as few tables as fit; None if a single direction does not fit."""
     sizes = sorted({measurement.nbytes for measurement in run.measurements})
-    head = Column(("size",), tuple(units.format_size(size) for size in sizes))
+    head = _size_column(sizes)
     blocks = [
         _block(run, marks, direction, sizes) for direction in dict.fromkeys(m.direction for m in run.measurements)
     ]
-    blocks += [block] if (block := _other_clock(run, sizes)) else []
-    if any(grid_width((head, *block), GAPS[-1]) > width for block in blocks):
+    other = _other_clock(run)
+    if any(grid_width((head, *block), GAPS[-1]) > width for block in (*blocks, other)):
         return None
-    return [fitting_table(columns, width) for columns in pack([head], blocks, width)]
+    tables = pack([head], blocks, width)
+    return [fitting_table(columns, width) for columns in ((*tables, other) if other else tables)]
+
+
+def _size_column(sizes: Sequence[int]) -> Column:
+    return Column(("size",), tuple(map(units.format_size, sizes)))
 
 
 def _block(run: runs.Run, marks: Sequence[str], direction: str, sizes: Sequence[int]) -> list[Column]:
@@ -289,17 +294,19 @@ def _shown_gbps(m: runs.Measurement) -> float | None:
     return m.caller_gbps if _is_by_caller(m) else m.gbps
 
 
-def _other_clock(run: runs.Run, sizes: Sequence[int]) -> list[Column]:
-    """The rates by the clock that the other columns do not have; of both ways at once only the sum."""
+def _other_clock(run: runs.Run) -> list[Column]:
+    """The rates by the clock that the other tables do not have, with their sizes; of both ways at once only the sum."""
     columns: dict[_Key, dict[int, float | None]] = {}
     for m in run.measurements:
         if m.has_both_clocks and (m.direction != "both" or m.side == "sum"):
             clock, value = ("device", m.gbps) if _is_by_caller(m) else ("caller", m.caller_gbps)
             columns.setdefault((*_heading(m, run), clock), {})[m.nbytes] = value
-    return [
+    sizes = sorted({size for at in columns.values() for size in at})
+    rates = [
         Column(heading, rate_cells([at.get(size) for size in sizes], [""] * len(sizes)))
         for heading, at in columns.items()
     ]
+    return [_size_column(sizes), *rates] if rates else []
 
 
 def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Column]:
@@ -347,6 +354,8 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         key = _sort_key(sort)
         order.sort(key=lambda index: key(run.measurements[index]))
     chosen = [run.measurements[index] for index in order]
+    halves = [_half_width(m) for m in chosen]
+    widths = list(zip(halves, percent_cells(halves), strict=True))
     columns = [
         Column(("route",), tuple(_route(measurement) for measurement in chosen), left=True),
         Column(("way",), tuple(_way(measurement) for measurement in chosen), left=True),
@@ -357,7 +366,7 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
             tuple(marks[index] for index in order),
         ),
         *_clock_columns(run, chosen),
-        Column(("+-",), percent_cells([_half_width(m) for m in chosen])),
+        Column(("+-",), tuple("> 100 %" if (width or 0.0) > 1 else cell for width, cell in widths)),
         Column(_words(run, "of peak"), percent_cells([m.of_peak for m in chosen])),
         Column(_words(run, "of ceiling"), percent_cells([m.of_ceiling for m in chosen])),
         Column(("wor-", "ker"), tuple(worker_number(run, m.worker) for m in chosen)),

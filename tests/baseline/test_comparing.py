@@ -323,7 +323,7 @@ def test_a_process_that_is_left_out_is_named() -> None:
     odd = make_processes(1, 7, slower=slow_pinned(1.25))
     found = compare_samples(make_sample("A"), Sample("B", (*make_processes(2, 2), *odd, *make_processes(2, 3))))
     (remark,) = [remark for remark in found.remarks if remark.code == "left-out"]
-    assert remark.text.startswith("Process 3 of B is far from the others in 6 of 12 cells")
+    assert remark.text.startswith("Process 3 of B is far from the others and left out in 6 of 12 cells")
     assert {row.verdict for row in found.cells} == {"SAME"}
     assert "left-out" not in remark_codes(compared(1.0))
 

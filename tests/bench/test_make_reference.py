@@ -56,7 +56,7 @@ def test_references_are_written_read_and_stale_after_a_change_of_the_run(tmp_pat
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (tmp_path / "pyxfer").mkdir()
-    h200().save(results / "ceiling.json.gz")
+    h200().save(results / "known_h200.json.gz")
     names = ["h200_pcie5_x16.json", "h200_pcie5_x16.run.json"]
     assert make_reference.main(["--check"], tmp_path) == 1
     assert make_reference.refresh(tmp_path, check=False) == names
@@ -64,7 +64,7 @@ def test_references_are_written_read_and_stale_after_a_change_of_the_run(tmp_pat
     folder = tmp_path / "pyxfer" / "references"
     reference = decode_reference((folder / names[0]).read_bytes(), names[0])
     assert Run.load(folder / reference.document).measurements[0].trials == ()
-    h200(measurements=()).save(results / "ceiling.json.gz")
+    h200(measurements=()).save(results / "known_h200.json.gz")
     assert make_reference.refresh(tmp_path, check=True) == names
 
 

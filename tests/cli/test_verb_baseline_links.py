@@ -134,7 +134,9 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
 ) -> None:
     wires: list[Callable[[], None]] = []
 
-    def in_this_process(order: LinksOrder, *_: object) -> object:
+    def in_this_process(order: LinksOrder, _: object, ready: measuring.Ready) -> object:
+        ready.close()
+
         def prepare() -> None:
             for wire in wires:
                 wire()
@@ -171,4 +173,4 @@ def test_processes_measure_links_of_host_memory(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
     with open_store(store[1]) as opened:
         (points,) = (group.points for group in opened.history("links.local").groups)
-    assert len(points) == 3 + 1
+    assert len(points) == 5 + 1

@@ -221,7 +221,7 @@ def test_the_usual_table_fits_a_terminal_of_80_columns() -> None:
     assert code == 0
     lines = text.splitlines()
     assert max(len(line) for line in lines) <= 80
-    assert sum(line.lstrip().startswith("64 KiB ") for line in lines) == 2
+    assert sum(line.lstrip().startswith("64 KiB ") for line in lines) == 3
     assert "\u2026" not in text
 
 

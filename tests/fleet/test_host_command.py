@@ -35,9 +35,10 @@ def test_stdout_is_the_document_and_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_a_host_without_a_gpu_says_so_in_its_document(tmp_path: Path) -> None:
-    ended = pyxfer("host", "--json", str(tmp_path / "host.json"), CUDA_VISIBLE_DEVICES="", PYXFER_HOSTRT=LINK)
+    file = tmp_path / "host.json"
+    ended = pyxfer("host", "--budget", "2min", "--json", str(file), CUDA_VISIBLE_DEVICES="", PYXFER_HOSTRT=LINK)
     assert ended.returncode == 0, ended.stderr
-    assert HostReport.load(tmp_path / "host.json").runtime_reason.startswith("No usable GPU")
+    assert HostReport.load(file).runtime_reason.startswith("No usable GPU")
     assert "Figures" in ended.stdout
 
 

@@ -50,7 +50,7 @@ def stored(path: str) -> list[HostReport]:
 @pytest.mark.slow
 def test_a_host_stores_the_document_that_it_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ended = pyxfer(*JOB, "--json", "-", "--save", "--store", path, PYXFER_HOSTRT=LINK)
+    ended = pyxfer(*JOB, "--budget", "2min", "--json", "-", "--save", "--store", path, PYXFER_HOSTRT=LINK)
     assert ended.returncode == 0, ended.stderr
     assert stored(path) == [codec.decode(HostReport, ended.stdout.encode())]
     ended = pyxfer("fleet", "run", "--since", "1h", "--store", path, "--hosts", "node-7,node-8", cwd=tmp_path)

@@ -20,7 +20,7 @@ OTHER = "0000:5d:00.0"
 
 
 def linked(up: int = 18, fields: dict[Any, int] | None = None, remote: str = "", joined: int = 0) -> Nvml:
-    """NVML of a GPU with so many links, and these values of fields."""
+    """NVML of a GPU with this many links, and these values of fields."""
 
     def ask(_handle: object, numbers: list[Any]) -> list[Any]:
         value = (fields or {}).get(numbers[0])

@@ -139,7 +139,7 @@ def zigzag(values: Sequence[float]) -> NDArray[np.float64]:
     ("third", "inversions", "drifts"), [(20, 59, True), (20, 60, False), (21, 69, True), (21, 70, False)]
 )
 def test_a_drift_is_3_8_deviations_of_the_rank_sum(third: int, inversions: int, drifts: bool, sign: int) -> None:
-    """Of `third`² pairs of a value of the first third and one of the last, so many are in the other order."""
+    """Of `third`² pairs of a value of the first third and one of the last, this many are in the other order."""
     above_all, above_some = divmod(inversions, third)
     first = [*range(300, 300 + above_all), 200 + above_some - 0.5, *range(100, 100 + third - above_all - 1)]
     last = range(200, 200 + third)
