@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import re
 import sys
 from collections import Counter, defaultdict
@@ -188,7 +189,7 @@ def silent(data: bytes, each: int, reseal: Callable[[bytes], bytes] | None) -> t
     kind = codec.kind_of(data)
     before = page_of(codec.decode(kind.struct, data)).splitlines()
     document = msgspec.json.decode(data)
-    words = words_of(msgspec.json.schema(kind.struct))
+    words = words_of(json.loads((ROOT / kind.schema_file).read_bytes()))
     seen: Counter[str] = Counter()
     found, tried = [], 0
     for leaf in leaves(document):
