@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 namespace py = pybind11;
 
@@ -53,11 +54,12 @@ void bind_timed(owner_class<copier>& kind) {
   kind.def(
       "gated",
       [](copier& self, std::string const& mode, lane const& along, std::size_t copies,
-         std::size_t warmups, std::size_t first_slot) {
-        return time_gated(self.used(), issue_mode_of(mode), along, {copies, warmups, first_slot});
+         std::size_t warmups, std::size_t first_slot, std::size_t untimed_bytes) {
+        return time_gated(self.used(), issue_mode_of(mode), along,
+                          {copies, warmups, first_slot, untimed_bytes});
       },
       py::arg("mode"), py::arg("lane"), py::arg("copies"), py::arg("warmups"),
-      py::arg("first_slot"), release_gil());
+      py::arg("first_slot"), py::arg("untimed_bytes") = 0, release_gil());
   kind.def(
       "on_stream",
       [](copier& self, std::string const& mode, lane const& along, std::size_t first_slot,
@@ -84,11 +86,12 @@ void bind_both(owner_class<copier>& kind) {
   kind.def(
       "both_gated",
       [](copier& self, lane const& h2d, lane const& d2h, std::size_t copies, std::size_t warmups,
-         std::array<std::size_t, 2> tails, std::size_t first_slot) {
-        return time_both_gated(self.used(), {h2d, d2h}, {copies, warmups, tails, first_slot});
+         std::array<std::size_t, 2> tails, std::size_t first_slot, std::size_t untimed_bytes) {
+        return time_both_gated(self.used(), {h2d, d2h},
+                               {copies, warmups, tails, first_slot, untimed_bytes});
       },
       py::arg("h2d"), py::arg("d2h"), py::arg("copies"), py::arg("warmups"), py::arg("tails"),
-      py::arg("first_slot"), release_gil());
+      py::arg("first_slot"), py::arg("untimed_bytes") = 0, release_gil());
   kind.def(
       "both_issued",
       [](copier& self, lane const& h2d, lane const& d2h, std::size_t copies,
@@ -105,18 +108,27 @@ void bind_both(owner_class<copier>& kind) {
       py::arg("h2d"), py::arg("d2h"), py::arg("copies"), py::arg("first_slot"), release_gil());
 }
 
+/// Address and bytes.
+using scratch_place = std::pair<std::uintptr_t, std::size_t>;
+
+content_check make_check(lane const& along, std::size_t slot, std::uint64_t seed,
+                         scratch_place scratch, bool slow_reads) {
+  return {along, slot, seed, {scratch.first, scratch.second}, slow_reads};
+}
+
 void bind_content(py::module_& module) {
   module.def(
       "prepare_check",
       [](int device, lane const& along, std::size_t slot, std::uint64_t seed,
-         std::uintptr_t scratch) { prepare(device, {along, slot, seed, scratch, false}); },
+         scratch_place scratch) { prepare(device, make_check(along, slot, seed, scratch, false)); },
       py::arg("device"), py::arg("lane"), py::arg("slot"), py::arg("seed"), py::arg("scratch"),
       release_gil());
   module.def(
       "first_wrong",
-      [](int device, lane const& along, std::size_t slot, std::uint64_t seed,
-         std::uintptr_t scratch,
-         bool slow_reads) { return first_wrong(device, {along, slot, seed, scratch, slow_reads}); },
+      [](int device, lane const& along, std::size_t slot, std::uint64_t seed, scratch_place scratch,
+         bool slow_reads) {
+        return first_wrong(device, make_check(along, slot, seed, scratch, slow_reads));
+      },
       py::arg("device"), py::arg("lane"), py::arg("slot"), py::arg("seed"), py::arg("scratch"),
       py::arg("slow_reads"), release_gil());
 }

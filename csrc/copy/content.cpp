@@ -10,6 +10,8 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -22,9 +24,8 @@ constexpr int poison = 0xA5;
 constexpr std::size_t most_scratch = std::size_t{8} << 20U;
 constexpr std::size_t word = sizeof(std::uint64_t);
 constexpr std::size_t block_words = 512;
-/// A few cores saturate the memory, and a thread is only worth starting for many bytes.
-constexpr std::size_t most_parts = 4;
-constexpr std::size_t least_part = std::size_t{8} << 20U;
+/// A thread is only worth starting for many bytes.
+constexpr std::size_t least_part = std::size_t{4} << 20U;
 using block = std::array<std::uint64_t, block_words>;
 
 /// Which bytes are expected, and the place of the first one.
@@ -58,82 +59,159 @@ void make_words(block& words, std::uint64_t seed, std::size_t first) {
   }
 }
 
-/// Calls `use(begin, end)`, which must not throw, for a few parts of the bytes. If there are many
-/// bytes, each part has its own thread, unless the system refuses to start one.
+/// The first exception of several threads.
+class first_fault {
+ public:
+  template <typename Run>
+  void guard(Run const& run) noexcept {
+    try {
+      run();
+    } catch (...) {
+      if (!taken_.exchange(true)) { fault_ = std::current_exception(); }
+    }
+  }
+  /// After the threads have been joined.
+  void rethrow() const {
+    if (fault_) { std::rethrow_exception(fault_); }
+  }
+
+ private:
+  std::atomic<bool> taken_{false};
+  std::exception_ptr fault_;
+};
+
+/// Calls `use(part, begin, end)` for a few parts of the bytes. If there are many bytes, each part
+/// has its own thread, unless the system refuses to start one.
 template <typename Use>
 void in_parts(std::size_t bytes, Use const& use) {
   auto const cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
-  auto const parts = std::clamp<std::size_t>(bytes / least_part, 1, std::min(most_parts, cores));
+  auto const parts = std::clamp<std::size_t>(bytes / least_part, 1, std::min(check_parts, cores));
   auto const blocks = (bytes + sizeof(block) - 1) / sizeof(block);
   auto const length = (blocks + parts - 1) / parts * sizeof(block);
+  first_fault fault;
+  auto const use_part = [&](std::size_t part) {
+    fault.guard(
+        [&] { use(part, std::min(bytes, part * length), std::min(bytes, (part + 1) * length)); });
+  };
   std::vector<std::thread> others;
   others.reserve(parts);
-  for (std::size_t i = 1; i < parts; ++i) {
-    auto const use_part = [&use, begin = std::min(bytes, i * length),
-                           end = std::min(bytes, (i + 1) * length)] { use(begin, end); };
+  for (std::size_t part = 1; part < parts; ++part) {
     try {
-      others.push_back(start_thread("pyxfer-verify", use_part));
-    } catch (std::system_error const&) { use_part(); }
+      others.push_back(start_thread("pyxfer-verify", [&, part] { use_part(part); }));
+    } catch (std::system_error const&) { use_part(part); }
   }
-  use(0, std::min(bytes, length));
+  use_part(0);
   for (auto& thread : others) { thread.join(); }
+  fault.rethrow();
 }
 
 /// Calls `use(offset, words, length)` for each block of the pattern until it returns false.
 template <typename Use>
-void for_each_block(std::size_t begin, std::size_t end, pattern const& from, Use const& use) {
+void for_each_block(std::size_t bytes, pattern const& from, Use const& use) {
   block words{};
-  for (std::size_t offset = begin; offset < end; offset += sizeof words) {
+  for (std::size_t offset = 0; offset < bytes; offset += sizeof words) {
     make_words(words, from.seed, (from.first + offset) / word);
-    if (!use(offset, words.data(), std::min(sizeof words, end - offset))) { return; }
+    if (!use(offset, words.data(), std::min(sizeof words, bytes - offset))) { return; }
   }
 }
 
-/// Copies between the slot's device side and scratch, in the direction `way`, and waits.
-void copy_scratch(content_check const& what, direction way) {
-  auto const device_side = number(what.along.device_at(what.slot));
-  copy_blocking(lane{way, what.scratch, device_side, what.along.bytes, what.along.bytes, 1}, 0);
+void fill_part(std::uintptr_t address, std::size_t bytes, pattern const& from) {
+  for_each_block(bytes, from, [=](std::size_t offset, void const* words, std::size_t length) {
+    std::memcpy(bytes_at(address) + offset, words, length);
+    return true;
+  });
 }
 
-/// Copies the slot's device side to scratch, which is poisoned first.
-void fetch(content_check const& what) {
-  std::memset(bytes_at(what.scratch), poison, what.along.bytes);
-  copy_scratch(what, direction::d2h);
+std::optional<std::size_t> first_unlike_part(std::uintptr_t address, std::size_t bytes,
+                                             pattern const& from) {
+  std::optional<std::size_t> found;
+  for_each_block(bytes, from, [&](std::size_t offset, void const* words, std::size_t length) {
+    auto const* const at = bytes_at(address) + offset;
+    if (std::memcmp(at, words, length) == 0) { return true; }
+    auto const* const expected = static_cast<unsigned char const*>(words);
+    auto const differs = std::mismatch(expected, expected + length, at);
+    found = offset + static_cast<std::size_t>(differs.first - expected);
+    return false;
+  });
+  return found;
+}
+
+void poison_host(std::uintptr_t address, std::size_t bytes) {
+  in_parts(bytes, [=](std::size_t, std::size_t begin, std::size_t end) {
+    std::memset(bytes_at(address + begin), poison, end - begin);
+  });
+}
+
+/// The lowest of the places that several threads find.
+class lowest_place {
+ public:
+  explicit lowest_place(std::size_t bytes) : none_{bytes}, found_{bytes} {}
+  void note(std::optional<std::size_t> place, std::size_t offset) noexcept {
+    if (!place) { return; }
+    auto before = found_.load();
+    while (offset + *place < before && !found_.compare_exchange_weak(before, offset + *place)) {}
+  }
+  [[nodiscard]] std::optional<std::size_t> value() const {
+    auto const found = found_.load();
+    return found == none_ ? std::nullopt : std::optional{found};
+  }
+
+ private:
+  std::size_t none_;
+  std::atomic<std::size_t> found_;
+};
+
+/// Calls `use(piece, offset, length)` for the pieces of a slot, with scratch memory for each.
+template <typename Use>
+void in_pieces(int device, content_check const& what, Use const& use) {
+  auto const most = what.scratch.bytes / check_parts / sizeof(block) * sizeof(block);
+  if (most == 0) { throw std::invalid_argument("the scratch memory of a check is too small"); }
+  in_parts(what.along.bytes, [&](std::size_t part, std::size_t begin, std::size_t end) {
+    device_guard const guard{device};
+    auto const piece = what.scratch.address + part * most;
+    for (auto at = begin; at < end; at += most) { use(piece, at, std::min(most, end - at)); }
+  });
+}
+
+/// Copies between scratch memory and the slot's device side, in the direction `way`, and waits.
+void copy_piece(content_check const& what, direction way, std::uintptr_t piece, std::size_t offset,
+                std::size_t bytes) {
+  auto const device_side = number(what.along.device_at(what.slot)) + offset;
+  copy_blocking(lane{way, piece, device_side, bytes, bytes, 1}, 0);
+}
+
+void fill_device_side(int device, content_check const& what) {
+  in_pieces(device, what, [&](std::uintptr_t piece, std::size_t offset, std::size_t bytes) {
+    fill_part(piece, bytes, {what.seed, offset});
+    copy_piece(what, direction::h2d, piece, offset, bytes);
+  });
+}
+
+std::optional<std::size_t> first_wrong_on_device_side(int device, content_check const& what) {
+  lowest_place lowest{what.along.bytes};
+  in_pieces(device, what, [&](std::uintptr_t piece, std::size_t offset, std::size_t bytes) {
+    std::memset(bytes_at(piece), poison, bytes);
+    copy_piece(what, direction::d2h, piece, offset, bytes);
+    lowest.note(first_unlike_part(piece, bytes, {what.seed, offset}), offset);
+  });
+  return lowest.value();
 }
 
 }  // namespace
 
 void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed, std::size_t first) {
-  auto* const to = bytes_at(address);
-  in_parts(bytes, [=](std::size_t begin, std::size_t end) {
-    for_each_block(begin, end, {seed, first},
-                   [=](std::size_t offset, void const* words, std::size_t length) {
-                     std::memcpy(to + offset, words, length);
-                     return true;
-                   });
+  in_parts(bytes, [=](std::size_t, std::size_t begin, std::size_t end) {
+    fill_part(address + begin, end - begin, {seed, first + begin});
   });
 }
 
 std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t bytes,
                                         std::uint64_t seed, std::size_t first) {
-  std::atomic<std::size_t> found{bytes};
-  auto const* const at = bytes_at(address);
-  auto const note = [&](std::size_t offset) {
-    auto before = found.load();
-    while (offset < before && !found.compare_exchange_weak(before, offset)) {}
-  };
-  in_parts(bytes, [&](std::size_t begin, std::size_t end) {
-    for_each_block(begin, end, {seed, first},
-                   [&](std::size_t offset, void const* words, std::size_t length) {
-                     if (std::memcmp(at + offset, words, length) == 0) { return true; }
-                     auto const* const expected = static_cast<unsigned char const*>(words);
-                     auto const differs = std::mismatch(expected, expected + length, at + offset);
-                     note(offset + static_cast<std::size_t>(differs.first - expected));
-                     return false;
-                   });
+  lowest_place lowest{bytes};
+  in_parts(bytes, [&](std::size_t, std::size_t begin, std::size_t end) {
+    lowest.note(first_unlike_part(address + begin, end - begin, {seed, first + begin}), begin);
   });
-  if (found == bytes) { return std::nullopt; }
-  return found.load();
+  return lowest.value();
 }
 
 void fill_device(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
@@ -169,9 +247,8 @@ void prepare(int device, content_check const& what) {
     fill(number(along.host_at(what.slot)), along.bytes, what.seed);
     PYXFER_TRY(cudaMemset(along.device_at(what.slot), poison, along.bytes));
   } else {
-    fill(what.scratch, along.bytes, what.seed);
-    copy_scratch(what, direction::h2d);
-    std::memset(along.host_at(what.slot), poison, along.bytes);
+    fill_device_side(device, what);
+    poison_host(number(along.host_at(what.slot)), along.bytes);
   }
   PYXFER_TRY(cudaDeviceSynchronize());
 }
@@ -192,8 +269,7 @@ std::optional<std::size_t> first_wrong(int device, content_check const& what) {
                     1};
     copy_blocking(back, 0);
   }
-  fetch(what);
-  return first_unlike(what.scratch, along.bytes, what.seed);
+  return first_wrong_on_device_side(device, what);
 }
 
 }  // namespace pyxfer

@@ -22,13 +22,22 @@ void fill_device(int device, std::uintptr_t address, std::size_t bytes, std::uin
                                                                 std::size_t bytes,
                                                                 std::uint64_t seed);
 
-/// A slot whose copy is to be checked. `scratch` is host memory of the lane's bytes that no copy of
-/// the lane touches.
+/// Host memory through which the device's side of a slot is written and read, in pieces: at least
+/// `check_parts` pages. It is quicker if it is page-locked.
+struct scratch_memory {
+  std::uintptr_t address;
+  std::size_t bytes;
+};
+
+/// Each part of a slot has a thread and its own part of the scratch memory.
+constexpr std::size_t check_parts = 8;
+
+/// A slot whose copy is to be checked. No copy of the lane touches the scratch memory.
 struct content_check {
   lane along;
   std::size_t slot;
   std::uint64_t seed;
-  std::uintptr_t scratch;
+  scratch_memory scratch;
   bool slow_reads;  ///< the host side is write-combined: the device reads it, not the processor
 };
 

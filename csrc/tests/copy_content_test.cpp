@@ -172,7 +172,7 @@ class copy_content : public engine_test, public ::testing::WithParamInterface<ch
   void SetUp() override {
     engine_test::SetUp();
     memory_.emplace(GetParam().way, length, GetParam().kind, 3U);
-    scratch_.emplace(length, memory_kind::pageable, 0);
+    scratch_.emplace(check_parts * 8192, memory_kind::pageable, 0);  // several pieces
   }
 
   void TearDown() override {
@@ -182,7 +182,8 @@ class copy_content : public engine_test, public ::testing::WithParamInterface<ch
   }
 
   [[nodiscard]] content_check check(std::uint64_t seed = 1) const {
-    return {memory_->along(), 1, seed, scratch_->address(), GetParam().slow_reads};
+    return {
+        memory_->along(), 1, seed, {scratch_->address(), scratch_->size()}, GetParam().slow_reads};
   }
   [[nodiscard]] unsigned char* destination() const {
     return static_cast<unsigned char*>(memory_->along().destination(1));
@@ -257,6 +258,30 @@ TEST_P(copy_content, reports_every_failure) {
     prepare(0, check());
     static_cast<void>(first_wrong(0, check()));
   });
+}
+
+using copy_content_in_threads = engine_test;
+
+TEST_F(copy_content_in_threads, every_part_is_checked_and_every_failure_reported) {
+  constexpr std::size_t length = 20U << 20U;
+  lane_memory const memory{direction::h2d, length, memory_kind::pinned, 1};
+  host_buffer const scratch{check_parts * 65536, memory_kind::pinned, 0};
+  content_check const check{memory.along(), 0, 1, {scratch.address(), scratch.size()}, false};
+  prepare(0, check);
+  copy_blocking(check.along, 0);
+  EXPECT_EQ(first_wrong(0, check), std::nullopt);
+  auto* const arrived = static_cast<unsigned char*>(check.along.destination(0));
+  for (std::size_t const at :
+       {length - 1, length / 2, std::size_t{70000}}) {  // each before the last
+    arrived[at] ^= 1U;
+    EXPECT_EQ(first_wrong(0, check), at);
+  }
+  for (int const nth : {1, 100, 300}) {
+    hostrt::fail("cudaMemcpy", nth, cudaErrorUnknown);
+    EXPECT_THROW(static_cast<void>(first_wrong(0, check)), cuda_error);
+  }
+  content_check const without{memory.along(), 0, 1, {scratch.address(), 4096}, false};
+  EXPECT_THROW(static_cast<void>(first_wrong(0, without)), std::invalid_argument);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -128,6 +128,9 @@ PLACE_BYTES = 4096
 # More are not needed, because the engine reads from memory and from the cache at the link's speed.
 SMALL_BYTES = 1 << 20
 SMALL_SLOTS = 32
+# More would take longer to page-lock than to copy through. The engine checks with up to eight threads.
+SCRATCH_BYTES = 16 << 20
+SCRATCH_PIECES = 8
 # The rest stays free for other programs and for the driver, which page-locks.
 HEADROOM = 0.9
 
@@ -159,12 +162,15 @@ class Arena:
         self._remote = self._engine.DeviceBuffer(self._total_bytes, self._device)
         for memory in dict.fromkeys(memories):
             self._host[memory] = self._engine.HostBuffer(self._total_bytes, memory, self._device)
-        self._scratch = self._engine.HostBuffer(largest, "pageable", self._device)
+        # Without page-locked copies a run page-locks nothing, which a limit may forbid.
+        kind: Memory = "pinned" if "pinned" in memories else "pageable"
+        self._scratch = self._engine.HostBuffer(scratch_bytes(largest), kind, self._device)
 
     @property
-    def scratch_address(self) -> int:
-        """Host memory of the largest size that no copy touches."""
-        return self._held(self._scratch).address
+    def scratch(self) -> tuple[int, int]:
+        """Address and size of host memory that no timed copy touches."""
+        scratch = self._held(self._scratch)
+        return scratch.address, scratch.nbytes
 
     def forget_received(self, memory: Memory, lane: Lane, turn: int) -> None:
         """Free the destination pages of a coming copy from the device, so that the copy touches them first."""
@@ -229,7 +235,7 @@ def check_memory(engine: Engine, device: int, memories: Sequence[Memory], larges
 
     """
     total = sent_bytes(largest, cache_bytes) + _placed(largest)
-    host = total * len(set(memories)) + largest
+    host = total * len(set(memories)) + scratch_bytes(largest)
     if engine.RUNTIME == "host":  # its device memory is host memory
         host += total
     else:
@@ -238,6 +244,11 @@ def check_memory(engine: Engine, device: int, memories: Sequence[Memory], larges
     available = available_host_bytes().value
     if available is not None:
         _refuse(host, available, largest, "host memory")
+
+
+def scratch_bytes(largest: int) -> int:
+    """Size of the memory through which the device's side is checked: a piece for each of its threads."""
+    return min(SCRATCH_BYTES, SCRATCH_PIECES * _placed(largest))
 
 
 def sent_bytes(largest: int, cache_bytes: int) -> int:

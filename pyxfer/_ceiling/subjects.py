@@ -47,7 +47,7 @@ def record(taking: TrialRecorder, run: Callable[[], Sequence[Sample]]) -> Record
     return Recorded(samples, usage, taking.take())
 
 
-def traced_window(recorded: Recorded, side: Side, nbytes: int, warmups: int) -> Traced:
+def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int) -> Traced:
     """The timed copies of one side, without the copies before and after the window.
 
     The host's clock has no start time for a window behind a gate, which starts with its first copy, nor for a copy in a
@@ -58,7 +58,7 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, warmups: int) -> 
         raise ValueError(f"copies have no direction {side}")
     samples = recorded.samples
     sample = samples[0] if len(samples) == 1 or side == "h2d" else samples[1]
-    capture = _window_capture(recorded.capture, way, warmups * nbytes, sample.copies * nbytes)
+    capture = _window_capture(recorded.capture, way, before_bytes, sample.copies * nbytes)
     gated = sample.wall_s is None
     begin_ns = _begin_ns(capture, way, gated=gated)
     elapsed_s = sample.elapsed_s * sample.copies
@@ -101,6 +101,10 @@ MOST_COPIES = 18
 MOST_WARMUPS = 2
 MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
 CALIBRATION_COPIES = 4
+# Copies before and after a window only keep the engine busy, so parts of a large size are enough: a whole one would take
+# half as long as the window. The numbers of parts that are tried:
+UNTIMED_PARTS = (16, 8, 4, 2, 1)
+LEAST_UNTIMED_BYTES = 1 << 20
 ISSUE_SHOWS_TO = 1 << 20
 """Up to this size a call takes about as long as its copy or longer, so a caller gets less than the device does."""
 
@@ -115,10 +119,16 @@ class _RawCopies:
         self._device = device
         self._arena = arena
         self._slot = 0
+        self._untimed_parts = next(iter(_possible_parts(nbytes)))
 
     @property
     def key(self) -> str:
         return self.way.key
+
+    @property
+    def untimed_bytes(self) -> int:
+        """Size of a copy before or after a window."""
+        return self.nbytes // self._untimed_parts
 
     @property
     def anchor(self) -> str | None:
@@ -152,7 +162,7 @@ class OneSide(_RawCopies):
             self._arena.forget_received(self.way.memory, self._lane, self._slot)
 
     def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
-        scratch = self._arena.scratch_address
+        scratch = self._arena.scratch
         self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
         self._slot = 0
         run()
@@ -194,7 +204,8 @@ class OneWay(OneSide):
         """A window and its records; with a seed one copy of fresh content, and whether it arrived intact."""
         if seed is None:
             window = record(taking, lambda: [self._window()])
-            return {self.side: traced_window(window, self.side, self.nbytes, self._warmups)}, True
+            before_bytes = self._warmups * self.untimed_bytes
+            return {self.side: traced_window(window, self.side, self.nbytes, before_bytes)}, True
         kept: list[Recorded] = []
         intact = self._arrives(seed, lambda: kept.append(record(taking, lambda: [self._once()])))
         return {self.side: traced_window(kept[0], self.side, self.nbytes, 0)}, intact
@@ -207,7 +218,7 @@ class OneWay(OneSide):
         """Choose the length of a window; returns the seconds of the first copy."""
         first = self._once()
         if self.gated:
-            once = self._run(CALIBRATION_COPIES, 1).elapsed_s
+            once = first.elapsed_s if first.elapsed_s > WINDOW_S else self._run(CALIBRATION_COPIES, 1).elapsed_s
             self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
             self._warmups = max(1, min(MOST_WARMUPS, self._copies // 4))
         return first.elapsed_s
@@ -217,7 +228,8 @@ class OneWay(OneSide):
 
     def _run(self, copies: int, warmups: int) -> Sample:
         if self.gated:
-            return self._copier.gated(self._issue, self._lane, copies, warmups, self._take_slots(copies + warmups))
+            slot = self._take_slots(copies + warmups)
+            return self._copier.gated(self._issue, self._lane, copies, warmups, slot, self.untimed_bytes)
         if self.way.mode == "memcpy":
             return self._copier.drained(self._lane, self._take_slots(1))
         return self._issued(1)
@@ -275,8 +287,9 @@ class BothWays(_RawCopies):
         """Choose the length of the windows; returns the seconds of the first pair of copies."""
         h2d, d2h = self._run(1, 0)
         first = max(h2d.elapsed_s, d2h.elapsed_s)
-        again = self._run(2, 1)
-        self._fit_window(again[0].elapsed_s, again[1].elapsed_s)
+        if self.gated or first < WINDOW_S:
+            h2d, d2h = self._run(2, 1)
+        self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
         return first
 
     def verify(self, seed: int) -> Fact[bool]:
@@ -290,17 +303,17 @@ class BothWays(_RawCopies):
         """A window each way and its records; with a seed one copy each of fresh content, and whether it is intact."""
         if seed is None:
             window = record(taking, lambda: self._run(self._copies, self._warmups))
-            return self._by_side(window, self._warmups if self.gated else 0), True
+            return self._by_side(window, self._warmups * self.untimed_bytes if self.gated else 0), True
         kept: list[Recorded] = []
         intact = self._arrives(seed, lambda: kept.append(record(taking, lambda: self._run(1, 0))))
         return self._by_side(kept[0], 0), intact
 
-    def _by_side(self, recorded: Recorded, warmups: int) -> Mapping[Side, Traced]:
+    def _by_side(self, recorded: Recorded, before_bytes: int) -> Mapping[Side, Traced]:
         sides: tuple[Side, Side] = ("h2d", "d2h")
-        return {side: traced_window(recorded, side, self.nbytes, warmups) for side in sides}
+        return {side: traced_window(recorded, side, self.nbytes, before_bytes) for side in sides}
 
     def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
-        scratch = self._arena.scratch_address
+        scratch = self._arena.scratch
         self._slot = 0
         for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True):
             self._engine.prepare_check(self._device, lane, 0, salt, scratch)
@@ -318,7 +331,7 @@ class BothWays(_RawCopies):
             self._slot += copies
             return self._copier.both_threads(*self._lanes, copies, slot)
         self._slot += copies + warmups + max(self._tails)
-        return self._copier.both_gated(*self._lanes, copies, warmups, self._tails, slot)
+        return self._copier.both_gated(*self._lanes, copies, warmups, self._tails, slot, self.untimed_bytes)
 
     def _fit_window(self, h2d_s: float, d2h_s: float) -> None:
         """Choose windows of some milliseconds, and tails with which the faster side outlasts the slower side's window.
@@ -329,19 +342,32 @@ class BothWays(_RawCopies):
         fewest = 2 if self.gated else 1
         self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
         self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
-        self._tails = self._needed_tails(h2d_s, d2h_s)
-        while self._copies > 1 and self._warmups + self._copies + max(self._tails) > MOST_QUEUED:
+        for self._untimed_parts in _possible_parts(self.nbytes):
+            self._tails = self._needed_tails(h2d_s, d2h_s)
+            if self._queued <= MOST_QUEUED:
+                return
+        while self._copies > 1 and self._queued > MOST_QUEUED:
             self._copies -= 1
             self._tails = self._needed_tails(h2d_s, d2h_s)
 
+    @property
+    def _queued(self) -> int:
+        return self._warmups + self._copies + max(self._tails)
+
     def _needed_tails(self, h2d_s: float, d2h_s: float) -> tuple[int, int]:
-        before = self._warmups + self._copies
-        spare = self._extra + max(1, before // 4)
+        """In untimed copies. Large copies vary less in their time, so they need less to spare."""
+        parts = self._untimed_parts
+        before = self._warmups + self._copies * parts
+        spare = self._extra + max(1, before // (4 if parts == 1 else 8))
 
         def tail(own_s: float, other_s: float) -> int:
             return max(0, math.ceil(before * other_s / max(own_s, 1e-9)) - before) + spare
 
         return tail(h2d_s, d2h_s), tail(d2h_s, h2d_s)
+
+
+def _possible_parts(nbytes: int) -> list[int]:
+    return [parts for parts in UNTIMED_PARTS if parts == 1 or nbytes // parts >= LEAST_UNTIMED_BYTES]
 
 
 RawSubject = OneWay | BothWays

@@ -71,7 +71,7 @@ class SmallSubject:
             host, device, scratch = self._shop.memory.small(self.device, WINDOW_BYTES)
             addresses = host.address, device.address
             lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
-            self.verified = Fact(self._arrives(lane, seed, scratch.address))
+            self.verified = Fact(self._arrives(lane, seed, (scratch.address, scratch.nbytes)))
         except (CudaUnavailableError, DeviceLostError):
             raise
         except (CudaError, MeasurementError) as error:
@@ -82,7 +82,7 @@ class SmallSubject:
             return
         self._lane = lane
 
-    def _arrives(self, lane: Lane, seed: int, scratch: int) -> bool:
+    def _arrives(self, lane: Lane, seed: int, scratch: tuple[int, int]) -> bool:
         """Whether the first and the last copy of a window arrive, behind a gate and without one."""
         engine, copier = self._shop.engine, self._shop.copier(self.device)
         windows: tuple[tuple[int, Callable[[], object]], ...] = (

@@ -50,6 +50,10 @@ class Block:
     def address(self) -> int:
         return self.buffer.address
 
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.nbytes
+
 
 class Memory:
     """Page-locked host memory next to each GPU, and memory of the GPUs. `close` releases it."""

@@ -84,10 +84,12 @@ class Series:
     def seconds_to(self, precision: float) -> float:
         """About how much longer its trials would take to become precise: errors shrink with the root of their number.
 
-        Not from the interval, which one outlier among few trials widens for a while.
+        Not from the interval, which one outlier among few trials widens for a while. But while the interval is wider
+        than expected, as it is with few trials, a few more are needed.
         """
-        self.summaries()
-        return ((HALF_WIDTH_ERRORS * self._error / precision) ** 2 - 1) * self.spent_s
+        is_precise = self.is_precise(precision)
+        expected_s = ((HALF_WIDTH_ERRORS * self._error / precision) ** 2 - 1) * self.spent_s
+        return expected_s if is_precise else max(expected_s, (GROWTH - 1) * self.spent_s)
 
     def is_precise(self, precision: float) -> bool:
         """Whether the intervals of all sides are as narrow as this precision."""

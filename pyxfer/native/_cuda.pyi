@@ -46,8 +46,10 @@ def to_dlpack(
     """Return a capsule for memory in C order. It keeps `owner` until its consumer is done or it is collected."""
 
 def first_unlike(address: int, nbytes: int, seed: int) -> int | None: ...
-def prepare_check(device: int, lane: Lane, slot: int, seed: int, scratch: int) -> None: ...
-def first_wrong(device: int, lane: Lane, slot: int, seed: int, scratch: int, slow_reads: bool) -> int | None: ...
+def prepare_check(device: int, lane: Lane, slot: int, seed: int, scratch: tuple[int, int]) -> None: ...
+def first_wrong(
+    device: int, lane: Lane, slot: int, seed: int, scratch: tuple[int, int], slow_reads: bool
+) -> int | None: ...
 def can_access_peer(device: int, peer: int) -> bool: ...
 def enable_peer(device: int, peer: int) -> None:
     """Let `device` access the memory of `peer` directly, in the whole process."""
@@ -179,13 +181,23 @@ class Sample:
 @final
 class Copier:
     def __init__(self, device: int, streams: int = 1, patience_s: float = 30.0) -> None: ...
-    def gated(self, mode: str, lane: Lane, copies: int, warmups: int, first_slot: int) -> Sample: ...
+    def gated(
+        self, mode: str, lane: Lane, copies: int, warmups: int, first_slot: int, untimed_bytes: int = 0
+    ) -> Sample:
+        """Time queued copies by the device. Warm-ups have `untimed_bytes`; 0: those of the lane."""
     def on_stream(self, mode: str, lane: Lane, first_slot: int, copies: int = 1) -> Sample:
         """Time copies without a gate: from the first call to the end of the last copy, divided by their number."""
     def drained(self, lane: Lane, slot: int) -> Sample: ...
     def drained_through(self, ring: Ring, lane: Lane, slot: int) -> Sample: ...
     def both_gated(
-        self, h2d: Lane, d2h: Lane, copies: int, warmups: int, tails: Sequence[int], first_slot: int
+        self,
+        h2d: Lane,
+        d2h: Lane,
+        copies: int,
+        warmups: int,
+        tails: Sequence[int],
+        first_slot: int,
+        untimed_bytes: int = 0,
     ) -> list[Sample]: ...
     def both_issued(self, h2d: Lane, d2h: Lane, copies: int, first_slot: int) -> Sample:
         """The same for copies in both directions, whose calls alternate."""

@@ -54,7 +54,7 @@ class OneSided(Idle):
     side: int
 
     def both_gated(self, *arguments: Any) -> None:
-        self.copier.gated("async", arguments[self.side], 1, 0, arguments[-1])
+        self.copier.gated("async", arguments[self.side], 1, 0, arguments[-2])
 
     def both_threads(self, *arguments: Any) -> None:
         self.copier.on_stream("async", arguments[self.side], arguments[-1])
@@ -69,11 +69,11 @@ class Recorder:
     queued: list[int] = field(default_factory=list)
     modes: list[str] = field(default_factory=list)
 
-    def gated(self, mode: str, lane: Lane, copies: int, warmups: int, first_slot: int) -> Sample:
+    def gated(self, mode: str, lane: Lane, copies: int, warmups: int, first_slot: int, untimed_bytes: int) -> Sample:
         self.modes.append(f"gated {mode}")
         self.windows.append((copies, warmups, first_slot))
         self.queued.append(copies + warmups)
-        return self.copier.gated(mode, lane, copies, warmups, first_slot)
+        return self.copier.gated(mode, lane, copies, warmups, first_slot, untimed_bytes)
 
     def on_stream(self, mode: str, lane: Lane, first_slot: int, copies: int) -> Sample:
         self.modes.append(f"on stream {mode}")
@@ -86,12 +86,19 @@ class Recorder:
         return self.copier.drained(lane, slot)
 
     def both_gated(
-        self, h2d: Lane, d2h: Lane, copies: int, warmups: int, tails: Sequence[int], first_slot: int
+        self,
+        h2d: Lane,
+        d2h: Lane,
+        copies: int,
+        warmups: int,
+        tails: Sequence[int],
+        first_slot: int,
+        untimed_bytes: int,
     ) -> list[Sample]:
         self.modes.append("both gated")
         self.windows.append((copies, warmups, first_slot))
         self.queued.append(copies + warmups + max(tails))
-        return self.copier.both_gated(h2d, d2h, copies, warmups, tails, first_slot)
+        return self.copier.both_gated(h2d, d2h, copies, warmups, tails, first_slot, untimed_bytes)
 
     def both_issued(self, h2d: Lane, d2h: Lane, copies: int, first_slot: int) -> Sample:
         self.modes.append("both issued")

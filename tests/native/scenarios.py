@@ -23,16 +23,16 @@ MULTIPROCESSOR_COUNT = 16
 
 
 @contextmanager
-def lanes(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Lane, Lane, int]]:
-    """A lane in each direction with separate memory, and the address of scratch memory of a slot's size."""
+def lanes(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Lane, Lane, tuple[int, int]]]:
+    """A lane in each direction with separate memory, and address and size of scratch memory."""
     total = NBYTES * SLOTS
     with ExitStack() as stack:
         host = stack.enter_context(closing(engine.HostBuffer(2 * total, memory)))
         device = stack.enter_context(closing(engine.DeviceBuffer(2 * total)))
-        scratch = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pageable")))
+        scratch = stack.enter_context(closing(engine.HostBuffer(64 << 10, "pageable")))
         h2d = engine.Lane("h2d", host.address, device.address, NBYTES, NBYTES, SLOTS)
         d2h = engine.Lane("d2h", host.address + total, device.address + total, NBYTES, NBYTES, SLOTS)
-        yield h2d, d2h, scratch.address
+        yield h2d, d2h, (scratch.address, scratch.nbytes)
 
 
 def query_the_device(engine: Engine) -> None:

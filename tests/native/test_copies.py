@@ -30,7 +30,7 @@ def bench(modelled: Engine) -> Iterator[tuple[Copier, dict[str, Lane]]]:
         yield copier, {"h2d": h2d, "d2h": d2h}
 
 
-def verified(engine: Engine, lane: Lane, scratch: int, copy: Callable[[], object]) -> bool:
+def verified(engine: Engine, lane: Lane, scratch: tuple[int, int], copy: Callable[[], object]) -> bool:
     engine.prepare_check(0, lane, 0, SEED, scratch)
     copy()
     return engine.first_wrong(0, lane, 0, SEED, scratch, False) is None
