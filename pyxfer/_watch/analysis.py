@@ -245,7 +245,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
     left_out: tuple[Remark, ...] = ()
     if first.any():
         numbers = _numbers(window)
-        skip = _skip(int(numbers[first].max()), unchanged)
+        skip = _skip(int(np.max(numbers[first])), unchanged)
         left_out = (_first_steps_remark(timed, numbers, slow, first, skip),)
     unseen = window.capture.reason
     activity: Fact[Activity] = unknown(unseen or "")

@@ -90,7 +90,7 @@ def warming_up(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
         rest = seconds[count:]
         long = seconds[:count] > WARM_UP * float(np.median(rest))
         begins = long[0] or len(rest) >= LEAST_AFTER_SECOND
-        if begins and long[-1] and long[1:].all() and rest.max() < AGAIN * seconds[:count][long].min():
+        if begins and long[-1] and long[1:].all() and np.max(rest) < AGAIN * np.min(seconds[:count][long]):
             warm[:count] = long
             break
     return warm
