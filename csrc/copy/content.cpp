@@ -3,7 +3,7 @@
 #include "copy/issue.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "cuda/threads.hpp"
 
 #include <algorithm>

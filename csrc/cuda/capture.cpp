@@ -4,6 +4,7 @@
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
+#include "cuda/stream.hpp"
 
 #include <stdexcept>
 

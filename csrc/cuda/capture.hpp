@@ -1,10 +1,10 @@
 #pragma once
 
-#include "cuda/stream.hpp"
-
 #include <cuda.h>
 
 namespace pyxfer {
+
+class stream_view;
 
 /// Lets this thread make any call while another thread captures a CUDA graph.
 ///

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/event.hpp"
+#include "cuda/stream.hpp"
 
 #include <atomic>
 #include <chrono>

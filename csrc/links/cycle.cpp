@@ -4,7 +4,7 @@
 #include "copy/lane.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "links/flow.hpp"
 
 #include <algorithm>

@@ -125,14 +125,6 @@ TEST_F(cuda_bracket, has_no_time_before_it_was_used) {
             0U);
 }
 
-TEST_F(cuda_bracket, closes_once) {
-  bracket around{0};
-  around.close();
-  around.close();
-  EXPECT_EQ(count_of("cuEventDestroy"), 2);
-  EXPECT_EQ(count_of("cudaStreamDestroy"), 1);
-}
-
 TEST_F(cuda_bracket, reports_every_failure_and_leaves_nothing) {
   stream const theirs{0};
   auto const use = [](bracket& around) {

@@ -2,9 +2,7 @@
 
 #include "cuda/bracket.hpp"
 #include "cuda/device.hpp"
-#include "cuda/device_buffer.hpp"
-#include "cuda/host_buffer.hpp"
-#include "cuda/registration.hpp"
+#include "cuda/memory.hpp"
 #include "engine_support.hpp"
 
 #include <future>

@@ -68,6 +68,20 @@ TEST_F(cuda_wait, checks_once_with_a_time_limit_of_zero) {
   EXPECT_TRUE(wait_for(awaited(), 0));
 }
 
+TEST_F(cuda_wait, looks_once_more_after_its_time_limit) {
+  auto const before = count_of("cuEventQuery");
+  hostrt::stall("cuEventQuery", 2, 1e5);
+  std::atomic<bool> over{false};
+  std::thread passing{[&] {
+    while (count_of("cuEventQuery") < before + 2 && !over) { std::this_thread::yield(); }
+    let_pass();
+    hostrt::release_stalls();
+  }};
+  EXPECT_TRUE(wait_for(awaited(), 0));
+  over = true;
+  passing.join();
+}
+
 TEST_F(cuda_wait, ends_early_when_cancelled) {
   std::atomic<bool> cancelled{false};
   std::thread cancelling{[&cancelled] {
