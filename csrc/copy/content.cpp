@@ -1,6 +1,6 @@
 #include "copy/content.hpp"
 
-#include "copy/issue.hpp"
+#include "copy/lane.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/memory.hpp"

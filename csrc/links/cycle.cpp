@@ -1,6 +1,5 @@
 #include "links/cycle.hpp"
 
-#include "copy/issue.hpp"
 #include "copy/lane.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"

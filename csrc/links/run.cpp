@@ -1,8 +1,8 @@
 #include "links/run.hpp"
 
 #include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/peer.hpp"
 #include "cuda/process.hpp"
 #include "links/course.hpp"
 #include "links/device_clock.hpp"

@@ -1,6 +1,5 @@
 #include "ring/ring.hpp"
 
-#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"

@@ -1,7 +1,6 @@
-#include "cuda/capture.hpp"
+#include "cuda/device.hpp"
 
 #include "cuda/bracket.hpp"
-#include "cuda/device.hpp"
 #include "cuda/memory.hpp"
 #include "engine_support.hpp"
 

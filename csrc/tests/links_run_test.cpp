@@ -1,6 +1,6 @@
 #include "links/run.hpp"
 
-#include "cuda/peer.hpp"
+#include "cuda/device.hpp"
 #include "links_support.hpp"
 
 #include <array>
