@@ -27,6 +27,7 @@ struct window_plan {
   std::size_t copies;
   std::size_t warmups;
   std::size_t first_slot;
+  std::size_t untimed_bytes{0};  ///< of a warm-up; 0: those of the lane
 };
 
 /// The streams and events that timed copies reuse. Only close() may be called by several threads at

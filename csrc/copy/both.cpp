@@ -34,18 +34,19 @@ side_events events_of(bench& streams, std::size_t side) {
 double queue_side(bench& streams, std::size_t side, lane const& along, both_plan const& plan) {
   auto const on = streams.on(side);
   auto const events = events_of(streams, side);
+  auto const untimed = along.shortened(plan.untimed_bytes);
   std::size_t turn = plan.first_slot;
-  auto const queue = [&](std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) { copy_async(along, turn++, on); }
+  auto const queue = [&](lane const& each, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) { copy_async(each, turn++, on); }
   };
   events.first.record(on);
-  queue(plan.warmups);
+  queue(untimed, plan.warmups);
   events.start.record(on);
   auto const called = host_clock::now();
-  queue(plan.copies);
+  queue(along, plan.copies);
   auto const returned = host_clock::now();
   events.stop.record(on);
-  queue(plan.tails.at(side));
+  queue(untimed, plan.tails.at(side));
   events.last.record(on);
   return seconds_between(called, returned);
 }

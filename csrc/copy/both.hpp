@@ -15,6 +15,7 @@ struct both_plan {
   std::size_t warmups;
   std::array<std::size_t, 2> tails;
   std::size_t first_slot;
+  std::size_t untimed_bytes{0};  ///< of a warm-up and of a copy of a tail; 0: those of the lane
 };
 
 /// The h2d lane and the d2h lane, in this order; the bench needs two streams.

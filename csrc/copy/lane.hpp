@@ -31,6 +31,12 @@ struct lane {
   [[nodiscard]] void* destination(std::size_t turn) const {
     return way == direction::h2d ? device_at(turn) : host_at(turn);
   }
+  /// The first `most` bytes of each place; 0: all of them.
+  [[nodiscard]] lane shortened(std::size_t most) const {
+    auto made = *this;
+    if (most > 0 && most < bytes) { made.bytes = most; }
+    return made;
+  }
 
  private:
   [[nodiscard]] void* at(std::uintptr_t base, std::size_t turn) const {

@@ -91,7 +91,7 @@ sample time_gated(bench& streams, issue_mode mode, lane const& along, window_pla
   gate entrance{streams.on(0), gate_timeout_s};
 
   streams.fork(streams.mark(bench::fork_mark));
-  issue(streams, mode, along, plan.first_slot, plan.warmups);
+  issue(streams, mode, along.shortened(plan.untimed_bytes), plan.first_slot, plan.warmups);
   streams.join();
   start.record(streams.on(0));
   streams.fork(streams.mark(bench::fork_mark));

@@ -30,7 +30,6 @@ class device_clock {
   [[nodiscard]] double error_ns() const noexcept { return error_ns_; }
 
   void close();
-  void abandon() noexcept;
 
  private:
   struct reading {

@@ -61,9 +61,9 @@ class session {
   session(std::vector<flow*> const& flows, run_plan const& plan)
       : flows_{flows}, plan_{plan}, limit_{plan.deadline_s} {
     for (auto* const each : flows_) {
-      uses_.emplace_back(each->use(), "a flow", 0);
+      uses_.push_back(use(each->use(), "a flow", 0));
       if (each->with() != nullptr) {
-        uses_.emplace_back(each->with()->use(), "the kernels of a flow", any_number);
+        uses_.push_back(use(each->with()->use(), "the kernels of a flow", any_number));
       }
     }
     for (auto* const each : flows_) { courses_.emplace_back(*each, clock_of(*each), plan_); }

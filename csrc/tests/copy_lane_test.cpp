@@ -40,27 +40,19 @@ TEST(copy_lane, is_accepted_if_valid) {
   EXPECT_NO_THROW(validate(sound));
   EXPECT_NO_THROW(validate({direction::d2h, 1, 1, 64, 0, 1}));
   EXPECT_NO_THROW(validate({direction::d2h, 1, 1, 64, 64, 2}));
-}
-
-TEST(copy_lane, without_an_address_is_refused) {
-  for (auto const& made :
-       {lane{direction::h2d, 0, 1, 1, 1, 1}, lane{direction::h2d, 1, 0, 1, 1, 1}}) {
-    EXPECT_EQ(text_of<std::invalid_argument>([&] { validate(made); }),
-              "a lane needs a host and a device address");
+  auto const* const no_address = "a lane needs a host and a device address";
+  auto const* const nothing = "a lane needs at least one byte and one slot";
+  std::array const refused{
+      std::pair{lane{direction::h2d, 0, 1, 1, 1, 1}, no_address},
+      std::pair{lane{direction::h2d, 1, 0, 1, 1, 1}, no_address},
+      std::pair{lane{direction::h2d, 1, 1, 0, 1, 1}, nothing},
+      std::pair{lane{direction::h2d, 1, 1, 1, 1, 0}, nothing},
+      std::pair{lane{direction::h2d, 1, 1, 64, 63, 2},
+                "the slots of a lane would overlap: stride is less than bytes"},
+  };
+  for (auto const& [made, text] : refused) {
+    EXPECT_EQ(text_of<std::invalid_argument>([&, one = made] { validate(one); }), text);
   }
-}
-
-TEST(copy_lane, without_a_byte_or_a_slot_is_refused) {
-  for (auto const& made :
-       {lane{direction::h2d, 1, 1, 0, 1, 1}, lane{direction::h2d, 1, 1, 1, 1, 0}}) {
-    EXPECT_EQ(text_of<std::invalid_argument>([&] { validate(made); }),
-              "a lane needs at least one byte and one slot");
-  }
-}
-
-TEST(copy_lane, whose_slots_overlap_is_refused) {
-  EXPECT_EQ(text_of<std::invalid_argument>([] { validate({direction::h2d, 1, 1, 64, 63, 2}); }),
-            "the slots of a lane would overlap: stride is less than bytes");
 }
 
 using copy_issue = engine_test;

@@ -24,7 +24,7 @@ inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The number in an environment variable, with which a stress test is made longer.
+/// A number that lengthens the stress tests: PYXFER_STRESS_S is how many seconds each takes.
 inline double number_from(char const* variable, double otherwise) {
   char const* const given = std::getenv(variable);
   return given == nullptr ? otherwise : std::stod(given);

@@ -66,12 +66,6 @@ TEST_F(links_flow, reads_pageable_memory_only_by_kernels_and_through_page_tables
   EXPECT_TRUE(is_refused(plan, &ends.with));
 }
 
-TEST_F(links_flow, reports_every_failure_and_leaves_nothing) {
-  link_ends ends;
-  expect_every_failure_reported([&] { flow const made{ends.upload(), &ends.with}; });
-  expect_every_failure_reported([&] { flow{ends.upload(), &ends.with}.close(); });
-}
-
 TEST_F(links_flow, makes_no_call_after_abandon) {
   link_ends ends;
   auto const before = live();

@@ -92,24 +92,6 @@ TEST_F(links_run, is_refused_beside_another_run_of_the_same_flow) {
   other.join();
 }
 
-TEST_F(links_run, reports_every_failure_and_leaves_nothing) {
-  for (auto const by_kernels : {true, false}) {
-    expect_every_failure_reported([=] {
-      hostrt::set_device_count(2);
-      enable_peer(1, 0);
-      link_ends ends0{0};
-      link_ends ends1{1};
-      flow up{ends0.upload(), &ends0.with};
-      device_buffer read{item, 0};
-      auto plan = ends1.upload(flow_engine::sm);
-      plan.source = read.address();
-      plan.source_device = 0;
-      flow across{plan, &ends1.with};
-      static_cast<void>(run({&up, &across}, with_gate(by_kernels)));
-    });
-  }
-}
-
 TEST_F(links_run, ends_when_it_is_interrupted) {
   link_ends ends;
   flow up{ends.upload(), &ends.with};
@@ -139,24 +121,6 @@ TEST_F(links_run, ends_if_the_device_is_lost) {
   EXPECT_THROW(static_cast<void>(run({&up}, {1e6, 60, true, 60})), device_lost_error);
   hostrt::reset();
   EXPECT_FALSE(take_cleanup_failures().empty());
-}
-
-TEST_F(links_run, says_that_a_gate_opened_by_itself) {
-  for (auto const by_kernels : {true, false}) {
-    link_ends ends;
-    flow up{ends.upload(), &ends.with};
-    EXPECT_FALSE(run({&up}, {0, 60, by_kernels, 60})[0].late);
-    // The items are queued after this, because the copy's call waits for nothing else.
-    auto const held = [&](int nth) {
-      hostrt::stall("cuThreadExchangeStreamCaptureMode", nth, 0.05);
-      return run({&up}, {0, 60, by_kernels, 0.01})[0].late;
-    };
-    auto late = false;
-    for (int nth = 1; nth < 40 && !late; ++nth) { late = held(nth); }
-    EXPECT_TRUE(late);
-    hostrt::reset();
-    hostrt::set_device_count(2);
-  }
 }
 
 TEST_F(links_run, changes_no_access_to_the_memory_of_peers) {

@@ -130,6 +130,16 @@ TEST_P(links_start_together, throws_the_first_error_and_lets_the_other_threads_e
   EXPECT_TRUE(start().ended());
 }
 
+TEST_P(links_start_together, knows_that_the_gate_opened_by_itself) {
+  start_together begin{flows(), GetParam(), 0.01};
+  auto const work = [&](std::size_t number) {
+    EXPECT_EQ(cudaStreamSynchronize(flows().at(number)->on().handle()), cudaSuccess);
+    EXPECT_TRUE(begin.wait_for_all());
+  };
+  begin.run(work, {});
+  for (auto* const each : flows()) { EXPECT_TRUE(begin.was_late(*each)); }
+}
+
 TEST_P(links_start_together, starts_no_thread_if_the_streams_cannot_be_held) {
   hostrt::fail("cuLaunchKernel", 2, cudaErrorNotSupported);
   hostrt::fail("cuStreamWaitEvent", 1, cudaErrorNotSupported);
