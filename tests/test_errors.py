@@ -26,7 +26,7 @@ ARGUMENTS = (
     2,
     "cudaErrorMemoryAllocation",
     "cudaMalloc",
-    "csrc/cuda/device_buffer.cpp:14",
+    "csrc/cuda/memory.cpp:14",
     "out of memory",
     "Free some.",
 )

@@ -1,7 +1,6 @@
 #include "cuda/device.hpp"
 
 #include "bind/bind.hpp"
-#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/driver.hpp"
 

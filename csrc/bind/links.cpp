@@ -2,7 +2,6 @@
 #include "bind/interruptible.hpp"
 #include "copy/content.hpp"
 #include "cuda/device.hpp"
-#include "cuda/peer.hpp"
 #include "links/cycle.hpp"
 #include "links/flow.hpp"
 #include "links/kernels.hpp"

@@ -1,8 +1,6 @@
+#include "cuda/memory.hpp"
 #include "bind/bind.hpp"
 #include "copy/content.hpp"
-#include "cuda/device_buffer.hpp"
-#include "cuda/host_buffer.hpp"
-#include "cuda/registration.hpp"
 #include "numa/pages.hpp"
 
 #include <pybind11/stl.h>

@@ -2,7 +2,6 @@
 
 #include "copy/bench.hpp"
 #include "copy/lane.hpp"
-#include "copy/sample.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,9 +1,9 @@
 #include "copy/content.hpp"
 
-#include "copy/issue.hpp"
+#include "copy/lane.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "cuda/threads.hpp"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #include "copy/lane.hpp"
 
+#include "cuda/error.hpp"
+
 #include <stdexcept>
 
 namespace pyxfer {
@@ -20,6 +22,15 @@ void validate(lane const& made) {
   if (made.slots > 1 && made.stride < made.bytes) {
     throw std::invalid_argument("the slots of a lane would overlap: stride is less than bytes");
   }
+}
+
+void copy_blocking(lane const& along, std::size_t turn) {
+  PYXFER_TRY(cudaMemcpy(along.destination(turn), along.source(turn), along.bytes, kind_of(along)));
+}
+
+void copy_async(lane const& along, std::size_t turn, stream_view on) {
+  PYXFER_TRY(cudaMemcpyAsync(along.destination(turn), along.source(turn), along.bytes,
+                             kind_of(along), on.handle()));
 }
 
 }  // namespace pyxfer

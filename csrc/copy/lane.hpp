@@ -1,5 +1,7 @@
 #pragma once
 
+#include "cuda/stream.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -45,5 +47,15 @@ struct lane {
 /// Throws std::invalid_argument for a null address, for zero bytes or slots, and for slots that
 /// overlap.
 void validate(lane const& made);
+
+/// The direction for the runtime.
+[[nodiscard]] inline cudaMemcpyKind kind_of(lane const& along) {
+  return along.way == direction::h2d ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
+}
+
+/// One cudaMemcpy. From pageable memory it may return before the last byte has arrived.
+void copy_blocking(lane const& along, std::size_t turn);
+
+void copy_async(lane const& along, std::size_t turn, stream_view on);
 
 }  // namespace pyxfer

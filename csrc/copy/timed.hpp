@@ -1,12 +1,26 @@
 #pragma once
 
 #include "copy/bench.hpp"
-#include "copy/issue.hpp"
-#include "copy/sample.hpp"
+#include "copy/lane.hpp"
 
+#include <cstddef>
 #include <functional>
+#include <string>
 
 namespace pyxfer {
+
+/// How transfers are queued; the words are those of the documents.
+enum class issue_mode {
+  async,  ///< cudaMemcpyAsync on one stream
+  split,  ///< each transfer divided over all streams of the bench
+  batch   ///< all transfers of a window in one cudaMemcpyBatchAsync
+};
+
+[[nodiscard]] issue_mode issue_mode_of(std::string const& word);
+
+/// Queues `count` transfers, beginning with slot `first`.
+void issue(bench& streams, issue_mode mode, lane const& along, std::size_t first,
+           std::size_t count);
 
 /// Times a window of transfers between two events, queued behind a gate: only the device's time.
 /// For page-locked memory only, because a pageable copy would wait for the gate.

@@ -1,6 +1,5 @@
 #include "cuda/bracket.hpp"
 
-#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cuda/event.hpp"
 #include "cuda/stream.hpp"
 
 #include <optional>

@@ -4,8 +4,12 @@
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
+#include "cuda/stream.hpp"
 
 #include <array>
+#include <mutex>
+#include <set>
+#include <stdexcept>
 #include <string_view>
 
 namespace pyxfer {
@@ -32,6 +36,44 @@ std::string pci_address(int device) {
   }
   PYXFER_TRY_STATUS("cudaDeviceGetPCIBusId", status);
   return text.data();
+}
+
+/// The pairs of which the first has access to the memory of the second.
+class access_table {
+ public:
+  void set(int device, int peer, bool allowed) {
+    std::scoped_lock const held{mutex_};
+    if (allowed) {
+      pairs_.emplace(device, peer);
+    } else {
+      pairs_.erase({device, peer});
+    }
+  }
+  [[nodiscard]] bool has(int device, int peer) {
+    std::scoped_lock const held{mutex_};
+    return pairs_.count({device, peer}) != 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::pair<int, int>> pairs_;
+};
+
+access_table& accesses() {
+  static auto& the_accesses = *new access_table;
+  return the_accesses;
+}
+
+/// Whether a call only returned that nothing was left to do; the error must not be reported again.
+bool is_done_already(cudaError_t status, cudaError_t expected) {
+  if (status != expected) { return false; }
+  static_cast<void>(cudaGetLastError());
+  return true;
+}
+
+/// Sets this thread's mode, and writes the previous one to `mode`.
+void exchange(CUstreamCaptureMode& mode) {
+  PYXFER_TRY(driver().cuThreadExchangeStreamCaptureMode(&mode));
 }
 
 }  // namespace
@@ -87,6 +129,64 @@ std::pair<std::size_t, std::size_t> memory_info(int device) {
 void synchronize_device(int device) {
   device_guard const guard{device};
   PYXFER_TRY(cudaDeviceSynchronize());
+}
+
+bool has_access(int device, int peer) { return accesses().has(device, peer); }
+
+bool can_access_peer(int device, int peer) {
+  note_process();
+  int can = 0;
+  PYXFER_TRY(cudaDeviceCanAccessPeer(&can, device, peer));
+  return can != 0;
+}
+
+void enable_peer(int device, int peer) {
+  device_guard const guard{device};
+  auto const status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (!is_done_already(status, cudaErrorPeerAccessAlreadyEnabled)) {
+    PYXFER_TRY_STATUS("cudaDeviceEnablePeerAccess", status);
+  }
+  accesses().set(device, peer, true);
+}
+
+void disable_peer(int device, int peer) {
+  device_guard const guard{device};
+  accesses().set(device, peer, false);
+  auto const status = cudaDeviceDisablePeerAccess(peer);
+  if (is_done_already(status, cudaErrorPeerAccessNotEnabled)) { return; }
+  PYXFER_TRY_STATUS("cudaDeviceDisablePeerAccess", status);
+}
+
+capture_relaxation::capture_relaxation() {
+  note_process();
+  exchange(previous_);
+}
+
+capture_relaxation::~capture_relaxation() {
+  release_noexcept([this] { exchange(previous_); });
+}
+
+void relax_captures_in_this_thread() {
+  note_process();
+  auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  exchange(mode);
+}
+
+bool is_capturing(stream_view on) {
+  auto found = CU_STREAM_CAPTURE_STATUS_NONE;
+  auto const status = driver().cuStreamIsCapturing(on.handle(), &found);
+  // The legacy stream waits for all blocking streams, and one of them is being captured.
+  if (status == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) { return true; }
+  PYXFER_TRY_STATUS("cuStreamIsCapturing", status);
+  return found != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void require_no_capture(stream_view on) {
+  if (is_capturing(on)) {
+    throw std::invalid_argument(
+        "the stream is being captured into a CUDA graph: make this transfer before or after the "
+        "capture");
+  }
 }
 
 context_guard::context_guard(CUcontext wanted) {

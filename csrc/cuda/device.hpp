@@ -1,7 +1,5 @@
 #pragma once
 
-#include "cuda/capture.hpp"
-
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -12,6 +10,8 @@
 #include <utility>
 
 namespace pyxfer {
+
+class stream_view;
 
 struct device_properties {
   std::string name;
@@ -34,6 +34,49 @@ struct device_properties {
 
 /// Waits for all work on the device, including that of other libraries' streams.
 void synchronize_device(int device);
+
+/// Whether the kernels and copy engines of `device` could access the memory of `peer` directly.
+[[nodiscard]] bool can_access_peer(int device, int peer);
+
+/// Whether the last of `enable_peer` and `disable_peer` for the two was `enable_peer`. CUDA cannot
+/// be asked, so what other libraries do is not known here.
+[[nodiscard]] bool has_access(int device, int peer);
+
+/// Lets `device` access the memory of `peer` directly, in the whole process. It has no effect if
+/// that is allowed already.
+void enable_peer(int device, int peer);
+
+/// Ends that, also if another library has allowed it; copies between the two then go through the
+/// host. It has no effect if it is not allowed.
+void disable_peer(int device, int peer);
+
+/// Lets this thread make any call while another thread captures a CUDA graph.
+///
+/// During a capture in global mode (the default of torch.cuda.graph) the driver refuses allocations
+/// and event queries of every other thread with error 900, and invalidates the capture, so the
+/// other library's work would be lost (pytorch#148594 describes this with NCCL). In relaxed mode it
+/// only refuses calls on the captured streams and events themselves.
+class capture_relaxation {
+ public:
+  capture_relaxation();
+  ~capture_relaxation();
+  capture_relaxation(capture_relaxation const&) = delete;
+  capture_relaxation& operator=(capture_relaxation const&) = delete;
+  capture_relaxation(capture_relaxation&&) = delete;
+  capture_relaxation& operator=(capture_relaxation&&) = delete;
+
+ private:
+  CUstreamCaptureMode previous_{CU_STREAM_CAPTURE_MODE_RELAXED};
+};
+
+/// The same, until this thread ends; for the engine's own threads.
+void relax_captures_in_this_thread();
+
+/// Whether work that is queued on the stream now would go into a CUDA graph, or invalidate one.
+[[nodiscard]] bool is_capturing(stream_view on);
+
+/// Throws std::invalid_argument if the stream is being captured.
+void require_no_capture(stream_view on);
 
 /// Makes a context current, and relaxes captures, until it is destroyed.
 class context_guard {

@@ -1,30 +1,44 @@
 #include "cuda/stream.hpp"
 
-#include "cuda/cleanup.hpp"
-#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/error.hpp"
-#include "cuda/process.hpp"
 
 namespace pyxfer {
 
-stream::stream(int device) : device_{device} {
-  device_guard const guard{device_};
+stream::stream(int device)
+    : owned_handle{device, [](CUstream made) { PYXFER_TRY(cudaStreamDestroy(made)); }} {
+  device_guard const guard{device};
   CUstream made{};
   PYXFER_TRY(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
-  handle_ = made;
+  own(made);
 }
 
-stream::stream(stream&& other) noexcept
-    : device_{other.device_}, handle_{other.handle_.exchange(nullptr)} {}
-
-stream::~stream() {
-  release_noexcept([this] { close(); });
+event::event(int device, event_use use)
+    : owned_handle{device, [](CUevent made) { PYXFER_TRY(driver().cuEventDestroy(made)); }} {
+  auto const flags = use == event_use::clock ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+  device_guard const guard{device};
+  CUevent made{};
+  PYXFER_TRY(driver().cuEventCreate(&made, flags));
+  own(made);
 }
 
-void stream::close() {
-  auto* const handle = handle_.exchange(nullptr);
-  if (handle == nullptr || !same_process()) { return; }
-  release_on(device_, [&] { PYXFER_TRY(cudaStreamDestroy(handle)); });
+void event::record(stream_view on) { PYXFER_TRY(driver().cuEventRecord(handle(), on.handle())); }
+
+bool event::passed() const {
+  auto const status = driver().cuEventQuery(handle());
+  if (status == CUDA_ERROR_NOT_READY) { return false; }
+  PYXFER_TRY_STATUS("cuEventQuery", status);
+  return true;
+}
+
+double event::seconds_since(event const& start) const {
+  float milliseconds = 0.0F;
+  PYXFER_TRY(driver().cuEventElapsedTime(&milliseconds, start.handle(), handle()));
+  return static_cast<double>(milliseconds) / 1e3;
+}
+
+void event::hold(stream_view waiting) const {
+  PYXFER_TRY(driver().cuStreamWaitEvent(waiting.handle(), handle(), 0));
 }
 
 }  // namespace pyxfer

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cuda.h>
+#include "cuda/owned_handle.hpp"
 
-#include <atomic>
+#include <cuda.h>
 
 namespace pyxfer {
 
@@ -17,27 +17,27 @@ class stream_view {
 };
 
 /// Owns a non-blocking stream: it is not synchronized with the legacy default stream.
-class stream {
+class stream : public owned_handle<CUstream> {
  public:
   explicit stream(int device);
-  ~stream();
-  stream(stream&& other) noexcept;
-  stream& operator=(stream&& other) = delete;
-  stream(stream const&) = delete;
-  stream& operator=(stream const&) = delete;
+  [[nodiscard]] stream_view view() const noexcept { return stream_view{handle()}; }
+};
 
-  [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] CUstream handle() const noexcept { return handle_; }
-  [[nodiscard]] stream_view view() const noexcept { return stream_view{handle_}; }
+/// What an event is used for: to measure time, or only to order work, which costs the device less.
+enum class event_use { clock, order };
 
-  /// Destroys it, and throws an error of the call. If several threads call this, one of them does.
-  void close();
-  /// Drops the handle without a call, because the device does not respond.
-  void abandon() noexcept { handle_ = nullptr; }
+/// An event of the driver API, which may be recorded on any library's stream of its device.
+class event : public owned_handle<CUevent> {
+ public:
+  explicit event(int device, event_use use = event_use::clock);
 
- private:
-  int device_;
-  std::atomic<CUstream> handle_{};
+  void record(stream_view on);
+  /// Whether the device has passed it.
+  [[nodiscard]] bool passed() const;
+  /// Seconds from `start` to this; both must have been passed.
+  [[nodiscard]] double seconds_since(event const& start) const;
+  /// Makes later work on `waiting` wait for the latest record.
+  void hold(stream_view waiting) const;
 };
 
 }  // namespace pyxfer

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/event.hpp"
+#include "cuda/stream.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -33,7 +33,6 @@ class patience {
   [[nodiscard]] bool cancelled() const noexcept {
     return cancelled_->load(std::memory_order_relaxed);
   }
-  [[nodiscard]] patience lasting(double seconds) const { return {seconds, cancelled_}; }
 
  private:
   double seconds_;

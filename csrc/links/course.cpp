@@ -32,14 +32,14 @@ constexpr double longest_sleep_s = 0.01;
 
 }  // namespace
 
-void course::run(meeting& others) {
+void course::run(start_together& others) {
   device_guard const guard{flow_.plan().device};
   auto const first = flow_.plan().pace_bytes_per_s > 0 ? 1 : flow_.plan().depth;
   for (std::size_t i = 0; i < first; ++i) { issue(); }
-  if (others.arrive_and_wait()) { issue_until_end(others); }
+  if (others.wait_for_all()) { issue_until_end(others); }
 }
 
-void course::issue_until_end(meeting& others) {
+void course::issue_until_end(start_together const& others) {
   auto const opened = others.opened_at();
   polling rest{spin_s, nap};
   for (auto ending = false; !ending || in_flight() > 0;) {

@@ -2,8 +2,8 @@
 
 #include "links/device_clock.hpp"
 #include "links/flow.hpp"
-#include "links/meeting.hpp"
 #include "links/run.hpp"
+#include "links/start_together.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +17,9 @@ class course {
   course(flow& of, device_clock const& clock, run_plan const& plan)
       : flow_{of}, clock_{clock}, plan_{plan}, with_begin_(of.plan().depth) {}
 
-  /// Queues the first items, meets the other threads, and issues until the end. Throws
+  /// Queues the first items, waits for the other threads, and issues until the end. Throws
   /// `timeout_error` if the device does not finish an item in time.
-  void run(meeting& others);
+  void run(start_together& others);
 
   /// Waits until `limit` for the items that a failed run left queued, so that memory is not
   /// released while a copy uses it. Returns whether they have ended or never will, because the
@@ -38,7 +38,7 @@ class course {
   void issue();
   void take_oldest();
   void take_result(std::size_t place);
-  void issue_until_end(meeting& others);
+  void issue_until_end(start_together const& others);
 
   flow& flow_;
   device_clock const& clock_;

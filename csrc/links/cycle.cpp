@@ -1,10 +1,9 @@
 #include "links/cycle.hpp"
 
-#include "copy/issue.hpp"
 #include "copy/lane.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "links/flow.hpp"
 
 #include <algorithm>

@@ -65,8 +65,4 @@ void device_clock::close() {
   all.finish();
 }
 
-void device_clock::abandon() noexcept {
-  for (auto& mark : marks_) { mark.abandon(); }
-}
-
 }  // namespace pyxfer

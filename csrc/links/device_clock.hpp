@@ -1,6 +1,5 @@
 #pragma once
 
-#include "cuda/event.hpp"
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
 
@@ -31,7 +30,6 @@ class device_clock {
   [[nodiscard]] double error_ns() const noexcept { return error_ns_; }
 
   void close();
-  void abandon() noexcept;
 
  private:
   struct reading {

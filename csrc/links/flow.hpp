@@ -1,7 +1,6 @@
 #pragma once
 
-#include "cuda/event.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "cuda/stream.hpp"
 #include "links/kernels.hpp"
 #include "links/use.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace pyxfer {
 
@@ -22,46 +22,37 @@ class use_state {
   /// The same beside a run that cannot end.
   void abandon() noexcept { users_ = closed_; }
 
- private:
-  friend class in_use;
-  static constexpr int closed_ = -1;
-
-  /// Counts one more user beside up to `most`; returns the state before.
-  [[nodiscard]] int enter(int most) noexcept {
+  /// Counts a user beside up to `most` others. Throws std::invalid_argument if it is closed, and
+  /// std::logic_error if there are more.
+  void enter(char const* what, int most) {
     auto users = users_.load();
-    while (users != closed_ && users <= most && !users_.compare_exchange_weak(users, users + 1)) {}
-    return users;
+    do {
+      if (users == closed_) {
+        throw std::invalid_argument(std::string{what} + " is closed: make another one");
+      }
+      if (users > most) { throw std::logic_error(std::string{"another run uses "} + what); }
+    } while (!users_.compare_exchange_weak(users, users + 1));
   }
   void leave() noexcept {
     auto users = users_.load();
     while (users != closed_ && !users_.compare_exchange_weak(users, users - 1)) {}
   }
 
+ private:
+  static constexpr int closed_ = -1;
   std::atomic<int> users_{0};
 };
 
-/// One user, while it exists.
-class in_use {
- public:
-  /// Beside up to `most` others. Throws std::invalid_argument if it is closed, and std::logic_error
-  /// if there are more.
-  in_use(use_state& of, char const* what, int most) : of_{&of} {
-    auto const others = of.enter(most);
-    if (others == use_state::closed_) {
-      throw std::invalid_argument(std::string{what} + " is closed: make another one");
-    }
-    if (others > most) { throw std::logic_error(std::string{"another run uses "} + what); }
-  }
-  ~in_use() {
-    if (of_ != nullptr) { of_->leave(); }
-  }
-  in_use(in_use&& other) noexcept : of_{std::exchange(other.of_, nullptr)} {}
-  in_use(in_use const&) = delete;
-  in_use& operator=(in_use const&) = delete;
-  in_use& operator=(in_use&&) = delete;
-
- private:
-  use_state* of_;
+struct leave_use {
+  void operator()(use_state* of) const noexcept { of->leave(); }
 };
+
+/// One user, while it exists.
+using in_use = std::unique_ptr<use_state, leave_use>;
+
+[[nodiscard]] inline in_use use(use_state& of, char const* what, int most) {
+  of.enter(what, most);
+  return in_use{&of};
+}
 
 }  // namespace pyxfer

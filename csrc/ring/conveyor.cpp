@@ -1,6 +1,6 @@
 #include "ring/conveyor.hpp"
 
-#include "copy/issue.hpp"
+#include "copy/lane.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/error.hpp"
 

@@ -1,6 +1,6 @@
 #include "ring/crew.hpp"
 
-#include "cuda/capture.hpp"
+#include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "cuda/threads.hpp"

@@ -1,11 +1,10 @@
 #include "ring/ring.hpp"
 
-#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/event.hpp"
 #include "cuda/process.hpp"
+#include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
 #include "ring/staging.hpp"
 

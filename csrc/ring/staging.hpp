@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "ring/conveyor.hpp"
 #include "ring/crew.hpp"
 #include "ring/settings.hpp"

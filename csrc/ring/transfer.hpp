@@ -1,7 +1,7 @@
 #pragma once
 
 #include "copy/lane.hpp"
-#include "cuda/event.hpp"
+#include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
 #include "ring/layout.hpp"
 #include "ring/queue.hpp"

@@ -36,55 +36,11 @@ TEST_F(copy_bench, has_streams_and_marks) {
   EXPECT_THROW(static_cast<void>(used.mark(bench::own_marks + 3)), std::out_of_range);
 }
 
-TEST_F(copy_bench, is_released_once) {
-  { bench const used{0, 3, patience{1}}; }
-  EXPECT_EQ(count_of("cudaStreamDestroy"), count_of("cudaStreamCreateWithFlags"));
-  EXPECT_EQ(count_of("cuEventDestroy"), count_of("cuEventCreate"));
-}
-
-TEST_F(copy_bench, closes_once) {
-  bench used{0, 3, patience{1}};
-  used.close();
-  used.close();
-  EXPECT_EQ(count_of("cudaStreamDestroy"), 3);
-  EXPECT_TRUE(made().empty());
-}
-
 TEST_F(copy_bench, closes_the_other_streams_and_events_if_one_fails) {
   bench used{0, 3, patience{1}};
   hostrt::fail("cuEventDestroy", 1, cudaErrorNotSupported);
   EXPECT_THROW(used.close(), cuda_error);
   EXPECT_TRUE(made().empty());
-}
-
-TEST_F(copy_bench, reports_every_failure_and_leaves_nothing) {
-  expect_every_failure_reported([] { bench const used{0, 4, patience{1}}; });
-  expect_every_failure_reported([] { bench{0, 4, patience{1}}.close(); });
-}
-
-TEST_F(copy_bench, notes_a_lost_device_and_closes) {
-  {
-    bench const used{0, 2, patience{1}};
-    hostrt::lose_device(cudaErrorLaunchFailure);
-  }
-  EXPECT_FALSE(take_cleanup_failures().empty());
-  EXPECT_TRUE(made().empty());
-}
-
-TEST_F(copy_bench, makes_no_call_after_abandon) {
-  std::vector<CUstream> streams;
-  std::vector<CUevent> events;
-  {
-    bench used{0, 2, patience{1}};
-    for (std::size_t i = 0; i < 2; ++i) { streams.push_back(used.on(i).handle()); }
-    for (std::size_t i = 0; i < bench::own_marks + 2; ++i) {
-      events.push_back(used.mark(i).handle());
-    }
-    used.abandon();
-  }
-  EXPECT_EQ(count_of("cudaStreamDestroy") + count_of("cuEventDestroy"), 0);
-  for (auto* const left : streams) { EXPECT_EQ(cudaStreamDestroy(left), cudaSuccess); }
-  for (auto* const left : events) { EXPECT_EQ(driver().cuEventDestroy(left), CUDA_SUCCESS); }
 }
 
 TEST_F(copy_bench, fork_makes_the_other_streams_wait_for_the_first) {

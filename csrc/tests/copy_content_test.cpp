@@ -1,6 +1,5 @@
 #include "copy/content.hpp"
 
-#include "copy/issue.hpp"
 #include "copy_support.hpp"
 #include "cuda/device.hpp"
 #include "engine_support.hpp"

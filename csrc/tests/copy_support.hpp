@@ -1,8 +1,7 @@
 #pragma once
 
 #include "copy/lane.hpp"
-#include "cuda/device_buffer.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 
 #include <cstddef>
 #include <cstring>

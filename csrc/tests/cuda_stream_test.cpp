@@ -1,24 +1,16 @@
 #include "cuda/stream.hpp"
 
 #include "copy/gate.hpp"
+#include "cuda/device.hpp"
 #include "engine_support.hpp"
 
+#include <thread>
 #include <utility>
 
 namespace pyxfer::tests {
 namespace {
 
 using cuda_stream = engine_test;
-
-TEST_F(cuda_stream, is_released_once) {
-  {
-    stream first{0};
-    stream const second{std::move(first)};
-    EXPECT_EQ(made().size(), 1U);
-  }
-  EXPECT_EQ(count_of("cudaStreamDestroy"), 1);
-  EXPECT_TRUE(made().empty());
-}
 
 TEST_F(cuda_stream, keeps_its_handle_and_device_when_moved) {
   hostrt::set_device_count(2);
@@ -30,20 +22,6 @@ TEST_F(cuda_stream, keeps_its_handle_and_device_when_moved) {
   EXPECT_EQ(second.device(), 1);
 }
 
-TEST_F(cuda_stream, closes_once) {
-  stream made{0};
-  made.close();
-  made.close();
-  EXPECT_EQ(count_of("cudaStreamDestroy"), 1);
-}
-
-TEST_F(cuda_stream, reports_that_it_cannot_be_closed_and_drops_its_handle) {
-  stream made{0};
-  hostrt::fail("cudaStreamDestroy", 1, cudaErrorNotSupported);
-  EXPECT_THROW(made.close(), cuda_error);
-  EXPECT_TRUE(cuda_stream::made().empty());
-}
-
 TEST_F(cuda_stream, notes_that_it_cannot_be_destroyed) {
   hostrt::fail("cudaStreamDestroy", 1, cudaErrorNotSupported);
   { stream const made{0}; }
@@ -51,31 +29,6 @@ TEST_F(cuda_stream, notes_that_it_cannot_be_destroyed) {
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(notes.front().rfind("cudaStreamDestroy failed with cudaErrorNotSupported (801)", 0), 0U)
       << notes.front();
-}
-
-TEST_F(cuda_stream, reports_every_failure_and_leaves_nothing) {
-  expect_every_failure_reported([] { stream const made{0}; });
-  expect_every_failure_reported([] { stream{0}.close(); });
-}
-
-TEST_F(cuda_stream, notes_a_lost_device_and_closes) {
-  {
-    stream const made{0};
-    hostrt::lose_device(cudaErrorLaunchFailure);
-  }
-  EXPECT_FALSE(take_cleanup_failures().empty());
-  EXPECT_TRUE(made().empty());
-}
-
-TEST_F(cuda_stream, makes_no_call_after_abandon) {
-  CUstream handle = nullptr;
-  {
-    stream made{0};
-    handle = made.handle();
-    made.abandon();
-  }
-  EXPECT_EQ(count_of("cudaStreamDestroy"), 0);
-  EXPECT_EQ(cudaStreamDestroy(handle), cudaSuccess);
 }
 
 TEST_F(cuda_stream, never_waits_for_the_legacy_default_stream) {
@@ -86,13 +39,91 @@ TEST_F(cuda_stream, never_waits_for_the_legacy_default_stream) {
   EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
 }
 
-TEST_F(cuda_stream, does_not_change_the_callers_context) {
-  hostrt::set_device_count(2);
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  { stream const made{0}; }
-  int current = -1;
-  ASSERT_EQ(cudaGetDevice(&current), cudaSuccess);
-  EXPECT_EQ(current, 1);
+using cuda_event = engine_test;
+using std::chrono::milliseconds;
+
+TEST_F(cuda_event, for_order_only_passes_and_has_no_time) {
+  stream const own{0};
+  event start{0, event_use::order};
+  event stop{0, event_use::order};
+  start.record(own.view());
+  stop.record(own.view());
+  synchronize_device(0);
+  EXPECT_TRUE(start.passed() && stop.passed());
+  EXPECT_THROW(static_cast<void>(stop.seconds_since(start)), cuda_error);
+}
+
+TEST_F(cuda_event, has_passed_when_its_stream_reached_it) {
+  stream const own{0};
+  event reached{0};
+  gate held{own.view(), 60};
+  reached.record(own.view());
+  EXPECT_FALSE(reached.passed());
+  held.open();
+  synchronize_device(0);
+  EXPECT_TRUE(reached.passed());
+}
+
+TEST_F(cuda_event, measures_the_time_between_two_places) {
+  stream const own{0};
+  event start{0};
+  event stop{0};
+  start.record(own.view());
+  hostrt::stall("cudaLaunchHostFunc", 1, 0.05);
+  gate{own.view(), 60}.open();
+  stop.record(own.view());
+  synchronize_device(0);
+  EXPECT_GE(stop.seconds_since(start), 0.05);
+  EXPECT_LT(start.seconds_since(stop), 0);
+}
+
+TEST_F(cuda_event, may_be_recorded_on_any_librarys_stream) {
+  cudaStream_t theirs = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&theirs, cudaStreamDefault), cudaSuccess);
+  event reached{0};
+  for (auto* const on : {theirs, static_cast<cudaStream_t>(nullptr), cudaStreamPerThread}) {
+    reached.record(stream_view{on});
+    synchronize_device(0);
+    EXPECT_TRUE(reached.passed());
+  }
+  EXPECT_EQ(cudaStreamDestroy(theirs), cudaSuccess);
+}
+
+TEST_F(cuda_event, holds_later_work_of_another_stream) {
+  stream const first{0};
+  stream const second{0};
+  event reached{0};
+  event after{0};
+  gate held{first.view(), 60};
+  reached.record(first.view());
+  reached.hold(second.view());
+  after.record(second.view());
+  std::this_thread::sleep_for(milliseconds{20});
+  EXPECT_FALSE(after.passed());
+  held.open();
+  synchronize_device(0);
+  EXPECT_TRUE(after.passed());
+}
+
+TEST_F(cuda_event, has_no_time_before_it_passed) {
+  stream const own{0};
+  event start{0};
+  event stop{0};
+  start.record(own.view());
+  gate held{own.view(), 60};
+  stop.record(own.view());
+  EXPECT_EQ(text_of<cuda_error>([&] {
+              static_cast<void>(stop.seconds_since(start));
+            }).rfind("cuEventElapsedTime failed with CUDA_ERROR_NOT_READY (600)", 0),
+            0U);
+  held.open();
+}
+
+TEST_F(cuda_event, reports_a_lost_device) {
+  event const reached{0};
+  hostrt::lose_device(cudaErrorIllegalAddress);
+  EXPECT_THROW(static_cast<void>(reached.passed()), device_lost_error);
+  hostrt::reset();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <set>
 #include <string>
@@ -21,6 +22,12 @@ namespace pyxfer::tests {
 
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A number that lengthens the stress tests: PYXFER_STRESS_S is how many seconds each takes.
+inline double number_from(char const* variable, double otherwise) {
+  char const* const given = std::getenv(variable);
+  return given == nullptr ? otherwise : std::stod(given);
 }
 
 /// The rounds of a test in which threads meet at every step of each other. On a busy machine a
@@ -42,12 +49,14 @@ class rounds {
   double end_s_{now_s() + limit_s() / 2.0};
 };
 
+inline std::string word_for(hostrt::allocation const& live) {
+  return live.kind + " " + std::to_string(live.address);
+}
+
 /// The host runtime's allocations as text, which a failed comparison shows.
 inline std::vector<std::string> live() {
   std::vector<std::string> words;
-  for (auto const& live : hostrt::allocated()) {
-    words.push_back(live.kind + " " + std::to_string(live.address));
-  }
+  for (auto const& each : hostrt::allocated()) { words.push_back(word_for(each)); }
   std::sort(words.begin(), words.end());
   return words;
 }
@@ -80,6 +89,23 @@ class engine_test : public ::testing::Test {
     std::set_difference(now.begin(), now.end(), before_.begin(), before_.end(),
                         std::back_inserter(added));
     return added;
+  }
+
+  /// Releases what was made since `kept` was. Owners have left it, so it is still valid.
+  static void release_all_but(std::vector<std::string> const& kept) {
+    for (auto const& left : hostrt::allocated()) {
+      if (std::count(kept.begin(), kept.end(), word_for(left)) != 0) { continue; }
+      auto* const handle = reinterpret_cast<void*>(left.address);
+      if (left.kind == "stream") {
+        EXPECT_EQ(cudaStreamDestroy(static_cast<cudaStream_t>(handle)), cudaSuccess);
+      } else if (left.kind == "event") {
+        EXPECT_EQ(driver().cuEventDestroy(static_cast<CUevent>(handle)), CUDA_SUCCESS);
+      } else if (left.kind == "registered") {
+        EXPECT_EQ(cudaHostUnregister(handle), cudaSuccess);
+      } else {
+        EXPECT_EQ(left.kind == "device" ? cudaFree(handle) : cudaFreeHost(handle), cudaSuccess);
+      }
+    }
   }
 
  private:

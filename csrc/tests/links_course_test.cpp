@@ -1,11 +1,10 @@
 #include "links/course.hpp"
 
-#include "copy/gate.hpp"
-#include "cuda/device.hpp"
 #include "links_support.hpp"
 
 #include <ctime>
-#include <future>
+#include <stdexcept>
+#include <thread>
 
 namespace pyxfer::tests {
 namespace {
@@ -19,23 +18,20 @@ class links_course : public links_test {
     hostrt::model_link({static_cast<double>(item) / item_s, 0}, {0, 0});
   }
 
-  /// The stamps of one course. The gate is opened when its first items are queued.
+  /// The stamps of one course.
   flow_stamps run_alone(flow_plan const& plan, double seconds) {
     flow used{plan, &ends_.with};
-    device_clock clock{0, used.on(), patience{60}};
+    device_clock const clock{0, used.on(), patience{60}};
     course one{used, clock, {seconds, 60, true, 60}};
-    gate closed{used.on(), 60};
-    meeting place{1};
-    auto running = std::async(std::launch::async, [&] {
-      one.run(place);
+    std::vector<flow*> const flows{&used};
+    start_together start{flows, true, 60};
+    auto const work = [&](std::size_t /*number*/) {
+      one.run(start);
       timespec taken{};
       ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &taken);
       cpu_s_ = static_cast<double>(taken.tv_sec) + static_cast<double>(taken.tv_nsec) / 1e9;
-    });
-    EXPECT_TRUE(place.await_arrivals({}));
-    place.open([&] { closed.open(); });
-    running.get();
-    clock.close();
+    };
+    start.run(work, {});
     return one.stamps();
   }
 
@@ -79,11 +75,17 @@ TEST_F(links_course, sleeps_until_an_item_is_due) {
 
 TEST_F(links_course, waits_for_what_it_leaves) {
   flow used{ends_.upload(), &ends_.with};
+  flow other{ends_.upload(), &ends_.with};
   device_clock const clock{0, used.on(), patience{60}};
   course one{used, clock, {0, 60, true, 60}};
-  meeting place{1};
-  place.fail(std::make_exception_ptr(1));
-  one.run(place);  // it queues its items, and does not wait for them
+  std::vector<flow*> const flows{&used, &other};
+  start_together start{flows, true, 60};
+  auto const work = [&](std::size_t number) {
+    if (number == 1) { throw std::runtime_error("the other flow"); }
+    while (!start.ended()) { std::this_thread::yield(); }
+    one.run(start);  // it queues its items, and does not wait for them
+  };
+  EXPECT_THROW(start.run(work, {}), std::runtime_error);
   EXPECT_TRUE(one.stamps().end_ns.empty());
   EXPECT_TRUE(one.leave(host_clock::now() + std::chrono::seconds{60}));
   EXPECT_EQ(cudaStreamQuery(used.on().handle()), cudaSuccess);

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "cuda/device_buffer.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "engine_support.hpp"
 #include "links/cycle.hpp"
 #include "links/flow.hpp"

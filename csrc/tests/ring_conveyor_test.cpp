@@ -1,8 +1,7 @@
 #include "ring/conveyor.hpp"
 
 #include "copy/gate.hpp"
-#include "cuda/device_buffer.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "ring_support.hpp"
 
 #include <optional>

@@ -1,6 +1,6 @@
 #include "copy/gate.hpp"
 #include "cuda/device.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "ring_trouble_support.hpp"
 
 namespace pyxfer::tests {

@@ -2,8 +2,8 @@
 
 #include "copy/gate.hpp"
 #include "cuda/device.hpp"
-#include "cuda/device_buffer.hpp"
-#include "cuda/event.hpp"
+#include "cuda/memory.hpp"
+#include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
 #include "ring_support.hpp"
 

@@ -1,7 +1,7 @@
 #include "ring/staging.hpp"
 
 #include "cuda/device.hpp"
-#include "cuda/event.hpp"
+#include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
 #include "ring_trouble_support.hpp"
 

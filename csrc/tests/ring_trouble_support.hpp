@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/device_buffer.hpp"
+#include "cuda/memory.hpp"
 #include "ring/ring.hpp"
 #include "ring_support.hpp"
 

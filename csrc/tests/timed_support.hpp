@@ -8,11 +8,10 @@
 
 namespace pyxfer::tests {
 
-inline constexpr double rate = 200e6;  ///< bytes per second
-inline constexpr std::size_t size = mib;
-inline constexpr double crossing_s = static_cast<double>(size) / rate;
-/// The rounding of an event's time, which is in float milliseconds.
-inline constexpr double rounding = 1 - 1e-6;
+inline constexpr std::size_t size = 256 * kib;
+inline constexpr double crossing_s = 5e-3;
+inline constexpr double rate = size / crossing_s;  ///< bytes per second
+inline constexpr double rounding = 1e-6;  ///< of an event's time, which is in float milliseconds
 
 inline constexpr std::array every_mode{issue_mode::async, issue_mode::split, issue_mode::batch};
 
@@ -35,19 +34,7 @@ inline sample time_behind_gate(bench& used, issue_mode mode, lane const& along, 
 
 /// Expects exactly the modelled time.
 inline void expect_exactly(double seconds, double modelled_s) {
-  EXPECT_NEAR(seconds, modelled_s, modelled_s * (1 - rounding));
-}
-
-/// Runs an action on its own bench. It must not leave a stream blocked, even if it fails.
-template <typename Run>
-void run_on_bench(std::size_t streams, Run const& run) {
-  bench used{0, streams, patience{20}};
-  try {
-    run(used);
-  } catch (cuda_error const&) {
-    expect_idle(used);
-    throw;
-  }
+  EXPECT_NEAR(seconds, modelled_s, modelled_s * rounding);
 }
 
 }  // namespace pyxfer::tests

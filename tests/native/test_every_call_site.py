@@ -187,10 +187,8 @@ def test_calls_without_an_error_macro_are_known(sites: set[Site]) -> None:
         Unchecked("cudaGetErrorName", "csrc/cuda/error.cpp"),  # these three cannot fail
         Unchecked("cudaGetErrorString", "csrc/cuda/error.cpp"),
         Unchecked("cudaGetLastError", "csrc/cuda/error.cpp"),
-        Unchecked("cudaGetLastError", "csrc/cuda/registration.cpp"),
         Unchecked("cudaGetLastError", "csrc/cuda/device.cpp"),
         Unchecked("cudaGetLastError", "csrc/cuda/driver.cpp"),
-        Unchecked("cudaGetLastError", "csrc/cuda/peer.cpp"),
-        Unchecked("cudaGetLastError", "csrc/cuda/registration.cpp"),
+        Unchecked("cudaGetLastError", "csrc/cuda/memory.cpp"),
         Unchecked("cudaGetLastError", "csrc/ring/conveyor.cpp"),
     }

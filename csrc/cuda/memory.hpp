@@ -1,6 +1,7 @@
 #pragma once
 
-#include <atomic>
+#include "cuda/owned_handle.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -22,20 +23,40 @@ enum class known_as { pageable, page_locked, partly_locked, of_device };
 
 [[nodiscard]] known_as known_memory(std::uintptr_t address, std::size_t bytes);
 
+/// Owns memory, or its page lock.
+class owned_memory : public owned_handle<void*> {
+ public:
+  [[nodiscard]] std::uintptr_t address() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(handle());
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ protected:
+  owned_memory(std::size_t bytes, int device, release_call by) noexcept
+      : owned_handle{device, by}, size_{bytes} {}
+
+ private:
+  std::size_t size_;
+};
+
+/// Owns device memory.
+class device_buffer : public owned_memory {
+ public:
+  device_buffer(std::size_t bytes, int device);
+};
+
 /// Owns page-aligned host memory of one kind, whose pages have been touched.
-class host_buffer {
+class host_buffer : public owned_memory {
  public:
   host_buffer(std::size_t bytes, memory_kind kind, int device);
-  ~host_buffer();
-  host_buffer(host_buffer&& other) noexcept;
+  host_buffer(host_buffer&& other) noexcept = default;
+  ~host_buffer() {
+    release_noexcept([this] { close(); });
+  }
   host_buffer& operator=(host_buffer&& other) = delete;
   host_buffer(host_buffer const&) = delete;
   host_buffer& operator=(host_buffer const&) = delete;
 
-  [[nodiscard]] std::uintptr_t address() const noexcept {
-    return reinterpret_cast<std::uintptr_t>(data_.load());
-  }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
   /// Duration of the page-locking call in seconds; zero for pageable memory. Pages of registered
   /// memory were touched before the call; pages of pinned memory are allocated by it.
@@ -45,21 +66,24 @@ class host_buffer {
   /// pageable memory only.
   void forget(std::size_t offset, std::size_t bytes);
 
-  /// Releases it. If several threads call this, one of them does.
+  /// As for every owner; its pages are also unmapped.
   void close();
-  /// Leaves it to the end of the process, because a copy may still be under way.
-  void abandon() noexcept { data_ = nullptr; }
 
  private:
   void map_pages();
   void lock_pages();
-  void release(void* data);
 
-  std::size_t size_;
   memory_kind kind_;
-  int device_;
-  std::atomic<void*> data_{};
   double locking_s_{};
+};
+
+/// Page-locks memory of another owner until it is closed. The memory must live that long. Its first
+/// and its last page are locked as a whole.
+class registration : public owned_memory {
+ public:
+  /// Memory that is not `writeable` may be mapped read-only. It is then locked for copies to a
+  /// device, if the platform supports that.
+  registration(std::uintptr_t address, std::size_t bytes, int device, bool writeable = true);
 };
 
 }  // namespace pyxfer

@@ -1,5 +1,5 @@
-#include "cuda/device_buffer.hpp"
-#include "cuda/host_buffer.hpp"
+#include "cuda/memory.hpp"
+
 #include "numa/memory.hpp"
 
 #include "engine_support.hpp"
@@ -41,54 +41,9 @@ std::size_t mapped_bytes() {
 
 using cuda_device_buffer = engine_test;
 
-TEST_F(cuda_device_buffer, is_released_once) {
-  {
-    device_buffer first{100, 0};
-    auto const address = first.address();
-    device_buffer const second{std::move(first)};
-    EXPECT_EQ(second.address(), address);
-    EXPECT_EQ(second.size(), 100U);
-    EXPECT_EQ(made(), std::vector<std::string>{"device " + std::to_string(address)});
-  }
-  EXPECT_EQ(count_of("cudaFree"), 1);
-}
-
-TEST_F(cuda_device_buffer, closes_once) {
-  device_buffer made{100, 0};
-  made.close();
-  made.close();
-  EXPECT_EQ(count_of("cudaFree"), 1);
-  EXPECT_EQ(made.address(), 0U);
-}
-
-TEST_F(cuda_device_buffer, reports_every_failure_and_leaves_nothing) {
-  expect_every_failure_reported([] { device_buffer const made{100, 0}; });
-  expect_every_failure_reported([] { device_buffer{100, 0}.close(); });
-}
-
 TEST_F(cuda_device_buffer, larger_than_memory_is_a_memory_error) {
   auto const too_much = std::numeric_limits<std::size_t>::max() / 4;
   EXPECT_THROW((device_buffer{too_much, 0}), memory_error);
-}
-
-TEST_F(cuda_device_buffer, notes_a_lost_device_and_closes) {
-  {
-    device_buffer const made{100, 0};
-    hostrt::lose_device(cudaErrorLaunchFailure);
-  }
-  EXPECT_FALSE(take_cleanup_failures().empty());
-  EXPECT_TRUE(made().empty());
-}
-
-TEST_F(cuda_device_buffer, makes_no_call_after_abandon) {
-  std::uintptr_t address = 0;
-  {
-    device_buffer made{100, 0};
-    address = made.address();
-    made.abandon();
-  }
-  EXPECT_EQ(count_of("cudaFree"), 0);
-  EXPECT_EQ(cudaFree(reinterpret_cast<void*>(address)), cudaSuccess);
 }
 
 using cuda_host_buffer = engine_test;
@@ -185,52 +140,12 @@ TEST_F(cuda_host_buffer, is_released_once_and_unmapped) {
   }
 }
 
-TEST_F(cuda_host_buffer, closes_once) {
-  for (auto const kind : every_kind) {
-    host_buffer made{100, kind, 0};
-    made.close();
-    EXPECT_NO_THROW(made.close());
-    EXPECT_EQ(made.address(), 0U);
-  }
-}
-
-TEST_F(cuda_host_buffer, reports_every_failure_and_leaves_nothing) {
-  for (auto const kind : every_kind) {
-    expect_every_failure_reported([kind] { host_buffer const made{100, kind, 0}; });
-    expect_every_failure_reported([kind] { host_buffer{100, kind, 0}.close(); });
-  }
-}
-
 TEST_F(cuda_host_buffer, is_unmapped_even_if_it_cannot_be_unregistered) {
   host_buffer buffer{mib, memory_kind::registered, 0};
   auto const address = buffer.address();
   hostrt::fail("cudaHostUnregister", 1, cudaErrorNotSupported);
   EXPECT_THROW(buffer.close(), cuda_error);
   EXPECT_EQ(resident_pages(address, mib), std::nullopt);
-}
-
-TEST_F(cuda_host_buffer, notes_a_lost_device_and_closes) {
-  for (auto const kind :
-       {memory_kind::pinned, memory_kind::registered, memory_kind::write_combined}) {
-    {
-      host_buffer const made{100, kind, 0};
-      hostrt::lose_device(cudaErrorLaunchFailure);
-    }
-    EXPECT_FALSE(take_cleanup_failures().empty());
-    EXPECT_TRUE(made().empty());
-    hostrt::reset();
-  }
-}
-
-TEST_F(cuda_host_buffer, stays_allocated_after_abandon) {
-  std::uintptr_t address = 0;
-  {
-    host_buffer made{mib, memory_kind::pinned, 0};
-    address = made.address();
-    made.abandon();
-  }
-  EXPECT_EQ(count_of("cudaFreeHost"), 0);
-  EXPECT_EQ(cudaFreeHost(reinterpret_cast<void*>(address)), cudaSuccess);
 }
 
 TEST_F(cuda_host_buffer, forgets_a_range_and_nothing_else) {
@@ -268,6 +183,113 @@ TEST_F(cuda_host_buffer, reports_why_the_system_refused_to_forget) {
   host_buffer buffer{2 * page_bytes(), memory_kind::pageable, 0};
   EXPECT_EQ(text_of<std::runtime_error>([&] { buffer.forget(1, 1); }),
             "madvise(MADV_DONTNEED) failed: Invalid argument");
+}
+
+constexpr std::size_t some = 5000;
+
+class cuda_registration : public engine_test {
+ protected:
+  [[nodiscard]] std::uintptr_t address() const {
+    return reinterpret_cast<std::uintptr_t>(memory_.data());
+  }
+
+ private:
+  std::vector<char> memory_ = std::vector<char>(some, 7);
+};
+
+TEST_F(cuda_registration, locks_memory_in_place_and_is_released_once) {
+  {
+    registration first{address(), some, 0};
+    registration const second{std::move(first)};
+    EXPECT_EQ(second.address(), address());
+    EXPECT_EQ(second.size(), some);
+    EXPECT_EQ(made(), std::vector<std::string>{"registered " + std::to_string(address())});
+  }
+  EXPECT_EQ(count_of("cudaHostUnregister"), 1);
+  EXPECT_EQ(*reinterpret_cast<char const*>(address()), 7);
+}
+
+TEST_F(cuda_registration, of_no_memory_is_refused) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { registration const none{0, some, 0}; }),
+            "memory to lock needs an address and at least one byte");
+  EXPECT_THROW((registration{address(), 0, 0}), std::invalid_argument);
+}
+
+TEST_F(cuda_registration, reports_memory_that_is_already_locked) {
+  registration const first{address(), some, 0};
+  try {
+    registration const second{address() + 8, 16, 0};
+    FAIL() << "it was locked twice";
+  } catch (cuda_error const& error) {
+    EXPECT_EQ(error.code(), cudaErrorHostMemoryAlreadyRegistered);
+  }
+}
+
+TEST_F(cuda_registration, locks_read_only_memory_for_reading) {
+  auto* const pages = ::mmap(nullptr, some, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  auto const mapped = reinterpret_cast<std::uintptr_t>(pages);
+  {
+    registration const locked{mapped, some, 0, false};
+    EXPECT_EQ(made(), std::vector<std::string>{"registered " + std::to_string(mapped)});
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
+  EXPECT_EQ(::munmap(pages, some), 0);
+}
+
+TEST_F(cuda_registration, never_locks_writeable_memory_only_for_reading) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorInvalidValue);
+  EXPECT_THROW((registration{address(), some, 0}), cuda_error);
+  EXPECT_EQ(count_of("cudaHostRegister"), 1);
+}
+
+TEST_F(cuda_registration, does_not_retry_after_another_error) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+  EXPECT_THROW((registration{address(), some, 0, false}), memory_error);
+  EXPECT_EQ(count_of("cudaHostRegister"), 1);
+}
+
+class cuda_known_memory : public engine_test {
+ protected:
+  static constexpr std::size_t bytes = 64 * 4096;
+
+  [[nodiscard]] known_as known() const { return known_memory(memory_.address(), bytes); }
+  [[nodiscard]] registration lock(std::size_t begin, std::size_t end) const {
+    return registration{memory_.address() + begin, end - begin, 0};
+  }
+
+ private:
+  host_buffer memory_{bytes, memory_kind::pageable, 0};
+};
+
+TEST_F(cuda_known_memory, is_page_locked_if_one_registration_holds_all_of_it) {
+  using ranges = std::vector<std::pair<std::size_t, std::size_t>>;
+  std::array const found{
+      std::pair{ranges{}, known_as::pageable},
+      std::pair{ranges{{0, bytes}}, known_as::page_locked},
+      std::pair{ranges{{0, bytes / 2}, {bytes / 2, bytes}}, known_as::partly_locked},
+      std::pair{ranges{{0, 4096}, {bytes - 4096, bytes}}, known_as::partly_locked},
+      std::pair{ranges{{0, bytes - 1}}, known_as::partly_locked},
+      // The driver copies such an array like a pageable one.
+      std::pair{ranges{{4096, bytes}}, known_as::pageable},
+  };
+  for (auto const& [locked, expected] : found) {
+    std::vector<registration> held;
+    for (auto const& [begin, end] : locked) { held.push_back(lock(begin, end)); }
+    EXPECT_EQ(known(), expected);
+  }
+}
+
+TEST_F(cuda_known_memory, is_page_locked_within_one_allocation) {
+  host_buffer const pinned{bytes, memory_kind::pinned, 0};
+  EXPECT_EQ(known_memory(pinned.address() + 100, bytes - 100), known_as::page_locked);
+}
+
+TEST_F(cuda_known_memory, reports_a_query_that_fails) {
+  auto const whole = lock(0, bytes);
+  for (auto const* const question : {"cudaPointerGetAttributes", "cuPointerGetAttributes"}) {
+    expect_failure_reported([&] { static_cast<void>(known()); }, question, 1);
+  }
 }
 
 }  // namespace
