@@ -4,7 +4,7 @@
 #include "copy/timed.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/threads.hpp"
+#include "cuda/process.hpp"
 
 #include <array>
 #include <atomic>

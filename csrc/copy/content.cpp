@@ -4,7 +4,7 @@
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/memory.hpp"
-#include "cuda/threads.hpp"
+#include "cuda/process.hpp"
 
 #include <algorithm>
 #include <array>

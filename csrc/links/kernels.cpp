@@ -1,10 +1,8 @@
 #include "links/kernels.hpp"
 
-#include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
-#include "cuda/process.hpp"
 #include "cuda/wait.hpp"
 #include "links/kernel_text.hpp"
 
@@ -33,28 +31,24 @@ void launch(CUfunction function, unsigned int blocks, unsigned int threads, void
 
 }  // namespace
 
-kernels::kernels(int device)
-    : device_{device},
-      multiprocessors_{
-          static_cast<unsigned int>(device_attribute(device, cudaDevAttrMultiProcessorCount))} {
-  device_guard const guard{device_};
+kernel_module::kernel_module(int device)
+    : owned_handle{device, [](CUmodule loaded) { PYXFER_TRY(driver().cuModuleUnload(loaded)); }} {
+  device_guard const guard{device};
   auto const begin = host_clock::now();
   CUmodule loaded{};
   PYXFER_TRY(driver().cuModuleLoadData(&loaded, kernel_text));
   load_s_ = seconds_between(begin, host_clock::now());
-  try {
-    copy_ = function_in(loaded, "copy16");
-    chase_ = function_in(loaded, "chase");
-    gate_ = function_in(loaded, "gate");
-  } catch (...) {
-    release_noexcept([&] { unload(loaded); });
-    throw;
-  }
-  module_ = loaded;
+  own(loaded);
 }
 
-kernels::~kernels() {
-  release_noexcept([this] { close(); });
+kernels::kernels(int device)
+    : multiprocessors_{
+          static_cast<unsigned int>(device_attribute(device, cudaDevAttrMultiProcessorCount))},
+      module_{device} {
+  device_guard const guard{device};
+  copy_ = function_in(module_.handle(), "copy16");
+  chase_ = function_in(module_.handle(), "chase");
+  gate_ = function_in(module_.handle(), "gate");
 }
 
 void kernels::copy(std::uintptr_t destination, std::uintptr_t source, std::size_t bytes,
@@ -79,12 +73,8 @@ void kernels::hold(std::uintptr_t flag, std::uintptr_t late, double limit_s, str
   launch(gate_, 1, 1, parameters.data(), on);
 }
 
-void kernels::unload(CUmodule loaded) const {
-  release_on(device_, [&] { PYXFER_TRY(driver().cuModuleUnload(loaded)); });
-}
-
 void kernels::close() {
-  if (use_.close("these kernels") && same_process()) { unload(module_); }
+  if (use_.close("these kernels")) { module_.close(); }
 }
 
 }  // namespace pyxfer

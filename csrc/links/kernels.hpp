@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/owned_handle.hpp"
 #include "cuda/stream.hpp"
 #include "links/use.hpp"
 
@@ -21,20 +22,24 @@ struct chase_result {
 };
 static_assert(sizeof(chase_result) == 32, "the kernel writes these offsets");
 
+class kernel_module : public owned_handle<CUmodule> {
+ public:
+  explicit kernel_module(int device);
+  [[nodiscard]] double load_s() const noexcept { return load_s_; }
+
+ private:
+  double load_s_;
+};
+
 /// The kernels of `kernel_text` in the primary context of one device. Addresses are those by which
 /// the device accesses the memory. Several threads may launch them and call close() at a time.
 class kernels {
  public:
   /// Throws `kernels_unavailable_error` if the driver does not make them.
   explicit kernels(int device);
-  ~kernels();
-  kernels(kernels const&) = delete;
-  kernels& operator=(kernels const&) = delete;
-  kernels(kernels&&) = delete;
-  kernels& operator=(kernels&&) = delete;
 
-  [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] double load_s() const noexcept { return load_s_; }
+  [[nodiscard]] int device() const noexcept { return module_.device(); }
+  [[nodiscard]] double load_s() const noexcept { return module_.load_s(); }
   /// How many multiprocessors the device has; their numbers begin with 0.
   [[nodiscard]] unsigned int multiprocessors() const noexcept { return multiprocessors_; }
   [[nodiscard]] bool closed() const noexcept { return use_.closed(); }
@@ -52,21 +57,20 @@ class kernels {
   /// Unloads them. Throws std::logic_error while a run uses them.
   void close();
   /// Leaves the module to the end of the process, because the device does not respond.
-  void abandon() noexcept { use_.abandon(); }
+  void abandon() noexcept {
+    use_.abandon();
+    module_.abandon();
+  }
 
   static constexpr std::size_t word_bytes = 16;  ///< of copy()
 
  private:
-  void unload(CUmodule loaded) const;
-
-  int device_;
   unsigned int multiprocessors_;
-  CUmodule module_{};
+  kernel_module module_;
   use_state use_;
-  CUfunction copy_{};
-  CUfunction chase_{};
-  CUfunction gate_{};
-  double load_s_{};
+  CUfunction copy_;
+  CUfunction chase_;
+  CUfunction gate_;
 };
 
 }  // namespace pyxfer

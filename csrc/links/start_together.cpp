@@ -2,7 +2,7 @@
 
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "cuda/threads.hpp"
+#include "cuda/process.hpp"
 
 #include <algorithm>
 #include <chrono>

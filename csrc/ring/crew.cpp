@@ -3,7 +3,7 @@
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
-#include "cuda/threads.hpp"
+#include "cuda/process.hpp"
 #include "cuda/wait.hpp"
 
 #include <linux/futex.h>

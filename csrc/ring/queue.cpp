@@ -3,7 +3,6 @@
 #include "cuda/cleanup.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
-#include "cuda/threads.hpp"
 
 #include <algorithm>
 #include <chrono>

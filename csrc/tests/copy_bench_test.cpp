@@ -36,13 +36,6 @@ TEST_F(copy_bench, has_streams_and_marks) {
   EXPECT_THROW(static_cast<void>(used.mark(bench::own_marks + 3)), std::out_of_range);
 }
 
-TEST_F(copy_bench, closes_the_other_streams_and_events_if_one_fails) {
-  bench used{0, 3, patience{1}};
-  hostrt::fail("cuEventDestroy", 1, cudaErrorNotSupported);
-  EXPECT_THROW(used.close(), cuda_error);
-  EXPECT_TRUE(made().empty());
-}
-
 TEST_F(copy_bench, fork_makes_the_other_streams_wait_for_the_first) {
   bench used{0, 3, patience{1}};
   gate held{used.on(0), 60};

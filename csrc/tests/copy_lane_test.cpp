@@ -191,16 +191,5 @@ TEST_F(copy_issue, batch_needs_a_driver_that_has_it) {
   }
 }
 
-TEST_F(copy_issue, names_the_call_that_was_refused) {
-  lane_memory const memory{direction::h2d, 100};
-  auto beyond = memory.along();
-  beyond.bytes = 101;
-  EXPECT_EQ(text_of<cuda_error>([&] { copy_blocking(beyond, 0); }),
-            "cudaMemcpy failed with cudaErrorInvalidValue (1): invalid argument");
-  stream const own{0};
-  EXPECT_EQ(text_of<cuda_error>([&] { copy_async(beyond, 0, own.view()); }),
-            "cudaMemcpyAsync failed with cudaErrorInvalidValue (1): invalid argument");
-}
-
 }  // namespace
 }  // namespace pyxfer::tests

@@ -145,16 +145,6 @@ TEST_F(copy_time_on_stream, contains_the_calls_that_a_gate_hides) {
   }
 }
 
-TEST_F(copy_time_on_stream, divides_a_transfer_over_its_streams) {
-  bench used{0, 5, patience{60}};
-  for (auto const bytes :
-       {std::size_t{1}, std::size_t{4097}, std::size_t{5 * 4096 - 1}, size + 1}) {
-    lane_memory const memory{direction::d2h, bytes};
-    static_cast<void>(time_on_stream(used, issue_mode::split, memory.along(), 0));
-    EXPECT_TRUE(memory.has_arrived(0)) << bytes;
-  }
-}
-
 using copy_time_drained = engine_test;
 
 TEST_F(copy_time_drained, is_the_modelled_time_by_both_clocks) {

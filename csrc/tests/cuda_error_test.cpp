@@ -12,17 +12,11 @@ namespace {
 
 using cuda_error_type = engine_test;
 
-/// The type that failed runtime calls and failed driver calls throw for a code.
-std::type_info const& type_thrown(cudaError_t code) {
+/// The type that failed calls of the runtime (cudaError_t) or the driver (CUresult) throw.
+template <typename Status = cudaError_t>
+std::type_info const& type_thrown(int code) {
   try {
-    PYXFER_TRY(code);
-  } catch (std::exception const& error) { return typeid(error); }
-  return typeid(void);
-}
-
-std::type_info const& type_thrown_by_driver(int code) {
-  try {
-    PYXFER_TRY(static_cast<CUresult>(code));
+    PYXFER_TRY(static_cast<Status>(code));
   } catch (std::exception const& error) { return typeid(error); }
   return typeid(void);
 }
@@ -30,13 +24,13 @@ std::type_info const& type_thrown_by_driver(int code) {
 TEST_F(cuda_error_type, without_a_usable_gpu_is_unavailable) {
   for (auto const code : {cudaErrorInsufficientDriver, cudaErrorNoDevice, cudaErrorStubLibrary}) {
     EXPECT_EQ(type_thrown(code), typeid(unavailable_error)) << code;
-    EXPECT_EQ(type_thrown_by_driver(code), typeid(unavailable_error)) << code;
+    EXPECT_EQ(type_thrown<CUresult>(code), typeid(unavailable_error)) << code;
   }
 }
 
 TEST_F(cuda_error_type, out_of_memory_is_a_memory_error) {
   EXPECT_EQ(type_thrown(cudaErrorMemoryAllocation), typeid(memory_error));
-  EXPECT_EQ(type_thrown_by_driver(CUDA_ERROR_OUT_OF_MEMORY), typeid(memory_error));
+  EXPECT_EQ(type_thrown<CUresult>(CUDA_ERROR_OUT_OF_MEMORY), typeid(memory_error));
 }
 
 /// The codes after which the process must be terminated, according to driver_types.h.
@@ -65,8 +59,8 @@ TEST_F(cuda_error_type, is_a_lost_device_if_the_header_says_that_the_process_mus
   std::set<int> found_in_driver;
   for (int code = 1; code < cudaErrorApiFailureBase; ++code) {
     auto const& lost = typeid(device_lost_error);
-    if (type_thrown(static_cast<cudaError_t>(code)) == lost) { found.insert(code); }
-    if (type_thrown_by_driver(code) == lost) { found_in_driver.insert(code); }
+    if (type_thrown(code) == lost) { found.insert(code); }
+    if (type_thrown<CUresult>(code) == lost) { found_in_driver.insert(code); }
   }
   EXPECT_EQ(found, expected);
   EXPECT_EQ(found_in_driver, expected);
@@ -76,7 +70,7 @@ TEST_F(cuda_error_type, of_any_other_code_is_the_plain_one) {
   for (auto const code : {cudaErrorInvalidValue, cudaErrorNotSupported, cudaErrorInvalidDevice,
                           cudaErrorHostMemoryAlreadyRegistered, cudaErrorDevicesUnavailable}) {
     EXPECT_EQ(type_thrown(code), typeid(cuda_error)) << code;
-    EXPECT_EQ(type_thrown_by_driver(code), typeid(cuda_error)) << code;
+    EXPECT_EQ(type_thrown<CUresult>(code), typeid(cuda_error)) << code;
   }
 }
 
@@ -169,7 +163,7 @@ TEST_F(cuda_error_hint, exists_for_codes_that_a_user_can_act_on) {
 
 TEST_F(cuda_error_hint, of_a_lost_device_says_that_a_new_process_is_needed) {
   for (int code = 1; code < cudaErrorApiFailureBase; ++code) {
-    if (type_thrown_by_driver(code) != typeid(device_lost_error)) { continue; }
+    if (type_thrown<CUresult>(code) != typeid(device_lost_error)) { continue; }
     EXPECT_NE(hint_for(code).find("only a new process can use it again."), std::string::npos)
         << code;
   }

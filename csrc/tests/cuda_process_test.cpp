@@ -5,6 +5,9 @@
 #include "engine_support.hpp"
 #include "fork_support.hpp"
 
+#include <pthread.h>
+
+#include <csignal>
 #include <iostream>
 
 namespace pyxfer::tests {
@@ -68,6 +71,50 @@ TEST(cuda_process_at_first, can_be_a_forked_child_if_its_parent_did_not_use_cuda
     std::_Exit(0);
   };
   EXPECT_EXIT(fork_and_use(), ::testing::ExitedWithCode(0), "used in the child");
+}
+
+sigset_t signal_mask() {
+  sigset_t found{};
+  pthread_sigmask(SIG_SETMASK, nullptr, &found);
+  return found;
+}
+
+std::string name_of_this_thread() {
+  std::array<char, 16> name{};
+  pthread_getname_np(pthread_self(), name.data(), name.size());
+  return name.data();
+}
+
+TEST(cuda_threads, run_with_the_signals_blocked_that_are_not_their_own_faults) {
+  sigset_t found{};
+  start_thread("pyxfer-test", [&] { found = signal_mask(); }).join();
+  for (auto const signal : {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGCHLD, SIGUSR1, SIGUSR2, SIGPIPE}) {
+    EXPECT_EQ(sigismember(&found, signal), 1) << signal;
+  }
+  for (auto const signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    EXPECT_EQ(sigismember(&found, signal), 0) << signal;
+  }
+}
+
+TEST(cuda_threads, leave_the_signal_mask_of_their_creator_as_it_was) {
+  sigset_t one{};
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  sigset_t before{};
+  pthread_sigmask(SIG_SETMASK, &one, &before);
+  start_thread("pyxfer-test", [] {}).join();
+  auto const found = signal_mask();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(sigismember(&found, SIGUSR2), 1);
+  EXPECT_EQ(sigismember(&found, SIGUSR1), 0);
+}
+
+TEST(cuda_threads, have_the_first_15_characters_of_their_name) {
+  std::vector<std::string> found;
+  for (auto const* const name : {"pyxfer-test", "pyxfer-0123456789"}) {
+    start_thread(name, [&] { found.push_back(name_of_this_thread()); }).join();
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"pyxfer-test", "pyxfer-01234567"}));
 }
 
 }  // namespace

@@ -22,15 +22,6 @@ TEST_F(cuda_stream, keeps_its_handle_and_device_when_moved) {
   EXPECT_EQ(second.device(), 1);
 }
 
-TEST_F(cuda_stream, notes_that_it_cannot_be_destroyed) {
-  hostrt::fail("cudaStreamDestroy", 1, cudaErrorNotSupported);
-  { stream const made{0}; }
-  auto const notes = take_cleanup_failures();
-  ASSERT_EQ(notes.size(), 1U);
-  EXPECT_EQ(notes.front().rfind("cudaStreamDestroy failed with cudaErrorNotSupported (801)", 0), 0U)
-      << notes.front();
-}
-
 TEST_F(cuda_stream, never_waits_for_the_legacy_default_stream) {
   stream const own{0};
   gate const held{stream_view{nullptr}, 60};
@@ -117,13 +108,6 @@ TEST_F(cuda_event, has_no_time_before_it_passed) {
             }).rfind("cuEventElapsedTime failed with CUDA_ERROR_NOT_READY (600)", 0),
             0U);
   held.open();
-}
-
-TEST_F(cuda_event, reports_a_lost_device) {
-  event const reached{0};
-  hostrt::lose_device(cudaErrorIllegalAddress);
-  EXPECT_THROW(static_cast<void>(reached.passed()), device_lost_error);
-  hostrt::reset();
 }
 
 }  // namespace
