@@ -86,15 +86,16 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
 
 def derive_comparison(comparison: Comparison) -> Comparison:
     """The comparison with the figures and verdicts that follow from its rates and intervals."""
-    several = {kin_of(row.cell) for row in comparison.cells if row.ratio.value and row.a_processes + row.b_processes > 2}
+    compared = [row for row in comparison.cells if row.ratio.value is not None]
+    several = {kin_of(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
     cells = tuple(
         _derived_row(replace(row, assumed=_is_assumed(row, several)), comparison.tolerance) for row in comparison.cells
     )
-    compared = {row.verdict for row in cells if row.ratio.value is not None}
+    verdicts = {row.verdict for row in cells if row.ratio.value is not None}
     mean, high = comparison.overall.value, comparison.overall_high.value
     return replace(
         comparison,
-        verdict=overall_verdict(compared),
+        verdict=overall_verdict(verdicts),
         cells=cells,
         # Of the logarithms, the mean is in the middle of its interval.
         overall_low=Fact(mean * mean / high) if mean and high else comparison.overall_low,

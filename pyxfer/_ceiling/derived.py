@@ -77,7 +77,12 @@ def derive_tests(session: XferSession) -> XferSession:
 
 
 def _tested(result: Tested, link: Link) -> Tested:
-    return replace(result, measurement=derived_row(result.measurement, link, ()))
+    ceiling, row = result.ceiling.value, result.measurement
+    if ceiling is None:
+        return replace(result, measurement=derived_row(row, link, ()))
+    ceiling = derived_row(ceiling, link, ())
+    row = replace(row, direction=ceiling.direction, nbytes=ceiling.nbytes)
+    return replace(result, ceiling=Fact(ceiling), measurement=derived_row(row, link, (ceiling,)))
 
 
 def derived_row(row: Measurement, link: Link, references: Sequence[Measurement]) -> Measurement:

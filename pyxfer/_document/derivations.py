@@ -55,6 +55,8 @@ def check_derived(kind: str, document: object, source: str) -> None:
     """
     try:
         follows = derived(kind, document)
+    except DocumentError as error:
+        raise DocumentError(f"{source}: {error}") from error
     except (ArithmeticError, LookupError, PyxferError, ValueError) as error:
         raise DocumentError(
             f"{source}: its fields do not fit together ({error}); it was changed after pyxfer wrote it, so "

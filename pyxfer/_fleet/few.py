@@ -18,6 +18,7 @@ from pyxfer._document.machines import Remark
 from pyxfer._fleet.cohorts import LINK_CAPABILITY, MIG, Column, Table
 from pyxfer._fleet.losses import Floats, Judged
 from pyxfer._machine.link import describe
+from pyxfer.errors import DocumentError
 from pyxfer.units import parse_size
 
 FEWEST = 3
@@ -48,6 +49,12 @@ def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
 def usual_again(cells: Sequence[CohortCell], table: Table) -> list[Usual | None]:
     """What the cells of a saved fleet were held against. Known hosts come with the package; peaks are in the fleet."""
     known = _known_alike(table.alike)
+    for cell, column in zip(cells, table.columns, strict=True):
+        if cell.judged_by == "known host" and _known(known, column) is None:
+            raise DocumentError(
+                f"{cell.name} was held against a known host that this pyxfer does not have; judge the documents of the "
+                "hosts again, with pyxfer fleet judge"
+            )
     return [
         _known(known, column) or _peak(column, cell.peak.value) or _each_other(table, place)
         for place, (cell, column) in enumerate(zip(cells, table.columns, strict=True))
