@@ -316,7 +316,7 @@ class _RangeWork:
             at, nbytes = self._requested.get((int(way), int(thread)), (_NONE, _NONE))
             inside = Cover(spans[threads == thread]).holds(at)
             found += self._over.sums(self._over.number(at[inside]), nbytes[inside])
-        return found.tolist()
+        return [int(each) for each in found]
 
 
 def _paired(marks: NDArray[Any], end_ns: int) -> tuple[NDArray[np.int64], int]:

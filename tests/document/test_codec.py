@@ -108,7 +108,7 @@ def test_a_saved_document_loads_equal(document: Any, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["it.json"]
 
 
-@pytest.mark.parametrize("struct", [Run, Watched, Baseline, Examination, XferSession])
+@pytest.mark.parametrize("struct", [Run, Watched, Baseline, Comparison, Examination, XferSession])
 def test_structs_save_and_load_themselves(struct: Any, tmp_path: Path) -> None:
     (document,) = (documents[0] for documents in SAMPLES.values() if type(documents[0]) is struct)
     document.save(tmp_path / "it.json")
