@@ -46,45 +46,17 @@ FACTS = (
 )
 """Patterns of fields with what the machine, a clock or the user said once. No figure and no verdict is among them."""
 FACT = "the machine, a clock or the user said it once, and no figure follows from it"
-_RECORDS = "it is a sum of the device's records, which the document leaves out"
-_CEILING = "the trials or copies of its ceiling are not in the document"
-_RANGES = "it is a sum of the program's ranges, which the document leaves out"
-_KNOWN = "few hosts are held against a known host of the package, which is not in the document"
-_FINGERPRINT = "it follows from the runs, which only `pyxfer baseline import` compares it with"
 _ENDED = "whether the user or the program stopped it is in no figure"
+_NO_CEILING = "of a test whose ceiling is not in the document, because it has none or only its rate was kept"
 REASONS = {
-    **{f"fingerprint.{name}": _FINGERPRINT for name in ("confidential.value", "mig.value", "link_kind", "runtime")},
-    **{f"fingerprint.{name}.value": _FINGERPRINT for name in ("driver_major", "runtime_major")},
     "ended": _ENDED,
     "workers[].ended": _ENDED,
     "tests[].outcome": "the rest of the test is not in the document",
-    "tests[].measurement.direction": "the test said it, and its only row is named after the test",
+    "tests[].measurement.direction": _NO_CEILING,
+    "tests[].measurement.ceiling_share.value.value": _NO_CEILING,
     "hosts[].state": "why a host has no document is known where it was collected",
     "latencies[].footprint_bytes": "it depends on the memory that was free",
-    "measurements[].memory": "the name of the route has it, and is text",
-    "measurements[].direction": "one row of a kind may be of either direction",
-    "measurements[].variant": "one row of a kind may be of either variant",
     "measurements[].dma.value.seconds.value": "one trial was traced, whose records the document leaves out",
-    "measurements[].dma.value.nbytes": "one trial was traced, whose records the document leaves out",
-    "tests[].measurement.ceiling_share.value.value": _CEILING,
-    "cohorts[].cells[].judged_by": _KNOWN,
-    "cohorts[].cells[].usual.value": _KNOWN,
-    "window_s": "it may begin before the first step and end after the last",
-    "activity.value.copies[].ceiling_share.value": _CEILING,
-    "activity.value.copies[].way": _RECORDS,
-    "activity.value.pageable[].saves_per_step_s": "which copies were in usual steps is not in the document",
-    "activity.value.overlap.kernels_share.value": _RECORDS,
-    "activity.value.surprises[].seconds": _RECORDS,
-    "activity.value.surprises[].nbytes": _RECORDS,
-    "activity.value.allocated[].allocated_bytes": _RECORDS,
-    "activity.value.allocated[].allocations": _RECORDS,
-    "activity.value.allocated[].memory": _RECORDS,
-    "ranges[].count": _RANGES,
-    "ranges[].seconds": _RANGES,
-    "ranges[].share": _RANGES,
-    "ranges[].busy_s": _RANGES,
-    "ranges[].h2d_bytes": _RANGES,
-    "ranges[].d2h_bytes": _RANGES,
 }
 """Why nothing else in the document knows a figure or a word that is not among the facts."""
 _WITHIN = re.compile(r"^(run|runs\[\]|links|links\[\])\.(?=[a-z_]+)")

@@ -132,7 +132,7 @@ def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overr
         memory=memory,
         mode=mode,
         variant="warm",
-        bracket="gated",
+        bracket="drained" if mode == "memcpy" else "gated",
         nbytes=nbytes,
         moved_bytes=nbytes,
         rate=reason,

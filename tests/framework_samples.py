@@ -10,6 +10,7 @@ from samples import KIB, make_environment, make_link, make_measurement, make_mis
 
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact, unknown
+from pyxfer._frameworks.registry import FRAMEWORKS, known_route
 from pyxfer._measure import stats
 
 SIZES = tuple(4 * KIB * 4**step for step in range(9))
@@ -127,6 +128,12 @@ def make_worker(name: str, **overrides: Any) -> runs.Worker:
     return msgspec.structs.replace(worker, **overrides)
 
 
+def _memory(route: str) -> str:
+    """The memory that the tables of routes say, or else the name."""
+    known = next((found for name in FRAMEWORKS if (found := known_route(name, route)) is not None), None)
+    return known.memory if known is not None else "pinned" if "pinned" in route else "pageable"
+
+
 def make_route_row(
     worker: str, route: str, direction: Any, nbytes: int, figures: tuple[float, float], **overrides: Any
 ) -> runs.Measurement:
@@ -146,9 +153,9 @@ def make_route_row(
         route=route,
         direction=direction,
         side=direction,
-        memory="pinned" if "pinned" in route else "pageable",
+        memory=_memory(route),
         mode=route.partition("-")[2] if raw else "framework",
-        bracket="gated" if raw else "stream",
+        bracket="gated" if route == "raw.pinned-async" else "drained" if raw else "stream",
         nbytes=nbytes,
         moved_bytes=nbytes,
         rate=Fact(rate),
@@ -178,6 +185,7 @@ def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) ->
         "moved_bytes": nbytes,
         "memory": "pageable",
         "mode": "framework",
+        "bracket": "stream",
     }
     return msgspec.structs.replace(make_missing(reason), worker=worker, nature=make_nature(route), **labels)
 
@@ -200,7 +208,11 @@ def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> run
         make_worker("cupy", version=unknown("not installed"), ended="unavailable", reason="CuPy is not installed"),
         make_worker("jax nostage", ended="crashed", reason="the worker was ended by SIGABRT", log=log),
     )
-    fields = {"workers": workers, "parameters": make_parameters(sizes_bytes=sizes), **overrides}
+    fields = {
+        "workers": workers,
+        "parameters": make_parameters(directions=("h2d", "d2h", "ingest"), sizes_bytes=sizes),
+        **overrides,
+    }
     return _frameworks_run(**fields if "measurements" in fields else {**fields, "measurements": _rows(sizes)})
 
 

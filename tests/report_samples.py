@@ -46,8 +46,8 @@ def make_outside_run() -> runs.Run:
     """A run whose names are attacks on the page."""
     rows = (
         make_hostile(),
-        make_measurement(route=BREAKOUT, memory=BREAKOUT, mode=RIGHT_TO_LEFT),
-        make_missing(BREAKOUT, route=SCRIPT),
+        make_measurement(route=BREAKOUT, memory=BREAKOUT, mode=RIGHT_TO_LEFT, bracket="drained"),
+        make_missing(BREAKOUT, route=SCRIPT, bracket="drained"),
     )
     return make_run(
         device=make_device(name=BREAKOUT), remarks=(runs.Remark("x", BREAKOUT, SCRIPT),), measurements=rows, curves=()

@@ -169,8 +169,15 @@ def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **ov
 def make_hostile() -> runs.Measurement:
     """A measurement whose labels are formulas, scripts and markup."""
     return make_measurement(
-        route=FORMULA, memory=SCRIPT, mode=MARKUP, remarks=(runs.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),)
+        route=FORMULA,
+        memory=SCRIPT,
+        mode=MARKUP,
+        bracket="drained",
+        remarks=(runs.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),),
     )
+
+
+_PLAIN: Any = {"route": PAGEABLE, "memory": "pageable", "mode": "memcpy", "bracket": "drained"}
 
 
 def make_measurements() -> tuple[runs.Measurement, ...]:
@@ -181,8 +188,8 @@ def make_measurements() -> tuple[runs.Measurement, ...]:
     return (
         *(make_measurement(nbytes, side) for side in ("h2d", "d2h") for nbytes in SIZES),
         *(make_measurement(nbytes, side, direction="both") for side in ("h2d", "d2h", "sum") for nbytes in SIZES),
-        make_measurement(4 * KIB, slower=3.1, route=PAGEABLE, memory="pageable", mode="memcpy", remarks=(unstable,)),
-        make_missing(route=PAGEABLE, memory="pageable", mode="memcpy"),
+        make_measurement(4 * KIB, slower=3.1, remarks=(unstable,), **_PLAIN),
+        make_missing(**_PLAIN),
         make_hostile(),
     )
 

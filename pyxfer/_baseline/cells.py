@@ -14,7 +14,8 @@ from typing import get_args
 
 import msgspec
 
-from pyxfer._document.baselines import AnyRun, Cell, CellDirection, CellSide, Fingerprint
+from pyxfer._document.baselines import AnyRun, Baseline, Cell, CellDirection, CellSide, Fingerprint
+from pyxfer._document.derivations import derived
 from pyxfer._document.links import Links
 from pyxfer._document.runs import (
     Device,
@@ -40,6 +41,17 @@ def fingerprint_of(run: AnyRun) -> Fingerprint:
     if isinstance(run, Links):
         return fingerprint_of_links(run.environment, devices_of(run))
     return make_fingerprint(run.environment, run.device, run.link)
+
+
+def derive_baseline(baseline: Baseline) -> Baseline:
+    """The baseline with what follows within each of its runs, and the fingerprint of one of them."""
+    stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]
+    return msgspec.structs.replace(
+        baseline,
+        fingerprint=stated if stated in found else found[0],
+        runs=tuple(derived("run", run) for run in baseline.runs),
+        links=tuple(derived("links", run) for run in baseline.links),
+    )
 
 
 def devices_of(run: AnyRun) -> list[tuple[Device, Link]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import msgspec
 
@@ -20,6 +20,7 @@ from pyxfer._baseline.judge import (
     estimate,
     is_slower,
     judge,
+    kin_of,
     make_pair,
     overall_verdict,
     verdict_of,
@@ -39,6 +40,7 @@ from pyxfer._document.wording import change_text
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent
 
+replace = msgspec.structs.replace
 _FARTHEST = math.log(1e6)
 _NOT_COMPARED = "it is not on both sides"
 _HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: this describes no GPU.")
@@ -84,29 +86,38 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
 
 def derive_comparison(comparison: Comparison) -> Comparison:
     """The comparison with the figures and verdicts that follow from its rates and intervals."""
-    cells = tuple(_derived_row(row, comparison.tolerance) for row in comparison.cells)
-    compared = {row.verdict for row in cells if row.ratio.value is not None}
+    compared = [row for row in comparison.cells if row.ratio.value is not None]
+    several = {kin_of(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
+    cells = tuple(
+        _derived_row(replace(row, assumed=_is_assumed(row, several)), comparison.tolerance) for row in comparison.cells
+    )
+    verdicts = {row.verdict for row in cells if row.ratio.value is not None}
     mean, high = comparison.overall.value, comparison.overall_high.value
-    return msgspec.structs.replace(
+    return replace(
         comparison,
-        verdict=overall_verdict(compared),
+        verdict=overall_verdict(verdicts),
         cells=cells,
         # Of the logarithms, the mean is in the middle of its interval.
         overall_low=Fact(mean * mean / high) if mean and high else comparison.overall_low,
     )
 
 
+def _is_assumed(row: CellComparison, several: Set[str]) -> bool:
+    """The spread is measured where any cell of the same kind has several processes on one side."""
+    return row.ratio.value is not None and kin_of(row.cell) not in several
+
+
 def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:
     cell = row.cell
     if cell.direction != "both" and not is_of_links(cell):
-        row = msgspec.structs.replace(row, cell=msgspec.structs.replace(cell, side=cell.direction))
+        row = replace(row, cell=replace(cell, side=cell.direction))
     text, a, b, high = cell_text(row.cell), row.a_gbps.value, row.b_gbps.value, row.high.value
     if row.ratio.value is None or not a or not b or not high:
-        return msgspec.structs.replace(row, text=text, verdict="AMBIGUOUS", confirmed=False)
+        return replace(row, text=text, verdict="AMBIGUOUS", confirmed=False)
     log_ratio = math.log(a / b)
     low = 2 * log_ratio - math.log(high)
     verdict = verdict_of(Estimate(log_ratio, low, math.log(high), 0.0, row.assumed), tolerance)
-    return msgspec.structs.replace(
+    return replace(
         row,
         text=text,
         verdict=verdict,

@@ -24,7 +24,6 @@ from pyxfer._document.runs import (
     Link,
     LinkDirection,
     Measurement,
-    Rate,
     Remark,
     Side,
     Trial,
@@ -158,7 +157,7 @@ class Beside:
     """The measurement of a callable, the ceiling in the same rounds, and where both were measured."""
 
     measurement: Measurement
-    ceiling: Fact[Rate]
+    ceiling: Fact[Measurement]
     choice: Choice
     device: Device
     link: Link
@@ -228,7 +227,7 @@ def measure_beside(
         finally:
             bracket.close()
     assembler = Assembler(link, precision, budget_s)
-    ceiling = _ceiling_rate(reference, assembler)
+    ceiling = _ceiling_row(reference, assembler)
     far = FAR_IN_MEMORY if choice.runtime == "host" else FAR_OVER_A_LINK
     measurement = _without_impossible_rate(_measurement(item, reference, assembler), far)
     return Beside(measurement, ceiling, choice, found, link)
@@ -320,10 +319,10 @@ def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
     return msgspec.structs.replace(found, rate=none, peak_share=none, ceiling_share=none, remarks=kept)
 
 
-def _ceiling_rate(reference: Item[Way] | None, assembler: Assembler) -> Fact[Rate]:
+def _ceiling_row(reference: Item[Way] | None, assembler: Assembler) -> Fact[Measurement]:
     if reference is None:
         return unknown(NO_BYTES)
-    return assembler.row(reference, reference.head.sides[-1], None).rate
+    return Fact(assembler.row(reference, reference.head.sides[-1], None))
 
 
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:

@@ -9,12 +9,28 @@ from statistics import median
 import msgspec
 
 from pyxfer._ceiling.arena import GIB, pays_after
-from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, peak_share, summary_of
+from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, peak_share, summary_of, way_head
+from pyxfer._ceiling.ways import can_be_fresh, way_of
 from pyxfer._document.machines import Fact, Link
-from pyxfer._document.runs import Curve, LockingCost, Measurement, Rate, Run, RunKind, Share, Summary, Trial, unknown
+from pyxfer._document.runs import (
+    INFLATED,
+    Curve,
+    Dma,
+    LockingCost,
+    Measurement,
+    Rate,
+    Remark,
+    Run,
+    RunKind,
+    Share,
+    Summary,
+    Trial,
+    unknown,
+)
 from pyxfer._document.sessions import Tested, XferSession
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
+from pyxfer._trace.findings import Expected, inflated
 
 replace = msgspec.structs.replace
 Place = tuple[str, str, int]
@@ -61,7 +77,12 @@ def derive_tests(session: XferSession) -> XferSession:
 
 
 def _tested(result: Tested, link: Link) -> Tested:
-    return replace(result, measurement=derived_row(result.measurement, link, ()))
+    ceiling, row = result.ceiling.value, result.measurement
+    if ceiling is None:
+        return replace(result, measurement=derived_row(row, link, ()))
+    ceiling = derived_row(ceiling, link, ())
+    row = replace(row, direction=ceiling.direction, nbytes=ceiling.nbytes)
+    return replace(result, ceiling=Fact(ceiling), measurement=derived_row(row, link, (ceiling,)))
 
 
 def derived_row(row: Measurement, link: Link, references: Sequence[Measurement]) -> Measurement:
@@ -75,6 +96,7 @@ def derived_row(row: Measurement, link: Link, references: Sequence[Measurement])
             dispatch=summary_of([trial.dispatch_s for trial in valid]),
             wall=summary_of([trial.wall_s for trial in valid]),
         )
+    row = _as_named(row)
     side = row.direction if row.direction != "both" else row.side
     moved = row.nbytes * (2 if side == "sum" else 1)
     rate = _rate(row, moved)
@@ -85,7 +107,32 @@ def derived_row(row: Measurement, link: Link, references: Sequence[Measurement])
         rate=rate,
         peak_share=peak_share(link, side, rate) if row.peak_share.value is not None else row.peak_share,
         ceiling_share=_share(row, rate, references),
+        remarks=_remarks(row, row.dma.value),
     )
+
+
+def _as_named(row: Measurement) -> Measurement:
+    """A raw route's name has its memory and its mode, which say how it is timed. A framework's route has no gate."""
+    way = way_of(row.route, row.direction, row.variant)
+    if way is None:
+        is_gated = row.bracket == "gated"
+        return replace(row, variant="warm", bracket="drained" if is_gated else row.bracket)
+    variant = row.variant if can_be_fresh(way) else "warm"
+    return replace(row, memory=way.memory, mode=way.mode, variant=variant, bracket=way_head(way).bracket)
+
+
+def _remarks(row: Measurement, dma: Dma | None) -> tuple[Remark, ...]:
+    """The remarks; the one on a multiple of the bytes begins with that multiple."""
+    return tuple(
+        _inflated(row, dma, remark) if remark.code == INFLATED and dma is not None else remark for remark in row.remarks
+    )
+
+
+def _inflated(row: Measurement, dma: Dma, said: Remark) -> Remark:
+    found = inflated(dma, Expected(row.nbytes, 1.0 if row.nature is None else row.nature.inflation))
+    # The rest of the sentence is that of the version that wrote it.
+    same = bool(found) and said.text.partition(" ")[0] == found[0].text.partition(" ")[0]
+    return said if same or not found else found[0]
 
 
 def _rate(row: Measurement, moved: int) -> Fact[Rate]:

@@ -66,6 +66,14 @@ class Way:
         return "pinned" if self.page_locked or self.staged else "pageable"
 
 
+def way_of(route: str, direction: Direction, variant: Variant) -> Way | None:
+    """The way that the name of a raw route tells; None for other routes. `raw.host-copy` is no copy over a link."""
+    owner, _, name = route.partition(".")
+    memory, _, mode = name.rpartition("-")
+    known = next((word for word in MEMORIES if word == memory), None)
+    return None if owner != "raw" or known is None else Way(direction, known, mode, variant)
+
+
 @dataclass(frozen=True)
 class RouteStatus:
     """A line of `pyxfer list`."""
@@ -104,7 +112,7 @@ def plan_ways(
         )
     if not fresh:
         return tuple(dict.fromkeys(ways))
-    fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if _can_be_fresh(way)]
+    fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if can_be_fresh(way)]
     if not fresh_ways:
         raise UsageError(
             "Fresh copies touch a pageable destination for the first time, and no copy of this run has one: add the "
@@ -171,7 +179,7 @@ def _checked_mode(text: str, argument: str) -> str:
     )
 
 
-def _can_be_fresh(way: Way) -> bool:
+def can_be_fresh(way: Way) -> bool:
     return way.memory == "pageable" and way.direction == "d2h"
 
 

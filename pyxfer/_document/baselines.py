@@ -143,7 +143,7 @@ class Cause(msgspec.Struct, frozen=True):
     fix: str | None = None
 
 
-class Comparison(Printed, msgspec.Struct, frozen=True):
+class Comparison(Printed, SavedDocument, frozen=True):
     """The comparison of all cells of A and B, with the differences between the two.
 
     `verdict` is SLOW if any cell is, SAME if all compared cells are, FAST if some are and the others are SAME, and

@@ -126,6 +126,7 @@ def _problems(run: Run) -> Problems:
     yield from machine_problems(run.device, run.link)
     for i, row in enumerate(run.measurements):
         yield from within(f"measurements[{i}]", row_problems(row, run.link))
+    yield from _asked_problems(run)
     if len({cost.memory for cost in run.locking}) != len(run.locking):
         yield "locking", "has a memory twice"
     for i, cost in enumerate(run.locking):
@@ -134,6 +135,20 @@ def _problems(run: Run) -> Problems:
             yield f"locking[{i}].memory", "is pageable, which is not page-locked"
         if cost.summary is not None:
             yield from _order_problems(f"locking[{i}].summary", cost.summary)
+
+
+def _asked_problems(run: Run) -> Problems:
+    """Each row is there once, and its direction and its fresh memory were asked for."""
+    seen: set[tuple[object, ...]] = set()
+    for i, row in enumerate(run.measurements):
+        key = (row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker)
+        if key in seen:
+            yield f"measurements[{i}]", f"has the direction {row.direction} and is {row.variant}, as another row"
+        seen.add(key)
+        if row.direction not in run.parameters.directions:
+            yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
+        if row.variant == "fresh" and not run.parameters.fresh:
+            yield f"measurements[{i}].variant", "is fresh, which the run was not asked for"
 
 
 def device_problems(place: str, device: Device) -> Problems:

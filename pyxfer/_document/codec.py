@@ -139,12 +139,17 @@ def _check_places(session: XferSession, source: str) -> None:
         refuse(source, machine_problems(place.device, place.link, f"places[{number}]."))
     for number, result in enumerate(session.tests):
         link = session.places[result.place].link
-        refuse(source, within(f"tests[{number}].measurement", row_problems(result.measurement, link)))
+        rows = {"measurement": result.measurement, "ceiling.value": result.ceiling.value}
+        for name, row in rows.items():
+            if row is not None:
+                refuse(source, within(f"tests[{number}].{name}", row_problems(row, link)))
 
 
 _TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
 _TRIAL_OR_PART = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
-_STEP_OR_SPANS = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}|"spans": \[[^{}"]*\]')
+_STEP_OR_SPANS = re.compile(
+    rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}|"(spans|over_time|h2d|d2h|kernels_s|copies_s)": \[[^{}"]*\]'
+)
 _NUMBERS = re.compile(rb'"(values|samples|slower|faster|hosts)": \[[-+0-9.eE,\sunl]*\]')
 
 RUN = Kind(

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pyxfer._document.baselines import Baseline
 from pyxfer._document.machines import Fact
 from pyxfer.errors import DocumentError, PyxferError
 
@@ -25,11 +24,11 @@ LEAST = 1e-12
 """Differences of nearly equal numbers are rounded as these are."""
 
 _MODULES = {
-    "run": "pyxfer._ceiling.derived",
+    "run": "pyxfer._frameworks.derived",
     "links": "pyxfer._links.derived",
     "host": "pyxfer._fleet.derived",
     "fleet": "pyxfer._fleet.judge",
-    "baseline": "pyxfer._document.derivations",
+    "baseline": "pyxfer._baseline.cells",
     "comparison": "pyxfer._baseline.compare",
     "examination": "pyxfer._doctor.links",
     "watch": "pyxfer._watch.derived",
@@ -47,15 +46,6 @@ def derived(kind: str, document: T) -> T:
     return found
 
 
-def derive_baseline(baseline: Baseline) -> Baseline:
-    """The baseline with what follows within each of its runs."""
-    return msgspec.structs.replace(
-        baseline,
-        runs=tuple(derived("run", run) for run in baseline.runs),
-        links=tuple(derived("links", run) for run in baseline.links),
-    )
-
-
 def check_derived(kind: str, document: object, source: str) -> None:
     """Refuse a document whose figures do not follow from each other.
 
@@ -65,6 +55,8 @@ def check_derived(kind: str, document: object, source: str) -> None:
     """
     try:
         follows = derived(kind, document)
+    except DocumentError as error:
+        raise DocumentError(f"{source}: {error}") from error
     except (ArithmeticError, LookupError, PyxferError, ValueError) as error:
         raise DocumentError(
             f"{source}: its fields do not fit together ({error}); it was changed after pyxfer wrote it, so "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import msgspec
 
 from pyxfer._document.examinations import Finding
-from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument
+from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import Printed
 from pyxfer._document.runs import Ending
 from pyxfer.errors import UsageError
@@ -24,6 +24,7 @@ FLEET_SCHEMA_VERSION = 1
 MOST_HOST_BYTES = 16 << 20
 """Of a host's document that a launcher or a store takes; one of 16 GPUs has less than 1 MiB."""
 
+NO_PEAK = "no host knows a peak of it"
 CellUnit = Literal["GB/s", "ns"]
 HostState = Literal["measured", "no GPU", "failed", "late", "lost", "busy", "unreadable", "duplicate", "incomplete"]
 HostVerdict = Literal["fine", "slow", "suspect", "not judged"]
@@ -117,7 +118,8 @@ class CohortCell(msgspec.Struct, frozen=True):
     `judged_by`: what the hosts are compared with. `usual`: what a host should reach: the median of the hosts, or what
     the known host or the peak says. `spread`: the robust standard deviation of the hosts, as a share. `first_loss` and
     `again_loss`: from which loss on a host is flagged, and confirmed when it was measured again. `detection_limit`: the
-    smallest loss that the judging finds with the settings' power. `hosts`: number of hosts with a figure.
+    smallest loss that the judging finds with the settings' power. `hosts`: number of hosts with a figure. `peak`: the
+    largest protocol peak that the cell has on a host.
     """
 
     name: str
@@ -131,6 +133,7 @@ class CohortCell(msgspec.Struct, frozen=True):
     again_loss: Fact[float]
     detection_limit: Fact[float]
     groups: CellGroups | None = None
+    peak: Fact[float] = unknown(NO_PEAK)
 
 
 class Cohort(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from pyxfer._document.runs import (
     Measurement,
     Parameters,
     Placement,
-    Rate,
     Run,
     Runtime,
     SavedDocument,
@@ -54,7 +53,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Tested(msgspec.Struct, frozen=True):
-    """The measurement of one test. `ceiling`: the rate of raw copies of the same size in the same rounds.
+    """The measurement of one test. `ceiling`: that of raw copies of the same size in the same rounds.
 
     `place` is an index into the session's places. The route of the measurement is the node id of the test.
     """
@@ -63,7 +62,7 @@ class Tested(msgspec.Struct, frozen=True):
     outcome: Outcome
     place: int
     measurement: Measurement
-    ceiling: Fact[Rate]
+    ceiling: Fact[Measurement]
     expected: Expected
     judged: Judged
     precision: float

@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEAST_OF_CEILING",
+    "MOST_STRETCHES",
     "NO_GPU_WATCHED",
     "STEP_PARTS",
     "WATCH_SCHEMA_VERSION",
     "Activity",
     "Advice",
     "Allocated",
+    "AllocationSums",
     "BoundBy",
+    "CallSums",
     "CeilingSource",
     "CopyClass",
     "CopyWayName",
@@ -49,11 +52,13 @@ __all__ = [
     "Pageable",
     "Parts",
     "RangeSource",
+    "RangeSums",
     "SlowSteps",
     "StepFinder",
     "StepPartName",
     "Steps",
     "StreamUse",
+    "Stretch",
     "Surprise",
     "SurpriseKind",
     "ThreadUse",
@@ -272,7 +277,8 @@ class Overlap(msgspec.Struct, frozen=True):
 
     `busy_share`: the share in which the device did anything. `hidden_share`: the share of the time of all copies that
     was during kernels. `kernels_at_once`: their mean number while any ran; `kernels_share`: the share of that time with
-    two or more. `copies_*`: the same for copies.
+    two or more. `copies_*`: the same for copies. `kernels_s` and `copies_s`: the seconds with one, two, three and more
+    at once.
     """
 
     busy_share: float
@@ -282,6 +288,8 @@ class Overlap(msgspec.Struct, frozen=True):
     kernels_share: Fact[float]
     copies_at_once: int
     copies_share: Fact[float]
+    kernels_s: tuple[float, ...]
+    copies_s: tuple[float, ...]
 
 
 class StreamUse(msgspec.Struct, frozen=True):
@@ -301,7 +309,8 @@ class Pageable(msgspec.Struct, frozen=True):
     """Copies between the device and pageable memory. `pinned_s`: their time with pinned memory at the ceiling.
 
     `saves_s`: the difference, which is negative where these copies were faster than the ceiling.
-    `saves_per_step_s`: mean saving of a usual step; null without steps or without a ceiling.
+    `saves_per_step_s`: mean saving of a usual step; null without steps or without a ceiling. `other_saves_s`: the
+    saving of the other copies.
     """
 
     way: CopyWayName
@@ -311,10 +320,22 @@ class Pageable(msgspec.Struct, frozen=True):
     pinned_s: Fact[float]
     saves_s: Fact[float]
     saves_per_step_s: float | None = None
+    other_saves_s: float | None = None
+
+
+class CallSums(msgspec.Struct, frozen=True, array_like=True):
+    """Calls that began in one stretch of the window."""
+
+    count: int
+    seconds: float
+    nbytes: int
 
 
 class Surprise(msgspec.Struct, frozen=True):
-    """Calls of one name, line and range inside steps, which may be unintended. `per_step`: their number per step."""
+    """Calls of one name, line and range inside steps, which may be unintended.
+
+    `per_step`: their number per step. `over_time`: the same calls in each stretch of the window.
+    """
 
     what: SurpriseKind
     call: str
@@ -324,6 +345,7 @@ class Surprise(msgspec.Struct, frozen=True):
     seconds: float
     nbytes: int
     per_step: float | None
+    over_time: tuple[CallSums, ...]
 
 
 class Allocated(msgspec.Struct, frozen=True):
@@ -334,6 +356,30 @@ class Allocated(msgspec.Struct, frozen=True):
     allocated_bytes: int
     releases: int
     released_bytes: int
+
+
+class AllocationSums(msgspec.Struct, frozen=True, array_like=True):
+    """Allocations and releases in one stretch of the window."""
+
+    allocations: int
+    allocated_bytes: int
+    releases: int
+    released_bytes: int
+
+
+MOST_STRETCHES = 10
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A stretch of the window, of which all are equally long.
+
+    `busy_s`: how long the device did anything. `copied_bytes`: by way, of the copies that began in it. `allocated`: by
+    memory. A record without a time counts in the first stretch.
+    """
+
+    busy_s: float
+    copied_bytes: dict[CopyWayName, int]
+    allocated: dict[str, AllocationSums]
 
 
 LaneName = Literal["kernels", "h2d", "d2h", "other copies"]
@@ -398,7 +444,7 @@ class Timeline(msgspec.Struct, frozen=True):
 class Activity(msgspec.Struct, frozen=True):
     """The contents of the device's records. `others`: copies and kernels of other devices, which no figure includes.
 
-    `timeline`: null in documents of earlier versions.
+    `timeline`: null in documents of earlier versions. `stretches`: sums over equal stretches of the window.
     """
 
     copies: tuple[CopyClass, ...]
@@ -407,6 +453,7 @@ class Activity(msgspec.Struct, frozen=True):
     pageable: tuple[Pageable, ...]
     surprises: tuple[Surprise, ...]
     allocated: tuple[Allocated, ...]
+    stretches: tuple[Stretch, ...]
     allocation_calls_in_steps: int
     dropped: dict[str, int]
     untimed: int
@@ -416,10 +463,25 @@ class Activity(msgspec.Struct, frozen=True):
     timeline: Timeline | None = None
 
 
+class RangeSums(msgspec.Struct, frozen=True, array_like=True):
+    """Ranges of one name in one stretch of the window.
+
+    `count` and `seconds` are of the ranges that began in it. `covered_s`: how long at least one of them was open.
+    """
+
+    count: int
+    seconds: float
+    covered_s: float
+    busy_s: float | None
+    h2d_bytes: int | None
+    d2h_bytes: int | None
+
+
 class NamedRange(msgspec.Struct, frozen=True):
     """All ranges of one name. `share`: their share of the window.
 
     `busy_s`: how long the device did anything inside them; `*_bytes`: bytes of the copies that calls inside them made.
+    `over_time`: the same in each stretch of the window.
     """
 
     name: str
@@ -430,6 +492,7 @@ class NamedRange(msgspec.Struct, frozen=True):
     busy_s: float | None
     h2d_bytes: int | None
     d2h_bytes: int | None
+    over_time: tuple[RangeSums, ...]
 
     def __post_init__(self) -> None:
         check_amounts("a range", count=self.count, seconds=self.seconds, share=self.share)
@@ -458,16 +521,23 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class CeilingSource(msgspec.Struct, frozen=True):
-    """The ceilings that copies are compared with: `measured` after the window, or from a `saved` run."""
+    """The ceilings that copies are compared with: `measured` after the window, or from a `saved` run.
+
+    `points`: by direction, sizes in ascending order with the seconds of the best raw copy from pinned memory.
+    """
 
     source: Literal["measured", "saved"]
     device: str
     host: str
     taken_at: Moment
+    points: dict[CopyWayName, tuple[tuple[int, float], ...]] = {}
 
 
 class Watched(Printed, SavedDocument, frozen=True):
-    """The document of a watch: one window of a program."""
+    """The document of a watch: one window of a program.
+
+    `outside_s`: the part of the window that is in no step of the thread whose steps take the most of it.
+    """
 
     ended: WatchEnding
     runtime: Runtime
@@ -477,6 +547,7 @@ class Watched(Printed, SavedDocument, frozen=True):
     environment: Environment
     tracing: Fact[Tracing]
     window_s: float
+    outside_s: float
     steps: Steps
     parts: Parts
     verdict: Verdict
@@ -492,7 +563,7 @@ class Watched(Printed, SavedDocument, frozen=True):
     schema_version: int = WATCH_SCHEMA_VERSION
 
     def __post_init__(self) -> None:
-        check_amounts("a watch", window_s=self.window_s)
+        check_amounts("a watch", window_s=self.window_s, outside_s=self.outside_s)
         slow, stepping = self.steps.slow, [use.steps for use in self.threads if use.steps]
         # With several threads, a slow step of one may be shorter than a usual step of another.
         if slow is not None and stepping == [self.steps.watched] and slow.longest_s <= self.parts.period_s:

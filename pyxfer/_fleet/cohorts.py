@@ -14,6 +14,8 @@ from pyxfer._fleet.losses import Floats
 
 LINK_CAPABILITY = "link capability"
 """The fact with what device and slot can do. The state of the link is evidence, and makes no other cohort."""
+MIG = " (MIG)"
+"""After the name of a GPU of which the host has a part."""
 _UNKNOWN = "unknown"
 _GPU_NUMBER = re.compile(r"\bgpu\d+")
 _INTERVAL_TO_ERROR = 2 * 1.96
@@ -62,7 +64,7 @@ def tables_of(reports: Sequence[tuple[int, HostReport]]) -> list[Table]:
 
 def alike_of(report: HostReport) -> dict[str, str]:
     """What has to be the same on hosts that should be equally fast."""
-    gpus = Counter(device.name + (" (MIG)" if device.mig.value else "") for device in report.devices)
+    gpus = Counter(device.name + (MIG if device.mig.value else "") for device in report.devices)
     environment = report.environment
     return {
         "GPUs": ", ".join(f"{count} x {name}" for name, count in sorted(gpus.items())) or "none",

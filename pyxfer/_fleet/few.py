@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,10 @@ from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
 from pyxfer._document.examinations import Reference
 from pyxfer._document.fleets import CohortCell, FleetSettings, HostReport, Judge
 from pyxfer._document.machines import Remark
-from pyxfer._fleet.cohorts import LINK_CAPABILITY, Column, Table
+from pyxfer._fleet.cohorts import LINK_CAPABILITY, MIG, Column, Table
 from pyxfer._fleet.losses import Floats, Judged
 from pyxfer._machine.link import describe
+from pyxfer.errors import DocumentError
 from pyxfer.units import parse_size
 
 FEWEST = 3
@@ -40,19 +41,24 @@ def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
     """For each cell what a few hosts are held against; None if nothing is known."""
     known = _known_host(reports[0])
     return [
-        _known(known, column) or _peak(column, reports) or _each_other(table, place)
+        _known(known, column) or _peak(column, peak_of(column.name, reports)) or _each_other(table, place)
         for place, column in enumerate(table.columns)
     ]
 
 
-def usual_again(cell: CohortCell, table: Table, place: int) -> Usual | None:
-    """What a cell of a saved fleet was held against. A known host and a peak are not in the figures."""
-    if cell.judged_by == "few hosts":
-        return _each_other(table, place)
-    figure, loss = cell.usual.value, cell.first_loss.value
-    if cell.judged_by == "none" or figure is None or loss is None:
-        return None
-    return Usual(cell.judged_by, figure, loss)
+def usual_again(cells: Sequence[CohortCell], table: Table) -> list[Usual | None]:
+    """What the cells of a saved fleet were held against. Known hosts come with the package; peaks are in the fleet."""
+    known = _known_alike(table.alike)
+    for cell, column in zip(cells, table.columns, strict=True):
+        if cell.judged_by == "known host" and _known(known, column) is None:
+            raise DocumentError(
+                f"{cell.name} was held against a known host that this pyxfer does not have; judge the documents of the "
+                "hosts again, with pyxfer fleet judge"
+            )
+    return [
+        _known(known, column) or _peak(column, cell.peak.value) or _each_other(table, place)
+        for place, (cell, column) in enumerate(zip(cells, table.columns, strict=True))
+    ]
 
 
 def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostReport]) -> Remark | None:
@@ -60,7 +66,7 @@ def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostRepor
     known = _known_host(reports[0])
     found = []
     for column, median in zip(table.columns, medians, strict=True):
-        usual = _known(known, column) or _peak(column, reports[:1])
+        usual = _known(known, column) or _peak(column, peak_of(column.name, reports[:1]))
         if usual is not None and math.exp(median) < usual.figure * (1 - usual.loss):
             found.append((column.name, usual.judge))
     if not found:
@@ -92,10 +98,17 @@ def judge_few(table: Table, usual: Sequence[Usual | None], settings: FleetSettin
 
 def _known_host(report: HostReport) -> Reference | None:
     """The known host with these GPUs on this link."""
-    names = {device.name for device in report.devices}
-    link = report.facts.get(LINK_CAPABILITY)
-    found = (known for known in references() if {known.device} == names and describe(known.link) == link)
-    return next(found, None)
+    return _known_of({device.name for device in report.devices}, report.facts.get(LINK_CAPABILITY))
+
+
+def _known_alike(alike: Mapping[str, str]) -> Reference | None:
+    """The known host of a cohort, whose GPUs have their numbers before them."""
+    names = {each.partition(" x ")[2].removesuffix(MIG) for each in alike["GPUs"].split(", ")}
+    return _known_of(names, alike["link"])
+
+
+def _known_of(names: Set[str], link: str | None) -> Reference | None:
+    return next((known for known in references() if {known.device} == names and describe(known.link) == link), None)
 
 
 def _known(known: Reference | None, column: Column) -> Usual | None:
@@ -108,14 +121,18 @@ def _known(known: Reference | None, column: Column) -> Usual | None:
     return None if gbps is None or parse_size(size) < LEAST_BYTES else Usual("known host", gbps, 1 - share)
 
 
-def _peak(column: Column, reports: Sequence[HostReport]) -> Usual | None:
+def peak_of(name: str, reports: Sequence[HostReport]) -> float | None:
+    """The largest peak that a cell has on these hosts."""
+    peaks = (cell.peak.value for each in reports for cell in each.cells if cell.name == name)
+    return max((peak for peak in peaks if peak is not None), default=None)
+
+
+def _peak(column: Column, peak: float | None) -> Usual | None:
     """For large pinned copies: other cells need not come near a peak."""
     copy = _COPY.fullmatch(column.name)
-    if copy is None or copy[2] != "pinned" or parse_size(copy[3]) < LEAST_BYTES:
+    if peak is None or copy is None or copy[2] != "pinned" or parse_size(copy[3]) < LEAST_BYTES:
         return None
-    peaks = [cell.peak.value for each in reports for cell in each.cells if cell.name == column.name]
-    known = [peak for peak in peaks if peak is not None]
-    return Usual("peak", max(known), 1 - LEAST_FINE) if known else None
+    return Usual("peak", peak, 1 - LEAST_FINE)
 
 
 def _each_other(table: Table, place: int) -> Usual | None:

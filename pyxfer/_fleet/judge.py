@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from pyxfer._document.fleets import (
+    NO_PEAK,
     CellGroups,
     CellLoss,
     Cohort,
@@ -30,7 +31,7 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
-from pyxfer._fleet.few import FEWEST, Usual, judge_few, slower_than_known, usual_again, usual_of
+from pyxfer._fleet.few import FEWEST, Usual, judge_few, peak_of, slower_than_known, usual_again, usual_of
 from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_of, judge_figures, looks_again
 from pyxfer.units import parse_moment
 
@@ -57,6 +58,7 @@ class _Verdicts:
     controls: frozenset[int]
     measured: dict[int, Floats]
     remarks: tuple[Remark, ...]
+    peaks: tuple[Fact[float], ...] = ()
 
 
 def judge(
@@ -89,7 +91,8 @@ def judge(
         measured = _measured_again(table, [rows[place].host for place in table.places], again)
         verdicts = _judge_cohort(table, usual, measured, tests, settings)
         of_all = None if usual else slower_than_known(table, verdicts.judged.medians, reports)
-        cohorts.append(replace(verdicts, remarks=(*([of_all] if of_all else []), *verdicts.remarks)))
+        remarks = (*([of_all] if of_all else []), *verdicts.remarks)
+        cohorts.append(replace(verdicts, peaks=_peaks(table, reports), remarks=remarks))
     return Fleet(
         kind="fleet",
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -106,11 +109,17 @@ def derive_fleet(fleet: Fleet) -> Fleet:
     tests, cohorts = _count_tests(tables), []
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
         is_few = len(table.places) < fleet.settings.smallest_cohort
-        usual = [usual_again(cell, table, place) for place, cell in enumerate(cohort.cells)] if is_few else []
+        usual = usual_again(cohort.cells, table) if is_few else []
         verdicts = _judge_cohort(table, usual, _again_in(fleet, table), tests, fleet.settings)
-        cohorts.append(replace(verdicts, remarks=cohort.remarks))
+        peaks = tuple(cell.peak for cell in cohort.cells)
+        cohorts.append(replace(verdicts, peaks=peaks, remarks=cohort.remarks))
     hosts = [msgspec.structs.replace(host, verdict="not judged", losses=(), control=False) for host in fleet.hosts]
     return msgspec.structs.replace(fleet, **_parts_of(cohorts, hosts, fleet.settings))
+
+
+def _peaks(table: Table, reports: Sequence[HostReport]) -> tuple[Fact[float], ...]:
+    found = (peak_of(column.name, reports) for column in table.columns)
+    return tuple(unknown(NO_PEAK) if peak is None else Fact(peak) for peak in found)
 
 
 class _Parts(TypedDict):
@@ -331,6 +340,7 @@ def _cell_of(verdicts: _Verdicts, place: int) -> CohortCell:
         again_loss=fact(_share(-judged.again[place], column.sign)),
         detection_limit=fact(_share(-judged.limits[place], column.sign)),
         groups=_groups_of(verdicts, place),
+        peak=verdicts.peaks[place],
     )
 
 

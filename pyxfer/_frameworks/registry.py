@@ -264,6 +264,14 @@ def load_framework(name: str) -> Framework:
     raise UsageError(f"Unknown framework {name!r}. Known are {known}; pyxfer.register_route() adds your own.")
 
 
+def known_route(framework: str, name: str) -> Route | None:
+    """A route of the tables that come with the package, whatever users have added."""
+    if framework not in _TABLES:
+        return None
+    routes: tuple[Route, ...] = importlib.import_module(_TABLES[framework]).FRAMEWORK.routes
+    return next((route for route in routes if route.name == name), None)
+
+
 def all_names() -> tuple[str, ...]:
     """The four frameworks, and the owners of other registered routes."""
     return (*FRAMEWORKS, *(name for name in _registered if name not in _TABLES))

@@ -13,7 +13,7 @@ import pytest
 from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_beside
 from pyxfer._ceiling.session import ceiling
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.runs import Fact, LinkDirection, Measurement, Rate, Remark, Share, Summary
+from pyxfer._document.runs import Fact, LinkDirection, Measurement, Remark, Share, Summary
 from pyxfer._document.sessions import Place
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -145,10 +145,10 @@ class _LastValue(Generic[T]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one use of `xfer`; `ceiling` is the rate of raw copies of that size in the same rounds."""
+    """The result of one use of `xfer`; `ceiling`: the raw copies of that size in the same rounds."""
 
     measurement: Measurement
-    ceiling: Fact[Rate]
+    ceiling: Fact[Measurement]
 
     @property
     def gbps(self) -> float | None:

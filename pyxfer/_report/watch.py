@@ -428,7 +428,7 @@ def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
     for row in activity.copies:
         if row.way in ("h2d", "d2h") and row.ceiling_share.reason is not None:
             reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.way} {size_text(row)}")
-    return tuple(f"No share of the ceiling for {', '.join(rows)}: {reason}." for reason, rows in reasons.items())
+    return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())
 
 
 def _calls_heading(watched: watches.Watched) -> str:

@@ -105,7 +105,7 @@ class Evidence:
         dma = dma_of(self.crossed, median_s)
         if dma.value is None:
             return Findings(dma, breakdown, remarks=cost)
-        remarks = (*_inflated(dma.value, expected), *_wrong_memory(dma.value, expected), *_outside(self.crossed), *cost)
+        remarks = (*inflated(dma.value, expected), *_wrong_memory(dma.value, expected), *_outside(self.crossed), *cost)
         return Findings(dma, breakdown, _elision(self.crossed, expected), remarks)
 
 
@@ -136,7 +136,8 @@ def _conversion(part: float) -> str:
     return f": a conversion on the host {done} before the copy" if done else ""
 
 
-def _inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
+def inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
+    """The remark on a multiple of the bytes."""
     ignored = max(IGNORED_SHARE * expected.nbytes, IGNORED_BYTES)
     if dma.nbytes - expected.nbytes <= ignored:
         return ()

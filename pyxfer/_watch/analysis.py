@@ -32,8 +32,8 @@ from pyxfer._measure import stats
 from pyxfer._trace.records import CopyWay, Flag, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import MEMORIES, Ceilings, CopyTable, overlap, streams
-from pyxfer._watch.device_records import DeviceRecords, Periods, device_records, in_periods, periods_of
+from pyxfer._watch.copies import MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
+from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MOST_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
@@ -270,6 +270,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         environment=machine.environment,
         tracing=window.tracing,
         window_s=max(0, window.end_ns - window.begin_ns) / 1e9,
+        outside_s=_outside_s(window, timed),
         steps=steps,
         parts=parts,
         verdict=verdict(parts, periods.stepped, unseen, no_gpu=unseen == NO_GPU_WATCHED),
@@ -280,7 +281,15 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         used_after_bytes=window.used_after,
         advice=gains,
         remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum()))),
+        ceiling_source=unknown(NO_CEILING) if ceilings is None else ceilings.source,
     )
+
+
+def _outside_s(window: Window, timed: Timed) -> float:
+    """The part of the window that is in no step of the thread whose steps take the most of it."""
+    _, thread = np.unique(timed.periods.thread, return_inverse=True)
+    most_ns = int(np.max(np.bincount(thread, weights=timed.columns.period)))
+    return max(0, window.end_ns - window.begin_ns - most_ns) / 1e9
 
 
 def _without_empty_capture(window: Window, machine: Machine) -> Window:
@@ -353,6 +362,7 @@ def _activity(
         pageable=pageable,
         surprises=calls_in_steps(window, records, periods, ranges),
         allocated=allocated(records),
+        stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
         allocation_calls_in_steps=allocation_calls(records, periods),
         dropped={word: count for word, count in capture.dropped.items() if count},
         untimed=int((~copied.timed).sum()),
@@ -369,8 +379,14 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[Pageabl
     if not usual.stepped:
         return rows
     saves = {row.way: row.saves_s.value for row in copied.pageable(among)}
-    per_step = {way: None if saved is None else saved / len(usual) for way, saved in saves.items()}
-    return tuple(msgspec.structs.replace(row, saves_per_step_s=per_step.get(row.way)) for row in rows)
+    return tuple(_in_usual_steps(row, saves.get(row.way, 0.0), len(usual)) for row in rows)
+
+
+def _in_usual_steps(row: Pageable, saved_s: float | None, usual: int) -> Pageable:
+    whole_s = row.saves_s.value
+    if saved_s is None or whole_s is None:
+        return row
+    return msgspec.structs.replace(row, saves_per_step_s=saved_s / usual, other_saves_s=whole_s - saved_s)
 
 
 def _evidence(

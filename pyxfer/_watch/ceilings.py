@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
-from pyxfer._document.runs import Direction, Fact, LinkState, Memory, Remark, Run
-from pyxfer._document.watches import CEILING_PRECISION, LEAST_COMPARABLE, CeilingSource, CopyClass
+from pyxfer._document.runs import Direction, Fact, LinkState, Memory, OneWay, Remark, Run
+from pyxfer._document.watches import CEILING_PRECISION, LEAST_COMPARABLE, CeilingSource, CopyClass, CopyWayName
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
@@ -104,7 +104,8 @@ BUDGET_S = 1.0
 # Sizes closer than this are not both measured: interpolation is as good.
 _APART = 1.9
 
-Points = Sequence[tuple[int, float]]
+ONE_WAY: tuple[OneWay, ...] = get_args(OneWay)
+Points = tuple[tuple[int, float], ...]
 """Ascending sizes, with the seconds of one copy."""
 
 
@@ -113,8 +114,11 @@ class RunCeilings:
 
     def __init__(self, run: Run, source: Literal["measured", "saved"] = "saved") -> None:
         environment = run.environment
-        self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at))
         self._curves: Mapping[tuple[Direction, Memory], Points] = _curves(run)
+        points: dict[CopyWayName, Points] = {
+            way: curve for way in ONE_WAY if (curve := self._curves.get((way, "pinned"))) is not None
+        }
+        self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at, points))
 
     def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
         """GB/s of the best raw copy. Below the smallest size its time is used, above the largest its rate."""
@@ -123,7 +127,7 @@ class RunCeilings:
             return Fact(reason=f"no ceiling was measured for {direction} and {memory} memory")
         if nbytes <= 0:
             return Fact(reason="a copy of 0 bytes has no bandwidth")
-        return Fact(nbytes / _seconds(points, nbytes) / 1e9)
+        return Fact(nbytes / seconds_at(points, nbytes) / 1e9)
 
 
 class NoCeilings:
@@ -205,10 +209,11 @@ def _curves(run: Run) -> dict[tuple[Direction, Memory], Points]:
         if one_way and row.rate.value is not None and seconds is not None and seconds > 0:
             sizes = best.setdefault((row.direction, row.memory), {})  # type: ignore[arg-type]  # a raw row's memory
             sizes[row.nbytes] = min(seconds, sizes.get(row.nbytes, math.inf))
-    return {key: sorted(sizes.items()) for key, sizes in best.items()}
+    return {key: tuple(sorted(sizes.items())) for key, sizes in best.items()}
 
 
-def _seconds(points: Points, nbytes: int) -> float:
+def seconds_at(points: Points, nbytes: int) -> float:
+    """The seconds of one copy at the ceiling. Between two sizes, it is interpolated in both logarithms."""
     sizes = [size for size, _ in points]
     place = bisect_left(sizes, nbytes)
     if place == len(points):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,14 +12,17 @@ from pyxfer._document.runs import Direction, Fact, Memory, unknown
 from pyxfer._document.watches import (
     LEAST_COMPARABLE,
     LEAST_OF_CEILING,
+    AllocationSums,
+    CeilingSource,
     CopyClass,
     CopyWayName,
     Overlap,
     Pageable,
     StreamUse,
+    Stretch,
 )
-from pyxfer._trace.records import CopyWay, MemoryKind, clip, intervals, levels, total_ns
-from pyxfer._watch.device_records import Cover, split_stream_key, stream_keys
+from pyxfer._trace.records import CopyWay, Flag, MemoryKind, clip, intervals, levels, total_ns
+from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
@@ -35,19 +39,81 @@ MOST_STREAMS = 64
 
 
 def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: int) -> Overlap:
-    kernels = levels(intervals(records.kernels))
-    copies = levels(intervals(records.copies))
+    kernels_s = _level_seconds(intervals(records.kernels))
+    copies_s = _level_seconds(intervals(records.copies))
     length = end_ns - begin_ns
     busy_ns = total_ns(clip(records.busy.united, begin_ns, end_ns))
     return Overlap(
         busy_share=busy_ns / length if length > 0 else 0.0,
         hidden_share=copied.hidden_share(),
         kernels=len(records.kernels),
-        kernels_at_once=_mean_level(kernels, "no kernel ran"),
-        kernels_share=_share_from_two(kernels, "no kernel ran"),
-        copies_at_once=max(copies, default=0),
-        copies_share=_share_from_two(copies, "no copy has a time"),
+        kernels_at_once=mean_level(kernels_s, "no kernel ran"),
+        kernels_share=share_from_two(kernels_s, "no kernel ran"),
+        copies_at_once=len(copies_s),
+        copies_share=share_from_two(copies_s, "no copy has a time"),
+        kernels_s=kernels_s,
+        copies_s=copies_s,
     )
+
+
+def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
+    """The seconds with one, two and more at once."""
+    spans = levels(of)
+    return tuple(spans.get(level, 0) / 1e9 for level in range(1, max(spans, default=0) + 1))
+
+
+def mean_level(seconds: Sequence[float], reason: str) -> Fact[float]:
+    """Mean number at once, while there are any."""
+    time = math.fsum(seconds)
+    return Fact(level_sum(seconds) / time) if time > 0 else unknown(reason)
+
+
+def share_from_two(seconds: Sequence[float], reason: str) -> Fact[float]:
+    """Share of the time with two or more in the time with any."""
+    time = math.fsum(seconds)
+    return Fact(math.fsum(seconds[1:]) / time) if time > 0 else unknown(reason)
+
+
+def level_sum(seconds: Sequence[float]) -> float:
+    """The time of each, in sum."""
+    return math.fsum(level * span for level, span in enumerate(seconds, start=1))
+
+
+def stretches(records: DeviceRecords, over: Stretches) -> tuple[Stretch, ...]:
+    """Sums of the records over equal stretches of the window."""
+    begins, ends = over.bounds[:, 0], over.bounds[:, 1]
+    copied, allocated = _copied_bytes(records, over), _allocations(records.allocations, over)
+    return tuple(
+        Stretch(busy_s=busy_ns / 1e9, copied_bytes=copied[place], allocated=allocated[place])
+        for place, busy_ns in enumerate(records.busy.within(begins, ends).tolist())
+    )
+
+
+def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[CopyWayName, int]]:
+    found: list[dict[CopyWayName, int]] = [{} for _ in over.bounds]
+    number = over.number(records.copies["start_ns"])
+    for way in np.unique(records.copies["way"]):
+        own = records.copies["way"] == way
+        for place, nbytes in enumerate(over.sums(number[own], records.copies["nbytes"][own])):
+            if nbytes:
+                found[place][WAYS.get(int(way), "other")] = nbytes
+    return found
+
+
+def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, AllocationSums]]:
+    found: list[dict[str, AllocationSums]] = [{} for _ in over.bounds]
+    number, released = over.number(allocations["start_ns"]), (allocations["flags"] & Flag.FREED) != 0
+    for memory in np.unique(allocations["target"]):
+        own = allocations["target"] == memory
+        sums = [
+            over.sums(number[chosen], weights[chosen])
+            for chosen in (own & ~released, own & released)
+            for weights in (np.ones(len(allocations)), allocations["nbytes"])
+        ]
+        for place, row in enumerate(zip(*sums, strict=True)):
+            if any(row):
+                found[place][MEMORIES.get(int(memory), "unknown")] = AllocationSums(*row)
+    return found
 
 
 def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
@@ -75,28 +141,16 @@ def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
 def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
     """For each stream (device, context, stream) the number of records, their bytes and seconds."""
     found, place = np.unique(stream_keys(records), return_inverse=True)
-    seconds = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0) / 1e9
+    lengths_ns = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0)
     # A batch is one record of several copies.
     numbers = np.maximum(records["copies"], 1) if "copies" in (records.dtype.names or ()) else None
     counts = np.bincount(place, weights=numbers, minlength=len(found))
     nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
-    took = np.bincount(place, weights=seconds, minlength=len(found))
+    took_ns = np.bincount(place, weights=lengths_ns, minlength=len(found))
     return [
-        (split_stream_key(key), int(count), int(size), float(time))
-        for key, count, size, time in zip(found.tolist(), counts, nbytes, took, strict=True)
+        (split_stream_key(key), int(count), int(size), float(time) / 1e9)
+        for key, count, size, time in zip(found.tolist(), counts, nbytes, took_ns, strict=True)
     ]
-
-
-def _mean_level(spans: dict[int, int], reason: str) -> Fact[float]:
-    """Mean number at once, while there are any."""
-    time = sum(spans.values())
-    return Fact(sum(level * span for level, span in spans.items()) / time) if time else unknown(reason)
-
-
-def _share_from_two(spans: dict[int, int], reason: str) -> Fact[float]:
-    """Share of the time with two or more in the time with any."""
-    time = sum(spans.values())
-    return Fact(sum(span for level, span in spans.items() if level > 1) / time) if time else unknown(reason)
 
 
 # Powers of 4; a class begins at one and ends below the next.
@@ -111,8 +165,6 @@ WAYS: Mapping[int, CopyWayName] = {
 }
 MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
 DIRECTIONS: Mapping[int, Direction] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
-# Ceilings are computed for a twelfth of an octave at once. So millions of sizes need a few hundred computations.
-_PER_OCTAVE = 12
 _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
@@ -122,6 +174,11 @@ _TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a comman
 
 class Ceilings(Protocol):
     """The bandwidth that copies can reach. The analysis uses that of pinned memory."""
+
+    @property
+    def source(self) -> Fact[CeilingSource]:
+        """Where it is from."""
+        ...
 
     def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
         """GB/s of copies of this size."""
@@ -155,15 +212,15 @@ class CopyTable:
         self.hidden_s = np.where(self.timed, computing.within(copies["start_ns"], copies["end_ns"]), 0) / 1e9
         self.ceiling_s = np.full(len(copies), np.nan)
         self.why_not: dict[int, str] = {}
+        places = np.searchsorted(CLASS_BOUNDS, self.bytes_per_copy, side="right")
+        self._key = (_rank(self.way).astype(np.int64) * 256 + self.memory) * 256 + places
         for way, direction in DIRECTIONS.items():
             self._add_ceilings(way, direction, ceilings)
 
     def classes(self) -> tuple[CopyClass, ...]:
         """Every class that has copies: ways between host and device first, and small sizes first."""
-        places = np.searchsorted(CLASS_BOUNDS, self.bytes_per_copy, side="right")
-        keys = (_rank(self.way).astype(np.int64) * 256 + self.memory) * 256 + places
-        order = np.argsort(keys, kind="stable")
-        found, begins = np.unique(keys[order], return_index=True)
+        order = np.argsort(self._key, kind="stable")
+        found, begins = np.unique(self._key[order], return_index=True)
         members = np.split(order, begins[1:])
         return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
 
@@ -216,14 +273,9 @@ class CopyTable:
     def _ceiling_share(self, timed: Places, way: int, least: int, seconds: float) -> Fact[float]:
         if way not in DIRECTIONS:
             return unknown(_NOT_THE_LINK)
-        if least < LEAST_OF_CEILING:
-            return unknown(_TOO_SMALL)
-        if seconds <= 0:
+        if seconds <= 0 and least >= LEAST_OF_CEILING:
             return unknown(_UNTIMED)
-        ideal = self._ceiling_of(timed, way)
-        if ideal.value is None:
-            return unknown(ideal.reason or "")
-        return unknown(_ISSUED) if least < LEAST_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
+        return share_of(self._ceiling_of(timed, way), least, seconds)
 
     def _ceiling_of(self, chosen: Places, way: int) -> Fact[float]:
         """Seconds that the timed copies among these would take at the ceiling of their sizes."""
@@ -237,13 +289,29 @@ class CopyTable:
         if not len(chosen) or ceilings is None:
             self.why_not[way] = NO_CEILING
             return
-        sizes = np.maximum(self.bytes_per_copy[chosen], 1.0)
-        _, place, counts = np.unique(np.round(np.log2(sizes) * _PER_OCTAVE), return_inverse=True, return_counts=True)
-        means = np.bincount(place, weights=sizes) / counts
-        answers = [ceilings.gbps(direction, "pinned", max(1, round(mean))) for mean in means.tolist()]
+        _, place = np.unique(self._key[chosen], return_inverse=True)
+        nbytes, counts = (np.bincount(place, weights=of[chosen]) for of in (self.nbytes, self.count))
+        answers = [ceilings.gbps(direction, "pinned", mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
         self.why_not[way] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
         gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
         self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9
+
+
+def share_of(ideal: Fact[float], least: int, seconds: float) -> Fact[float]:
+    """The share of the ceiling of a class that begins at `least` bytes; `ideal`: its seconds at the ceiling."""
+    if least < LEAST_OF_CEILING:
+        return unknown(_TOO_SMALL)
+    if ideal.value is None:
+        return unknown(ideal.reason or "")
+    return unknown(_ISSUED) if least < LEAST_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
+
+
+def mean_size(nbytes: float, count: float) -> int:
+    """The size at which the copies of a class are held against the ceiling.
+
+    The time of a copy is nearly a line over a factor of four, so the mean size takes the mean time.
+    """
+    return max(1, round(nbytes / count))
 
 
 def _bytes_per_copy(records: DeviceRecords) -> Values:

@@ -14,6 +14,8 @@ from pyxfer._document.watches import (
     NO_GPU_WATCHED,
     Activity,
     Advice,
+    Allocated,
+    AllocationSums,
     CopyClass,
     NamedRange,
     Overlap,
@@ -22,6 +24,7 @@ from pyxfer._document.watches import (
     StepPartName,
     Steps,
     StreamUse,
+    Stretch,
     Surprise,
     SurpriseKind,
     Watched,
@@ -29,7 +32,18 @@ from pyxfer._document.watches import (
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
 from pyxfer._watch.advice import verdict
-from pyxfer._watch.copies import CLASS_BOUNDS, MOST_STREAMS
+from pyxfer._watch.analysis import MOST_STEPS
+from pyxfer._watch.ceilings import Points, seconds_at
+from pyxfer._watch.copies import (
+    CLASS_BOUNDS,
+    MEMORIES,
+    MOST_STREAMS,
+    level_sum,
+    mean_level,
+    mean_size,
+    share_from_two,
+    share_of,
+)
 from pyxfer._watch.device_records import is_allocation, is_wait
 from pyxfer._watch.parts import main_part
 from pyxfer._watch.ranges import MOST_GROUPS
@@ -50,7 +64,7 @@ def derive_watch(watched: Watched) -> Watched:
         parts=_parts(steps, parts),
         verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == NO_GPU_WATCHED),
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
-        window_s=max(watched.window_s, _least_window_s(steps, parts)),
+        window_s=_window_s(watched),
         ranges=tuple(_range(each, watched) for each in watched.ranges),
         advice=tuple(_advice(each, parts.period_s) for each in watched.advice),
     )
@@ -108,82 +122,125 @@ def _mostly(steps: Steps, more_s: float) -> StepPartName | None:
 def _counted(steps: Steps) -> Steps:
     """The steps that were skipped are those before the first of the window."""
     failed = 0 if steps.failure is None else steps.failed
+    if len(steps.each) < MOST_STEPS:
+        steps = replace(steps, watched=len(steps.each))
     if not steps.each or failed or steps.unclosed:
         return replace(steps, failed=failed)
     return replace(steps, failed=failed, skipped=steps.each[0].number - 1)
 
 
-def _least_window_s(steps: Steps, parts: Parts) -> float:
-    """The window is as long as its only period, or lasts until the end of its last step."""
+def _window_s(watched: Watched) -> float:
+    """The steps of the thread whose steps take the most, and the rest. Without steps it is the only period."""
+    steps, taken = watched.steps, dict[int, list[float]]()
     if not steps.watched:
-        return parts.period_s
-    return max((step.at_s for step in steps.each), default=0.0)
-
-
-def _busy_share(overlap: Overlap, watched: Watched) -> float:
-    """The device is busy as long as the parts of the steps say, and perhaps in the rest of the window."""
-    window_s, found = watched.window_s, [step.parts for step in watched.steps.each]
-    if len(found) != watched.steps.watched or len({step.thread for step in watched.steps.each}) > 1 or window_s <= 0:
-        return overlap.busy_share
-    busy_s = math.fsum(
-        seconds for parts in found or [watched.parts] for name, seconds in parts.named() if name in _BUSY
-    )
-    rest_s = max(0.0, window_s - math.fsum(parts.period_s for parts in found or [watched.parts]))
-    return min(max(overlap.busy_share, busy_s / window_s), (busy_s + rest_s) / window_s)
-
-
-_BUSY = ("kernels", "h2d", "d2h", "other copies")
+        return watched.parts.period_s + watched.outside_s
+    if len(steps.each) < steps.watched:
+        return max(watched.window_s, *(step.at_s for step in steps.each), watched.outside_s)
+    for step in steps.each:
+        taken.setdefault(step.thread, []).append(step.parts.period_s)
+    return max(map(math.fsum, taken.values())) + watched.outside_s
 
 
 def _activity(activity: Activity, watched: Watched) -> Activity:
-    steps = watched.steps
-    copies = tuple(map(_class, activity.copies))
+    steps, stretches = watched.steps, activity.stretches
+    points = {} if watched.ceiling_source.value is None else watched.ceiling_source.value.points
+    copies = _among([_class(row, points.get(row.way, ())) for row in activity.copies], stretches)
     streams = _streams(activity.streams, copies)
     fetched = sum(row.nbytes for row in copies if row.way == "d2h")
+    busy_s = math.fsum(each.busy_s for each in stretches)
+    overlap = _overlap(activity.overlap, copies, streams)
     return replace(
         activity,
         copies=copies,
-        overlap=replace(_overlap(activity.overlap, copies, streams), busy_share=_busy_share(activity.overlap, watched)),
+        overlap=replace(overlap, busy_share=busy_s / watched.window_s if watched.window_s > 0 else 0.0),
         streams=streams,
-        pageable=tuple(_pageable(each, copies, steps) for each in activity.pageable),
+        pageable=tuple(_pageable(each, copies, steps, points.get(each.way, ())) for each in activity.pageable),
         surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
+        allocated=_allocated(stretches),
         allocation_calls_in_steps=_allocation_calls(activity, steps.watched),
     )
 
 
-def _class(row: CopyClass) -> CopyClass:
+def _class(row: CopyClass, points: Points) -> CopyClass:
     """Its class is that of the mean size: all copies of a class are within its bounds."""
     place = int(np.searchsorted(CLASS_BOUNDS, row.nbytes / row.count, side="right")) if row.count > 0 else 0
+    least = (0, *CLASS_BOUNDS)[place]
+    share = row.ceiling_share
+    if points and row.seconds > 0:
+        share = share_of(Fact(_ideal_s(row, points)), least, row.seconds)
     return replace(
         row,
-        least_bytes=(0, *CLASS_BOUNDS)[place],
+        least_bytes=least,
         below_bytes=(*CLASS_BOUNDS, None)[place],
         gbps=Fact(row.timed_bytes / row.seconds / 1e9) if row.seconds > 0 else row.gbps,
+        ceiling_share=share,
     )
+
+
+def _ideal_s(row: CopyClass, points: Points) -> float:
+    """The time of its copies at the ceiling."""
+    size = mean_size(row.nbytes, row.count)
+    return row.timed_bytes * seconds_at(points, size) / size
+
+
+def _among(copies: Sequence[CopyClass], stretches: Sequence[Stretch]) -> tuple[CopyClass, ...]:
+    """The classes, of which the largest of each way has the bytes that the stretches leave for it."""
+    found = list(copies)
+    for way in {each.way for each in copies}:
+        own = [place for place, each in enumerate(copies) if each.way == way]
+        largest = max(own, key=lambda place: copies[place].nbytes)
+        whole = sum(each.copied_bytes.get(way, 0) for each in stretches)
+        rest = sum(copies[place].nbytes for place in own if place != largest)
+        found[largest] = replace(copies[largest], nbytes=whole - rest)
+    return tuple(found)
+
+
+def _allocated(stretches: Sequence[Stretch]) -> tuple[Allocated, ...]:
+    """The sums of the stretches, by memory."""
+    found: dict[str, list[AllocationSums]] = {}
+    for stretch in stretches:
+        for memory, sums in stretch.allocated.items():
+            found.setdefault(memory, []).append(sums)
+    names = AllocationSums.__struct_fields__
+    return tuple(
+        Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
+        for memory in sorted(found, key=_ALLOCATED.index)
+    )
+
+
+_ALLOCATED = [MEMORIES[kind] for kind in sorted(MEMORIES)]
 
 
 def _overlap(overlap: Overlap, copies: Sequence[CopyClass], streams: Sequence[StreamUse]) -> Overlap:
     seconds = math.fsum(row.seconds for row in copies)
     hidden_s = math.fsum((row.hidden_share.value or 0.0) * row.seconds for row in copies)
     all_listed = len(streams) < MOST_STREAMS
-    at_once, shared = overlap.kernels_at_once.value, overlap.kernels_share.value
-    if at_once is not None and shared is not None:
-        # While two or more run, there are two at least.
-        shared = min(max(shared, 0.0), 1.0)
-        at_once = min(max(at_once, 1 + shared), 1 + shared * (_MOST_KERNELS - 1)) if shared > 0 else 1.0
-    copied = overlap.copies_share.value
+    kernels_s, copies_s = overlap.kernels_s, _levels(overlap.copies_s, seconds)
+    if all_listed:
+        kernels_s = _levels(kernels_s, math.fsum(use.kernels_s for use in streams))
     return replace(
         overlap,
-        kernels_at_once=overlap.kernels_at_once if at_once is None else Fact(at_once),
-        kernels_share=overlap.kernels_share if shared is None else Fact(shared),
-        copies_at_once=overlap.copies_at_once if copied else min(1, overlap.copies_at_once),
         hidden_share=Fact(hidden_s / seconds) if seconds > 0 else overlap.hidden_share,
         kernels=sum(use.kernels for use in streams) if all_listed else overlap.kernels,
+        kernels_at_once=mean_level(kernels_s, overlap.kernels_at_once.reason or ""),
+        kernels_share=share_from_two(kernels_s, overlap.kernels_share.reason or ""),
+        copies_at_once=len(copies_s),
+        copies_share=share_from_two(copies_s, overlap.copies_share.reason or ""),
+        kernels_s=kernels_s,
+        copies_s=copies_s,
     )
 
 
-_MOST_KERNELS = 128
-"""A device runs no more at once (CUDA C Programming Guide, technical specifications)."""
+def _levels(seconds: tuple[float, ...], whole_s: float) -> tuple[float, ...]:
+    """The seconds with one, two and more at once, of which the shortest takes what the others leave."""
+    known = [place for place, span in enumerate(seconds) if span]
+    if not known:
+        return seconds
+    shortest = min(known, key=seconds.__getitem__)
+    rest = level_sum([span if place != shortest else 0.0 for place, span in enumerate(seconds)])
+    found = list(seconds)
+    found[shortest] = (whole_s - rest) / (shortest + 1)
+    return tuple(found)
 
 
 def _streams(streams: tuple[StreamUse, ...], copies: Sequence[CopyClass]) -> tuple[StreamUse, ...]:
@@ -205,17 +262,14 @@ def _streams(streams: tuple[StreamUse, ...], copies: Sequence[CopyClass]) -> tup
 _NANOSECOND = 1e-9
 
 
-def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps) -> Pageable:
+def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps, points: Points) -> Pageable:
     own = [each for each in copies if (each.way, each.memory) == (row.way, "pageable")]
     seconds = math.fsum(each.seconds for each in own)
-    ideal = [None if each.ceiling_share.value is None else each.ceiling_share.value * each.seconds for each in own]
-    known = [each for each in ideal if each is not None]
-    pinned = row.pinned_s if row.pinned_s.value is None or len(known) < len(ideal) else Fact(math.fsum(known))
+    pinned = Fact(math.fsum(_ideal_s(each, points) for each in own)) if points else row.pinned_s
     saves = row.saves_s if pinned.value is None else Fact(seconds - pinned.value)
     per_step = row.saves_per_step_s
-    if per_step is not None and pinned.value is not None and steps.usual:
-        # The copies of the usual steps are some of these.
-        per_step = min(max(per_step, -pinned.value / steps.usual), seconds / steps.usual)
+    if saves.value is not None and row.other_saves_s is not None and steps.usual:
+        per_step = (saves.value - row.other_saves_s) / steps.usual
     return replace(
         row,
         count=sum(each.count for each in own),
@@ -234,9 +288,16 @@ def _surprise(row: Surprise, fetched: int, steps: int) -> Surprise:
         "allocation": is_allocation(row.call),
         "blocking copy": True,
     }
-    what: SurpriseKind = "d2h" if row.nbytes else next(word for word, fits in is_named.items() if fits)
-    per_step = None if row.per_step is None or not steps else row.count / steps
-    return replace(row, what=what, nbytes=min(row.nbytes, fetched), per_step=per_step)
+    count, nbytes = sum(each.count for each in row.over_time), sum(each.nbytes for each in row.over_time)
+    what: SurpriseKind = "d2h" if nbytes else next(word for word, fits in is_named.items() if fits)
+    return replace(
+        row,
+        what=what,
+        count=count,
+        seconds=math.fsum(each.seconds for each in row.over_time),
+        nbytes=min(nbytes, fetched),
+        per_step=None if row.per_step is None or not steps else count / steps,
+    )
 
 
 def _allocation_calls(activity: Activity, steps: int) -> int:
@@ -246,24 +307,17 @@ def _allocation_calls(activity: Activity, steps: int) -> int:
 
 
 def _range(row: NamedRange, watched: Watched) -> NamedRange:
-    """Ranges of one name may overlap, so that they cover less than the sum of their lengths."""
-    window_s, activity = watched.window_s, watched.activity.value
-    share = min(row.share, row.seconds / window_s) if window_s > 0 else 0.0
-    if row.count == 1 and window_s > 0:
-        share = row.seconds / window_s
-    copied = {
-        way: 0 if activity is None else sum(each.nbytes for each in activity.copies if each.way == way) for way in _WAYS
-    }
+    """The sums of its stretches."""
+    window_s, sums = watched.window_s, row.over_time
     return replace(
         row,
-        share=share,
-        busy_s=None if row.busy_s is None else min(row.busy_s, share * window_s),
-        h2d_bytes=None if row.h2d_bytes is None else min(row.h2d_bytes, copied["h2d"]),
-        d2h_bytes=None if row.d2h_bytes is None else min(row.d2h_bytes, copied["d2h"]),
+        count=sum(each.count for each in sums),
+        seconds=math.fsum(each.seconds for each in sums),
+        share=math.fsum(each.covered_s for each in sums) / window_s if window_s > 0 else 0.0,
+        busy_s=None if row.busy_s is None else math.fsum(each.busy_s or 0.0 for each in sums),
+        h2d_bytes=None if row.h2d_bytes is None else sum(each.h2d_bytes or 0 for each in sums),
+        d2h_bytes=None if row.d2h_bytes is None else sum(each.d2h_bytes or 0 for each in sums),
     )
-
-
-_WAYS = ("h2d", "d2h")
 
 
 def _advice(row: Advice, period_s: float) -> Advice:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyxfer._document.watches import MOST_STRETCHES
 from pyxfer._trace.records import Capture, CopyWay, Flag, Kind, MemoryKind, intervals, total_ns, union
 
 if TYPE_CHECKING:
@@ -112,6 +113,31 @@ class Cover:
         """Whether each of these times is covered. The ends of intervals count as covered."""
         begun = np.searchsorted(self.united[:, 0], at_ns, side="right")
         return (begun > 0) & (self._ends[begun] >= at_ns)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Equal stretches of the window, by which sums over time are listed."""
+
+    begin_ns: int
+    end_ns: int
+
+    def number(self, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """In which stretch each of these times is. Times outside of the window are in the first or the last."""
+        ends = self.bounds[:-1, 1]
+        return np.searchsorted(ends, at_ns, side="right").astype(np.int64)
+
+    @cached_property
+    def bounds(self) -> NDArray[np.int64]:
+        """The begin and the end of each."""
+        length = max(0, self.end_ns - self.begin_ns)
+        edges = self.begin_ns + length * np.arange(MOST_STRETCHES + 1, dtype=np.int64) // MOST_STRETCHES
+        return np.column_stack((edges[:-1], edges[1:]))
+
+    def sums(self, number: NDArray[np.int64], weights: NDArray[Any]) -> list[int]:
+        """The sum of whole numbers in each stretch."""
+        found = np.bincount(number, weights=weights.astype(np.float64), minlength=MOST_STRETCHES)
+        return [int(each) for each in found.tolist()]
 
 
 @dataclass(frozen=True)

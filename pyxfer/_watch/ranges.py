@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyxfer._document.runs import Fact, unknown
-from pyxfer._document.watches import NamedRange, RangeSource, Surprise, SurpriseKind
-from pyxfer._trace.records import CopyWay, Flag, Kind, MemoryKind
-from pyxfer._watch.device_records import Cover, calls_named, is_allocation, is_blocking_copy, is_wait, issued_by
+from pyxfer._document.watches import (
+    MOST_STRETCHES,
+    CallSums,
+    NamedRange,
+    RangeSource,
+    RangeSums,
+    Surprise,
+    SurpriseKind,
+)
+from pyxfer._trace.records import CopyWay, Flag, Kind, MemoryKind, clip
+from pyxfer._watch.device_records import (
+    Cover,
+    Stretches,
+    calls_named,
+    is_allocation,
+    is_blocking_copy,
+    is_wait,
+    issued_by,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,6 +63,7 @@ def calls_in_steps(window: Window, records: DeviceRecords, periods: Periods, ran
     keys = np.column_stack((alike[:, :2], line, around))
     found, place = np.unique(keys, axis=0, return_inverse=True)
     place = place.reshape(-1)
+    over_time = _over_time(window, calls, np.maximum(fetched, 0), place, len(found))
     counts = np.bincount(place, minlength=len(found))
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
@@ -61,9 +79,25 @@ def calls_in_steps(window: Window, records: DeviceRecords, periods: Periods, ran
             seconds=float(seconds[row]),
             nbytes=int(nbytes[row]),
             per_step=float(counts[row]) / len(periods) if periods.stepped else None,
+            over_time=over_time[row],
         )
         for row in order.tolist()
     )
+
+
+def _over_time(
+    window: Window, calls: NDArray[Any], nbytes: NDArray[np.float64], place: NDArray[np.int64], groups: int
+) -> list[tuple[CallSums, ...]]:
+    """For each group the sums of its calls in each stretch of the window. `place`: the group of each call."""
+    cell = place * MOST_STRETCHES + Stretches(window.begin_ns, window.end_ns).number(calls["start_ns"])
+    sums = [
+        np.bincount(cell, weights=weights, minlength=groups * MOST_STRETCHES).reshape(groups, MOST_STRETCHES).tolist()
+        for weights in (None, calls["end_ns"] - calls["start_ns"], nbytes)
+    ]
+    return [
+        tuple(CallSums(int(count), ns / 1e9, int(size)) for count, ns, size in zip(*rows, strict=True))
+        for rows in zip(*sums, strict=True)
+    ]
 
 
 def _with_lines_of_similar(line: Column, alike: Column) -> Column:
@@ -212,7 +246,7 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
     """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
     longest = np.argsort(-seconds, kind="stable")[:MOST_NAMES]
-    inside = None if records is None else _RangeWork(records)
+    inside = None if records is None else _RangeWork(records, Stretches(window.begin_ns, window.end_ns))
     rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
     return tuple(rows)
 
@@ -220,8 +254,8 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
 def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> NamedRange:
     chosen = ranges.name == name
     spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered = Cover(spans)
-    length = window.end_ns - window.begin_ns
+    covered, length = Cover(spans), window.end_ns - window.begin_ns
+    over_time = _range_sums(spans, covered, ranges.thread[chosen], inside, Stretches(window.begin_ns, window.end_ns))
     text, source = ranges.names[name]
     return NamedRange(
         name=text,
@@ -229,17 +263,35 @@ def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -
         count=int(chosen.sum()),
         seconds=float((spans[:, 1] - spans[:, 0]).sum()) / 1e9,
         share=covered.total_ns / length if length > 0 else 0.0,
-        busy_s=None if inside is None else inside.busy_s(covered),
-        h2d_bytes=None if inside is None else inside.nbytes(CopyWay.H2D, spans, ranges.thread[chosen]),
-        d2h_bytes=None if inside is None else inside.nbytes(CopyWay.D2H, spans, ranges.thread[chosen]),
+        busy_s=None if inside is None else math.fsum(row.busy_s or 0.0 for row in over_time),
+        h2d_bytes=None if inside is None else sum(row.h2d_bytes or 0 for row in over_time),
+        d2h_bytes=None if inside is None else sum(row.d2h_bytes or 0 for row in over_time),
+        over_time=over_time,
     )
 
 
-class _RangeWork:
-    """The device's work during ranges, and the bytes that calls in them requested to copy."""
+def _range_sums(
+    spans: NDArray[np.int64], covered: Cover, threads: Column, inside: _RangeWork | None, over: Stretches
+) -> tuple[RangeSums, ...]:
+    """The sums of the ranges of one name in each stretch of the window."""
+    begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
+    nothing = [None] * len(begins)
+    columns: list[list[Any]] = [
+        np.bincount(number, minlength=len(begins)).tolist(),
+        [ns / 1e9 for ns in over.sums(number, spans[:, 1] - spans[:, 0])],
+        (covered.within(begins, ends) / 1e9).tolist(),
+        nothing if inside is None else inside.busy_s(covered),
+        nothing if inside is None else inside.nbytes(CopyWay.H2D, spans, threads),
+        nothing if inside is None else inside.nbytes(CopyWay.D2H, spans, threads),
+    ]
+    return tuple(RangeSums(*row) for row in zip(*columns, strict=True))
 
-    def __init__(self, records: DeviceRecords) -> None:
-        self._busy = records.busy
+
+class _RangeWork:
+    """The device's work during ranges, and the bytes that calls in them requested to copy, by stretch."""
+
+    def __init__(self, records: DeviceRecords, over: Stretches) -> None:
+        self._busy, self._over = records.busy, over
         self._requested: dict[tuple[int, int], tuple[Column, Column]] = {}
         known = records.issued >= 0
         calls = records.calls[records.issued[known]]
@@ -247,24 +299,24 @@ class _RangeWork:
         for way in (CopyWay.H2D, CopyWay.D2H):
             for thread in np.unique(calls["thread"]):
                 chosen = (copies["way"] == way) & (calls["thread"] == thread)
-                at, nbytes = calls["start_ns"][chosen], copies["nbytes"][chosen].astype(np.int64)
-                order = np.argsort(at, kind="stable")
-                total = np.concatenate(([0], np.cumsum(nbytes[order])))
-                self._requested[int(way), int(thread)] = (at[order], total)
+                self._requested[int(way), int(thread)] = (
+                    calls["start_ns"][chosen],
+                    copies["nbytes"][chosen].astype(np.int64),
+                )
 
-    def busy_s(self, covered: Cover) -> float:
+    def busy_s(self, covered: Cover) -> list[float]:
         """Seconds in which the device did any work."""
-        return float(self._busy.within(covered.united[:, 0], covered.united[:, 1]).sum()) / 1e9
+        pieces = [clip(covered.united, begin, end) for begin, end in self._over.bounds.tolist()]
+        return [int(self._busy.within(own[:, 0], own[:, 1]).sum()) / 1e9 for own in pieces]
 
-    def nbytes(self, way: CopyWay, spans: NDArray[np.int64], threads: Column) -> int:
+    def nbytes(self, way: CopyWay, spans: NDArray[np.int64], threads: Column) -> list[int]:
         """Bytes of the copies that the threads of the ranges requested in them, counted once."""
-        found = 0
+        found = np.zeros(len(self._over.bounds), np.int64)
         for thread in np.unique(threads):
-            at, total = self._requested.get((int(way), int(thread)), (_NONE, _ZERO))
-            own = Cover(spans[threads == thread]).united
-            last = total[np.searchsorted(at, own[:, 1], side="right")]
-            found += int((last - total[np.searchsorted(at, own[:, 0], side="left")]).sum())
-        return found
+            at, nbytes = self._requested.get((int(way), int(thread)), (_NONE, _NONE))
+            inside = Cover(spans[threads == thread]).holds(at)
+            found += self._over.sums(self._over.number(at[inside]), nbytes[inside])
+        return [int(each) for each in found]
 
 
 def _paired(marks: NDArray[Any], end_ns: int) -> tuple[NDArray[np.int64], int]:
@@ -281,4 +333,4 @@ def _paired(marks: NDArray[Any], end_ns: int) -> tuple[NDArray[np.int64], int]:
     return np.stack([row.astype(np.int64) for row in rows], axis=1), int((~known).sum())
 
 
-_NONE, _ZERO = np.empty(0, np.int64), np.zeros(1, np.int64)
+_NONE = np.empty(0, np.int64)

@@ -8,8 +8,6 @@ import signal
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import read_environment
@@ -50,8 +48,7 @@ def make_document(window: Window, target: Target, ceilings: Run | str | None, *,
         found, remarks = measure_ceilings(window, target)
     machine = Machine(choice.runtime, choice.reason, device, link, read_environment(choice.engine, device))
     window = dataclasses.replace(window, remarks=(*window.remarks, *remarks))
-    watched = analyse(window, found, machine, unchanged=unchanged)
-    return msgspec.structs.replace(watched, ceiling_source=found.source)
+    return analyse(window, found, machine, unchanged=unchanged)
 
 
 Path = str | os.PathLike[str]

@@ -53,6 +53,7 @@ def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = L
         side=side,
         route=f"raw.{memory}",
         memory=memory,
+        bracket="drained",
         mode="memcpy" if memory == "pageable" else "async",
         rate=rate,
         summary=summary,

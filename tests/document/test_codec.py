@@ -108,7 +108,7 @@ def test_a_saved_document_loads_equal(document: Any, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["it.json"]
 
 
-@pytest.mark.parametrize("struct", [Run, Watched, Baseline, Examination, XferSession])
+@pytest.mark.parametrize("struct", [Run, Watched, Baseline, Comparison, Examination, XferSession])
 def test_structs_save_and_load_themselves(struct: Any, tmp_path: Path) -> None:
     (document,) = (documents[0] for documents in SAMPLES.values() if type(documents[0]) is struct)
     document.save(tmp_path / "it.json")
@@ -148,7 +148,7 @@ def test_a_file_has_its_kind_and_version(kind: Kind[Any]) -> None:
         (make_run(), b'{ "round":', sum(len(row.trials) for row in make_run().measurements)),
         (make_explain_run(), b'{ "name": "preparing", "seconds": 0.0248 }', 1),
         (make_baseline(runs=(run_at(),)), b'{ "round":', 8),
-        (SAMPLES["pytest"][0], b'{ "round": 0', 2),
+        (SAMPLES["pytest"][0], b'{ "round": 0', 4),
         (SAMPLES["links"][1], b'{ "round": 0', 2),
         (make_watched(), b'{ "number":', TURNS),
     ],
