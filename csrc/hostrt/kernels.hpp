@@ -2,14 +2,13 @@
 
 #include <memory>
 
-#include "module.hpp"
+#include "ptx.hpp"
 #include "stream.hpp"
 
 namespace pyxfer::hostrt {
 
-/// Queues a kernel of csrc/links/kernel_text.cpp as a C++ function that does the same. As on a
-/// device, an address that it may not access loses the device when the kernel runs.
-void queue_kernel(kernel_kind kind, std::shared_ptr<stream> const& on, void** parameters,
-                  ordered_delay const& delay);
+/// Queues a kernel, which is never freed. Its parameters are read now.
+void queue_kernel(ptx_entry const& kernel, unsigned int blocks, unsigned int threads,
+                  std::shared_ptr<stream> const& on, void** parameters, ordered_delay const& delay);
 
 }  // namespace pyxfer::hostrt

@@ -1,6 +1,5 @@
 #include "module.hpp"
 
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -12,24 +11,25 @@
 namespace pyxfer::hostrt {
 namespace {
 
-constexpr std::array<std::pair<char const*, kernel_kind>, 3> known_kernels{{
-    {"copy16", kernel_kind::copy16},
-    {"chase", kernel_kind::chase},
-    {"gate", kernel_kind::gate},
-}};
+/// The entries of a text, which are read once and never freed, because records have their names.
+std::vector<ptx_entry> const& entries_of(char const* text) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<std::string, std::vector<ptx_entry>>;
+  std::scoped_lock const lock{mutex};
+  auto const found = known.find(text);
+  return found != known.end() ? found->second : known.emplace(text, read_ptx(text)).first->second;
+}
 
 }  // namespace
 
 CUmodule module_registry::load(int device, char const* text) {
-  std::string_view const source{text};
-  if (source.substr(0, source.find_first_of(" \n")) != ".version") return nullptr;
+  auto const& entries = entries_of(text);
   std::scoped_lock const lock{mutex_};
   module made{device, {}};
-  for (auto const& [name, kind] : known_kernels) {
-    if (source.find(".entry " + std::string{name} + "(") == std::string_view::npos) continue;
+  for (auto const& entry : entries) {
     auto const handle = next_handle();
-    made.functions.emplace(name, handle);
-    kernels_.emplace(handle, loaded_kernel{kind, device});
+    made.functions.emplace(entry.name, handle);
+    kernels_.emplace(handle, loaded_kernel{&entry, device});
   }
   auto const handle = next_handle();
   modules_.emplace(handle, std::move(made));
@@ -86,8 +86,14 @@ CUresult module_load_data(CUmodule* made, void const* image) {
     if (made == nullptr || image == nullptr) return cudaErrorInvalidValue;
     if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
     if (context_destroyed(this_thread().device)) return cudaErrorContextIsDestroyed;
-    *made = modules().load(this_thread().device, static_cast<char const*>(image));
-    return *made == nullptr ? cudaErrorInvalidKernelImage : cudaSuccess;
+    auto const* const text = static_cast<char const*>(image);
+    if (std::string_view{text}.find(".version") == std::string_view::npos) {
+      return cudaErrorInvalidKernelImage;
+    }
+    try {
+      *made = modules().load(this_thread().device, text);
+      return cudaSuccess;
+    } catch (invalid_ptx const&) { return cudaErrorInvalidPtx; }
   });
 }
 
@@ -119,12 +125,14 @@ CUresult launch_kernel(CUfunction function, unsigned int blocks_x, unsigned int 
     if (blocks == 0 || threads == 0 || threads > most_threads || parameters == nullptr) {
       return cudaErrorInvalidValue;
     }
+    // The interpreter knows the first dimension only.
+    if (blocks != blocks_x || threads != threads_x) return cudaErrorNotSupported;
     auto const kernel = modules().find(function);
     if (!kernel) return cudaErrorInvalidResourceHandle;
     std::shared_ptr<hostrt::stream> on;
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     if (kernel->device != on->device()) return cudaErrorInvalidResourceHandle;
-    queue_kernel(kernel->kind, on, parameters, delay);
+    queue_kernel(*kernel->entry, blocks_x, threads_x, on, parameters, delay);
     return cudaSuccess;
   });
 }

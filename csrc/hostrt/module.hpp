@@ -9,20 +9,19 @@
 #include <string>
 #include <vector>
 
+#include "ptx.hpp"
+
 namespace pyxfer::hostrt {
 
-/// A kernel that this runtime has as a C++ function.
-enum class kernel_kind { copy16, chase, gate };
-
 struct loaded_kernel {
-  kernel_kind kind;
+  ptx_entry const* entry;
   int device;
 };
 
-/// The loaded modules, each with those of its entries that this runtime has.
+/// The loaded modules, each with its entries.
 class module_registry {
  public:
-  /// Null if the text is not PTX.
+  /// Throws `invalid_ptx`.
   [[nodiscard]] CUmodule load(int device, char const* text);
   [[nodiscard]] bool unload(CUmodule handle);
   /// Null if the module has no such entry.

@@ -84,8 +84,8 @@ TEST_F(hostrt_link, copies_on_the_device_do_not_cross_it) {
   EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
 }
 
-/// Copies between devices, and on links that several devices share. All are queued at once.
-class hostrt_shared_links : public hostrt {
+/// Copies on the links of several devices. All are queued at once.
+class hostrt_links : public hostrt {
  protected:
   void SetUp() override {
     hostrt::SetUp();
@@ -134,23 +134,7 @@ class hostrt_shared_links : public hostrt {
   }
 };
 
-TEST_F(hostrt_shared_links, devices_that_copy_at_once_share_an_uplink) {
-  model_link({rate, 0}, {rate, 0});
-  model_uplink({0, 1}, {rate, rate, 0});
-  auto const found = times_of({{-1, 0}, {-1, 1}, {-1, 2}, {1, -1}});
-  EXPECT_NEAR(found[0], crossing_s, clock_step_s);
-  EXPECT_NEAR(found[1], crossing_s, clock_step_s);
-  EXPECT_NEAR(found[2], 2 * crossing_s, clock_step_s);
-  EXPECT_NEAR(found[3], 2 * crossing_s, clock_step_s);
-}
-
-TEST_F(hostrt_shared_links, a_wide_uplink_delays_nothing) {
-  model_link({rate, 0}, {rate, 0});
-  model_uplink({0, 1}, {2 * rate, 2 * rate, 0});
-  for (auto const s : times_of({{-1, 0}, {-1, 1}})) EXPECT_NEAR(s, crossing_s, clock_step_s);
-}
-
-TEST_F(hostrt_shared_links, a_pair_is_used_with_access_in_either_direction) {
+TEST_F(hostrt_links, a_pair_is_used_with_access_in_either_direction) {
   model_link({rate / 4, 0}, {rate / 2, 0});
   model_pair(0, 1, {rate, 0});
   EXPECT_NEAR(times_of({{0, 1}})[0], 4 * crossing_s, clock_step_s);
@@ -160,7 +144,7 @@ TEST_F(hostrt_shared_links, a_pair_is_used_with_access_in_either_direction) {
   EXPECT_NEAR(times_of({{1, 0}})[0], 4 * crossing_s, clock_step_s);
 }
 
-TEST_F(hostrt_shared_links, a_device_may_have_another_link_and_local_copies_a_rate) {
+TEST_F(hostrt_links, a_device_may_have_another_link_and_local_copies_a_rate) {
   model_link({rate, 0}, {rate, 0});
   model_link_of(1, {rate / 2, 0}, {rate / 2, 0});
   model_pair(2, 2, {2 * rate, 0});
@@ -170,9 +154,8 @@ TEST_F(hostrt_shared_links, a_device_may_have_another_link_and_local_copies_a_ra
   EXPECT_NEAR(found[2], 2 * crossing_s, clock_step_s);
 }
 
-TEST_F(hostrt_shared_links, impossible_devices_are_refused) {
+TEST_F(hostrt_links, impossible_devices_are_refused) {
   EXPECT_THROW(model_link_of(16, {1, 0}, {1, 0}), std::invalid_argument);
-  EXPECT_THROW(model_uplink({0, -1}, {1, 1, 0}), std::invalid_argument);
   EXPECT_THROW(model_pair(0, 16, {1, 0}), std::invalid_argument);
   EXPECT_THROW(set_attribute_of(-1, 1, 1), std::invalid_argument);
 }
