@@ -73,7 +73,9 @@ char const* name_of(memory_kind kind) {
 
 }  // namespace
 
-void model_link(direction_model h2d, direction_model d2h) { link().set(h2d, d2h); }
+void model_link(direction_model h2d, direction_model d2h) {
+  for (int device = 0; device < max_devices; ++device) model_link_of(device, h2d, d2h);
+}
 
 void fail(std::string const& call, int nth, int code) {
   injected().add({known_call(call), counted(nth), error_code(code), false, ordered_delay{0}});
@@ -131,11 +133,12 @@ void set_attribute_of(int device, int attribute, int value) {
 }
 
 void model_link_of(int device, direction_model h2d, direction_model d2h) {
-  link().set_of(possible_device(device), h2d, d2h);
+  link().set({-1, possible_device(device)}, h2d);
+  link().set({device, -1}, d2h);
 }
 
 void model_pair(int source, int destination, direction_model model) {
-  link().set_pair({possible_device(source), possible_device(destination)}, model);
+  link().set({possible_device(source), possible_device(destination)}, model);
 }
 
 void model_issue(issue_model const& model) { link().set_issue(model); }

@@ -1,98 +1,438 @@
 #include "kernels.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <optional>
-#include <vector>
+#include <regex>
+#include <thread>
+#include <utility>
 
 #include "activity.hpp"
+#include "device.hpp"
 #include "entry.hpp"
 #include "memory.hpp"
+#include "peer.hpp"
 #include "stream_registry.hpp"
 #include "transfer.hpp"
 
 namespace pyxfer::hostrt {
+
+enum class action : std::uint8_t { compute, read_clock, load, store, branch, fence, leave };
+
+/// Operands are numbers of a thread's slots, which have its special registers, its parameters, and
+/// then its registers and constants.
+struct instruction {
+  static constexpr std::size_t always = ~std::size_t{0};
+
+  action does;
+  std::uint8_t operands = 0;  ///< of a load or a store: values in memory
+  std::uint8_t bytes = 0;     ///< of each value in memory
+  bool is_plain = false;      ///< a load that may return an older value
+  std::uint64_t (*compute)(std::uint64_t, std::uint64_t) = nullptr;
+  std::size_t guard = always;
+  /// The result and its sources, the values in memory, or the number of the instruction to go to.
+  std::array<std::size_t, 4> slots{};
+  std::size_t address = 0;
+  std::uint64_t offset = 0;  ///< of the address
+};
+
 namespace {
 
-/// When the gates of one flag were opened. On a device all of them see the flag within a
-/// microsecond; here a busy machine would run one of the workers much later than another, so all
-/// take the time of the first.
-class opening {
+using word = std::uint64_t;
+
+enum special : std::size_t { tid, ntid, ctaid, nctaid, smid, globaltimer, clock64, parameters };
+constexpr std::array<char const*, parameters> special_registers{
+    "%tid.x", "%ntid.x", "%ctaid.x", "%nctaid.x", "%smid", "%globaltimer", "%clock64"};
+
+instruction computing(std::uint8_t operands, word (*compute)(word, word)) {
+  return {action::compute, operands, 0, false, compute};
+}
+
+std::map<std::string, instruction> const& known_instructions() {
+  static auto const move = computing(2, [](word a, word) { return a; });
+  static auto const equal = computing(3, [](word a, word b) { return word{a == b}; });
+  static auto& known = *new std::map<std::string, instruction>{
+      {"mov.u32", move},
+      {"mov.u64", move},
+      {"cvt.u64.u32", move},
+      {"cvta.to.global.u64", move},
+      {"ld.param.u32", move},
+      {"ld.param.u64", move},
+      {"add.u64", computing(3, [](word a, word b) { return a + b; })},
+      {"sub.u32", computing(3, [](word a, word b) { return (a - b) & 0xffffffff; })},
+      {"sub.u64", computing(3, [](word a, word b) { return a - b; })},
+      {"mul.lo.u64", computing(3, [](word a, word b) { return a * b; })},
+      {"mul.wide.u32", computing(3, [](word a, word b) { return a * b; })},
+      {"shl.b64", computing(3, [](word a, word b) { return b < 64 ? a << b : 0; })},
+      {"setp.eq.u32", equal},
+      {"setp.eq.u64", equal},
+      {"setp.ne.u32", computing(3, [](word a, word b) { return word{a != b}; })},
+      {"setp.lt.u64", computing(3, [](word a, word b) { return word{a < b}; })},
+      {"setp.ge.u64", computing(3, [](word a, word b) { return word{a >= b}; })},
+      {"ld.global.u32", {action::load, 1, 4, true}},
+      {"ld.global.u64", {action::load, 1, 8, true}},
+      {"ld.volatile.global.u32", {action::load, 1, 4}},
+      {"ld.volatile.global.u64", {action::load, 1, 8}},
+      {"ld.global.cg.v4.b32", {action::load, 4, 4}},
+      {"st.global.u32", {action::store, 1, 4}},
+      {"st.global.u64", {action::store, 1, 8}},
+      {"st.volatile.global.u32", {action::store, 1, 4}},
+      {"st.global.cg.v4.b32", {action::store, 4, 4}},
+      {"membar.sys", {action::fence}},
+      {"bra", {action::branch, 1}},
+      {"ret", {action::leave}},
+  };
+  return known;
+}
+
+/// Reads entries word by word. The marks between operands have no meaning of their own.
+class reader {
  public:
-  /// The opening that gates of this flag share if they are queued before it is seen.
-  static std::shared_ptr<opening> of(std::uint64_t flag) {
-    static auto& known = *new std::map<std::uint64_t, std::weak_ptr<opening>>;
-    std::scoped_lock const lock{mutex()};
-    auto shared = known[flag].lock();
-    if (!shared || shared->at_) {
-      shared = std::make_shared<opening>();
-      known[flag] = shared;
+  explicit reader(std::string const& text) {
+    static std::regex const words{R"(//.*|[\w.%]+|[;:@<>+])"};
+    for (std::sregex_iterator at{text.begin(), text.end(), words}, end; at != end; ++at) {
+      if (at->str()[0] != '/') words_.push_back(at->str());
     }
-    return shared;
   }
 
-  steady::time_point seen() {
-    std::scoped_lock const lock{mutex()};
-    if (!at_) at_ = steady::now();
-    return *at_;
+  std::vector<kernel_code> read() {
+    for (auto const* const directive : {".version", ".target", ".address_size"}) {
+      expect(directive);
+      take();
+    }
+    while (next_ < words_.size()) {
+      expect(".visible");
+      expect(".entry");
+      read_entry();
+    }
+    return std::move(made_);
   }
 
  private:
-  static std::mutex& mutex() {
-    static auto& one = *new std::mutex;
-    return one;
+  bool is_next(char const* wanted) const {
+    return next_ < words_.size() && words_[next_] == wanted;
+  }
+  bool took(char const* wanted) {
+    auto const there = is_next(wanted);
+    if (there) ++next_;
+    return there;
+  }
+  void expect(char const* wanted) {
+    if (!took(wanted)) throw invalid_ptx{wanted};
+  }
+  std::string take() {
+    if (next_ == words_.size()) throw invalid_ptx{"the end"};
+    return words_[next_++];
+  }
+  std::uint8_t take_type() {
+    static std::map<std::string, std::uint8_t> const sizes{
+        {".u32", 4}, {".b32", 4}, {".u64", 8}, {".pred", 0}};
+    auto const found = sizes.find(take());
+    if (found == sizes.end()) throw invalid_ptx{words_[next_ - 1]};
+    return found->second;
+  }
+  std::size_t add_slot(word value = 0) {
+    made_.back().slots.push_back(value);
+    return made_.back().slots.size() - 1;
+  }
+  void declare(std::string const& name) {
+    if (!names_.emplace(name, add_slot()).second) throw invalid_ptx{name};
+  }
+  word take_number() {
+    auto const text = take();
+    char* end = nullptr;
+    auto const value = std::strtoull(text.c_str(), &end, 0);
+    if (*end != '\0') throw invalid_ptx{text};
+    return value;
+  }
+  std::size_t take_operand() {
+    auto const found = next_ < words_.size() ? names_.find(words_[next_]) : names_.end();
+    if (found == names_.end()) return add_slot(take_number());
+    ++next_;
+    return found->second;
   }
 
-  std::optional<steady::time_point> at_;
-};
-
-/// A launch. The text decides what it does, and its name how its time is modelled.
-struct launch {
-  [[nodiscard]] activity_span carry_out(work_start const& start) const {
-    ptx_run run{*kernel, parameters, blocks, threads, start.epoch.device};
-    if (kernel->name == "copy16") {
-      auto const path = copy_path{device_at(parameters.at(1)), device_at(parameters.at(0))};
-      return move_modelled(parameters.at(2) * 16, path, true, start, [&](std::size_t half) {
-        run.run_up_to(half == 0 ? blocks / 2 : blocks, start.epoch);
-      });
+  void read_entry() {
+    made_.emplace_back();
+    names_.clear();
+    for (auto const* const name : special_registers) declare(name);
+    auto& [name, parameter_bytes, slots, code] = made_.back();
+    name = take();
+    while (took(".param")) {
+      parameter_bytes.push_back(take_type());
+      declare(take());
     }
-    run.run_up_to(blocks, start.epoch);
-    auto const opened = gate && !run.has_stored();
-    return {start.ready, opened ? std::max(start.ready, gate->seen()) : steady::now()};
+    // A label is a constant, which is known before its place.
+    for (auto at = next_; at + 1 < words_.size() && words_[at] != ".entry"; ++at) {
+      if (words_[at + 1] == ":") declare(words_[at]);
+    }
+    while (next_ < words_.size() && !is_next(".visible")) {
+      auto const found = take();
+      if (took(":")) {
+        slots[names_[found]] = code.size();
+      } else if (found == ".reg") {
+        read_registers();
+      } else {
+        read_instruction(found);
+      }
+    }
+    code.push_back({action::leave});
   }
 
-  /// -1 for host memory.
-  static int device_at(std::uint64_t address) {
-    auto const known = memory().find(reinterpret_cast<void const*>(address));
-    return known && known->kind == memory_kind::device ? known->device : -1;
+  void read_registers() {
+    for (take_type(); !took(";");) {
+      auto const name = take();
+      auto const is_range = took("<");
+      if (!is_range) declare(name);
+      for (word i = 0, count = is_range ? take_number() : 0; i < count; ++i) {
+        declare(name + std::to_string(i));
+      }
+      took(">");
+    }
   }
 
-  ptx_entry const* kernel;
-  unsigned int blocks;
-  unsigned int threads;
-  std::vector<std::uint64_t> parameters;
-  std::shared_ptr<opening> gate;  ///< of a gate, which stores only if it is late
+  void read_instruction(std::string name) {
+    auto const is_guarded = name == "@";
+    auto const guard = is_guarded ? take_operand() : instruction::always;
+    if (is_guarded) name = take();
+    auto const known = known_instructions().find(name);
+    if (known == known_instructions().end()) throw invalid_ptx{name};
+    auto made = known->second;
+    made.guard = guard;
+    if (made.does == action::store) read_address(made);
+    for (std::size_t i = 0; i < made.operands; ++i) made.slots.at(i) = take_operand();
+    if (made.does == action::load) read_address(made);
+    auto const source = made.does == action::compute ? made.slots[1] : 0;
+    if (source == globaltimer || source == clock64) made.does = action::read_clock;
+    made_.back().instructions.push_back(made);
+    expect(";");
+  }
+  void read_address(instruction& of) {
+    of.address = take_operand();
+    if (took("+")) of.offset = take_number();
+  }
+
+  std::vector<std::string> words_;
+  std::size_t next_ = 0;
+  std::vector<kernel_code> made_;
+  std::map<std::string, std::size_t> names_;  ///< of one entry, with their slots
 };
+
+template <typename Value>
+Value& memory_at(std::uintptr_t address) {
+  return *reinterpret_cast<Value*>(address);
+}
+
+word load(std::uintptr_t at, std::size_t bytes) {
+  return bytes == 8 ? __atomic_load_n(&memory_at<word>(at), __ATOMIC_ACQUIRE)
+                    : __atomic_load_n(&memory_at<std::uint32_t>(at), __ATOMIC_ACQUIRE);
+}
+
+void store(std::uintptr_t at, std::size_t bytes, word value) {
+  if (bytes == 8) return __atomic_store_n(&memory_at<word>(at), value, __ATOMIC_RELEASE);
+  auto const low = static_cast<std::uint32_t>(value);
+  __atomic_store_n(&memory_at<std::uint32_t>(at), low, __ATOMIC_RELEASE);
+}
+
+/// A kernel that runs.
+class running {
+ public:
+  running(kernel_code const& code, std::vector<word> const& values, unsigned int blocks,
+          unsigned int threads, loss_epoch const& epoch)
+      : code_{code},
+        first_slots_{code.slots},
+        threads_{threads},
+        epoch_{epoch},
+        multiprocessors_{static_cast<word>(
+            attribute(cudaDevAttrMultiProcessorCount, epoch.device).value_or(1))} {
+    first_slots_[ntid] = threads;
+    first_slots_[nctaid] = blocks;
+    std::copy(values.begin(), values.end(), first_slots_.begin() + parameters);
+  }
+
+  /// Runs the blocks below `end`, unless the device is lost.
+  void run_below(unsigned int end) {
+    constexpr std::chrono::microseconds poll_period{20};
+    for (auto goes_on = true; goes_on && is_current(epoch_);) {
+      polls_ = false;
+      touch_memory(epoch_, [&] { goes_on = run_for_a_while(end); });
+      if (error_ != cudaSuccess && is_current(epoch_)) lose(epoch_.device, error_);
+      if (polls_) std::this_thread::sleep_for(poll_period);
+    }
+  }
+
+  [[nodiscard]] bool has_stored() const noexcept { return has_stored_; }
+
+ private:
+  /// Returns whether there is more to do.
+  bool run_for_a_while(unsigned int end) {
+    constexpr word most = 1 << 16;
+    auto const since = std::chrono::nanoseconds{steady::now().time_since_epoch()}.count();
+    for (word done = 0; done < most && !polls_; ++done) {
+      if (next_ == nullptr && !begin_thread(end)) return false;
+      auto const& at = *next_++;
+      auto* const slots = slots_.data();
+      if (at.guard != instruction::always && slots[at.guard] == 0) continue;
+      switch (at.does) {
+        case action::compute:
+          slots[at.slots[0]] = at.compute(slots[at.slots[1]], slots[at.slots[2]]);
+          break;
+        case action::read_clock:
+          slots[at.slots[0]] = (static_cast<word>(since) + done) * (at.slots[1] == clock64 ? 2 : 1);
+          break;
+        case action::branch: next_ = code_.instructions.data() + slots[at.slots[0]]; break;
+        case action::leave: next_ = nullptr; break;
+        case action::fence: break;  // stores are in order
+        case action::load:
+        case action::store:
+          if (!access(at, slots[at.address] + at.offset)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool begin_thread(unsigned int end) {
+    if (thread_ == threads_) {
+      thread_ = 0;
+      ++block_;
+    }
+    if (block_ >= end) return false;
+    slots_ = first_slots_;
+    slots_[tid] = thread_++;
+    slots_[ctaid] = block_;
+    slots_[smid] = block_ % multiprocessors_;
+    seen_.clear();
+    polled_ = 0;
+    next_ = code_.instructions.data();
+    return true;
+  }
+
+  bool access(instruction const& at, std::uintptr_t address) {
+    auto const stores = at.does == action::store;
+    if (!check(allowed_.at(stores ? 1 : 0), address, std::size_t{at.operands} * at.bytes))
+      return false;
+    has_stored_ = has_stored_ || stores;
+    if (!stores && !at.is_plain) polls_ = std::exchange(polled_, address) == address;
+    for (std::size_t i = 0; i < at.operands; ++i, address += at.bytes) {
+      auto& value = slots_[at.slots[i]];
+      if (stores) {
+        store(address, at.bytes, value);
+      } else if (at.is_plain) {
+        value = seen_.try_emplace(address, load(address, at.bytes)).first->second;
+      } else {
+        value = load(address, at.bytes);
+      }
+    }
+    return true;
+  }
+
+  /// Whether the device may access these bytes; it may also access those in `last`.
+  bool check(std::pair<std::uintptr_t, std::uintptr_t>& last, std::uintptr_t address,
+             std::size_t bytes) {
+    if ((address & (bytes - 1)) != 0) error_ = cudaErrorMisalignedAddress;
+    if (error_ != cudaSuccess) return false;
+    if (address >= last.first && address < last.second && last.second - address >= bytes)
+      return true;
+    auto const* const at = reinterpret_cast<void const*>(address);
+    auto const where = memory().place(at, bytes);
+    auto const known = memory().find(at);
+    auto const allowed =
+        where == placement::locked ||
+        (where == placement::pageable &&
+         attribute(cudaDevAttrPageableMemoryAccess, epoch_.device) == 1) ||
+        (where == placement::device && known && peers().allowed(epoch_.device, known->device));
+    if (!allowed) error_ = cudaErrorIllegalAddress;
+    if (known) last = {known->address, known->address + known->bytes};
+    return allowed;
+  }
+
+  kernel_code const& code_;
+  std::vector<word> first_slots_;
+  unsigned int threads_;
+  loss_epoch epoch_;
+  word multiprocessors_;
+  std::vector<word> slots_;
+  instruction const* next_ = nullptr;  ///< null between two threads
+  unsigned int block_ = 0;
+  unsigned int thread_ = 0;
+  std::array<std::pair<std::uintptr_t, std::uintptr_t>, 2> allowed_{};  ///< to load and to store
+  std::map<std::uintptr_t, word> seen_;  ///< by plain loads of this thread
+  std::uintptr_t polled_ = 0;            ///< the address of its last other load
+  bool polls_ = false;
+  bool has_stored_ = false;
+  cudaError_t error_ = cudaSuccess;
+};
+
+/// When the gates of one flag were opened; 0 before. On a device all of them see the flag within a
+/// microsecond; here a busy machine would run one of the workers much later than another, so all
+/// take the time of the first.
+using opening = std::atomic<steady::rep>;
+
+/// The opening that gates of this flag share if they are queued before it is seen.
+std::shared_ptr<opening> opening_of(word flag) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<word, std::weak_ptr<opening>>;
+  std::scoped_lock const lock{mutex};
+  auto shared = known[flag].lock();
+  if (!shared || *shared != 0) known[flag] = shared = std::make_shared<opening>(0);
+  return shared;
+}
+
+steady::time_point see(opening& gate) {
+  auto const now = steady::now().time_since_epoch().count();
+  steady::rep first = 0;
+  return steady::time_point{
+      steady::duration{gate.compare_exchange_strong(first, now) ? now : first}};
+}
+
+/// -1 for host memory.
+int device_at(word address) {
+  auto const known = memory().find(reinterpret_cast<void const*>(address));
+  return known && known->kind == memory_kind::device ? known->device : -1;
+}
 
 }  // namespace
 
-void queue_kernel(ptx_entry const& kernel, unsigned int blocks, unsigned int threads,
+std::vector<kernel_code> const& kernels_of(std::string const& text) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<std::string, std::vector<kernel_code>>;
+  std::scoped_lock const lock{mutex};
+  auto const found = known.find(text);
+  if (found != known.end()) return found->second;
+  return known.emplace(text, reader{text}.read()).first->second;
+}
+
+void queue_kernel(kernel_code const& code, unsigned int blocks, unsigned int threads,
                   std::shared_ptr<stream> const& on, void** parameters,
                   ordered_delay const& delay) {
-  launch made{&kernel, blocks, threads, {}, nullptr};
-  for (auto const bytes : kernel.parameter_bytes) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, *parameters++, bytes);
-    made.parameters.push_back(value);
+  std::vector<word> values;
+  for (auto const bytes : code.parameter_bytes) {
+    std::memcpy(&values.emplace_back(), *parameters++, bytes);
   }
-  if (kernel.name == "gate") made.gate = opening::of(made.parameters.at(0));
+  auto const gate = code.name == "gate" ? opening_of(values.at(0)) : nullptr;
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  streams().enqueue(on, [=](work_start const& start) {
-    auto const span = made.carry_out({start.epoch, delay.serve(start.ready)});
+  streams().enqueue(on, [=, &code](work_start const& queued) {
+    work_start const start{queued.epoch, delay.serve(queued.ready)};
+    running run{code, values, blocks, threads, start.epoch};
+    activity_span span{start.ready, start.ready};
+    // The text decides what happens. Its name says how the time is modelled.
+    if (code.name == "copy16") {
+      copy_path const path{device_at(values.at(1)), device_at(values.at(0))};
+      span = move_modelled(values.at(2) * 16, path, true, start, [&](std::size_t half) {
+        run.run_below(half == 0 ? blocks / 2 : blocks);
+      });
+    } else {
+      run.run_below(blocks);
+      auto const opened = gate && !run.has_stored();
+      span.end = opened ? std::max(start.ready, see(*gate)) : steady::now();
+    }
     if (where.correlation != 0 && is_current(start.epoch)) {
-      emit_kernel(where, span, kernel.name.c_str());
+      emit_kernel(where, span, code.name.c_str());
     }
     return span.end;
   });

@@ -17,21 +17,9 @@ double seconds_for(std::size_t bytes, double bytes_per_s) {
 
 }  // namespace
 
-void modelled_links::set(direction_model h2d, direction_model d2h) {
+void modelled_links::set(copy_path path, direction_model model) {
   std::scoped_lock const lock{mutex_};
-  h2d_.fill({h2d, {}});
-  d2h_.fill({d2h, {}});
-}
-
-void modelled_links::set_of(int device, direction_model h2d, direction_model d2h) {
-  std::scoped_lock const lock{mutex_};
-  h2d_.at(static_cast<std::size_t>(device)) = {h2d, {}};
-  d2h_.at(static_cast<std::size_t>(device)) = {d2h, {}};
-}
-
-void modelled_links::set_pair(copy_path path, direction_model model) {
-  std::scoped_lock const lock{mutex_};
-  pairs_[{path.from, path.to}] = {model, {}};
+  engines_[{path.from, path.to}] = {model, {}};
 }
 
 void modelled_links::set_issue(issue_model const& model) {
@@ -52,26 +40,22 @@ void modelled_links::issue(std::size_t descriptors) {
 
 void modelled_links::reset() {
   std::scoped_lock const lock{mutex_};
-  h2d_.fill({});
-  d2h_.fill({});
-  pairs_.clear();
+  engines_.clear();
   issue_ = {};
 }
 
-/// Whether a copy between devices, or inside one, has an engine of its own.
-bool modelled_links::is_direct(copy_path path) const {
-  auto const between = path.from != host && path.to != host;
-  // Either side may issue the copy, so access in one direction is enough.
-  return between && pairs_.count({path.from, path.to}) != 0 &&
-         (peers().allowed(path.from, path.to) || peers().allowed(path.to, path.from));
-}
-
 std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) {
-  if (is_direct(path)) return {&pairs_.at({path.from, path.to})};
-  if (path.from == path.to) return {};
+  auto const [from, to] = path;
+  auto const between = from != host && to != host;
+  // Either side may issue the copy, so access in one direction is enough.
+  if (between && engines_.count({from, to}) != 0 &&
+      (peers().allowed(from, to) || peers().allowed(to, from))) {
+    return {&engines_.at({from, to})};
+  }
+  if (from == to) return {};
   std::vector<engine*> found;
-  if (path.from != host) found.push_back(&d2h_.at(static_cast<std::size_t>(path.from)));
-  if (path.to != host) found.push_back(&h2d_.at(static_cast<std::size_t>(path.to)));
+  if (from != host) found.push_back(&engines_[{from, host}]);
+  if (to != host) found.push_back(&engines_[{host, to}]);
   return found;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "control.hpp"
-#include "injection.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {
@@ -30,9 +28,8 @@ struct copy_path {
 /// devices has one; an engine does one copy at a time.
 class modelled_links {
  public:
-  void set(direction_model h2d, direction_model d2h);
-  void set_of(int device, direction_model h2d, direction_model d2h);
-  void set_pair(copy_path path, direction_model model);
+  /// Of a path between the host and a device, of an ordered pair of devices, or inside a device.
+  void set(copy_path path, direction_model model);
   void set_issue(issue_model const& model);
   void reset();
 
@@ -50,15 +47,11 @@ class modelled_links {
     direction_model model{0, 0};
     steady::time_point free_at;
   };
-  using engines = std::array<engine, max_devices>;
 
   [[nodiscard]] std::vector<engine*> engines_of(copy_path path);
-  [[nodiscard]] bool is_direct(copy_path path) const;
 
   std::mutex mutex_;
-  engines h2d_;
-  engines d2h_;
-  std::map<std::pair<int, int>, engine> pairs_;
+  std::map<std::pair<int, int>, engine> engines_;
   issue_model issue_{};
 };
 

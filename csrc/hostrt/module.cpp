@@ -1,7 +1,6 @@
 #include "module.hpp"
 
-#include <string_view>
-#include <utility>
+#include <iterator>
 
 #include "device.hpp"
 #include "entry.hpp"
@@ -9,47 +8,33 @@
 #include "stream_registry.hpp"
 
 namespace pyxfer::hostrt {
-namespace {
 
-/// The entries of a text, which are read once and never freed, because records have their names.
-std::vector<ptx_entry> const& entries_of(char const* text) {
-  static auto& mutex = *new std::mutex;
-  static auto& known = *new std::map<std::string, std::vector<ptx_entry>>;
-  std::scoped_lock const lock{mutex};
-  auto const found = known.find(text);
-  return found != known.end() ? found->second : known.emplace(text, read_ptx(text)).first->second;
-}
-
-}  // namespace
-
-CUmodule module_registry::load(int device, char const* text) {
-  auto const& entries = entries_of(text);
+CUmodule module_registry::load(int device, std::vector<kernel_code> const& kernels) {
   std::scoped_lock const lock{mutex_};
-  module made{device, {}};
-  for (auto const& entry : entries) {
-    auto const handle = next_handle();
-    made.functions.emplace(entry.name, handle);
-    kernels_.emplace(handle, loaded_kernel{&entry, device});
-  }
   auto const handle = next_handle();
-  modules_.emplace(handle, std::move(made));
+  for (auto const& each : kernels) kernels_[next_handle()] = {&each, handle, device};
+  devices_[handle] = device;
   return reinterpret_cast<CUmodule>(handle);
 }
 
 bool module_registry::unload(CUmodule handle) {
   std::scoped_lock const lock{mutex_};
-  auto const found = modules_.find(reinterpret_cast<std::uintptr_t>(handle));
-  if (found == modules_.end()) return false;
-  for (auto const& [name, function] : found->second.functions) kernels_.erase(function);
-  modules_.erase(found);
-  return true;
+  auto const module = reinterpret_cast<std::uintptr_t>(handle);
+  for (auto at = kernels_.begin(); at != kernels_.end();) {
+    at = at->second.module == module ? kernels_.erase(at) : std::next(at);
+  }
+  return devices_.erase(module) != 0;
 }
 
 CUfunction module_registry::function(CUmodule handle, std::string const& name) const {
   std::scoped_lock const lock{mutex_};
-  auto const& functions = modules_.at(reinterpret_cast<std::uintptr_t>(handle)).functions;
-  auto const found = functions.find(name);
-  return found == functions.end() ? nullptr : reinterpret_cast<CUfunction>(found->second);
+  auto const module = reinterpret_cast<std::uintptr_t>(handle);
+  for (auto const& [function, kernel] : kernels_) {
+    if (kernel.module == module && kernel.code->name == name) {
+      return reinterpret_cast<CUfunction>(function);
+    }
+  }
+  return nullptr;
 }
 
 std::optional<loaded_kernel> module_registry::find(CUfunction handle) const {
@@ -60,15 +45,14 @@ std::optional<loaded_kernel> module_registry::find(CUfunction handle) const {
 
 std::optional<int> module_registry::device_of(CUmodule handle) const {
   std::scoped_lock const lock{mutex_};
-  auto const found = modules_.find(reinterpret_cast<std::uintptr_t>(handle));
-  return found == modules_.end() ? std::nullopt : std::optional{found->second.device};
+  auto const found = devices_.find(reinterpret_cast<std::uintptr_t>(handle));
+  return found == devices_.end() ? std::nullopt : std::optional{found->second};
 }
 
 std::vector<std::uintptr_t> module_registry::handles() const {
   std::scoped_lock const lock{mutex_};
   std::vector<std::uintptr_t> values;
-  values.reserve(modules_.size());
-  for (auto const& [handle, loaded] : modules_) values.push_back(handle);
+  for (auto const& [handle, device] : devices_) values.push_back(handle);
   return values;
 }
 
@@ -86,12 +70,10 @@ CUresult module_load_data(CUmodule* made, void const* image) {
     if (made == nullptr || image == nullptr) return cudaErrorInvalidValue;
     if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
     if (context_destroyed(this_thread().device)) return cudaErrorContextIsDestroyed;
-    auto const* const text = static_cast<char const*>(image);
-    if (std::string_view{text}.find(".version") == std::string_view::npos) {
-      return cudaErrorInvalidKernelImage;
-    }
+    std::string const text{static_cast<char const*>(image)};
+    if (text.find(".version") == std::string::npos) return cudaErrorInvalidKernelImage;
     try {
-      *made = modules().load(this_thread().device, text);
+      *made = modules().load(this_thread().device, kernels_of(text));
       return cudaSuccess;
     } catch (invalid_ptx const&) { return cudaErrorInvalidPtx; }
   });
@@ -132,7 +114,7 @@ CUresult launch_kernel(CUfunction function, unsigned int blocks_x, unsigned int 
     std::shared_ptr<hostrt::stream> on;
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     if (kernel->device != on->device()) return cudaErrorInvalidResourceHandle;
-    queue_kernel(*kernel->entry, blocks_x, threads_x, on, parameters, delay);
+    queue_kernel(*kernel->code, blocks_x, threads_x, on, parameters, delay);
     return cudaSuccess;
   });
 }

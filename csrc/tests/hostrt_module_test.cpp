@@ -1,32 +1,35 @@
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "hostrt_support.hpp"
 
 namespace pyxfer::hostrt::testing {
 namespace {
 
-constexpr char const* text = R"(.version 6.0
-.target sm_50
-.address_size 64
-.visible .entry idle(.param .u64 number)
-{
-  ret;
-})";
+/// A kernel `test` whose parameter is in %at.
+std::string text_of(std::string const& body) {
+  return ".version 6.0\n.target sm_50\n.address_size 64\n"
+         ".visible .entry test(.param .u64 place)\n{\n"
+         "  .reg .u64 %at, %a;\n  .reg .u32 %v, %w;\n  .reg .b32 %x<4>;\n  .reg .pred %p;\n"
+         "  ld.param.u64 %at, [place];  // the parameter\n" +
+         body + "\n}\n";
+}
 
 class hostrt_module : public hostrt {
  protected:
   void SetUp() override {
     hostrt::SetUp();
-    ASSERT_EQ(load(loaded_, text), CUDA_SUCCESS);
+    ASSERT_EQ(load(loaded_, text_of("")), CUDA_SUCCESS);
   }
   void TearDown() override {
     if (loaded_ != nullptr) { EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS); }
     hostrt::TearDown();
   }
 
-  static CUresult load(CUmodule& loaded, void const* image) {
-    return driver("cuModuleLoadData", &loaded, image);
+  static CUresult load(CUmodule& loaded, std::string const& text) {
+    return driver("cuModuleLoadData", &loaded, static_cast<void const*>(text.c_str()));
   }
   CUresult find(CUfunction& found, char const* name) {
     return driver("cuModuleGetFunction", &found, loaded_, name);
@@ -43,7 +46,7 @@ class hostrt_module : public hostrt {
 
 TEST_F(hostrt_module, has_the_entries_of_its_text) {
   CUfunction found{};
-  EXPECT_EQ(find(found, "idle"), CUDA_SUCCESS);
+  EXPECT_EQ(find(found, "test"), CUDA_SUCCESS);
   EXPECT_NE(found, nullptr);
   EXPECT_EQ(find(found, "chase"), CUDA_ERROR_NOT_FOUND);
 }
@@ -51,10 +54,9 @@ TEST_F(hostrt_module, has_the_entries_of_its_text) {
 TEST_F(hostrt_module, other_text_and_threads_without_a_context_are_refused) {
   CUmodule other{};
   EXPECT_EQ(load(other, "// none"), CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_EQ(load(other, ".version 6.0\n.target sm_50\n.address_size 64\n.func"),
-            CUDA_ERROR_INVALID_PTX);
-  EXPECT_EQ(load(other, nullptr), CUDA_ERROR_INVALID_VALUE);
-  auto elsewhere = std::async(std::launch::async, [&] { return load(other, text); });
+  EXPECT_EQ(driver("cuModuleLoadData", &other, static_cast<void const*>(nullptr)),
+            CUDA_ERROR_INVALID_VALUE);
+  auto elsewhere = std::async(std::launch::async, [&] { return load(other, text_of("")); });
   EXPECT_EQ(elsewhere.get(), CUDA_ERROR_INVALID_CONTEXT);
 }
 
@@ -65,14 +67,14 @@ TEST_F(hostrt_module, is_listed_until_it_is_unloaded) {
   EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS);
   EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_ERROR_INVALID_HANDLE);
   CUfunction found{};
-  EXPECT_EQ(find(found, "idle"), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(find(found, "test"), CUDA_ERROR_INVALID_HANDLE);
   loaded_ = nullptr;
 }
 
 TEST_F(hostrt_module, a_launch_needs_a_function_of_the_streams_device) {
   set_device_count(2);
   CUfunction found{};
-  ASSERT_EQ(find(found, "idle"), CUDA_SUCCESS);
+  ASSERT_EQ(find(found, "test"), CUDA_SUCCESS);
   std::uint64_t number = 0;
   std::array<void*, 1> parameters{&number};
   EXPECT_EQ(launch(found, 1, stream(), parameters.data()), CUDA_SUCCESS);
@@ -82,6 +84,106 @@ TEST_F(hostrt_module, a_launch_needs_a_function_of_the_streams_device) {
   EXPECT_EQ(launch(nullptr, 1, stream(), parameters.data()), CUDA_ERROR_INVALID_HANDLE);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   EXPECT_EQ(launch(found, 1, stream(), parameters.data()), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(hostrt_module, text_of_which_a_part_is_unknown_is_refused) {
+  CUmodule other{};
+  for (auto const* const body :
+       {"bar.sync 0;", "mov.u64 %a, %c;", "mov.u64 %a, %laneid;", "ld.param.u64 %a, [to];",
+        "bra away;", "add.u64 %a, %at, 1x;", "add.u64 %a, %at;", ".reg .u32 %a;", ".reg .u8 %b;",
+        "ret", ".entry"}) {
+    EXPECT_EQ(load(other, text_of(body)), CUDA_ERROR_INVALID_PTX) << body;
+  }
+  EXPECT_EQ(load(other, ".version 6.0\n.func test()"), CUDA_ERROR_INVALID_PTX);
+}
+
+/// Kernels that access page-locked memory.
+class hostrt_kernel : public hostrt_module {
+ protected:
+  void SetUp() override {
+    hostrt_module::SetUp();
+    words_ = reinterpret_cast<std::atomic<std::uint32_t>*>(pinned(4096));
+    at_ = reinterpret_cast<std::uint64_t>(words_);
+    on_ = stream();
+  }
+
+  void start(std::string const& body) {
+    (void)cudaSetDevice(0);  // a reset leaves the thread without a context
+    if (loaded_ != nullptr) { EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS); }
+    ASSERT_EQ(load(loaded_, text_of(body)), CUDA_SUCCESS);
+    CUfunction found{};
+    ASSERT_EQ(find(found, "test"), CUDA_SUCCESS);
+    std::array<void*, 1> parameters{&at_};
+    ASSERT_EQ(launch(found, 1, on_, parameters.data()), CUDA_SUCCESS);
+  }
+  cudaError_t run(std::string const& body) {
+    start(body);
+    return cudaStreamSynchronize(on_);
+  }
+
+  std::atomic<std::uint32_t>* words_ = nullptr;
+  std::uint64_t at_ = 0;
+  cudaStream_t on_ = nullptr;
+};
+
+TEST_F(hostrt_kernel, a_plain_load_may_be_older_than_memory) {
+  start(R"(
+    ld.global.u32 %v, [%at];
+    st.volatile.global.u32 [%at+4], 1;
+  wait:
+    ld.volatile.global.u32 %w, [%at+8];
+    setp.eq.u32 %p, %w, 0;
+    @%p bra wait;
+    ld.global.u32 %v, [%at];
+    ld.volatile.global.u32 %w, [%at];
+    st.global.u32 [%at+12], %v;
+    st.global.u32 [%at+16], %w;)");
+  while (words_[1] == 0) std::this_thread::yield();
+  words_[0] = 5;
+  words_[2] = 1;
+  ASSERT_EQ(cudaStreamSynchronize(on_), cudaSuccess);
+  EXPECT_EQ(words_[3], 0U);
+  EXPECT_EQ(words_[4], 5U);
+}
+
+TEST_F(hostrt_kernel, an_access_that_is_not_possible_loses_the_device) {
+  EXPECT_EQ(run("ld.global.u64 %a, [%at+4088]; st.global.u64 [%at+4088], %a;"), cudaSuccess);
+  auto const expect_lost = [&](char const* body, cudaError_t code) {
+    EXPECT_EQ(run(body), code) << body;
+    reset();
+  };
+  expect_lost("ld.global.cg.v4.b32 {%x0, %x1, %x2, %x3}, [%at+8];", cudaErrorMisalignedAddress);
+  expect_lost("st.global.u64 [%at+4], %a;", cudaErrorMisalignedAddress);
+  expect_lost("st.global.u32 [%at+4096], %v;", cudaErrorIllegalAddress);
+  expect_lost("ld.global.u64 %a, [%at]; sub.u64 %at, %at, 8; ld.global.u64 %a, [%at];",
+              cudaErrorIllegalAddress);
+}
+
+TEST_F(hostrt_kernel, reaches_memory_of_peers_and_pageable_memory_only_with_access) {
+  set_device_count(2);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  at_ = reinterpret_cast<std::uint64_t>(device(8));
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
+  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaSuccess);
+  ASSERT_EQ(cudaDeviceDisablePeerAccess(1), cudaSuccess);
+  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaErrorIllegalAddress);
+  reset();
+  std::uint64_t pageable = 0;
+  at_ = reinterpret_cast<std::uint64_t>(&pageable);
+  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaErrorIllegalAddress);
+  reset();
+  set_attribute(cudaDevAttrPageableMemoryAccess, 1);
+  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaSuccess);
+  EXPECT_EQ(pageable, 7U);
+}
+
+TEST_F(hostrt_kernel, ends_when_the_device_is_lost) {
+  start("st.volatile.global.u32 [%at], 1; forever: bra forever;");
+  while (words_[0] == 0) std::this_thread::yield();
+  lose_device(cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaStreamSynchronize(on_), cudaErrorLaunchFailure);
+  reset();
 }
 
 }  // namespace

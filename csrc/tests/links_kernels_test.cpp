@@ -2,13 +2,14 @@
 
 #include "cuda/device.hpp"
 #include "fork_support.hpp"
+#include "links/kernel_text.hpp"
 #include "links_support.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <numeric>
-#include <optional>
+#include <string>
 #include <thread>
 
 namespace pyxfer::tests {
@@ -39,86 +40,79 @@ TEST_F(links_kernels, copy_whole_words) {
   }
 }
 
-class links_kernels_chase : public links_kernels {
- protected:
-  void SetUp() override {
-    links_kernels::SetUp();
-    ends_.emplace();
-    on_.emplace(0);
-    first_ = ends_->chase(1).source;
-  }
-  void TearDown() override {
-    on_.reset();
-    ends_.reset();
-    links_kernels::TearDown();
-  }
+TEST_F(links_kernels, are_for_every_device_and_driver) {
+  EXPECT_EQ(std::string{kernel_text}.rfind(".version 6.0\n.target sm_50\n", 0), 0U);
+}
 
-  chase_result chase(std::uint32_t hops, int multiprocessor = -1) {
-    device_guard const guard{0};
-    host_buffer const words{sizeof(chase_result), memory_kind::pinned, 0};
-    std::memset(reinterpret_cast<void*>(words.address()), 0, sizeof(chase_result));
-    ends_->with.chase(first_, words.address(), hops, multiprocessor, on_->view());
-    EXPECT_EQ(cudaStreamSynchronize(on_->handle()), cudaSuccess);
-    return *reinterpret_cast<chase_result const*>(words.address());
+/// Chases through page-locked memory.
+struct chasing {
+  chase_result run(std::uint32_t hops, int multiprocessor = -1) {
+    auto* const words = reinterpret_cast<void*>(result.address());
+    std::memset(words, 0, sizeof(chase_result));
+    ends.with.chase(first, result.address(), hops, multiprocessor, on.view());
+    EXPECT_EQ(cudaStreamSynchronize(on.handle()), cudaSuccess);
+    return *static_cast<chase_result const*>(words);
   }
-  std::atomic<std::uint64_t>& pointer(std::uint64_t address) {
+  static std::atomic<std::uint64_t>& pointer(std::uint64_t address) {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(address);
   }
 
-  std::optional<link_ends> ends_;
-  std::optional<stream> on_;
-  std::uint64_t first_{};
+  link_ends ends;
+  device_guard guard{0};
+  stream on{0};
+  host_buffer result{sizeof(chase_result), memory_kind::pinned, 0};
+  std::uint64_t first{ends.chase(1).source};
 };
 
-TEST_F(links_kernels_chase, follow_as_many_pointers_as_wanted) {
-  auto at = first_;
+TEST_F(links_kernels, chase_as_many_pointers_as_wanted) {
+  chasing chase;
+  auto at = chase.first;
   for (std::uint32_t hops = 1; hops <= 5; ++hops) {
-    at = pointer(at);
-    EXPECT_EQ(chase(hops).last, at);
+    at = chase.pointer(at);
+    EXPECT_EQ(chase.run(hops).last, at);
   }
-  EXPECT_EQ(chase(item / 64).last, first_);  // the whole cycle
+  EXPECT_EQ(chase.run(item / 64).last, chase.first);  // the whole cycle
+  chase.pointer(chase.first) = 0;
+  EXPECT_EQ(chase.run(1).ran, 0U);
 }
 
-TEST_F(links_kernels_chase, run_on_the_wanted_multiprocessor) {
+TEST_F(links_kernels, chase_on_the_wanted_multiprocessor) {
+  chasing chase;
   for (auto const each : {0, 1, 3}) {
-    auto const there = chase(2, each);
+    auto const there = chase.run(2, each);
     EXPECT_EQ(there.multiprocessor, each);
     EXPECT_EQ(there.ran, 1U);
   }
-  EXPECT_EQ(chase(2).ran, 1U);
-  EXPECT_EQ(chase(2).multiprocessor, 0);
-  EXPECT_EQ(chase(2, 4).ran, 0U);
+  EXPECT_EQ(chase.run(2).ran, 1U);
+  EXPECT_EQ(chase.run(2, 4).ran, 0U);
 }
 
-/// Four instructions of a nanosecond a hop on the host runtime, and its clock has 2 GHz.
-TEST_F(links_kernels_chase, measure_from_the_first_load_until_its_pointer_has_arrived) {
-  auto const few = chase(10);
-  auto const many = chase(1010);
-  EXPECT_EQ(many.nanoseconds - few.nanoseconds, 4 * 1000);
-  EXPECT_EQ(few.cycles, 2 * (few.nanoseconds - 2));
-  EXPECT_EQ(many.cycles, 2 * (many.nanoseconds - 2));
-  EXPECT_LT(few.nanoseconds, 4 * 10 + 6);
-}
-
-TEST_F(links_kernels_chase, write_nothing_at_the_end_of_a_chain) {
-  pointer(first_) = 0;
-  EXPECT_EQ(chase(1).ran, 0U);
-}
-
-/// From the first place in two or in three hops back to it.
-TEST_F(links_kernels_chase, load_each_pointer_from_memory) {
-  auto const place = [&](std::uint64_t number) { return first_ + 64 * number; };
-  for (auto const& [from, to] : {std::array{1, 0}, {2, 3}, {3, 0}, {0, 1}}) {
-    pointer(place(static_cast<std::uint64_t>(from))) = place(static_cast<std::uint64_t>(to));
+/// On the host runtime an instruction takes a nanosecond, which is two cycles, and a hop has four.
+TEST_F(links_kernels, time_a_chase_from_its_first_load_until_the_last_pointer_has_arrived) {
+  chasing chase;
+  for (std::uint32_t const hops : {10U, 1010U}) {
+    auto const found = chase.run(hops);
+    EXPECT_EQ(found.cycles, 2 * (4 * hops + 3));
+    EXPECT_EQ(found.nanoseconds, 4 * hops + 5);
   }
+}
+
+TEST_F(links_kernels, chase_through_memory_as_it_is) {
+  chasing chase;
+  // From the first place in two or in three hops back to it.
+  auto const place = [&](std::uint64_t number) { return chase.first + 64 * number; };
+  chase.pointer(place(1)) = place(0);
+  chase.pointer(place(2)) = place(3);
+  chase.pointer(place(3)) = place(0);
   std::atomic<bool> over{false};
   std::thread other{[&] {
-    for (std::uint64_t i = 1; !over; ++i) { pointer(first_) = place(1 + i % 2); }
+    for (std::uint64_t i = 0; !over; ++i) { chase.pointer(chase.first) = place(1 + i % 2); }
   }};
+  while (chase.pointer(chase.first) > place(2)) { std::this_thread::yield(); }
   auto changed = false;
   rounds all{500};  // each longer, until both threads have run in one of them
   while (!changed && all.another()) {
-    changed = chase(6000 * static_cast<std::uint32_t>(all.begun())).last != first_;
+    changed = chase.run(6000 * static_cast<std::uint32_t>(all.begun())).last != chase.first;
   }
   over = true;
   other.join();
