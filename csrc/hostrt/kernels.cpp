@@ -4,11 +4,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <regex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -101,15 +101,8 @@ class reader {
   }
 
   std::vector<kernel_code> read() {
-    for (auto const* const directive : {".version", ".target", ".address_size"}) {
-      expect(directive);
-      take();
-    }
-    while (next_ < words_.size()) {
-      expect(".visible");
-      expect(".entry");
-      read_entry();
-    }
+    while (!is_next(".visible")) take();
+    while (took(".visible")) read_entry();
     return std::move(made_);
   }
 
@@ -123,53 +116,45 @@ class reader {
     return there;
   }
   void expect(char const* wanted) {
-    if (!took(wanted)) throw invalid_ptx{wanted};
+    if (!took(wanted)) throw std::invalid_argument{wanted};
   }
   std::string take() {
-    if (next_ == words_.size()) throw invalid_ptx{"the end"};
+    if (next_ == words_.size()) throw std::invalid_argument{"the end"};
     return words_[next_++];
-  }
-  std::uint8_t take_type() {
-    static std::map<std::string, std::uint8_t> const sizes{
-        {".u32", 4}, {".b32", 4}, {".u64", 8}, {".pred", 0}};
-    auto const found = sizes.find(take());
-    if (found == sizes.end()) throw invalid_ptx{words_[next_ - 1]};
-    return found->second;
   }
   std::size_t add_slot(word value = 0) {
     made_.back().slots.push_back(value);
     return made_.back().slots.size() - 1;
   }
   void declare(std::string const& name) {
-    if (!names_.emplace(name, add_slot()).second) throw invalid_ptx{name};
+    if (!names_.emplace(name, add_slot()).second) throw std::invalid_argument{name};
   }
-  word take_number() {
-    auto const text = take();
-    char* end = nullptr;
-    auto const value = std::strtoull(text.c_str(), &end, 0);
-    if (*end != '\0') throw invalid_ptx{text};
+  static word number_in(std::string const& text) {
+    std::size_t used = 0;
+    auto const value = std::stoull(text, &used, 0);
+    if (used != text.size()) throw std::invalid_argument{text};
     return value;
   }
   std::size_t take_operand() {
-    auto const found = next_ < words_.size() ? names_.find(words_[next_]) : names_.end();
-    if (found == names_.end()) return add_slot(take_number());
-    ++next_;
-    return found->second;
+    auto const text = take();
+    auto const found = names_.find(text);
+    return found != names_.end() ? found->second : add_slot(number_in(text));
   }
 
   void read_entry() {
+    expect(".entry");
     made_.emplace_back();
     names_.clear();
     for (auto const* const name : special_registers) declare(name);
     auto& [name, parameter_bytes, slots, code] = made_.back();
     name = take();
     while (took(".param")) {
-      parameter_bytes.push_back(take_type());
+      parameter_bytes.push_back(take() == ".u64" ? 8 : 4);
       declare(take());
     }
     // A label is a constant, which is known before its place.
-    for (auto at = next_; at + 1 < words_.size() && words_[at] != ".entry"; ++at) {
-      if (words_[at + 1] == ":") declare(words_[at]);
+    for (auto at = next_ + 1; at < words_.size() && words_[at] != ".entry"; ++at) {
+      if (words_[at] == ":") declare(words_[at - 1]);
     }
     while (next_ < words_.size() && !is_next(".visible")) {
       auto const found = take();
@@ -185,11 +170,11 @@ class reader {
   }
 
   void read_registers() {
-    for (take_type(); !took(";");) {
+    for (take(); !took(";");) {
       auto const name = take();
       auto const is_range = took("<");
       if (!is_range) declare(name);
-      for (word i = 0, count = is_range ? take_number() : 0; i < count; ++i) {
+      for (word i = 0, count = is_range ? number_in(take()) : 0; i < count; ++i) {
         declare(name + std::to_string(i));
       }
       took(">");
@@ -201,7 +186,7 @@ class reader {
     auto const guard = is_guarded ? take_operand() : instruction::always;
     if (is_guarded) name = take();
     auto const known = known_instructions().find(name);
-    if (known == known_instructions().end()) throw invalid_ptx{name};
+    if (known == known_instructions().end()) throw std::invalid_argument{name};
     auto made = known->second;
     made.guard = guard;
     if (made.does == action::store) read_address(made);
@@ -214,7 +199,7 @@ class reader {
   }
   void read_address(instruction& of) {
     of.address = take_operand();
-    if (took("+")) of.offset = take_number();
+    if (took("+")) of.offset = number_in(take());
   }
 
   std::vector<std::string> words_;
@@ -223,20 +208,12 @@ class reader {
   std::map<std::string, std::size_t> names_;  ///< of one entry, with their slots
 };
 
+/// Loads or stores a value; in order, as of a thread that uses `.volatile` and `membar`.
 template <typename Value>
-Value& memory_at(std::uintptr_t address) {
-  return *reinterpret_cast<Value*>(address);
-}
-
-word load(std::uintptr_t at, std::size_t bytes) {
-  return bytes == 8 ? __atomic_load_n(&memory_at<word>(at), __ATOMIC_ACQUIRE)
-                    : __atomic_load_n(&memory_at<std::uint32_t>(at), __ATOMIC_ACQUIRE);
-}
-
-void store(std::uintptr_t at, std::size_t bytes, word value) {
-  if (bytes == 8) return __atomic_store_n(&memory_at<word>(at), value, __ATOMIC_RELEASE);
-  auto const low = static_cast<std::uint32_t>(value);
-  __atomic_store_n(&memory_at<std::uint32_t>(at), low, __ATOMIC_RELEASE);
+void access_value(word address, bool stores, word& value) {
+  auto& there = *reinterpret_cast<std::atomic<Value>*>(address);
+  if (stores) return there.store(static_cast<Value>(value), std::memory_order_release);
+  value = there.load(std::memory_order_acquire);
 }
 
 /// A kernel that runs.
@@ -287,7 +264,7 @@ class running {
           break;
         case action::branch: next_ = code_.instructions.data() + slots[at.slots[0]]; break;
         case action::leave: next_ = nullptr; break;
-        case action::fence: break;  // stores are in order
+        case action::fence: break;
         case action::load:
         case action::store:
           if (!access(at, slots[at.address] + at.offset)) return false;
@@ -312,43 +289,37 @@ class running {
     return true;
   }
 
-  bool access(instruction const& at, std::uintptr_t address) {
+  bool access(instruction const& at, word address) {
     auto const stores = at.does == action::store;
-    if (!check(allowed_.at(stores ? 1 : 0), address, std::size_t{at.operands} * at.bytes))
-      return false;
+    auto const bytes = std::size_t{at.operands} * at.bytes;
+    if ((address & (bytes - 1)) != 0) {
+      error_ = cudaErrorMisalignedAddress;
+    } else if (!may_access(allowed_.at(stores ? 1 : 0), address, bytes)) {
+      error_ = cudaErrorIllegalAddress;
+    }
+    if (error_ != cudaSuccess) return false;
     has_stored_ = has_stored_ || stores;
     if (!stores && !at.is_plain) polls_ = std::exchange(polled_, address) == address;
     for (std::size_t i = 0; i < at.operands; ++i, address += at.bytes) {
       auto& value = slots_[at.slots[i]];
-      if (stores) {
-        store(address, at.bytes, value);
-      } else if (at.is_plain) {
-        value = seen_.try_emplace(address, load(address, at.bytes)).first->second;
-      } else {
-        value = load(address, at.bytes);
-      }
+      at.bytes == 8 ? access_value<word>(address, stores, value)
+                    : access_value<std::uint32_t>(address, stores, value);
+      if (at.is_plain) value = seen_.try_emplace(address, value).first->second;
     }
     return true;
   }
 
-  /// Whether the device may access these bytes; it may also access those in `last`.
-  bool check(std::pair<std::uintptr_t, std::uintptr_t>& last, std::uintptr_t address,
-             std::size_t bytes) {
-    if ((address & (bytes - 1)) != 0) error_ = cudaErrorMisalignedAddress;
-    if (error_ != cudaSuccess) return false;
-    if (address >= last.first && address < last.second && last.second - address >= bytes)
-      return true;
-    auto const* const at = reinterpret_cast<void const*>(address);
-    auto const where = memory().place(at, bytes);
-    auto const known = memory().find(at);
-    auto const allowed =
-        where == placement::locked ||
-        (where == placement::pageable &&
-         attribute(cudaDevAttrPageableMemoryAccess, epoch_.device) == 1) ||
-        (where == placement::device && known && peers().allowed(epoch_.device, known->device));
-    if (!allowed) error_ = cudaErrorIllegalAddress;
-    if (known) last = {known->address, known->address + known->bytes};
-    return allowed;
+  /// The device may access what is in `last`.
+  bool may_access(std::pair<word, word>& last, word address, std::size_t bytes) const {
+    auto const device = epoch_.device;
+    if (address < last.first || address >= last.second) {
+      auto const known = memory().find(reinterpret_cast<void const*>(address));
+      if (!known) return attribute(cudaDevAttrPageableMemoryAccess, device) == 1;
+      if (known->kind == memory_kind::device && !peers().allowed(device, known->device))
+        return false;
+      last = {known->address, known->address + known->bytes};
+    }
+    return last.second - address >= bytes;
   }
 
   kernel_code const& code_;
@@ -360,9 +331,9 @@ class running {
   instruction const* next_ = nullptr;  ///< null between two threads
   unsigned int block_ = 0;
   unsigned int thread_ = 0;
-  std::array<std::pair<std::uintptr_t, std::uintptr_t>, 2> allowed_{};  ///< to load and to store
-  std::map<std::uintptr_t, word> seen_;  ///< by plain loads of this thread
-  std::uintptr_t polled_ = 0;            ///< the address of its last other load
+  std::array<std::pair<word, word>, 2> allowed_{};  ///< memory to load and to store
+  std::map<word, word> seen_;                       ///< by plain loads of this thread
+  word polled_ = 0;                                 ///< the address of its last other load
   bool polls_ = false;
   bool has_stored_ = false;
   cudaError_t error_ = cudaSuccess;
@@ -402,9 +373,8 @@ std::vector<kernel_code> const& kernels_of(std::string const& text) {
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<std::string, std::vector<kernel_code>>;
   std::scoped_lock const lock{mutex};
-  auto const found = known.find(text);
-  if (found != known.end()) return found->second;
-  return known.emplace(text, reader{text}.read()).first->second;
+  if (known.count(text) == 0) known[text] = reader{text}.read();
+  return known[text];
 }
 
 void queue_kernel(kernel_code const& code, unsigned int blocks, unsigned int threads,

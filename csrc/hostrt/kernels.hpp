@@ -2,17 +2,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "stream.hpp"
 
 namespace pyxfer::hostrt {
-
-struct invalid_ptx : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 struct instruction;
 
@@ -24,13 +19,13 @@ struct kernel_code {
   std::vector<instruction> instructions;
 };
 
-/// Reads a text once; the entries are never freed, because records have their names. Throws
-/// `invalid_ptx`, also for instructions that the engine's kernels do not need.
+/// Reads a text once. The result is never freed, because records have the names of kernels. Throws
+/// std::logic_error, also for instructions that the engine's kernels do not need.
 [[nodiscard]] std::vector<kernel_code> const& kernels_of(std::string const& text);
 
-/// Queues a kernel with the values that its parameters have now. Its threads run one after the
-/// other, and block n on multiprocessor n modulo their number, as on an idle device. An access that
-/// the device may not make, or that is not aligned, loses the device.
+/// Queues a kernel, with the values that its parameters have now. Its
+/// threads run one after the other, and block n on multiprocessor n modulo their number, as on an
+/// idle device. An access that the device may not make, or that is not aligned, loses the device.
 ///
 /// Where a thread loads an address again without `.volatile` or `.cg`, it gets the first value,
 /// because a compiler and a cache may keep it. An instruction takes a nanosecond, or two cycles, by

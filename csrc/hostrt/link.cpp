@@ -59,8 +59,8 @@ std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) 
   return found;
 }
 
-std::optional<crossing> modelled_links::occupy(copy_path path, std::size_t bytes, bool first,
-                                               steady::time_point ready) {
+std::optional<activity_span> modelled_links::occupy(copy_path path, std::size_t bytes, bool first,
+                                                    steady::time_point ready) {
   std::scoped_lock const lock{mutex_};
   auto const used = engines_of(path);
   auto begin = ready;
@@ -73,7 +73,7 @@ std::optional<crossing> modelled_links::occupy(copy_path path, std::size_t bytes
   }
   if (end == begin) return std::nullopt;
   for (auto* each : used) each->free_at = end;
-  return crossing{begin, end};
+  return activity_span{begin, end};
 }
 
 modelled_links& link() {

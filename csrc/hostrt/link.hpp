@@ -7,16 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "activity.hpp"
 #include "control.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {
-
-/// When a copy uses an engine.
-struct crossing {
-  steady::time_point begin;
-  steady::time_point end;
-};
 
 /// The two ends of a copy: devices, or -1 for host memory.
 struct copy_path {
@@ -35,8 +30,8 @@ class modelled_links {
 
   /// Reserves the engines of that path from `ready` on; returns nothing if it is not modelled. The
   /// latency is added if the copy is the `first` of a submission.
-  [[nodiscard]] std::optional<crossing> occupy(copy_path path, std::size_t bytes, bool first,
-                                               steady::time_point ready);
+  [[nodiscard]] std::optional<activity_span> occupy(copy_path path, std::size_t bytes, bool first,
+                                                    steady::time_point ready);
 
   /// Keeps the calling thread busy for as long as a call takes that queues a batch of `descriptors`
   /// copies, or one copy without any.

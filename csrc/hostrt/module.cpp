@@ -1,6 +1,7 @@
 #include "module.hpp"
 
 #include <iterator>
+#include <stdexcept>
 
 #include "device.hpp"
 #include "entry.hpp"
@@ -75,7 +76,7 @@ CUresult module_load_data(CUmodule* made, void const* image) {
     try {
       *made = modules().load(this_thread().device, kernels_of(text));
       return cudaSuccess;
-    } catch (invalid_ptx const&) { return cudaErrorInvalidPtx; }
+    } catch (std::logic_error const&) { return cudaErrorInvalidPtx; }
   });
 }
 

@@ -108,7 +108,7 @@ activity_span move_modelled(std::size_t bytes, copy_path path, bool first, work_
   pause_until(modelled->end - half_takes, lost);
   move_half(1);
   pause_until(modelled->end, lost);
-  return {modelled->begin, modelled->end};
+  return *modelled;
 }
 
 cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,

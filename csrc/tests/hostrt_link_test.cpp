@@ -71,11 +71,6 @@ TEST_F(hostrt_link, a_copy_takes_the_modelled_time) {
   EXPECT_NEAR(times_of({{-1, 0}}).back(), crossing_s + latency_s, clock_step_s);
 }
 
-TEST_F(hostrt_link, each_direction_has_its_own_speed) {
-  model_link({rate, 0}, {rate / 2, 0});
-  EXPECT_NEAR(times_of({{0, -1}}).back(), 2 * crossing_s, clock_step_s);
-}
-
 TEST_F(hostrt_link, copies_in_one_direction_share_an_engine) {
   model_link({rate, 0}, {rate, 0});
   EXPECT_NEAR(times_of({{-1, 0}, {-1, 0}}).back(), 2 * crossing_s, clock_step_s);
@@ -93,10 +88,7 @@ TEST_F(hostrt_link, the_time_of_a_copy_does_not_depend_on_the_speed_of_memory) {
 
 TEST_F(hostrt_link, copies_on_the_device_do_not_cross_it) {
   model_link({1, 0}, {1, 0});
-  auto* const s = stream();
-  ASSERT_EQ(cudaMemcpyAsync(device(size), device(size), size, cudaMemcpyDeviceToDevice, s),
-            cudaSuccess);
-  EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  EXPECT_EQ(times_of({{0, 0}}).size(), 1U);
 }
 
 TEST_F(hostrt_link, a_pair_is_used_with_access_in_either_direction) {
@@ -107,16 +99,6 @@ TEST_F(hostrt_link, a_pair_is_used_with_access_in_either_direction) {
   ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
   EXPECT_NEAR(times_of({{0, 1}})[0], crossing_s, clock_step_s);
   EXPECT_NEAR(times_of({{1, 0}})[0], 4 * crossing_s, clock_step_s);
-}
-
-TEST_F(hostrt_link, a_device_may_have_another_link_and_local_copies_a_rate) {
-  model_link({rate, 0}, {rate, 0});
-  model_link_of(1, {rate / 2, 0}, {rate / 2, 0});
-  model_pair(2, 2, {2 * rate, 0});
-  auto const found = times_of({{-1, 0}, {-1, 1}, {2, 2}});
-  EXPECT_NEAR(found[0], crossing_s / 2, clock_step_s);
-  EXPECT_NEAR(found[1], crossing_s, clock_step_s);
-  EXPECT_NEAR(found[2], 2 * crossing_s, clock_step_s);
 }
 
 TEST_F(hostrt_link, impossible_devices_are_refused) {

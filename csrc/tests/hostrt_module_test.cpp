@@ -21,11 +21,19 @@ class hostrt_module : public hostrt {
  protected:
   void SetUp() override {
     hostrt::SetUp();
+    words_ = reinterpret_cast<std::atomic<std::uint32_t>*>(pinned(4096));
+    at_ = reinterpret_cast<std::uint64_t>(words_);
+    on_ = stream();
     ASSERT_EQ(load(loaded_, text_of("")), CUDA_SUCCESS);
   }
   void TearDown() override {
-    if (loaded_ != nullptr) { EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS); }
+    reset();
+    unload();
     hostrt::TearDown();
+  }
+  void unload() {
+    if (loaded_ != nullptr) { EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS); }
+    loaded_ = nullptr;
   }
 
   static CUresult load(CUmodule& loaded, std::string const& text) {
@@ -36,20 +44,31 @@ class hostrt_module : public hostrt {
   }
   static CUresult launch(CUfunction function, unsigned int threads, cudaStream_t on,
                          void** parameters) {
-    return driver<CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
-                  unsigned int, unsigned int, CUstream, void**, void**>(
-        "cuLaunchKernel", function, 1, 1, 1, threads, 1, 1, 0, on, parameters, nullptr);
+    return driver("cuLaunchKernel", function, 1U, 1U, 1U, threads, 1U, 1U, 0U,
+                  static_cast<CUstream>(on), parameters, static_cast<void**>(nullptr));
+  }
+
+  /// Launches a kernel whose parameter is the address `at_`.
+  void start(std::string const& body) {
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);  // a reset leaves the thread without a context
+    unload();
+    ASSERT_EQ(load(loaded_, text_of(body)), CUDA_SUCCESS);
+    CUfunction found{};
+    ASSERT_EQ(find(found, "test"), CUDA_SUCCESS);
+    std::array<void*, 1> parameters{&at_};
+    ASSERT_EQ(launch(found, 1, on_, parameters.data()), CUDA_SUCCESS);
+  }
+  void expect_end(char const* body, cudaError_t code) {
+    start(body);
+    EXPECT_EQ(cudaStreamSynchronize(on_), code) << body;
+    reset();
   }
 
   CUmodule loaded_{};
+  std::atomic<std::uint32_t>* words_ = nullptr;  ///< 4096 bytes
+  std::uint64_t at_ = 0;
+  cudaStream_t on_ = nullptr;
 };
-
-TEST_F(hostrt_module, has_the_entries_of_its_text) {
-  CUfunction found{};
-  EXPECT_EQ(find(found, "test"), CUDA_SUCCESS);
-  EXPECT_NE(found, nullptr);
-  EXPECT_EQ(find(found, "chase"), CUDA_ERROR_NOT_FOUND);
-}
 
 TEST_F(hostrt_module, other_text_and_threads_without_a_context_are_refused) {
   CUmodule other{};
@@ -60,23 +79,23 @@ TEST_F(hostrt_module, other_text_and_threads_without_a_context_are_refused) {
   EXPECT_EQ(elsewhere.get(), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-TEST_F(hostrt_module, is_listed_until_it_is_unloaded) {
-  auto const live = made();
-  ASSERT_EQ(live.size(), 1U);
-  EXPECT_EQ(live[0].kind, "module");
-  EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS);
-  EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_ERROR_INVALID_HANDLE);
+TEST_F(hostrt_module, has_the_entries_of_its_text_until_it_is_unloaded) {
   CUfunction found{};
-  EXPECT_EQ(find(found, "test"), CUDA_ERROR_INVALID_HANDLE);
-  loaded_ = nullptr;
+  EXPECT_EQ(find(found, "chase"), CUDA_ERROR_NOT_FOUND);
+  EXPECT_EQ(find(found, "test"), CUDA_SUCCESS);
+  EXPECT_EQ(made().back().kind, "module");
+  auto const kept = loaded_;
+  unload();
+  EXPECT_NE(made().back().kind, "module");
+  EXPECT_EQ(driver("cuModuleUnload", kept), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(driver("cuModuleGetFunction", &found, kept, "test"), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(hostrt_module, a_launch_needs_a_function_of_the_streams_device) {
   set_device_count(2);
   CUfunction found{};
   ASSERT_EQ(find(found, "test"), CUDA_SUCCESS);
-  std::uint64_t number = 0;
-  std::array<void*, 1> parameters{&number};
+  std::array<void*, 1> parameters{&at_};
   EXPECT_EQ(launch(found, 1, stream(), parameters.data()), CUDA_SUCCESS);
   EXPECT_EQ(launch(found, 0, stream(), parameters.data()), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(launch(found, 1025, stream(), parameters.data()), CUDA_ERROR_INVALID_VALUE);
@@ -88,45 +107,15 @@ TEST_F(hostrt_module, a_launch_needs_a_function_of_the_streams_device) {
 
 TEST_F(hostrt_module, text_of_which_a_part_is_unknown_is_refused) {
   CUmodule other{};
-  for (auto const* const body :
-       {"bar.sync 0;", "mov.u64 %a, %c;", "mov.u64 %a, %laneid;", "ld.param.u64 %a, [to];",
-        "bra away;", "add.u64 %a, %at, 1x;", "add.u64 %a, %at;", ".reg .u32 %a;", ".reg .u8 %b;",
-        "ret", ".entry"}) {
+  for (auto const* const body : {"bar.sync 0;", "mov.u64 %a, %c;", "mov.u64 %a, %laneid;",
+                                 "ld.param.u64 %a, [to];", "bra away;", "add.u64 %a, %at, 1x;",
+                                 "add.u64 %a, %at;", ".reg .u32 %a;", "ret", ".entry"}) {
     EXPECT_EQ(load(other, text_of(body)), CUDA_ERROR_INVALID_PTX) << body;
   }
   EXPECT_EQ(load(other, ".version 6.0\n.func test()"), CUDA_ERROR_INVALID_PTX);
 }
 
-/// Kernels that access page-locked memory.
-class hostrt_kernel : public hostrt_module {
- protected:
-  void SetUp() override {
-    hostrt_module::SetUp();
-    words_ = reinterpret_cast<std::atomic<std::uint32_t>*>(pinned(4096));
-    at_ = reinterpret_cast<std::uint64_t>(words_);
-    on_ = stream();
-  }
-
-  void start(std::string const& body) {
-    (void)cudaSetDevice(0);  // a reset leaves the thread without a context
-    if (loaded_ != nullptr) { EXPECT_EQ(driver("cuModuleUnload", loaded_), CUDA_SUCCESS); }
-    ASSERT_EQ(load(loaded_, text_of(body)), CUDA_SUCCESS);
-    CUfunction found{};
-    ASSERT_EQ(find(found, "test"), CUDA_SUCCESS);
-    std::array<void*, 1> parameters{&at_};
-    ASSERT_EQ(launch(found, 1, on_, parameters.data()), CUDA_SUCCESS);
-  }
-  cudaError_t run(std::string const& body) {
-    start(body);
-    return cudaStreamSynchronize(on_);
-  }
-
-  std::atomic<std::uint32_t>* words_ = nullptr;
-  std::uint64_t at_ = 0;
-  cudaStream_t on_ = nullptr;
-};
-
-TEST_F(hostrt_kernel, a_plain_load_may_be_older_than_memory) {
+TEST_F(hostrt_module, a_plain_load_may_be_older_than_memory) {
   start(R"(
     ld.global.u32 %v, [%at];
     st.volatile.global.u32 [%at+4], 1;
@@ -146,44 +135,27 @@ TEST_F(hostrt_kernel, a_plain_load_may_be_older_than_memory) {
   EXPECT_EQ(words_[4], 5U);
 }
 
-TEST_F(hostrt_kernel, an_access_that_is_not_possible_loses_the_device) {
-  EXPECT_EQ(run("ld.global.u64 %a, [%at+4088]; st.global.u64 [%at+4088], %a;"), cudaSuccess);
-  auto const expect_lost = [&](char const* body, cudaError_t code) {
-    EXPECT_EQ(run(body), code) << body;
-    reset();
-  };
-  expect_lost("ld.global.cg.v4.b32 {%x0, %x1, %x2, %x3}, [%at+8];", cudaErrorMisalignedAddress);
-  expect_lost("st.global.u64 [%at+4], %a;", cudaErrorMisalignedAddress);
-  expect_lost("st.global.u32 [%at+4096], %v;", cudaErrorIllegalAddress);
-  expect_lost("ld.global.u64 %a, [%at]; sub.u64 %at, %at, 8; ld.global.u64 %a, [%at];",
-              cudaErrorIllegalAddress);
-}
-
-TEST_F(hostrt_kernel, reaches_memory_of_peers_and_pageable_memory_only_with_access) {
+TEST_F(hostrt_module, a_kernel_whose_access_is_not_possible_loses_the_device) {
+  expect_end("ld.global.u64 %a, [%at+4088]; st.global.u64 [%at+4088], %a;", cudaSuccess);
+  expect_end("ld.global.cg.v4.b32 {%x0, %x1, %x2, %x3}, [%at+8];", cudaErrorMisalignedAddress);
+  expect_end("st.global.u64 [%at+4], %a;", cudaErrorMisalignedAddress);
+  expect_end("st.global.u32 [%at+4096], %v;", cudaErrorIllegalAddress);
+  expect_end("ld.global.u64 %a, [%at]; sub.u64 %at, %at, 8; ld.global.u64 %a, [%at];",
+             cudaErrorIllegalAddress);
+  std::uint64_t pageable = 0;
+  at_ = reinterpret_cast<std::uint64_t>(&pageable);
+  expect_end("st.global.u64 [%at], 7;", cudaErrorIllegalAddress);
   set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   at_ = reinterpret_cast<std::uint64_t>(device(8));
-  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-  ASSERT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
-  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaSuccess);
-  ASSERT_EQ(cudaDeviceDisablePeerAccess(1), cudaSuccess);
-  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaErrorIllegalAddress);
-  reset();
-  std::uint64_t pageable = 0;
-  at_ = reinterpret_cast<std::uint64_t>(&pageable);
-  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaErrorIllegalAddress);
-  reset();
-  set_attribute(cudaDevAttrPageableMemoryAccess, 1);
-  EXPECT_EQ(run("st.global.u64 [%at], 7;"), cudaSuccess);
-  EXPECT_EQ(pageable, 7U);
+  expect_end("st.global.u64 [%at], 7;", cudaErrorIllegalAddress);
 }
 
-TEST_F(hostrt_kernel, ends_when_the_device_is_lost) {
+TEST_F(hostrt_module, a_kernel_ends_when_the_device_is_lost) {
   start("st.volatile.global.u32 [%at], 1; forever: bra forever;");
   while (words_[0] == 0) std::this_thread::yield();
   lose_device(cudaErrorLaunchFailure);
   EXPECT_EQ(cudaStreamSynchronize(on_), cudaErrorLaunchFailure);
-  reset();
 }
 
 }  // namespace
