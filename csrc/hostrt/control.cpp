@@ -264,12 +264,14 @@ order read_stall(fields const& values) {
   };
 }
 
+direction_model direction_from(fields const& values, std::size_t first) {
+  return {rate_from(values.at(first)), seconds_from(values.at(first + 1))};
+}
+
 order read_link(fields const& values) {
   expect_fields(values, 4);
-  return [h2d = direction_model{rate_from(values[0]), seconds_from(values[1])},
-          d2h = direction_model{rate_from(values[2]), seconds_from(values[3])}] {
-    model_link(h2d, d2h);
-  };
+  return
+      [h2d = direction_from(values, 0), d2h = direction_from(values, 2)] { model_link(h2d, d2h); };
 }
 
 order read_issue(fields const& values) {
@@ -295,10 +297,6 @@ order read_devices(fields const& values) {
 }
 
 int device_from(std::string const& text) { return number_from(text, 0, max_devices - 1); }
-
-direction_model direction_from(fields const& values, std::size_t first) {
-  return {rate_from(values.at(first)), seconds_from(values.at(first + 1))};
-}
 
 order read_link_of(fields const& values) {
   expect_fields(values, 5);

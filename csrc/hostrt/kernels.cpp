@@ -172,19 +172,16 @@ class reader {
   void read_registers() {
     for (take(); !took(";");) {
       auto const name = take();
-      auto const is_range = took("<");
-      if (!is_range) declare(name);
-      for (word i = 0, count = is_range ? number_in(take()) : 0; i < count; ++i) {
-        declare(name + std::to_string(i));
-      }
+      auto const count = took("<") ? number_in(take()) : 0;
+      if (count == 0) declare(name);
+      for (word i = 0; i < count; ++i) declare(name + std::to_string(i));
       took(">");
     }
   }
 
   void read_instruction(std::string name) {
-    auto const is_guarded = name == "@";
-    auto const guard = is_guarded ? take_operand() : instruction::always;
-    if (is_guarded) name = take();
+    auto const guard = name == "@" ? take_operand() : instruction::always;
+    if (guard != instruction::always) name = take();
     auto const known = known_instructions().find(name);
     if (known == known_instructions().end()) throw std::invalid_argument{name};
     auto made = known->second;
@@ -221,12 +218,7 @@ class running {
  public:
   running(kernel_code const& code, std::vector<word> const& values, unsigned int blocks,
           unsigned int threads, loss_epoch const& epoch)
-      : code_{code},
-        first_slots_{code.slots},
-        threads_{threads},
-        epoch_{epoch},
-        multiprocessors_{static_cast<word>(
-            attribute(cudaDevAttrMultiProcessorCount, epoch.device).value_or(1))} {
+      : code_{code}, first_slots_{code.slots}, threads_{threads}, epoch_{epoch} {
     first_slots_[ntid] = threads;
     first_slots_[nctaid] = blocks;
     std::copy(values.begin(), values.end(), first_slots_.begin() + parameters);
@@ -282,7 +274,8 @@ class running {
     slots_ = first_slots_;
     slots_[tid] = thread_++;
     slots_[ctaid] = block_;
-    slots_[smid] = block_ % multiprocessors_;
+    auto const multiprocessors = attribute(cudaDevAttrMultiProcessorCount, epoch_.device);
+    slots_[smid] = block_ % static_cast<unsigned int>(multiprocessors.value_or(1));
     seen_.clear();
     polled_ = 0;
     next_ = code_.instructions.data();
@@ -292,11 +285,8 @@ class running {
   bool access(instruction const& at, word address) {
     auto const stores = at.does == action::store;
     auto const bytes = std::size_t{at.operands} * at.bytes;
-    if ((address & (bytes - 1)) != 0) {
-      error_ = cudaErrorMisalignedAddress;
-    } else if (!may_access(allowed_.at(stores ? 1 : 0), address, bytes)) {
-      error_ = cudaErrorIllegalAddress;
-    }
+    if (!may_access(allowed_.at(stores ? 1 : 0), address, bytes)) error_ = cudaErrorIllegalAddress;
+    if ((address & (bytes - 1)) != 0) error_ = cudaErrorMisalignedAddress;
     if (error_ != cudaSuccess) return false;
     has_stored_ = has_stored_ || stores;
     if (!stores && !at.is_plain) polls_ = std::exchange(polled_, address) == address;
@@ -326,7 +316,6 @@ class running {
   std::vector<word> first_slots_;
   unsigned int threads_;
   loss_epoch epoch_;
-  word multiprocessors_;
   std::vector<word> slots_;
   instruction const* next_ = nullptr;  ///< null between two threads
   unsigned int block_ = 0;
@@ -355,10 +344,9 @@ std::shared_ptr<opening> opening_of(word flag) {
 }
 
 steady::time_point see(opening& gate) {
-  auto const now = steady::now().time_since_epoch().count();
-  steady::rep first = 0;
-  return steady::time_point{
-      steady::duration{gate.compare_exchange_strong(first, now) ? now : first}};
+  steady::rep unseen = 0;
+  gate.compare_exchange_strong(unseen, steady::now().time_since_epoch().count());
+  return steady::time_point{steady::duration{gate}};
 }
 
 /// -1 for host memory.
