@@ -38,28 +38,12 @@ void bind_links_model(py::module_& testing) {
       py::arg("device"), py::arg("h2d_bytes_per_s"), py::arg("h2d_latency_s"),
       py::arg("d2h_bytes_per_s"), py::arg("d2h_latency_s"));
   testing.def(
-      "model_uplink",
-      [](std::vector<int> const& devices, double h2d_bytes_per_s, double d2h_bytes_per_s,
-         double h2d_beside_d2h_bytes_per_s) {
-        hostrt::model_uplink(devices,
-                             {h2d_bytes_per_s, d2h_bytes_per_s, h2d_beside_d2h_bytes_per_s});
-      },
-      py::arg("devices"), py::arg("h2d_bytes_per_s"), py::arg("d2h_bytes_per_s"),
-      py::arg("h2d_beside_d2h_bytes_per_s") = 0.0);
-  testing.def(
       "model_pair",
       [](int source, int destination, double bytes_per_s, double latency_s) {
         hostrt::model_pair(source, destination, {bytes_per_s, latency_s});
       },
       py::arg("source"), py::arg("destination"), py::arg("bytes_per_s"),
       py::arg("latency_s") = 0.0);
-  testing.def(
-      "model_hops",
-      [](double host_s, double peer_s, double local_s, double busy_s, double spread_s) {
-        hostrt::model_hops({host_s, peer_s, local_s, busy_s, spread_s});
-      },
-      py::arg("host_s"), py::arg("peer_s"), py::arg("local_s"), py::arg("busy_s") = 0.0,
-      py::arg("spread_s") = 0.0);
   testing.def(
       "model_issue",
       [](double call_s, double descriptor_s) { hostrt::model_issue({call_s, descriptor_s}); },

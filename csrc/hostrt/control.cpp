@@ -73,7 +73,9 @@ char const* name_of(memory_kind kind) {
 
 }  // namespace
 
-void model_link(direction_model h2d, direction_model d2h) { link().set(h2d, d2h); }
+void model_link(direction_model h2d, direction_model d2h) {
+  for (int device = 0; device < max_devices; ++device) model_link_of(device, h2d, d2h);
+}
 
 void fail(std::string const& call, int nth, int code) {
   injected().add({known_call(call), counted(nth), error_code(code), false, ordered_delay{0}});
@@ -131,19 +133,13 @@ void set_attribute_of(int device, int attribute, int value) {
 }
 
 void model_link_of(int device, direction_model h2d, direction_model d2h) {
-  link().set_of(possible_device(device), h2d, d2h);
-}
-
-void model_uplink(std::vector<int> const& devices, uplink_model const& model) {
-  for (auto const device : devices) (void)possible_device(device);
-  link().add_uplink(devices, model);
+  link().set({-1, possible_device(device)}, h2d);
+  link().set({device, -1}, d2h);
 }
 
 void model_pair(int source, int destination, direction_model model) {
-  link().set_pair({possible_device(source), possible_device(destination)}, model);
+  link().set({possible_device(source), possible_device(destination)}, model);
 }
-
-void model_hops(hop_model const& model) { link().set_hops(model); }
 
 void model_issue(issue_model const& model) { link().set_issue(model); }
 
@@ -268,12 +264,14 @@ order read_stall(fields const& values) {
   };
 }
 
+direction_model direction_from(fields const& values, std::size_t first) {
+  return {rate_from(values.at(first)), seconds_from(values.at(first + 1))};
+}
+
 order read_link(fields const& values) {
   expect_fields(values, 4);
-  return [h2d = direction_model{rate_from(values[0]), seconds_from(values[1])},
-          d2h = direction_model{rate_from(values[2]), seconds_from(values[3])}] {
-    model_link(h2d, d2h);
-  };
+  return
+      [h2d = direction_from(values, 0), d2h = direction_from(values, 2)] { model_link(h2d, d2h); };
 }
 
 order read_issue(fields const& values) {
@@ -300,35 +298,16 @@ order read_devices(fields const& values) {
 
 int device_from(std::string const& text) { return number_from(text, 0, max_devices - 1); }
 
-direction_model direction_from(fields const& values, std::size_t first) {
-  return {rate_from(values.at(first)), seconds_from(values.at(first + 1))};
-}
-
 order read_link_of(fields const& values) {
   expect_fields(values, 5);
   return [device = device_from(values[0]), h2d = direction_from(values, 1),
           d2h = direction_from(values, 3)] { model_link_of(device, h2d, d2h); };
 }
 
-order read_uplink(fields const& values) {
-  expect_fields(values, 4);
-  std::vector<int> devices;
-  for (auto const& each : split(values[0], '+')) devices.push_back(device_from(each));
-  return [devices, model = uplink_model{rate_from(values[1]), rate_from(values[2]),
-                                        rate_from(values[3])}] { model_uplink(devices, model); };
-}
-
 order read_pair(fields const& values) {
   expect_fields(values, 4);
   return [source = device_from(values[0]), destination = device_from(values[1]),
           model = direction_from(values, 2)] { model_pair(source, destination, model); };
-}
-
-order read_hops(fields const& values) {
-  expect_fields(values, 5);
-  return
-      [model = hop_model{seconds_from(values[0]), seconds_from(values[1]), seconds_from(values[2]),
-                         seconds_from(values[3]), seconds_from(values[4])}] { model_hops(model); };
 }
 
 order read_no_peer(fields const& values) {
@@ -351,11 +330,11 @@ order read_no_trace(fields const& values) {
 
 std::map<std::string, order (*)(fields const&)> const& readers() {
   static auto const& known = *new std::map<std::string, order (*)(fields const&)>{
-      {"fail", read_fail},       {"lose", read_lose},           {"stall", read_stall},
-      {"link", read_link},       {"missing", read_missing},     {"no-driver", read_no_driver},
-      {"devices", read_devices}, {"no-trace", read_no_trace},   {"link-of", read_link_of},
-      {"uplink", read_uplink},   {"pair", read_pair},           {"hops", read_hops},
-      {"no-peer", read_no_peer}, {"attribute", read_attribute}, {"issue", read_issue},
+      {"fail", read_fail},       {"lose", read_lose},         {"stall", read_stall},
+      {"link", read_link},       {"missing", read_missing},   {"no-driver", read_no_driver},
+      {"devices", read_devices}, {"no-trace", read_no_trace}, {"link-of", read_link_of},
+      {"pair", read_pair},       {"no-peer", read_no_peer},   {"attribute", read_attribute},
+      {"issue", read_issue},
   };
   return known;
 }
@@ -367,7 +346,7 @@ order read_order(std::string const& text) {
     throw std::invalid_argument{
         "'" + text +
         "' is none of fail=, lose=, stall=, link=, missing=, no-driver=, devices=, "
-        "no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute=, issue="};
+        "no-trace=, link-of=, pair=, no-peer=, attribute=, issue="};
   }
   try {
     return found->second(split(text.substr(equals + 1), ':'));

@@ -22,9 +22,7 @@
 ///     devices=COUNT               like `set_device_count`
 ///     issue=CALL:DESCRIPTOR       like `model_issue`, in seconds
 ///     link-of=DEVICE:RATE:LATENCY:RATE:LATENCY    like `model_link_of`
-///     uplink=DEVICES:RATE:RATE:RATE     like `model_uplink`; the devices are joined by `+`
 ///     pair=SOURCE:DESTINATION:RATE:LATENCY    like `model_pair`
-///     hops=HOST:PEER:LOCAL:BUSY:SPREAD    like `model_hops`
 ///     no-peer=DEVICE:PEER         like `refuse_peer`
 ///     attribute=NUMBER:VALUE      like `set_attribute`
 ///     no-trace=CODE               like `refuse_activity`
@@ -65,30 +63,9 @@ struct issue_model {
 /// Sets the time of the calls that queue copies. The copies begin after their call.
 void model_issue(issue_model const& model);
 
-/// What the devices behind one uplink share; 0: not limited.
-struct uplink_model {
-  double h2d_bytes_per_s;
-  double d2h_bytes_per_s;
-  /// The rate of h2d while copies in the other direction are queued.
-  double h2d_beside_d2h_bytes_per_s;
-};
-
-void model_uplink(std::vector<int> const& devices, uplink_model const& model);
-
 /// Sets the speed from one device to another, with peer access in either direction. A device and
 /// itself: copies inside it. Without a model or without access, copies use the links to the host.
 void model_pair(int source, int destination, direction_model model);
-
-/// The time of a hop of a chase, in seconds; 0: as fast as memory.
-struct hop_model {
-  double host_s;
-  double peer_s;
-  double local_s;
-  double busy_s;    ///< added while a copy is under way on the same link, in the same direction
-  double spread_s;  ///< added on the last multiprocessor, and in proportion on those before it
-};
-
-void model_hops(hop_model const& model);
 
 /// Whether peer access is refused, as between devices of different kinds.
 void refuse_peer(int device, int peer, bool refused);

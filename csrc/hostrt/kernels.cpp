@@ -1,230 +1,399 @@
 #include "kernels.hpp"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <optional>
+#include <regex>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "activity.hpp"
 #include "device.hpp"
 #include "entry.hpp"
-#include "link.hpp"
 #include "memory.hpp"
 #include "peer.hpp"
 #include "stream_registry.hpp"
 #include "transfer.hpp"
 
 namespace pyxfer::hostrt {
+
+enum class action : std::uint8_t { compute, read_clock, load, store, branch, fence, leave };
+
+/// Operands are numbers of a thread's slots, which have its special registers, its parameters, and
+/// then its registers and constants.
+struct instruction {
+  static constexpr std::size_t always = ~std::size_t{0};
+
+  action does;
+  std::uint8_t operands = 0;  ///< of a load or a store: values in memory
+  std::uint8_t bytes = 0;     ///< of each value in memory
+  bool is_plain = false;      ///< a load that may return an older value
+  std::uint64_t (*compute)(std::uint64_t, std::uint64_t) = nullptr;
+  std::size_t guard = always;
+  /// The result and its sources, the values in memory, or the number of the instruction to go to.
+  std::array<std::size_t, 4> slots{};
+  std::size_t address = 0;
+  std::uint64_t offset = 0;  ///< of the address
+};
+
 namespace {
 
-constexpr std::size_t word_bytes = 16;
-constexpr std::uint32_t any_multiprocessor = 0xffffffff;
-constexpr std::chrono::microseconds poll_period{20};
+using word = std::uint64_t;
 
-template <typename Value>
-Value parameter(void** parameters, std::size_t index) {
-  Value value{};
-  std::memcpy(&value, parameters[index], sizeof value);
-  return value;
+enum special : std::size_t { tid, ntid, ctaid, nctaid, smid, globaltimer, clock64, parameters };
+constexpr std::array<char const*, parameters> special_registers{
+    "%tid.x", "%ntid.x", "%ctaid.x", "%nctaid.x", "%smid", "%globaltimer", "%clock64"};
+
+instruction computing(std::uint8_t operands, word (*compute)(word, word)) {
+  return {action::compute, operands, 0, false, compute};
 }
 
-/// Where a kernel accesses memory; nothing if its device may not.
-std::optional<int> owner_seen_from(int device, std::uintptr_t address, std::size_t bytes) {
-  constexpr int host = -1;
-  auto const* const at = reinterpret_cast<void const*>(address);
-  switch (memory().place(at, bytes)) {
-    case placement::outside: return std::nullopt;
-    case placement::locked: return host;
-    case placement::pageable:
-      return attribute(cudaDevAttrPageableMemoryAccess, device) == 1 ? std::optional{host}
-                                                                     : std::nullopt;
-    case placement::device: break;
-  }
-  auto const known = memory().find(at);
-  if (!known || !peers().allowed(device, known->device)) return std::nullopt;
-  return known->device;
+std::map<std::string, instruction> const& known_instructions() {
+  static auto const move = computing(2, [](word a, word) { return a; });
+  static auto const equal = computing(3, [](word a, word b) { return word{a == b}; });
+  static auto& known = *new std::map<std::string, instruction>{
+      {"mov.u32", move},
+      {"mov.u64", move},
+      {"cvt.u64.u32", move},
+      {"cvta.to.global.u64", move},
+      {"ld.param.u32", move},
+      {"ld.param.u64", move},
+      {"add.u64", computing(3, [](word a, word b) { return a + b; })},
+      {"sub.u32", computing(3, [](word a, word b) { return (a - b) & 0xffffffff; })},
+      {"sub.u64", computing(3, [](word a, word b) { return a - b; })},
+      {"mul.lo.u64", computing(3, [](word a, word b) { return a * b; })},
+      {"mul.wide.u32", computing(3, [](word a, word b) { return a * b; })},
+      {"shl.b64", computing(3, [](word a, word b) { return b < 64 ? a << b : 0; })},
+      {"setp.eq.u32", equal},
+      {"setp.eq.u64", equal},
+      {"setp.ne.u32", computing(3, [](word a, word b) { return word{a != b}; })},
+      {"setp.lt.u64", computing(3, [](word a, word b) { return word{a < b}; })},
+      {"setp.ge.u64", computing(3, [](word a, word b) { return word{a >= b}; })},
+      {"ld.global.u32", {action::load, 1, 4, true}},
+      {"ld.global.u64", {action::load, 1, 8, true}},
+      {"ld.volatile.global.u32", {action::load, 1, 4}},
+      {"ld.volatile.global.u64", {action::load, 1, 8}},
+      {"ld.global.cg.v4.b32", {action::load, 4, 4}},
+      {"st.global.u32", {action::store, 1, 4}},
+      {"st.global.u64", {action::store, 1, 8}},
+      {"st.volatile.global.u32", {action::store, 1, 4}},
+      {"st.global.cg.v4.b32", {action::store, 4, 4}},
+      {"membar.sys", {action::fence}},
+      {"bra", {action::branch, 1}},
+      {"ret", {action::leave}},
+  };
+  return known;
 }
 
-/// Queues `work`, which returns when it began and ended.
-template <typename Work>
-void queue(std::shared_ptr<stream> const& on, char const* name, ordered_delay const& delay,
-           Work const& work) {
-  activity_place const where{on->device(), on->id(), this_thread().correlation};
-  streams().enqueue(on, [=](work_start const& start) {
-    auto const span = work(work_start{start.epoch, delay.serve(start.ready)});
-    if (where.correlation != 0 && is_current(start.epoch)) emit_kernel(where, span, name);
-    return span.end;
-  });
-}
-
-activity_span lose_by_access(work_start const& start) {
-  if (is_current(start.epoch)) lose(start.epoch.device, cudaErrorIllegalAddress);
-  return {start.ready, start.ready};
-}
-
-void queue_copy(std::shared_ptr<stream> const& on, void** parameters, ordered_delay const& delay) {
-  auto const to = parameter<std::uint64_t>(parameters, 0);
-  auto const from = parameter<std::uint64_t>(parameters, 1);
-  auto const bytes = parameter<std::uint64_t>(parameters, 2) * word_bytes;
-  // The owners are found again when it runs, because its memory may be gone by then.
-  auto const device = on->device();
-  auto const from_device = owner_seen_from(device, from, bytes).value_or(-1);
-  auto const to_device = owner_seen_from(device, to, bytes).value_or(-1);
-  auto const queued = link().queued({from_device, to_device});
-  queue(on, "copy16", delay, [=](work_start const& start) {
-    static_cast<void>(queued);  // released with this function
-    if (bytes == 0) return activity_span{start.ready, start.ready};
-    auto const source = owner_seen_from(device, from, bytes);
-    auto const target = owner_seen_from(device, to, bytes);
-    if (!source || !target) return lose_by_access(start);
-    return move_modelled({reinterpret_cast<void*>(to), reinterpret_cast<void const*>(from), bytes},
-                         {*source, *target}, true, start);
-  });
-}
-
-// --- chase ---------------------------------------------------------------------------------------
-
-/// What the kernel writes, in this order.
-struct chase_result {
-  std::int64_t cycles;
-  std::int64_t nanoseconds;
-  std::uint64_t last;
-  std::int32_t multiprocessor;
-  std::uint32_t ran;
-};
-
-struct chase_order {
-  std::uint64_t first;
-  std::uint64_t out;
-  std::uint32_t hops;
-  std::uint32_t wanted;
-};
-
-/// Follows the pointers; nothing if one leads out of the memory of the first.
-std::optional<std::uint64_t> follow(chase_order const& order) {
-  auto const inside = memory().find(reinterpret_cast<void const*>(order.first));
-  auto at = order.first;
-  for (std::uint32_t i = 0; i < order.hops; ++i) {
-    if (inside && at - inside->address > inside->bytes - sizeof at) return std::nullopt;
-    at = __atomic_load_n(reinterpret_cast<std::uint64_t const*>(at), __ATOMIC_RELAXED);
-  }
-  return at;
-}
-
-activity_span run_chase(chase_order const& order, int device, work_start const& start) {
-  auto const multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device).value_or(1);
-  auto const on = order.wanted == any_multiprocessor ? 0U : order.wanted;
-  if (on >= static_cast<std::uint32_t>(multiprocessors)) return {start.ready, start.ready};
-  auto const owner = owner_seen_from(device, order.first, sizeof(std::uint64_t));
-  auto const target = owner_seen_from(device, order.out, sizeof(chase_result));
-  if (!owner || !target) return lose_by_access(start);
-  auto const place =
-      multiprocessors > 1 ? static_cast<double>(on) / static_cast<double>(multiprocessors - 1) : 0;
-  auto const hop_s = link().hop_s({*owner, device}, place, start.ready);
-  auto began = steady::now();
-  std::optional<std::uint64_t> last;
-  touch_memory(start.epoch, [&] { last = follow(order); });
-  auto end = steady::now();
-  if (hop_s) {
-    began = start.ready;
-    end = began + std::chrono::nanoseconds{std::llround(*hop_s * order.hops * 1e9)};
-    pause_until(end, [&] { return !is_current(start.epoch); });
-  }
-  if (!is_current(start.epoch)) return {start.ready, end};
-  if (!last) return lose_by_access(start);
-  auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - began).count();
-  chase_result const result{ns, ns, *last, static_cast<std::int32_t>(on), 1};  // at 1 GHz
-  touch_memory(start.epoch,
-               [&] { std::memcpy(reinterpret_cast<void*>(order.out), &result, sizeof result); });
-  return {began, end};
-}
-
-void queue_chase(std::shared_ptr<stream> const& on, void** parameters, ordered_delay const& delay) {
-  chase_order const order{
-      parameter<std::uint64_t>(parameters, 0), parameter<std::uint64_t>(parameters, 1),
-      parameter<std::uint32_t>(parameters, 2), parameter<std::uint32_t>(parameters, 3)};
-  queue(on, "chase", delay, [=, device = on->device()](work_start const& start) {
-    return run_chase(order, device, start);
-  });
-}
-
-// --- gate ----------------------------------------------------------------------------------------
-
-/// When the gates of one flag were opened. On a device all of them see the flag within a
-/// microsecond; here a busy machine would run one of the workers much later than another, so all
-/// take the time of the first.
-class opening {
+/// Reads entries word by word. The marks between operands have no meaning of their own.
+class reader {
  public:
-  /// The opening that gates of this flag share if they are queued before it is seen.
-  static std::shared_ptr<opening> of(std::uint64_t flag) {
-    static auto& known = *new std::map<std::uint64_t, std::weak_ptr<opening>>;
-    std::scoped_lock const lock{mutex()};
-    auto shared = known[flag].lock();
-    if (!shared || shared->at_) {
-      shared = std::make_shared<opening>();
-      known[flag] = shared;
+  explicit reader(std::string const& text) {
+    static std::regex const words{R"(//.*|[\w.%]+|[;:@<>+])"};
+    for (std::sregex_iterator at{text.begin(), text.end(), words}, end; at != end; ++at) {
+      if (at->str()[0] != '/') words_.push_back(at->str());
     }
-    return shared;
   }
 
-  steady::time_point seen() {
-    std::scoped_lock const lock{mutex()};
-    if (!at_) at_ = steady::now();
-    return *at_;
+  std::vector<kernel_code> read() {
+    while (!is_next(".visible")) take();
+    while (took(".visible")) read_entry();
+    return std::move(made_);
   }
 
  private:
-  static std::mutex& mutex() {
-    static auto& one = *new std::mutex;
-    return one;
+  bool is_next(char const* wanted) const {
+    return next_ < words_.size() && words_[next_] == wanted;
+  }
+  bool took(char const* wanted) {
+    auto const there = is_next(wanted);
+    if (there) ++next_;
+    return there;
+  }
+  void expect(char const* wanted) {
+    if (!took(wanted)) throw std::invalid_argument{wanted};
+  }
+  std::string take() {
+    if (next_ == words_.size()) throw std::invalid_argument{"the end"};
+    return words_[next_++];
+  }
+  std::size_t add_slot(word value = 0) {
+    made_.back().slots.push_back(value);
+    return made_.back().slots.size() - 1;
+  }
+  void declare(std::string const& name) {
+    if (!names_.emplace(name, add_slot()).second) throw std::invalid_argument{name};
+  }
+  static word number_in(std::string const& text) {
+    std::size_t used = 0;
+    auto const value = std::stoull(text, &used, 0);
+    if (used != text.size()) throw std::invalid_argument{text};
+    return value;
+  }
+  std::size_t take_operand() {
+    auto const text = take();
+    auto const found = names_.find(text);
+    return found != names_.end() ? found->second : add_slot(number_in(text));
   }
 
-  std::optional<steady::time_point> at_;
+  void read_entry() {
+    expect(".entry");
+    made_.emplace_back();
+    names_.clear();
+    for (auto const* const name : special_registers) declare(name);
+    auto& [name, parameter_bytes, slots, code] = made_.back();
+    name = take();
+    while (took(".param")) {
+      parameter_bytes.push_back(take() == ".u64" ? 8 : 4);
+      declare(take());
+    }
+    // A label is a constant, which is known before its place.
+    for (auto at = next_ + 1; at < words_.size() && words_[at] != ".entry"; ++at) {
+      if (words_[at] == ":") declare(words_[at - 1]);
+    }
+    while (next_ < words_.size() && !is_next(".visible")) {
+      auto const found = take();
+      if (took(":")) {
+        slots[names_[found]] = code.size();
+      } else if (found == ".reg") {
+        read_registers();
+      } else {
+        read_instruction(found);
+      }
+    }
+    code.push_back({action::leave});
+  }
+
+  void read_registers() {
+    for (take(); !took(";");) {
+      auto const name = take();
+      auto const count = took("<") ? number_in(take()) : 0;
+      if (count == 0) declare(name);
+      for (word i = 0; i < count; ++i) declare(name + std::to_string(i));
+      took(">");
+    }
+  }
+
+  void read_instruction(std::string name) {
+    auto const guard = name == "@" ? take_operand() : instruction::always;
+    if (guard != instruction::always) name = take();
+    auto const known = known_instructions().find(name);
+    if (known == known_instructions().end()) throw std::invalid_argument{name};
+    auto made = known->second;
+    made.guard = guard;
+    if (made.does == action::store) read_address(made);
+    for (std::size_t i = 0; i < made.operands; ++i) made.slots.at(i) = take_operand();
+    if (made.does == action::load) read_address(made);
+    auto const source = made.does == action::compute ? made.slots[1] : 0;
+    if (source == globaltimer || source == clock64) made.does = action::read_clock;
+    made_.back().instructions.push_back(made);
+    expect(";");
+  }
+  void read_address(instruction& of) {
+    of.address = take_operand();
+    if (took("+")) of.offset = number_in(take());
+  }
+
+  std::vector<std::string> words_;
+  std::size_t next_ = 0;
+  std::vector<kernel_code> made_;
+  std::map<std::string, std::size_t> names_;  ///< of one entry, with their slots
 };
 
-void queue_gate(std::shared_ptr<stream> const& on, void** parameters, ordered_delay const& delay) {
-  auto const flag = parameter<std::uint64_t>(parameters, 0);
-  auto const late = parameter<std::uint64_t>(parameters, 1);
-  auto const limit = std::chrono::nanoseconds{parameter<std::uint64_t>(parameters, 2)};
-  auto const shared = opening::of(flag);
-  queue(on, "gate", delay, [=, device = on->device()](work_start const& start) {
-    if (!owner_seen_from(device, flag, sizeof(std::uint32_t)) ||
-        !owner_seen_from(device, late, sizeof(std::uint32_t))) {
-      return lose_by_access(start);
+/// Loads or stores a value; in order, as of a thread that uses `.volatile` and `membar`.
+template <typename Value>
+void access_value(word address, bool stores, word& value) {
+  auto& there = *reinterpret_cast<std::atomic<Value>*>(address);
+  if (stores) return there.store(static_cast<Value>(value), std::memory_order_release);
+  value = there.load(std::memory_order_acquire);
+}
+
+/// A kernel that runs.
+class running {
+ public:
+  running(kernel_code const& code, std::vector<word> const& values, unsigned int blocks,
+          unsigned int threads, loss_epoch const& epoch)
+      : code_{code}, first_slots_{code.slots}, threads_{threads}, epoch_{epoch} {
+    first_slots_[ntid] = threads;
+    first_slots_[nctaid] = blocks;
+    std::copy(values.begin(), values.end(), first_slots_.begin() + parameters);
+  }
+
+  /// Runs the blocks below `end`, unless the device is lost.
+  void run_below(unsigned int end) {
+    constexpr std::chrono::microseconds poll_period{20};
+    for (auto goes_on = true; goes_on && is_current(epoch_);) {
+      polls_ = false;
+      touch_memory(epoch_, [&] { goes_on = run_for_a_while(end); });
+      if (error_ != cudaSuccess && is_current(epoch_)) lose(epoch_.device, error_);
+      if (polls_) std::this_thread::sleep_for(poll_period);
     }
-    auto const until = steady::now() + limit;
-    auto open = false;
-    auto const look = [&] {
-      open = __atomic_load_n(reinterpret_cast<std::uint32_t const*>(flag), __ATOMIC_ACQUIRE) != 0;
-    };
-    touch_memory(start.epoch, look);
-    while (!open && is_current(start.epoch) && steady::now() < until) {
-      std::this_thread::sleep_for(poll_period);
-      touch_memory(start.epoch, look);
+  }
+
+  [[nodiscard]] bool has_stored() const noexcept { return has_stored_; }
+
+ private:
+  /// Returns whether there is more to do.
+  bool run_for_a_while(unsigned int end) {
+    constexpr word most = 1 << 16;
+    auto const since = std::chrono::nanoseconds{steady::now().time_since_epoch()}.count();
+    for (word done = 0; done < most && !polls_; ++done) {
+      if (next_ == nullptr && !begin_thread(end)) return false;
+      auto const& at = *next_++;
+      auto* const slots = slots_.data();
+      if (at.guard != instruction::always && slots[at.guard] == 0) continue;
+      switch (at.does) {
+        case action::compute:
+          slots[at.slots[0]] = at.compute(slots[at.slots[1]], slots[at.slots[2]]);
+          break;
+        case action::read_clock:
+          slots[at.slots[0]] = (static_cast<word>(since) + done) * (at.slots[1] == clock64 ? 2 : 1);
+          break;
+        case action::branch: next_ = code_.instructions.data() + slots[at.slots[0]]; break;
+        case action::leave: next_ = nullptr; break;
+        case action::fence: break;
+        case action::load:
+        case action::store:
+          if (!access(at, slots[at.address] + at.offset)) return false;
+      }
     }
-    if (open) return activity_span{start.ready, std::max(start.ready, shared->seen())};
-    touch_memory(start.epoch, [&] {
-      __atomic_store_n(reinterpret_cast<std::uint32_t*>(late), 1U, __ATOMIC_RELEASE);
-    });
-    return activity_span{start.ready, steady::now()};
-  });
+    return true;
+  }
+
+  bool begin_thread(unsigned int end) {
+    if (thread_ == threads_) {
+      thread_ = 0;
+      ++block_;
+    }
+    if (block_ >= end) return false;
+    slots_ = first_slots_;
+    slots_[tid] = thread_++;
+    slots_[ctaid] = block_;
+    auto const multiprocessors = attribute(cudaDevAttrMultiProcessorCount, epoch_.device);
+    slots_[smid] = block_ % static_cast<unsigned int>(multiprocessors.value_or(1));
+    seen_.clear();
+    polled_ = 0;
+    next_ = code_.instructions.data();
+    return true;
+  }
+
+  bool access(instruction const& at, word address) {
+    auto const stores = at.does == action::store;
+    auto const bytes = std::size_t{at.operands} * at.bytes;
+    if (!may_access(allowed_.at(stores ? 1 : 0), address, bytes)) error_ = cudaErrorIllegalAddress;
+    if ((address & (bytes - 1)) != 0) error_ = cudaErrorMisalignedAddress;
+    if (error_ != cudaSuccess) return false;
+    has_stored_ = has_stored_ || stores;
+    if (!stores && !at.is_plain) polls_ = std::exchange(polled_, address) == address;
+    for (std::size_t i = 0; i < at.operands; ++i, address += at.bytes) {
+      auto& value = slots_[at.slots[i]];
+      at.bytes == 8 ? access_value<word>(address, stores, value)
+                    : access_value<std::uint32_t>(address, stores, value);
+      if (at.is_plain) value = seen_.try_emplace(address, value).first->second;
+    }
+    return true;
+  }
+
+  /// The device may access what is in `last`.
+  bool may_access(std::pair<word, word>& last, word address, std::size_t bytes) const {
+    auto const device = epoch_.device;
+    if (address < last.first || address >= last.second) {
+      auto const known = memory().find(reinterpret_cast<void const*>(address));
+      if (!known) return attribute(cudaDevAttrPageableMemoryAccess, device) == 1;
+      if (known->kind == memory_kind::device && !peers().allowed(device, known->device))
+        return false;
+      last = {known->address, known->address + known->bytes};
+    }
+    return last.second - address >= bytes;
+  }
+
+  kernel_code const& code_;
+  std::vector<word> first_slots_;
+  unsigned int threads_;
+  loss_epoch epoch_;
+  std::vector<word> slots_;
+  instruction const* next_ = nullptr;  ///< null between two threads
+  unsigned int block_ = 0;
+  unsigned int thread_ = 0;
+  std::array<std::pair<word, word>, 2> allowed_{};  ///< memory to load and to store
+  std::map<word, word> seen_;                       ///< by plain loads of this thread
+  word polled_ = 0;                                 ///< the address of its last other load
+  bool polls_ = false;
+  bool has_stored_ = false;
+  cudaError_t error_ = cudaSuccess;
+};
+
+/// When the gates of one flag were opened; 0 before. On a device all of them see the flag within a
+/// microsecond; here a busy machine would run one of the workers much later than another, so all
+/// take the time of the first.
+using opening = std::atomic<steady::rep>;
+
+/// The opening that gates of this flag share if they are queued before it is seen.
+std::shared_ptr<opening> opening_of(word flag) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<word, std::weak_ptr<opening>>;
+  std::scoped_lock const lock{mutex};
+  auto shared = known[flag].lock();
+  if (!shared || *shared != 0) known[flag] = shared = std::make_shared<opening>(0);
+  return shared;
+}
+
+steady::time_point see(opening& gate) {
+  steady::rep unseen = 0;
+  gate.compare_exchange_strong(unseen, steady::now().time_since_epoch().count());
+  return steady::time_point{steady::duration{gate}};
+}
+
+/// -1 for host memory.
+int device_at(word address) {
+  auto const known = memory().find(reinterpret_cast<void const*>(address));
+  return known && known->kind == memory_kind::device ? known->device : -1;
 }
 
 }  // namespace
 
-void queue_kernel(kernel_kind kind, std::shared_ptr<stream> const& on, void** parameters,
+std::vector<kernel_code> const& kernels_of(std::string const& text) {
+  static auto& mutex = *new std::mutex;
+  static auto& known = *new std::map<std::string, std::vector<kernel_code>>;
+  std::scoped_lock const lock{mutex};
+  if (known.count(text) == 0) known[text] = reader{text}.read();
+  return known[text];
+}
+
+void queue_kernel(kernel_code const& code, unsigned int blocks, unsigned int threads,
+                  std::shared_ptr<stream> const& on, void** parameters,
                   ordered_delay const& delay) {
-  switch (kind) {
-    case kernel_kind::copy16: queue_copy(on, parameters, delay); return;
-    case kernel_kind::gate: queue_gate(on, parameters, delay); return;
-    case kernel_kind::chase: queue_chase(on, parameters, delay); return;
+  std::vector<word> values;
+  for (auto const bytes : code.parameter_bytes) {
+    std::memcpy(&values.emplace_back(), *parameters++, bytes);
   }
+  auto const gate = code.name == "gate" ? opening_of(values.at(0)) : nullptr;
+  activity_place const where{on->device(), on->id(), this_thread().correlation};
+  streams().enqueue(on, [=, &code](work_start const& queued) {
+    work_start const start{queued.epoch, delay.serve(queued.ready)};
+    running run{code, values, blocks, threads, start.epoch};
+    activity_span span{start.ready, start.ready};
+    // The text decides what happens. Its name says how the time is modelled.
+    if (code.name == "copy16") {
+      copy_path const path{device_at(values.at(1)), device_at(values.at(0))};
+      span = move_modelled(values.at(2) * 16, path, true, start, [&](std::size_t half) {
+        run.run_below(half == 0 ? blocks / 2 : blocks);
+      });
+    } else {
+      run.run_below(blocks);
+      auto const opened = gate && !run.has_stored();
+      span.end = opened ? std::max(start.ready, see(*gate)) : steady::now();
+    }
+    if (where.correlation != 0 && is_current(start.epoch)) {
+      emit_kernel(where, span, code.name.c_str());
+    }
+    return span.end;
+  });
 }
 
 }  // namespace pyxfer::hostrt

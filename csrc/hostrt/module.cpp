@@ -1,8 +1,7 @@
 #include "module.hpp"
 
-#include <array>
-#include <string_view>
-#include <utility>
+#include <iterator>
+#include <stdexcept>
 
 #include "device.hpp"
 #include "entry.hpp"
@@ -10,46 +9,33 @@
 #include "stream_registry.hpp"
 
 namespace pyxfer::hostrt {
-namespace {
 
-constexpr std::array<std::pair<char const*, kernel_kind>, 3> known_kernels{{
-    {"copy16", kernel_kind::copy16},
-    {"chase", kernel_kind::chase},
-    {"gate", kernel_kind::gate},
-}};
-
-}  // namespace
-
-CUmodule module_registry::load(int device, char const* text) {
-  std::string_view const source{text};
-  if (source.substr(0, source.find_first_of(" \n")) != ".version") return nullptr;
+CUmodule module_registry::load(int device, std::vector<kernel_code> const& kernels) {
   std::scoped_lock const lock{mutex_};
-  module made{device, {}};
-  for (auto const& [name, kind] : known_kernels) {
-    if (source.find(".entry " + std::string{name} + "(") == std::string_view::npos) continue;
-    auto const handle = next_handle();
-    made.functions.emplace(name, handle);
-    kernels_.emplace(handle, loaded_kernel{kind, device});
-  }
   auto const handle = next_handle();
-  modules_.emplace(handle, std::move(made));
+  for (auto const& each : kernels) kernels_[next_handle()] = {&each, handle, device};
+  devices_[handle] = device;
   return reinterpret_cast<CUmodule>(handle);
 }
 
 bool module_registry::unload(CUmodule handle) {
   std::scoped_lock const lock{mutex_};
-  auto const found = modules_.find(reinterpret_cast<std::uintptr_t>(handle));
-  if (found == modules_.end()) return false;
-  for (auto const& [name, function] : found->second.functions) kernels_.erase(function);
-  modules_.erase(found);
-  return true;
+  auto const module = reinterpret_cast<std::uintptr_t>(handle);
+  for (auto at = kernels_.begin(); at != kernels_.end();) {
+    at = at->second.module == module ? kernels_.erase(at) : std::next(at);
+  }
+  return devices_.erase(module) != 0;
 }
 
 CUfunction module_registry::function(CUmodule handle, std::string const& name) const {
   std::scoped_lock const lock{mutex_};
-  auto const& functions = modules_.at(reinterpret_cast<std::uintptr_t>(handle)).functions;
-  auto const found = functions.find(name);
-  return found == functions.end() ? nullptr : reinterpret_cast<CUfunction>(found->second);
+  auto const module = reinterpret_cast<std::uintptr_t>(handle);
+  for (auto const& [function, kernel] : kernels_) {
+    if (kernel.module == module && kernel.code->name == name) {
+      return reinterpret_cast<CUfunction>(function);
+    }
+  }
+  return nullptr;
 }
 
 std::optional<loaded_kernel> module_registry::find(CUfunction handle) const {
@@ -60,15 +46,14 @@ std::optional<loaded_kernel> module_registry::find(CUfunction handle) const {
 
 std::optional<int> module_registry::device_of(CUmodule handle) const {
   std::scoped_lock const lock{mutex_};
-  auto const found = modules_.find(reinterpret_cast<std::uintptr_t>(handle));
-  return found == modules_.end() ? std::nullopt : std::optional{found->second.device};
+  auto const found = devices_.find(reinterpret_cast<std::uintptr_t>(handle));
+  return found == devices_.end() ? std::nullopt : std::optional{found->second};
 }
 
 std::vector<std::uintptr_t> module_registry::handles() const {
   std::scoped_lock const lock{mutex_};
   std::vector<std::uintptr_t> values;
-  values.reserve(modules_.size());
-  for (auto const& [handle, loaded] : modules_) values.push_back(handle);
+  for (auto const& [handle, device] : devices_) values.push_back(handle);
   return values;
 }
 
@@ -86,8 +71,12 @@ CUresult module_load_data(CUmodule* made, void const* image) {
     if (made == nullptr || image == nullptr) return cudaErrorInvalidValue;
     if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
     if (context_destroyed(this_thread().device)) return cudaErrorContextIsDestroyed;
-    *made = modules().load(this_thread().device, static_cast<char const*>(image));
-    return *made == nullptr ? cudaErrorInvalidKernelImage : cudaSuccess;
+    std::string const text{static_cast<char const*>(image)};
+    if (text.find(".version") == std::string::npos) return cudaErrorInvalidKernelImage;
+    try {
+      *made = modules().load(this_thread().device, kernels_of(text));
+      return cudaSuccess;
+    } catch (std::logic_error const&) { return cudaErrorInvalidPtx; }
   });
 }
 
@@ -119,12 +108,14 @@ CUresult launch_kernel(CUfunction function, unsigned int blocks_x, unsigned int 
     if (blocks == 0 || threads == 0 || threads > most_threads || parameters == nullptr) {
       return cudaErrorInvalidValue;
     }
+    // The interpreter knows the first dimension only.
+    if (blocks != blocks_x || threads != threads_x) return cudaErrorNotSupported;
     auto const kernel = modules().find(function);
     if (!kernel) return cudaErrorInvalidResourceHandle;
     std::shared_ptr<hostrt::stream> on;
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     if (kernel->device != on->device()) return cudaErrorInvalidResourceHandle;
-    queue_kernel(kernel->kind, on, parameters, delay);
+    queue_kernel(*kernel->code, blocks_x, threads_x, on, parameters, delay);
     return cudaSuccess;
   });
 }

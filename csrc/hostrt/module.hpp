@@ -9,21 +9,19 @@
 #include <string>
 #include <vector>
 
+#include "kernels.hpp"
+
 namespace pyxfer::hostrt {
 
-/// A kernel that this runtime has as a C++ function.
-enum class kernel_kind { copy16, chase, gate };
-
 struct loaded_kernel {
-  kernel_kind kind;
+  kernel_code const* code;
+  std::uintptr_t module;
   int device;
 };
 
-/// The loaded modules, each with those of its entries that this runtime has.
 class module_registry {
  public:
-  /// Null if the text is not PTX.
-  [[nodiscard]] CUmodule load(int device, char const* text);
+  [[nodiscard]] CUmodule load(int device, std::vector<kernel_code> const& kernels);
   [[nodiscard]] bool unload(CUmodule handle);
   /// Null if the module has no such entry.
   [[nodiscard]] CUfunction function(CUmodule handle, std::string const& name) const;
@@ -32,13 +30,8 @@ class module_registry {
   [[nodiscard]] std::vector<std::uintptr_t> handles() const;
 
  private:
-  struct module {
-    int device;
-    std::map<std::string, std::uintptr_t> functions;
-  };
-
   mutable std::mutex mutex_;
-  std::map<std::uintptr_t, module> modules_;
+  std::map<std::uintptr_t, int> devices_;  ///< by module
   std::map<std::uintptr_t, loaded_kernel> kernels_;
 };
 

@@ -65,8 +65,10 @@ steady::duration cpu_time() {
   return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
 }
 
-void move_bytes(move_order const& copy, std::size_t first, std::size_t bytes,
-                loss_epoch const& epoch) {
+/// Moves the first or the second half of the bytes.
+void move_half_of(transfer const& copy, std::size_t half, loss_epoch const& epoch) {
+  auto const first = half == 0 ? 0 : copy.bytes / 2;
+  auto const bytes = (half == 0 ? copy.bytes / 2 : copy.bytes) - first;
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
   // memmove, because overlapping ranges are an error of the caller, but must not be undefined here.
@@ -78,7 +80,8 @@ steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_p
   copy_recorder recorder{where};
   for (auto const& copy : copies) {
     auto const when =
-        move_modelled({copy.to, copy.from, copy.bytes}, copy.path, &copy == &copies.front(), start);
+        move_modelled(copy.bytes, copy.path, &copy == &copies.front(), start,
+                      [&](std::size_t half) { move_half_of(copy, half, start.epoch); });
     if (is_current(start.epoch)) recorder.add(copy, when);
     start.ready = when.end;
   }
@@ -87,27 +90,25 @@ steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_p
 
 }  // namespace
 
-activity_span move_modelled(move_order const& copy, copy_path path, bool first,
-                            work_start const& start) {
-  auto const epoch = start.epoch;
-  auto const modelled = link().occupy(path, copy.bytes, first, start.ready);
+activity_span move_modelled(std::size_t bytes, copy_path path, bool first, work_start const& start,
+                            std::function<void(std::size_t)> const& move_half) {
+  auto const modelled = link().occupy(path, bytes, first, start.ready);
   // Half of the bytes move when the copy begins and half when it ends. So a test finds wrong bytes
   // if the source was changed, or the target was read or written, too early or too late.
-  auto const half = copy.bytes / 2;
-  auto const lost = [&] { return !is_current(epoch); };
+  auto const lost = [&] { return !is_current(start.epoch); };
   if (!modelled) {
     auto const began = steady::now();
-    move_bytes(copy, 0, half, epoch);
-    move_bytes(copy, half, copy.bytes - half, epoch);
+    move_half(0);
+    move_half(1);
     return {began, steady::now()};
   }
   auto const used_before = cpu_time();
-  move_bytes(copy, 0, half, epoch);
+  move_half(0);
   auto const half_takes = cpu_time() - used_before;
   pause_until(modelled->end - half_takes, lost);
-  move_bytes(copy, half, copy.bytes - half, epoch);
+  move_half(1);
   pause_until(modelled->end, lost);
-  return {modelled->begin, modelled->end};
+  return *modelled;
 }
 
 cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
@@ -143,7 +144,6 @@ void stage(transfer& planned) {
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  for (auto& copy : copies) copy.queued = link().queued(copy.path);
   auto work = [copies = std::move(copies), delay, where](work_start const& start) {
     return carry_out_all(copies, where, {start.epoch, delay.serve(start.ready)});
   };

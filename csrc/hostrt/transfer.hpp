@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,20 +32,13 @@ struct transfer {
   copy_path path;
   /// The copy of the source, if it was staged.
   std::shared_ptr<void const> staged;
-  std::shared_ptr<void const> queued;
 };
 
-/// Bytes to move.
-struct move_order {
-  void* to;
-  void const* from;
-  std::size_t bytes;
-};
-
-/// Moves the bytes in the modelled time of the path. Returns the times of the stream's clock at
-/// which the copy began and ended. The latency is added if it is the `first` of a submission.
-activity_span move_modelled(move_order const& copy, copy_path path, bool first,
-                            work_start const& start);
+/// Moves bytes in the modelled time of the path by two calls of `move_half`, with 0 and 1. Returns
+/// the times of the stream's clock at which the copy began and ended. The latency is added if it is
+/// the `first` of a submission.
+activity_span move_modelled(std::size_t bytes, copy_path path, bool first, work_start const& start,
+                            std::function<void(std::size_t)> const& move_half);
 
 /// Validates a copy against the known memory, and fills in its kind. A copy of zero bytes is always
 /// valid.

@@ -54,8 +54,8 @@ TEST_F(hostrt_configuration, the_link_and_stalls_take_decimal_numbers) {
 
 TEST_F(hostrt_configuration, links_of_several_devices_and_attributes_are_set) {
   configure(
-      "devices=2;link=4e9:0:4e9:0;link-of=1:1e9:0.05:1e9:0;uplink=0+1:1e9:1e9:0;pair=0:1:1e9:0;"
-      "hops=1e-6:1e-6:1e-6:0:0;no-peer=0:1;attribute=18:1");
+      "devices=2;link=4e9:0:4e9:0;link-of=1:1e9:0.05:1e9:0;pair=0:1:1e9:0;no-peer=0:1;"
+      "attribute=18:1");
   int found = 0;
   EXPECT_EQ(cudaDeviceGetAttribute(&found, cudaDevAttrIntegrated, 1), cudaSuccess);
   EXPECT_EQ(found, 1);
@@ -70,8 +70,7 @@ TEST_F(hostrt_configuration, links_of_several_devices_and_attributes_are_set) {
 TEST_F(hostrt_configuration, a_refusal_says_what_is_wrong) {
   EXPECT_EQ(refusal_of("fial=cudaMalloc:1:2"),
             "'fial=cudaMalloc:1:2' is none of fail=, lose=, stall=, link=, missing=, no-driver=, "
-            "devices=, no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute=, "
-            "issue=");
+            "devices=, no-trace=, link-of=, pair=, no-peer=, attribute=, issue=");
   EXPECT_EQ(refusal_of("fail=cudaMalloc:1"),
             "'fail=cudaMalloc:1': it takes 3 values between colons, not 2");
   EXPECT_EQ(refusal_of("fail=cudaMallok:1:2"),
@@ -79,7 +78,6 @@ TEST_F(hostrt_configuration, a_refusal_says_what_is_wrong) {
   EXPECT_EQ(refusal_of("devices=two"), "'devices=two': 'two' is not a valid number");
   EXPECT_EQ(refusal_of("stall=cudaMalloc:1:-2"), "'stall=cudaMalloc:1:-2': '-2' is out of range");
   EXPECT_EQ(refusal_of("pair=0:16:1:0"), "'pair=0:16:1:0': '16' is out of range");
-  EXPECT_EQ(refusal_of("uplink=0+x:1:1:0"), "'uplink=0+x:1:1:0': 'x' is not a valid number");
   EXPECT_EQ(refusal_of("link=nan:0:0:0"), "'link=nan:0:0:0': 'nan' is out of range");
 }
 

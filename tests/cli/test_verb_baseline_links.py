@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import junitparser
@@ -11,7 +10,8 @@ import pytest
 from baseline.link_processes import make_process, make_processes, shared_uplink
 from command_line import pyxfer
 from in_process import Command
-from links.conftest import GB, Measure, measure
+from links.conftest import Measure, measure, share_uplinks
+from links.wiring import Host
 from samples import make_run
 
 from pyxfer._baseline import measure as measuring
@@ -132,16 +132,9 @@ def test_an_order_repeats_earlier_links() -> None:
 def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wires: list[Callable[[], None]] = []
-
     def in_this_process(order: LinksOrder, _: object, ready: measuring.Ready) -> object:
         ready.close()
-
-        def prepare() -> None:
-            for wire in wires:
-                wire()
-
-        return measure(2, SLOW, groups=order.groups, engines=order.engines, seed=order.seed, prepare=prepare)
+        return measure(2, SLOW, groups=order.groups, engines=order.engines, seed=order.seed)
 
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)
@@ -151,7 +144,7 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     with open_store(store) as opened:
         (kept,) = opened.baselines()
     assert (kept.name, len(kept.fingerprint.gpus)) == ("links", 2)
-    wires.append(lambda: testing.model_uplink([0, 1], SLOW * GB, SLOW * GB))
+    share_uplinks(monkeypatch, Host(link=SLOW, uplinks=[((0, 1), SLOW)]))
     options = ("--tolerance", "25%", "--retries", "2", "--export-junit", str(junit), "--store", store)
     checked = command("baseline", "check", "--links", *options)
     assert checked.returncode == 1, checked.stdout + checked.stderr

@@ -6,19 +6,26 @@ clocks, so they are the same on a busy machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from links.wiring import Host
 
 import pyxfer
-from pyxfer._document.links import Links
+from pyxfer._document.links import HOST_END, Links
 from pyxfer._links import chases, traffic
+from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._links.shop import Shop
 from pyxfer._machine import devices
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
+if TYPE_CHECKING:
+    from pyxfer.native._cuda import Flow, FlowStamps
+
 GB = 1e9
+LATENCY_S = 1e-6
 QUEUED = 40
 Measure = Callable[..., Links]
 
@@ -33,6 +40,29 @@ def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chases, "DEPTH", QUEUED)
 
 
+def share_uplinks(monkeypatch: pytest.MonkeyPatch, host: Host, beside_d2h: float = 1.0) -> None:
+    """Let each run have the rates that its devices have on this host. Uploads lose beside downloads."""
+    flow, run = Shop.flow, Shop.run
+    plans: dict[Flow, FlowPlan] = {}
+
+    def noting(shop: Shop, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
+        made = flow(shop, plan, traffic, depth)
+        plans[made] = plan
+        return made
+
+    def sharing(shop: Shop, flows: Sequence[Flow], devices: Sequence[int], seconds: float) -> list[FlowStamps]:
+        known = [plans[each] for each in flows]
+        up = host.rates(sorted({each.destination for each in known if each.source == HOST_END}))
+        down = host.rates(sorted({each.source for each in known if each.destination == HOST_END}))
+        for device in devices:
+            h2d, d2h = up.get(device, host.link), down.get(device, host.link)
+            testing.model_link_of(device, (beside_d2h if down else 1.0) * h2d * GB, LATENCY_S, d2h * GB, LATENCY_S)
+        return run(shop, flows, devices, seconds)
+
+    monkeypatch.setattr(Shop, "flow", noting)
+    monkeypatch.setattr(Shop, "run", sharing)
+
+
 @pytest.fixture
 def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Measure links of simulated GPUs of 1 GB/s each, with short trials."""
@@ -44,7 +74,7 @@ def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     def run(count: int = 2, gbps: float = 1.0, **settings: Any) -> Links:
         testing.set_device_count(count)
         for device in range(count):
-            testing.model_link_of(device, gbps * GB, 1e-6, gbps * GB, 1e-6)
+            testing.model_link_of(device, gbps * GB, LATENCY_S, gbps * GB, LATENCY_S)
         prepare = settings.pop("prepare", None)
         if prepare is not None:
             prepare()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from links.conftest import GB, Measure
+from links.conftest import GB, Measure, share_uplinks
+from links.wiring import Host
 
 import pyxfer
 from pyxfer._document import codec
@@ -74,8 +75,9 @@ def test_what_a_caller_gets_of_small_copies_contains_the_calls(
     assert codec.decode(Links, codec.encode(run)) == run
 
 
-def test_a_shared_uplink_is_found(measure: Measure) -> None:
-    run = measure(2, SLOW, groups="together", prepare=lambda: testing.model_uplink([0, 1], SLOW * GB, SLOW * GB))
+def test_a_shared_uplink_is_found(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    share_uplinks(monkeypatch, Host(link=SLOW, uplinks=[((0, 1), SLOW)]))
+    run = measure(2, SLOW, groups="together")
     assert run.together("h2d").gbps == pytest.approx(SLOW, rel=0.1)
     assert run.together("h2d").sum_alone_gbps.value == pytest.approx(2 * SLOW, rel=0.1)
     groups = run.interference.groups.value or ()
@@ -88,8 +90,8 @@ def test_a_shared_uplink_is_found(measure: Measure) -> None:
 def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of equal numbers of copies the faster streams end first, so that all are busy for a part of the time only.
     monkeypatch.setattr(stamps, "LEAST_OVERLAP", 0.2)
-    whole = 2 * SLOW * GB
-    run = measure(2, SLOW, groups="together", prepare=lambda: testing.model_uplink([0, 1], whole, whole, 0.4 * whole))
+    share_uplinks(monkeypatch, Host(link=SLOW), beside_d2h=0.4)
+    run = measure(2, SLOW, groups="together")
     shares = {
         (flow.side, flow.device): flow.alone_share.value.value
         for flow in run.together("both").flows
@@ -104,12 +106,9 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
 
 
 @pytest.mark.slow
-def test_two_uplinks_of_four_gpus_are_found(measure: Measure) -> None:
-    def wire() -> None:
-        for members in ([0, 2], [1, 3]):
-            testing.model_uplink(members, SLOW * GB, SLOW * GB)
-
-    run = measure(4, SLOW, groups="together", prepare=wire, budget_s=1.0)
+def test_two_uplinks_of_four_gpus_are_found(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    share_uplinks(monkeypatch, Host(link=SLOW, uplinks=[((0, 2), SLOW), ((1, 3), SLOW)]))
+    run = measure(4, SLOW, groups="together", budget_s=1.0)
     found = {(group.direction, group.devices) for group in run.interference.groups.value or ()}
     assert found == {(direction, devices) for direction in ("h2d", "d2h") for devices in ((0, 2), (1, 3))}
 

@@ -19,13 +19,14 @@ class Host:
     count: int = 8
     uplinks: Sequence[tuple[Sequence[int], float]] = ()
     slow: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    link: float = LINK
 
     def rates(self, active: Sequence[int]) -> dict[int, float]:
         """The rate of each active GPU's link, water-filled."""
         found: dict[int, float] = {}
         waiting = set(active)
         while waiting:
-            limits = [(self.slow.get((-1, gpu), LINK), {gpu}) for gpu in waiting]
+            limits = [(self.slow.get((-1, gpu), self.link), {gpu}) for gpu in waiting]
             for members, capacity in self.uplinks:
                 inside = waiting & set(members)
                 left = capacity - sum(found.get(gpu, 0.0) for gpu in members)

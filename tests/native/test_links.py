@@ -109,38 +109,25 @@ def test_cycles_of_one_seed_are_equal(flows: Flows) -> None:
 
 
 def test_a_chase_takes_its_kernels_time(flows: Flows) -> None:
-    testing.model_hops(3e-6, 2e-6, 1e-6)
-    chases = [flows.chase(1, memory, NBYTES, 100, depth=2) for memory in (HOST, 0, 1)]
-    for stamps, hop_ns in zip(flows.run(*chases), (3000, 2000, 1000), strict=True):
-        assert stamps.kernel_ns.tolist() == [100 * hop_ns] * 2
-        assert stamps.cycles.tolist() == [100 * hop_ns] * 2
+    """On the host runtime an instruction takes a nanosecond, which is two cycles, and a hop has four."""
+    hops = (100, 200, 300)
+    chases = [flows.chase(1, memory, NBYTES, each, depth=2) for memory, each in zip((HOST, 0, 1), hops, strict=True)]
+    for stamps, each in zip(flows.run(*chases), hops, strict=True):
+        assert stamps.kernel_ns.tolist() == [4 * each + 5] * 2
+        assert stamps.cycles.tolist() == [2 * (4 * each + 3)] * 2
         assert stamps.multiprocessor.tolist() == [0, 0]
-        assert durations_s(stamps) == pytest.approx([100e-9 * hop_ns] * 2, abs=STEP_S)
 
 
 def test_a_chase_runs_on_the_wanted_multiprocessor(flows: Flows) -> None:
-    testing.model_hops(1e-6, 0, 0, spread_s=3e-7)
     chases = [flows.chase(0, HOST, NBYTES, 10, depth=1, multiprocessor=each) for each in (0, 2, 3, 4)]
     found = flows.run(*chases)
     assert [stamps.multiprocessor.tolist() for stamps in found] == [[0], [2], [3], [-1]]
-    assert [stamps.kernel_ns.tolist() for stamps in found] == [[10000], [12000], [13000], [0]]
+    assert [stamps.kernel_ns.tolist() for stamps in found] == [[45], [45], [45], [0]]
 
 
 def test_a_chase_goes_through_the_multiprocessors_in_turn(flows: Flows) -> None:
-    testing.model_hops(1e-6, 0, 0, spread_s=3e-7)
     (stamps,) = flows.run(flows.chase(0, HOST, NBYTES, 10, depth=6, multiprocessor=-2))
     assert stamps.multiprocessor.tolist() == [0, 1, 2, 3, 0, 1]
-    assert stamps.kernel_ns.tolist() == [10000, 11000, 12000, 13000, 10000, 11000]
-
-
-def test_a_chase_is_slower_on_a_busy_link(flows: Flows) -> None:
-    testing.model_link(RATE, 0, RATE, 0)
-    testing.model_hops(1e-6, 0, 0, busy_s=1e-6)
-    chase = flows.chase(0, HOST, NBYTES, 100, depth=1)
-    (idle,) = flows.run(chase)
-    busy, _ = flows.run(chase, flows.copy(HOST, 0, 32 * NBYTES, depth=2), seconds=0.05)
-    assert idle.kernel_ns.tolist() == [100_000]
-    assert 200_000 in busy.kernel_ns.tolist()
 
 
 # --- times on modelled links ---------------------------------------------------------------------
@@ -171,31 +158,6 @@ def test_flows_of_all_devices_begin_together(flows: Flows) -> None:
     errors = sum(sorted(stamps.clock_error_ns for stamps in found)[-2:])
     assert max(begins) - min(begins) <= errors + 2 * STEP_S * 1e9
     assert {stamps.gate for stamps in found} == {"kernel"}
-
-
-def test_one_uplink_is_shared_and_another_is_not(flows: Flows) -> None:
-    testing.model_link(RATE, 0, RATE, 0)
-    testing.model_uplink([0, 1], RATE, RATE)
-    found = flows.run(*(flows.copy(HOST, device, NBYTES) for device in (0, 1, 2)), seconds=0.1)
-    # No machine is too busy for these bounds: by the stream's clock a copy never waits for a processor.
-    shared = [stamps.begin_ns[0] for stamps in found[:2]], [stamps.end_ns[-1] for stamps in found[:2]]
-    copies = sum(len(stamps.end_ns) for stamps in found[:2])
-    error_s = sum(stamps.clock_error_ns for stamps in found[:2]) / 1e9
-    assert copies * COPY_S <= (max(shared[1]) - min(shared[0])) / 1e9 + error_s + 1e-3
-    assert all((durations_s(stamps) >= COPY_S - STEP_S).all() for stamps in found)
-    assert max(float(np.max(durations_s(stamps))) for stamps in found[:2]) > 1.5 * COPY_S
-    assert_each_takes(found[2], COPY_S)
-
-
-def test_uploads_lose_beside_downloads(flows: Flows) -> None:
-    testing.model_link(RATE, 0, RATE, 0)
-    testing.model_uplink([0], 2 * RATE, 2 * RATE, RATE / 4)
-    up, down = flows.copy(HOST, 0, NBYTES), flows.copy(0, HOST, NBYTES)
-    (alone,) = flows.run(up)
-    both = flows.run(up, down, seconds=0.05)
-    assert durations_s(alone) == pytest.approx([COPY_S] * 4, abs=STEP_S)
-    assert np.median(durations_s(both[0])) >= 4 * COPY_S - STEP_S
-    assert_each_takes(both[1], COPY_S)
 
 
 def test_a_device_has_a_link_of_its_own_speed(flows: Flows) -> None:
