@@ -1,6 +1,7 @@
 #include "ring/crew.hpp"
 
 #include "engine_support.hpp"
+#include "futex_calls.hpp"
 
 #include <thread>
 
@@ -19,6 +20,23 @@ TEST(ring_bell, wakes_all_sleeping_threads) {
   over = true;
   made.ring(8);
   for (auto& sleeper : sleepers) { sleeper.join(); }
+}
+
+TEST(ring_bell, has_rung_before_it_wakes_a_thread) {
+  bell made;
+  std::atomic<int> sleeps{0};
+  std::atomic<bool> woken{false};
+  futex_calls const calls{[&] { ++sleeps; },
+                          [&] {
+                            while (!woken && sleeps < 2) { std::this_thread::yield(); }
+                          }};
+  std::thread sleeper{[&] {
+    while (made.rings() == 0) { made.sleep(0); }
+    woken = true;
+  }};
+  while (sleeps == 0) { std::this_thread::yield(); }
+  made.ring(1);
+  sleeper.join();
 }
 
 TEST(ring_bell, lets_no_thread_sleep_if_it_was_rung_since) {

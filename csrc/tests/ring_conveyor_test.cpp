@@ -199,6 +199,53 @@ TEST_F(ring_conveyor, changes_the_slots_it_cycles_through_after_earlier_copies_h
   own.close();
 }
 
+/// The event of a copy is used again for the third one after it.
+TEST_F(ring_conveyor, has_at_most_three_copies_under_way) {
+  constexpr ring_settings many{1, 4096, 12, fill_kind::streaming, 0};
+  host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
+  conveyor own{0, slots.address(), many};
+  auto const view = source().view();
+  staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
+  for (auto const direct : {false, true}) {
+    SCOPED_TRACE(direct);
+    transfer shared{request, {size, many}, fill_kernel_of(many.fill).copy, cancelled()};
+    hostrt::reset();
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    std::thread working{[&] {
+      own.prepare(shared, direct ? 0 : shared.plan().chunks());
+      EXPECT_TRUE(direct ? own.copy_direct(shared, true, 4096) : own.run_as_caller(shared, true));
+    }};
+    while (count_of("cudaMemcpyAsync") < 3) { std::this_thread::yield(); }
+    await_queries(20);
+    EXPECT_EQ(count_of("cudaMemcpyAsync"), 3);
+    hostrt::release_stalls();
+    working.join();
+    EXPECT_EQ(on_device(), source().contents());
+  }
+  own.close();
+}
+
+std::atomic<bool>* stopped = nullptr;
+
+/// A fill during which the transfer is cancelled.
+void fill_and_cancel(void* to, void const* from, std::size_t count) {
+  std::memcpy(to, from, count);
+  *stopped = true;
+}
+
+TEST_F(ring_conveyor, issues_no_copy_of_a_stopped_transfer) {
+  stopped = &cancelled();
+  auto const view = source().view();
+  staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
+  transfer shared{request, {size, settings}, fill_and_cancel, cancelled()};
+  made().prepare(shared, shared.plan().chunks());
+  made().run_as_crew(shared);
+  EXPECT_EQ(made().totals().chunks, 1U);  // it is in its slot, ready to be copied
+  EXPECT_FALSE(made().finish(shared, true));
+  EXPECT_FALSE(made().copy_direct(shared, true));
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
 TEST_F(ring_conveyor, lets_a_stream_wait_for_it) {
   stream const other{0};
   stream const later{0};

@@ -2,6 +2,7 @@
 
 #include "cuda/device.hpp"
 #include "engine_support.hpp"
+#include "futex_calls.hpp"
 
 #include <pthread.h>
 
@@ -114,6 +115,27 @@ TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
     });
   }
   EXPECT_EQ(done, all.begun());
+}
+
+/// The thread that has woken its caller goes on when the caller has returned, or sleeps again.
+TEST_F(ring_crew, counts_a_thread_before_it_wakes_its_caller) {
+  crew made{context(), 1, 0};
+  auto const caller = std::this_thread::get_id();
+  auto const is_caller = [&] { return std::this_thread::get_id() == caller; };
+  std::atomic<int> sleeps{0};
+  std::atomic<bool> came{false};
+  std::atomic<bool> returned{false};
+  auto const await = [](auto const& condition) {
+    while (!condition()) { std::this_thread::yield(); }
+  };
+  futex_calls const calls{[&] { sleeps += is_caller() ? 1 : 0; },
+                          [&] { await([&] { return is_caller() || returned || sleeps > 1; }); }};
+  made.run(1, [&](int seat) {
+    came = came || seat == 1;
+    await([&] { return seat == 0 ? came.load() : sleeps > 0; });
+  });
+  returned = true;
+  made.close();
 }
 
 TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {

@@ -188,7 +188,12 @@ TEST_F(ring_direct, are_not_used_while_the_device_has_earlier_work) {
   stream const own{0};
   gate held{own.view(), 60};
   EXPECT_EQ(made.upload(little.view(), device(), own.view(), false).chunks, 1U);
-  held.open();
+  std::thread opening{[&] {
+    await_calls("cudaMemcpyAsync", 2);
+    held.open();
+  }};
+  EXPECT_EQ(made.upload(little.view(), device(), own.view(), true).chunks, 1U);
+  opening.join();
 }
 
 TEST_F(ring_direct, continue_after_every_failure) {

@@ -42,6 +42,20 @@ TEST_F(trace_enabling, disables_all_kinds) {
   EXPECT_NO_THROW(made_->close());
 }
 
+cupti::result disable_but_fail_for_copies(cupti::activity_kind kind) {
+  auto const code = host_functions().disable(kind);
+  return kind == cupti::activity_kind::copy ? cupti::result::not_compatible : code;
+}
+
+TEST_F(trace_enabling, disables_the_other_kinds_if_one_fails) {
+  use(host_functions({{"cuptiActivityDisable", address_of(disable_but_fail_for_copies)}}),
+      all_words());
+  EXPECT_EQ(text_of<refusal>([this] { made_->close(); }),
+            "cuptiActivityDisable failed with CUPTI_ERROR_NOT_COMPATIBLE (" +
+                std::to_string(static_cast<int>(cupti::result::not_compatible)) + ")");
+  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
+}
+
 TEST_F(trace_enabling, leaves_out_kinds_that_the_library_refuses) {
   hostrt::refuse_kind(49, 21);
   use(host_functions(), {"copies", "allocations"});

@@ -4,6 +4,7 @@
 #include "trace_support.hpp"
 
 #include <cstring>
+#include <thread>
 
 namespace pyxfer::trace::tests {
 namespace {
@@ -80,6 +81,31 @@ TEST_F(trace_receiver, drops_records_that_come_back_after_release) {
   release();
   hand_over(buffer, bytes);
   EXPECT_TRUE(into_->take().records.empty());
+}
+
+/// CUPTI may hand over buffers in several threads at a time.
+TEST_F(trace_receiver, reads_the_buffers_of_several_threads) {
+  constexpr int times = 100;
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      for (int n = 0; n < times; ++n) {
+        auto* const buffer = lent();
+        hand_over(buffer, write_copy(buffer));
+      }
+    });
+  }
+  std::size_t found = 0;
+  for (int n = 0; n < times; ++n) {
+    into_->convert({}, {});
+    into_->lose(1);
+    auto const part = into_->take();
+    EXPECT_EQ(part.dropped.at("unknown"), 1U);
+    found += part.records.size();
+  }
+  for (auto& thread : threads) { thread.join(); }
+  EXPECT_EQ(found + into_->take().records.size(), 4U * times);
 }
 
 TEST_F(trace_receiver, can_be_claimed_once) {
