@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <set>
 #include <string>
@@ -21,6 +22,12 @@ namespace pyxfer::tests {
 
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A number that lengthens the stress tests: PYXFER_STRESS_S is how many seconds each takes.
+inline double number_from(char const* variable, double otherwise) {
+  char const* const given = std::getenv(variable);
+  return given == nullptr ? otherwise : std::stod(given);
 }
 
 /// The rounds of a test in which threads meet at every step of each other. On a busy machine a

@@ -278,6 +278,19 @@ TEST_F(ring_conveyor, settles_copies_whose_event_was_not_recorded) {
   EXPECT_EQ(on_device(), source().contents());
 }
 
+TEST_F(ring_conveyor, fills_no_slot_of_a_copy_whose_event_was_not_recorded) {
+  hostrt::fail("cuEventRecord", 1, cudaErrorNotSupported);
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  EXPECT_THROW(work(direction::h2d), cuda_error);
+  std::thread working{[&] { work(direction::h2d); }};
+  await_queries(20);
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 1);
+  hostrt::release_stalls();
+  working.join();
+  EXPECT_TRUE(made().wait(60, nullptr));
+  EXPECT_EQ(on_device(), source().contents());
+}
+
 TEST_F(ring_conveyor, returns_whether_it_became_idle_in_time) {
   hostrt::stall("cudaMemcpyAsync", 11, 60);
   work(direction::h2d);

@@ -84,6 +84,29 @@ TEST_F(ring_crew, does_not_wait_for_seats_that_no_thread_takes) {
   EXPECT_EQ(seats, std::vector<int>{0});
 }
 
+/// Its thread goes to sleep late, when the work has ended, and looks for a seat again.
+TEST_F(ring_crew, gives_no_seat_of_work_that_has_ended) {
+  std::atomic<int> sleeps{0};
+  std::atomic<bool> ended{false};
+  auto const await = [](auto const& condition) {
+    while (!condition()) { std::this_thread::yield(); }
+  };
+  futex_calls const calls{[&] {
+                            ++sleeps;
+                            await([&] { return ended.load(); });
+                          },
+                          [] {}};
+  crew made{context(), 1, 0};
+  await([&] { return sleeps == 1; });
+  std::atomic<int> runs{0};
+  crew::seat_work const work{[&](int /*seat*/) { ++runs; }};
+  made.run(1, work);
+  ended = true;
+  await([&] { return sleeps == 2; });
+  EXPECT_EQ(runs, 1);
+  made.close();
+}
+
 void spin(unsigned int count) {
   for (unsigned int volatile i = 0; i < count; i = i + 1) {}
 }

@@ -72,6 +72,27 @@ TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_interrupted) {
   expect_usable(made);
 }
 
+/// Of twelve slots of a mebibyte an upload cycles through eight. A download waits for it, because
+/// it cycles through all.
+TEST_F(ring_staging, throws_if_it_is_cancelled_before_its_first_chunk) {
+  constexpr std::size_t mib = std::size_t{1} << 20U;
+  device_buffer const there{3 * mib, 0};
+  array const sent{mib};
+  array const back{3 * mib, 2};
+  stream const own{0};
+  ring made{0, {1, mib, 12, fill_kind::streaming, 0}};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  static_cast<void>(made.upload(sent.view(), there.address(), own.view(), false));
+  std::thread cancelling{[&] {
+    await_calls("cuEventQuery", count_of("cuEventQuery") + 20);
+    made.cancel();
+  }};
+  EXPECT_THROW(static_cast<void>(made.download(there.address(), back.view(), std::nullopt)),
+               cancelled_error);
+  cancelling.join();
+  hostrt::release_stalls();
+}
+
 TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_valid) {
   ring made{0, settings};
   stream const own{0};

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,11 +23,6 @@ namespace {
 
 constexpr std::size_t chunk = 4096;
 constexpr std::size_t most_bytes = 96 * chunk + 123;
-
-double number_from(char const* variable, double otherwise) {
-  char const* const given = std::getenv(variable);
-  return given == nullptr ? otherwise : std::stod(given);
-}
 
 /// Rings that threads use while others close and replace them.
 class shared_rings {

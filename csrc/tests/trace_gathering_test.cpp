@@ -123,6 +123,9 @@ TEST(trace_gathering, converts_every_record_once) {
   EXPECT_EQ(found.records[0].start_ns, 1100);
   EXPECT_EQ(found.converted, 1U);
   EXPECT_EQ(found.records[1].start_ns, 1000);
+  buffer.read_into(into);
+  into.convert(by_a_hundred, by_a_hundred);
+  EXPECT_EQ(into.take().records[0].start_ns, 1100);
 }
 
 TEST(trace_gathering, leaves_unknown_times_at_zero) {

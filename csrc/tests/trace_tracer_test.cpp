@@ -125,6 +125,7 @@ TEST_F(trace_tracer, corrects_a_clock_that_is_set) {
   }
   EXPECT_NEAR(static_cast<double>(found.clock_drift_ns), 3.6e12,
               2.0 * static_cast<double>(found.clock_error_ns));
+  EXPECT_EQ(traced.take().clock_drift_ns, 0);
 }
 
 TEST_F(trace_tracer, returns_records_while_it_runs) {

@@ -22,9 +22,11 @@ TEST_F(trace_tracer_trouble, is_unavailable_beside_another_profiler) {
 }
 
 TEST_F(trace_tracer_trouble, explains_missing_privileges) {
-  auto traced = host_tracer();
+  tracer traced{{host_library(), host_library({}, "another")}, all_words(), much};
   hostrt::refuse_activity(35);
-  EXPECT_NE(start_text(traced).find("NVreg_RestrictProfilingToAdminUsers=0"), std::string::npos);
+  auto const text = start_text(traced);
+  EXPECT_NE(text.find("NVreg_RestrictProfilingToAdminUsers=0"), std::string::npos);
+  EXPECT_EQ(text.find("another"), std::string::npos) << text;
 }
 
 cupti::result not_initialized(cupti::subscriber* /*made*/, cupti::callback /*called*/,
