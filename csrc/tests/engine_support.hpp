@@ -16,6 +16,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace pyxfer::tests {
@@ -57,6 +58,11 @@ inline std::vector<std::string> live() {
   }
   std::sort(words.begin(), words.end());
   return words;
+}
+
+template <typename Condition>
+void await(Condition const& holds) {
+  while (!holds()) { std::this_thread::yield(); }
 }
 
 inline long count_of(std::string const& call) {

@@ -10,6 +10,7 @@ namespace {
 
 using ring_staging = ring_trouble;
 
+/// Also of the conveyor's calls, and of the threads that start.
 TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([this] {
     ring made{0, settings};
@@ -20,17 +21,7 @@ TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
 
 TEST_F(ring_staging, continues_after_every_failure) {
   ring made{0, settings};
-  hostrt::reset();
-  use(made);
-  for (auto const& [call, count] : hostrt::calls()) {
-    if (only_explains(call)) { continue; }
-    for (int nth = 1; nth <= std::min<long>(count, 4); ++nth) {
-      expect_failure_reported([&] { use(made); }, call, nth);
-      hostrt::reset();
-      synchronize_device(0);  // the first upload may have succeeded, and is not waited for
-      expect_usable(made);
-    }
-  }
+  expect_usable_after_every_failure(made, 4, [&] { use(made); });
 }
 
 TEST_F(ring_staging, has_ended_its_copies_when_it_throws) {

@@ -126,14 +126,9 @@ void collection::flush() {
 }
 
 void collection::close() {
-  struct last_flush {
-    collection& of;
-    void close() const { of.flush(); }
-  };
-  last_flush rest{*this};
   closing all;
   all.close(enabled_);  // first, or what is recorded after the flush would be lost
-  all.close(rest);
+  all.run([this] { flush(); });
   all.close(subscribed_);
   all.finish();
 }
