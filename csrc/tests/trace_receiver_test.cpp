@@ -1,6 +1,5 @@
 #include "trace/receiver.hpp"
 
-#include "trace/error.hpp"
 #include "trace_support.hpp"
 
 #include <cstring>
@@ -108,12 +107,7 @@ TEST_F(trace_receiver, reads_the_buffers_of_several_threads) {
   EXPECT_TRUE(into_->take().records.empty());
 }
 
-TEST_F(trace_receiver, can_be_claimed_once) {
-  EXPECT_FALSE(claim());
-  EXPECT_EQ(text_of<trace_unavailable_error>([] { subscription const made{host_functions()}; }),
-            "pyxfer is already tracing in this process, and only one trace can run at a time: end "
-            "the other one first");
-}
+TEST_F(trace_receiver, can_be_claimed_once) { EXPECT_FALSE(claim()); }
 
 TEST(trace_buffers, are_reused) {
   buffer_pool pool;
