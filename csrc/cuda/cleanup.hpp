@@ -30,8 +30,13 @@ class closing {
  public:
   template <typename Owner>
   void close(Owner& owned) noexcept {
+    run([&owned] { owned.close(); });
+  }
+  /// The same for anything else that ends with them.
+  template <typename Action>
+  void run(Action const& action) noexcept {
     try {
-      owned.close();
+      action();
     } catch (std::exception const& error) { keep(error); }
   }
   void finish() const {

@@ -98,13 +98,14 @@ void ring::state::release() {
   all.finish();
 }
 
-ring::ring(int device, ring_settings const& made)
+ring::ring(int device, ring_settings const& made, double patience_s)
     : settings_{checked(made)},
       device_{device},
+      patience_s_{patience_s},
       state_{std::make_unique<state>(device, settings_)} {}
 
 ring::~ring() {
-  release_noexcept([this] { close(); });
+  release_noexcept([this] { close(patience_s_); });
   if (!same_process() || state_->abandoned || state_->moving) { leak(state_.release()); }
 }
 

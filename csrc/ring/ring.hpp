@@ -30,9 +30,11 @@ namespace pyxfer {
 // clang-format on
 class ring {
  public:
-  ring(int device, ring_settings const& made);
-  /// Waits like `close`. If the device still uses the slots, they are left to the end of the
-  /// process.
+  static constexpr double usual_patience_s = 30;
+
+  ring(int device, ring_settings const& made, double patience_s = usual_patience_s);
+  /// Waits like `close`, for `patience_s`. If the device still uses the slots, they are left to the
+  /// end of the process.
   ~ring();
   ring(ring const&) = delete;
   ring& operator=(ring const&) = delete;
@@ -61,7 +63,7 @@ class ring {
   /// Waits for every transfer called so far, and releases everything. If transfers or the device's
   /// use of the slots have not ended after `patience_s`, it releases nothing and throws
   /// `timeout_error`; it can then be called again.
-  void close(double patience_s = 30);
+  void close(double patience_s = usual_patience_s);
   /// Leaves everything to the end of the process, because the device does not respond. Transfers
   /// are cancelled, and later calls are refused.
   void abandon() noexcept;
@@ -71,6 +73,7 @@ class ring {
 
   ring_settings settings_;
   int device_;
+  double patience_s_;
   std::unique_ptr<state> state_;
 };
 

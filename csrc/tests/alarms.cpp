@@ -8,18 +8,21 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace pyxfer::tests {
 namespace {
 
 void set_alarm() { ::alarm(limit_s()); }
 
+void end_with_parent() { static_cast<void>(::prctl(PR_SET_PDEATHSIG, SIGKILL)); }
+
 /// A child inherits no alarm. A lock that another thread of the parent held at the fork stays
 /// locked in the child, also those of AddressSanitizer's allocator, which spins on them without
 /// end.
 void watch_child() {
   set_alarm();
-  static_cast<void>(::prctl(PR_SET_PDEATHSIG, SIGKILL));
+  end_with_parent();
 }
 
 class alarms : public ::testing::EmptyTestEventListener {
@@ -29,13 +32,16 @@ class alarms : public ::testing::EmptyTestEventListener {
   void OnTestEnd(::testing::TestInfo const& /*test*/) override { set_alarm(); }
 };
 
-[[maybe_unused]] bool const watched = [] {
+/// Before main(). The child of a "threadsafe" death test is this program again, without a fork().
+[[gnu::constructor]] void watch(int count, char** words) {
   static_cast<void>(limit_s());  // read before any fork
   set_alarm();
   static_cast<void>(::pthread_atfork(nullptr, nullptr, watch_child));
   ::testing::UnitTest::GetInstance()->listeners().Append(new alarms);
-  return true;
-}();
+  for (auto** word = words; word != words + count; ++word) {
+    if (std::string_view{*word}.rfind("--gtest_internal_run", 0) == 0) { end_with_parent(); }
+  }
+}
 
 }  // namespace
 

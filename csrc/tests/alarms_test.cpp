@@ -20,21 +20,23 @@ bool has_alarm() {
 
 TEST(alarms, are_set_in_tests_without_a_fixture) { EXPECT_TRUE(has_alarm()); }
 
-TEST(alarms, are_set_in_forked_children_which_end_with_their_parent) {
-  EXPECT_EQ(in_forked_child([] {
-              int signal = 0;
-              ::prctl(PR_GET_PDEATHSIG, &signal);
-              return std::string{has_alarm() && signal == SIGKILL ? "both" : "not both"};
-            }),
-            "both");
+/// Whether it has an alarm, and ends with its parent.
+bool is_watched() {
+  int signal = 0;
+  ::prctl(PR_GET_PDEATHSIG, &signal);
+  return has_alarm() && signal == SIGKILL;
 }
 
-void exit_with_alarm() { ::_exit(has_alarm() ? 0 : 1); }
+TEST(alarms, are_set_in_forked_children_which_end_with_their_parent) {
+  EXPECT_EQ(in_forked_child([] { return std::string{is_watched() ? "watched" : "left alone"}; }),
+            "watched");
+}
 
-TEST(alarms, are_set_in_death_tests) {
-  EXPECT_EXIT(exit_with_alarm(), ::testing::ExitedWithCode(0), "");
+TEST(alarms, are_set_in_death_tests_which_end_with_their_parent) {
+  auto const exit_if_watched = [] { ::_exit(is_watched() ? 0 : 1); };
+  EXPECT_EXIT(exit_if_watched(), ::testing::ExitedWithCode(0), "");
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(exit_with_alarm(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(exit_if_watched(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -12,6 +12,16 @@ struct meeting {
   std::atomic<int> most{0};
 };
 
+/// The code of an event when it is ready, or after a long time.
+CUresult await(CUevent event) {
+  auto const end = clock::now() + long_enough;
+  auto code = query(event);
+  for (; code == CUDA_ERROR_NOT_READY && clock::now() < end; code = query(event)) {
+    std::this_thread::yield();
+  }
+  return code;
+}
+
 }  // namespace
 
 void check_streams_and_events(fact_report& all) {
@@ -30,7 +40,7 @@ void check_streams_and_events(fact_report& all) {
   auto const ready_after = [&] {
     auto const begin = clock::now();
     static_cast<void>(record(all.event, all.on));
-    while (query(all.event) == CUDA_ERROR_NOT_READY) { std::this_thread::yield(); }
+    static_cast<void>(await(all.event));
     return clock::now() - begin;
   };
   auto const is_quick = [&] {  // at some time, also on a busy machine
@@ -76,12 +86,7 @@ void check_threads_without_a_context(fact_report& all) {
   all.add("event calls on a stream, in a thread without a context", "0 0 0", in_another_thread([&] {
             auto const recorded = text(record(all.event, all.on));
             auto const waiting = text(make_wait(all.other, all.event));
-            auto code = query(all.event);
-            while (code == CUDA_ERROR_NOT_READY) {
-              std::this_thread::yield();
-              code = query(all.event);
-            }
-            return recorded + " " + waiting + " " + text(code);
+            return recorded + " " + waiting + " " + text(await(all.event));
           }));
   all.add("cuEventRecord on the legacy stream, in a thread without a context", "201",
           in_another_thread([&] { return text(record(all.event, nullptr)); }));

@@ -16,6 +16,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace pyxfer::tests {
@@ -59,6 +60,11 @@ inline std::vector<std::string> live() {
   for (auto const& each : hostrt::allocated()) { words.push_back(word_for(each)); }
   std::sort(words.begin(), words.end());
   return words;
+}
+
+template <typename Condition>
+void await(Condition const& holds) {
+  while (!holds()) { std::this_thread::yield(); }
 }
 
 inline long count_of(std::string const& call) {

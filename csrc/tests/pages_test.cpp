@@ -162,6 +162,11 @@ TEST_F(pages, a_missing_node_is_refused_with_the_kernels_error) {
     }
   }
   EXPECT_EQ(pyxfer::current_policy().mode, before.mode);
+  pyxfer::restore({MPOL_BIND, {1}});
+  pyxfer::prefer_node(std::nullopt);  // there is nothing to undo
+  auto const after = pyxfer::current_policy();
+  pyxfer::restore(before);
+  EXPECT_EQ(after.mode, MPOL_BIND);
 }
 
 }  // namespace

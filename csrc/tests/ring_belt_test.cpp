@@ -91,6 +91,13 @@ TEST_F(ring_belt, gives_at_most_half_of_its_slots_at_once) {
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 32}));
 }
 
+TEST_F(ring_belt, gives_at_most_half_of_its_slots_to_a_copy_of_a_download) {
+  made_.begin(300, belt::part::empty, false);
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 8, 16, 32, 4}));
+  do_all(0, 64);
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 32}));
+}
+
 TEST(ring_belt_rounds, are_small_for_uploads_of_few_chunks_and_all_slots_for_downloads) {
   belt made{of(512)};
   EXPECT_EQ(made.round_for(10, belt::part::fill), 64U);  // 8 MiB

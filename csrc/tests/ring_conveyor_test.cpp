@@ -19,6 +19,15 @@ void await_queries(long more) {
   while (count_of("cuEventQuery") < wanted) { std::this_thread::yield(); }
 }
 
+/// Work that a test ends, and the event behind it.
+struct late_work {
+  late_work() { begins.record(other.view()); }
+
+  stream other{0};
+  gate held{other.view(), 60};
+  event begins{0};
+};
+
 /// A conveyor, an array, and device memory, which the host runtime lets the test read.
 class ring_conveyor : public engine_test {
  protected:
@@ -121,15 +130,12 @@ TEST_F(ring_conveyor, begins_a_download_while_an_upload_is_under_way) {
 }
 
 TEST_F(ring_conveyor, fills_no_slot_that_the_device_still_reads) {
-  stream const other{0};
-  event begins{0};
-  gate held{other.view(), 60};
-  begins.record(other.view());
-  std::thread working{[&] { work(direction::h2d, &begins); }};
+  late_work earlier;
+  std::thread working{[&] { work(direction::h2d, &earlier.begins); }};
   while (count_of("cudaMemcpyAsync") < settings.slots) { std::this_thread::yield(); }
   await_queries(20);
   EXPECT_EQ(count_of("cudaMemcpyAsync"), settings.slots);
-  held.open();
+  earlier.held.open();
   working.join();
   EXPECT_TRUE(made().wait(60, nullptr));
   EXPECT_EQ(on_device(), source().contents());
@@ -137,14 +143,11 @@ TEST_F(ring_conveyor, fills_no_slot_that_the_device_still_reads) {
 }
 
 TEST_F(ring_conveyor, issues_copies_to_all_slots_before_it_empties_the_first) {
-  stream const other{0};
-  event begins{0};
-  gate held{other.view(), 60};
-  begins.record(other.view());
-  std::thread working{[&] { work(direction::d2h, &begins); }};
+  late_work earlier;
+  std::thread working{[&] { work(direction::d2h, &earlier.begins); }};
   await_queries(20);
   EXPECT_EQ(count_of("cudaMemcpyAsync"), settings.slots);
-  held.open();
+  earlier.held.open();
   working.join();
   EXPECT_EQ(source().contents(), on_device());
 }
@@ -152,16 +155,13 @@ TEST_F(ring_conveyor, issues_copies_to_all_slots_before_it_empties_the_first) {
 TEST_F(ring_conveyor, returns_if_it_is_cancelled_while_it_waits) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     cancelled() = false;
-    stream const other{0};
-    event begins{0};
-    gate held{other.view(), 60};
-    begins.record(other.view());
-    std::thread working{[&] { work(way, &begins); }};
+    late_work earlier;
+    std::thread working{[&] { work(way, &earlier.begins); }};
     await_queries(20);
     cancelled() = true;
     working.join();
     EXPECT_LT(made().totals().chunks, 11U);
-    held.open();
+    earlier.held.open();
     EXPECT_TRUE(made().wait(60, nullptr));
   }
 }
@@ -198,21 +198,65 @@ TEST_F(ring_conveyor, changes_the_slots_it_cycles_through_after_earlier_copies_h
   own.close();
 }
 
+/// The event of a copy is used again for the third one after it.
+TEST_F(ring_conveyor, has_at_most_three_copies_under_way) {
+  constexpr ring_settings many{1, 4096, 12, fill_kind::streaming, 0};
+  host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
+  conveyor own{0, slots.address(), many};
+  auto const view = source().view();
+  staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
+  for (auto const direct : {false, true}) {
+    SCOPED_TRACE(direct);
+    transfer shared{request, {size, many}, fill_kernel_of(many.fill).copy, cancelled()};
+    hostrt::reset();
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    std::thread working{[&] {
+      own.prepare(shared, direct ? 0 : shared.plan().chunks());
+      EXPECT_TRUE(direct ? own.copy_direct(shared, true, 4096) : own.run_as_caller(shared, true));
+    }};
+    while (count_of("cudaMemcpyAsync") < 3) { std::this_thread::yield(); }
+    await_queries(20);
+    EXPECT_EQ(count_of("cudaMemcpyAsync"), 3);
+    hostrt::release_stalls();
+    working.join();
+    EXPECT_EQ(on_device(), source().contents());
+  }
+  own.close();
+}
+
+std::atomic<bool>* stopped = nullptr;
+
+/// A fill during which the transfer is cancelled.
+void fill_and_cancel(void* to, void const* from, std::size_t count) {
+  std::memcpy(to, from, count);
+  *stopped = true;
+}
+
+TEST_F(ring_conveyor, issues_no_copy_of_a_stopped_transfer) {
+  stopped = &cancelled();
+  auto const view = source().view();
+  staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
+  transfer shared{request, {size, settings}, fill_and_cancel, cancelled()};
+  made().prepare(shared, shared.plan().chunks());
+  made().run_as_crew(shared);
+  EXPECT_EQ(made().totals().chunks, 1U);  // it is in its slot, ready to be copied
+  EXPECT_FALSE(made().finish(shared, true));
+  EXPECT_FALSE(made().copy_direct(shared, true));
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
 TEST_F(ring_conveyor, lets_a_stream_wait_for_it) {
-  stream const other{0};
   stream const later{0};
-  event begins{0};
   event after{0};
-  gate held{other.view(), 60};
-  begins.record(other.view());
-  std::thread working{[&] { work(direction::h2d, &begins); }};
+  late_work earlier;
+  std::thread working{[&] { work(direction::h2d, &earlier.begins); }};
   while (count_of("cudaMemcpyAsync") < settings.slots) { std::this_thread::yield(); }
   cancelled() = true;
   working.join();
   made().hold(later.view());
   after.record(later.view());
   EXPECT_FALSE(after.passed());
-  held.open();
+  earlier.held.open();
   EXPECT_TRUE(wait_for(after, 60));
 }
 
@@ -230,17 +274,25 @@ TEST_F(ring_conveyor, settles_copies_whose_event_was_not_recorded) {
   EXPECT_EQ(on_device(), source().contents());
 }
 
+TEST_F(ring_conveyor, fills_no_slot_of_a_copy_whose_event_was_not_recorded) {
+  hostrt::fail("cuEventRecord", 1, cudaErrorNotSupported);
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  EXPECT_THROW(work(direction::h2d), cuda_error);
+  std::thread working{[&] { work(direction::h2d); }};
+  await_queries(20);
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 1);
+  hostrt::release_stalls();
+  working.join();
+  EXPECT_TRUE(made().wait(60, nullptr));
+  EXPECT_EQ(on_device(), source().contents());
+}
+
 TEST_F(ring_conveyor, returns_whether_it_became_idle_in_time) {
   hostrt::stall("cudaMemcpyAsync", 11, 60);
   work(direction::h2d);
   EXPECT_FALSE(made().await_idle(0.02));
   hostrt::release_stalls();
   EXPECT_TRUE(made().await_idle(60));
-}
-
-TEST_F(ring_conveyor, reports_every_failure_and_leaves_nothing) {
-  host_buffer const slots{settings.pinned_bytes(), memory_kind::pageable, 0};
-  expect_every_failure_reported([&] { conveyor{0, slots.address(), settings}.close(); });
 }
 
 }  // namespace

@@ -19,42 +19,29 @@ constexpr std::uint64_t ymm_state = 0x07;
 constexpr std::uint64_t zmm_state = 0xE7;
 
 TEST(ring_processor, has_what_it_and_the_system_support) {
-  auto const found = features_of({osxsave, avx2_and_avx512f, cldemote, zmm_state});
-  EXPECT_TRUE(found.avx2);
-  EXPECT_TRUE(found.avx512f);
-  EXPECT_TRUE(found.cldemote);
-}
-
-TEST(ring_processor, has_no_feature_that_its_words_do_not_name) {
-  auto const found = features_of({osxsave, 0, 0, zmm_state});
-  EXPECT_FALSE(found.avx2);
-  EXPECT_FALSE(found.avx512f);
-  EXPECT_FALSE(found.cldemote);
-}
-
-TEST(ring_processor, has_no_avx_where_the_system_does_not_save_its_registers) {
-  auto const found = features_of({osxsave, avx2_and_avx512f, cldemote, sse_state});
-  EXPECT_FALSE(found.avx2);
-  EXPECT_FALSE(found.avx512f);
-  EXPECT_TRUE(found.cldemote);
-}
-
-TEST(ring_processor, has_avx2_alone_where_the_system_saves_no_masks) {
-  auto const found = features_of({osxsave, avx2_and_avx512f, 0, ymm_state});
-  EXPECT_TRUE(found.avx2);
-  EXPECT_FALSE(found.avx512f);
-}
-
-TEST(ring_processor, has_no_avx512_where_the_system_saves_one_of_its_states_only) {
-  for (std::uint64_t const part : {0x20, 0x40, 0x80}) {
-    EXPECT_FALSE(features_of({osxsave, avx2_and_avx512f, 0, zmm_state & ~part}).avx512f) << part;
+  struct known {
+    char const* what;
+    processor_words words;
+    bool avx2;
+    bool avx512f;
+    bool cldemote;
+  };
+  auto const both = avx2_and_avx512f;
+  for (auto const& [what, words, avx2, avx512f, has_cldemote] :
+       {known{"everything", {osxsave, both, cldemote, zmm_state}, true, true, true},
+        known{"no feature", {osxsave, 0, 0, zmm_state}, false, false, false},
+        known{"no saved register", {osxsave, both, cldemote, sse_state}, false, false, true},
+        known{"no saved mask", {osxsave, both, 0, ymm_state}, true, false, false},
+        known{"two of three states", {osxsave, both, 0, zmm_state & ~0x20U}, true, false, false},
+        known{"two of three states", {osxsave, both, 0, zmm_state & ~0x40U}, true, false, false},
+        known{"two of three states", {osxsave, both, 0, zmm_state & ~0x80U}, true, false, false},
+        known{"no xsave", {0, both, 0, zmm_state}, false, false, false}}) {
+    SCOPED_TRACE(what);
+    auto const found = features_of(words);
+    EXPECT_EQ(found.avx2, avx2);
+    EXPECT_EQ(found.avx512f, avx512f);
+    EXPECT_EQ(found.cldemote, has_cldemote);
   }
-}
-
-TEST(ring_processor, has_no_avx_without_xsave) {
-  auto const found = features_of({0, avx2_and_avx512f, 0, zmm_state});
-  EXPECT_FALSE(found.avx2);
-  EXPECT_FALSE(found.avx512f);
 }
 
 #ifdef __x86_64__

@@ -234,6 +234,21 @@ TEST_F(ring_queue, closes_after_all_transfers) {
   EXPECT_TRUE(started.done());
 }
 
+TEST_F(ring_queue, ends_after_its_started_transfers) {
+  int done = 0;
+  {
+    transfer_queue own;
+    for (int i = 0; i < 3; ++i) {
+      static_cast<void>(own.start([&](std::atomic<bool>& /*cancelled*/) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{50});  // the queue is destroyed
+        ++done;
+        return staged{};
+      }));
+    }
+  }
+  EXPECT_EQ(done, 3);
+}
+
 TEST_F(ring_queue, waits_for_the_front_no_longer_than_the_patience_of_close) {
   auto front = std::make_optional(hold_front());
   EXPECT_THROW(static_cast<void>(queue().close(0.02)), timeout_error);

@@ -13,6 +13,23 @@ class ring_direct : public ring_trouble {
     auto const* const first = reinterpret_cast<unsigned char const*>(device());
     return {first, first + count};
   }
+  /// Whether an upload returns while its copy is stalled.
+  [[nodiscard]] bool returns_before_its_copy(ring& through, layout const& from, stream_view own,
+                                             bool wait) const {
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    std::atomic<bool> returned{false};
+    std::thread uploading{[&] {
+      static_cast<void>(through.upload(from, device(), own, wait));
+      returned = true;
+    }};
+    await_calls("cudaMemcpyAsync", 1);
+    auto const asked = count_of("cuEventQuery");
+    await([&] { return returned || count_of("cuEventQuery") >= asked + 20; });
+    auto const early = returned.load();
+    hostrt::release_stalls();
+    uploading.join();
+    return early;
+  }
   [[nodiscard]] static layout all_of(host_buffer const& memory) {
     return {memory.address(), 1, {static_cast<std::ptrdiff_t>(memory.size())}, {1}};
   }
@@ -47,18 +64,7 @@ TEST_F(ring_direct, return_when_page_locked_memory_has_been_read) {
   ring made{0, settings};
   for (auto const wait : {true, false}) {
     hostrt::reset();
-    hostrt::stall("cudaMemcpyAsync", 1, 60);
-    std::atomic<bool> returned{false};
-    std::thread uploading{[&] {
-      static_cast<void>(made.upload(all_of(locked), device(), own.view(), wait));
-      returned = true;
-    }};
-    await_calls("cudaMemcpyAsync", 1);
-    auto const asked = count_of("cuEventQuery");
-    while (!returned && count_of("cuEventQuery") < asked + 20) { std::this_thread::yield(); }
-    EXPECT_FALSE(returned);
-    hostrt::release_stalls();
-    uploading.join();
+    EXPECT_FALSE(returns_before_its_copy(made, all_of(locked), own.view(), wait));
   }
 }
 
@@ -71,18 +77,7 @@ TEST_F(ring_direct,
     hostrt::reset();
     hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, reads ? 1 : 0);
     ring made{0, with_direct(101)};
-    hostrt::stall("cudaMemcpyAsync", 1, 60);
-    std::atomic<bool> returned{false};
-    std::thread uploading{[&] {
-      static_cast<void>(made.upload(little.view(), device(), own.view(), false));
-      returned = true;
-    }};
-    await_calls("cudaMemcpyAsync", 1);
-    auto const asked = count_of("cuEventQuery");
-    while (!returned && count_of("cuEventQuery") < asked + 20) { std::this_thread::yield(); }
-    EXPECT_NE(returned, reads);
-    hostrt::release_stalls();
-    uploading.join();
+    EXPECT_NE(returns_before_its_copy(made, little.view(), own.view(), false), reads);
     synchronize_device(0);
   }
 }
@@ -188,30 +183,24 @@ TEST_F(ring_direct, are_not_used_while_the_device_has_earlier_work) {
   stream const own{0};
   gate held{own.view(), 60};
   EXPECT_EQ(made.upload(little.view(), device(), own.view(), false).chunks, 1U);
-  held.open();
+  std::thread opening{[&] {
+    await_calls("cudaMemcpyAsync", 2);
+    held.open();
+  }};
+  EXPECT_EQ(made.upload(little.view(), device(), own.view(), true).chunks, 1U);
+  opening.join();
 }
 
 TEST_F(ring_direct, continue_after_every_failure) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   ring made{0, settings};
   stream const own{0};
-  auto const use_them = [&] {
+  expect_usable_after_every_failure(made, 12, [&] {
     for (int i = 0; i < 5; ++i) {
       static_cast<void>(made.upload(source().view(), device(), own.view(), false));
       static_cast<void>(made.upload(all_of(locked), device(), own.view(), true));
     }
-  };
-  hostrt::reset();
-  use_them();
-  for (auto const& [call, count] : hostrt::calls()) {
-    if (only_explains(call)) { continue; }
-    for (int nth = 1; nth <= std::min<long>(count, 12); ++nth) {
-      expect_failure_reported(use_them, call, nth);
-      hostrt::reset();
-      synchronize_device(0);
-      expect_usable(made);
-    }
-  }
+  });
 }
 
 }  // namespace

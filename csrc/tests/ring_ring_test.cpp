@@ -125,6 +125,7 @@ TEST_F(ring_ring, begins_after_the_work_of_the_callers_stream) {
   ring made{0, with(2)};
   static_cast<void>(made.upload(source.view(), memory.address(), after.own.view(), false));
   EXPECT_EQ(held_by(memory, 2 * chunk), bytes(2 * chunk, 0x5A));
+  EXPECT_EQ(count_of("cuStreamWaitEvent"), 2);  // the copies for the stream, and it for them
   after.held.open();
   synchronize_device(0);
   EXPECT_EQ(held_by(memory, 2 * chunk), source.contents());

@@ -10,6 +10,7 @@ namespace {
 
 using ring_staging = ring_trouble;
 
+/// Also of the conveyor's calls, and of the threads that start.
 TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([this] {
     ring made{0, settings};
@@ -20,17 +21,7 @@ TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
 
 TEST_F(ring_staging, continues_after_every_failure) {
   ring made{0, settings};
-  hostrt::reset();
-  use(made);
-  for (auto const& [call, count] : hostrt::calls()) {
-    if (only_explains(call)) { continue; }
-    for (int nth = 1; nth <= std::min<long>(count, 4); ++nth) {
-      expect_failure_reported([&] { use(made); }, call, nth);
-      hostrt::reset();
-      synchronize_device(0);  // the first upload may have succeeded, and is not waited for
-      expect_usable(made);
-    }
-  }
+  expect_usable_after_every_failure(made, 4, [&] { use(made); });
 }
 
 TEST_F(ring_staging, has_ended_its_copies_when_it_throws) {
@@ -70,6 +61,27 @@ TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_interrupted) {
   EXPECT_FALSE(take_cleanup_failures().empty());
   hostrt::release_stalls();
   expect_usable(made);
+}
+
+/// Of twelve slots of a mebibyte an upload cycles through eight. A download waits for it, because
+/// it cycles through all.
+TEST_F(ring_staging, throws_if_it_is_cancelled_before_its_first_chunk) {
+  constexpr std::size_t mib = std::size_t{1} << 20U;
+  device_buffer const there{3 * mib, 0};
+  array const sent{mib};
+  array const back{3 * mib, 2};
+  stream const own{0};
+  ring made{0, {1, mib, 12, fill_kind::streaming, 0}};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  static_cast<void>(made.upload(sent.view(), there.address(), own.view(), false));
+  std::thread cancelling{[&] {
+    await_calls("cuEventQuery", count_of("cuEventQuery") + 20);
+    made.cancel();
+  }};
+  EXPECT_THROW(static_cast<void>(made.download(there.address(), back.view(), std::nullopt)),
+               cancelled_error);
+  cancelling.join();
+  hostrt::release_stalls();
 }
 
 TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_valid) {

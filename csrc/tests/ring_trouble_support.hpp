@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/device.hpp"
 #include "cuda/memory.hpp"
 #include "ring/ring.hpp"
 #include "ring_support.hpp"
@@ -57,6 +58,21 @@ class ring_trouble : public engine_test {
     static_cast<void>(through.download(device(), target.view(), std::nullopt));
     EXPECT_EQ(target.contents(), fresh.contents());
   }
+  /// Of each call that `transfer` makes, the first few fail, one at a time.
+  void expect_usable_after_every_failure(ring& through, long most,
+                                         std::function<void()> const& transfer) {
+    hostrt::reset();
+    transfer();
+    for (auto const& [call, count] : hostrt::calls()) {
+      if (only_explains(call)) { continue; }
+      for (int nth = 1; nth <= std::min(count, most); ++nth) {
+        expect_failure_reported(transfer, call, nth);
+        hostrt::reset();
+        synchronize_device(0);  // an upload may have succeeded, and is not waited for
+        expect_usable(through);
+      }
+    }
+  }
 
  private:
   array source_{size};
@@ -65,7 +81,7 @@ class ring_trouble : public engine_test {
 };
 
 inline void await_calls(std::string const& call, long count) {
-  while (count_of(call) < count) { std::this_thread::yield(); }
+  await([&] { return count_of(call) >= count; });
 }
 
 /// Cancels after a number of copies were issued, and notes the time.

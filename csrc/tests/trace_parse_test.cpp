@@ -244,5 +244,142 @@ TEST_F(trace_parse, leaves_out_other_kinds) {
   EXPECT_FALSE(kind_of(raw.kind));
 }
 
+TEST(trace_kinds, have_words) {
+  EXPECT_EQ(kinds_of({"copies"}), std::set{record_kind::copy});
+  EXPECT_EQ(kinds_of({"overhead", "calls"}), (std::set{record_kind::call, record_kind::overhead}));
+  for (auto const* const word : kind_words) {
+    EXPECT_STREQ(word_of(*kinds_of({word}).begin()), word);
+  }
+}
+
+TEST(trace_kinds, that_are_unknown_are_refused_with_a_list_of_the_known) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { static_cast<void>(kinds_of({"copys"})); }),
+            "unknown kind \"copys\"; known are copies, sets, kernels, calls, allocations, marks, "
+            "overhead");
+}
+
+TEST(trace_kinds, must_not_be_empty) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { static_cast<void>(kinds_of({})); }),
+            "nothing to trace: name at least one kind");
+}
+
+TEST(trace_names, gives_every_name_one_number) {
+  name_table table;
+  auto const first = table.number_of("cudaMemcpy");
+  auto const second = table.number_of("cudaFree");
+  EXPECT_NE(first, second);
+  EXPECT_EQ(table.number_of("cudaMemcpy"), first);
+  EXPECT_EQ(table.names(), (std::vector<std::string>{"", "cudaMemcpy", "cudaFree"}));
+}
+
+TEST(trace_names, gives_number_0_to_no_name) {
+  name_table table;
+  EXPECT_EQ(table.number_of(""), 0U);
+  EXPECT_EQ(table.number_of_kernel(nullptr), 0U);
+}
+
+TEST(trace_names, demangles_the_name_of_a_kernel) {
+  name_table table;
+  auto const number = table.number_of_kernel("_Z9transposePfi");
+  EXPECT_EQ(table.names().at(number), "transpose(float*, int)");
+  EXPECT_EQ(table.number_of_kernel("_Z9transposePfi"), number);
+}
+
+TEST(trace_names, keeps_a_kernel_name_that_is_not_mangled) {
+  name_table table;
+  EXPECT_EQ(table.names().at(table.number_of_kernel("triton_poi_fused_add_0")),
+            "triton_poi_fused_add_0");
+}
+
+TEST(trace_names, keeps_a_name_that_its_owner_has_freed) {
+  name_table table;
+  std::string gone = "a name that does not fit into a string itself";
+  auto const number = table.number_of(gone);
+  gone.assign(gone.size(), 'x');
+  EXPECT_EQ(table.number_of("a name that does not fit into a string itself"), number);
+}
+
+TEST(trace_names, are_bounded_in_number) {
+  name_table table;
+  for (std::size_t i = 0; i < name_table::most_names + 10; ++i) {
+    static_cast<void>(table.number_of(std::to_string(i)));
+  }
+  EXPECT_EQ(table.names().size(), name_table::most_names);
+  EXPECT_EQ(table.names().at(table.number_of("another")), "(too many names)");
+  EXPECT_EQ(table.names().at(table.number_of("7")), "7");
+}
+
+TEST(trace_names, are_bounded_in_length) {
+  name_table table;
+  std::string const vast(name_table::most_bytes / 4, 'x');
+  EXPECT_EQ(table.names().at(table.number_of(vast)), vast);
+  EXPECT_EQ(table.names().at(table.number_of(vast + "y")), "(too many names)");
+}
+
+TEST(trace_calls, are_named_without_version_and_default_stream) {
+  EXPECT_EQ(plain_name("cudaMemcpyAsync_v3020"), "cudaMemcpyAsync");
+  EXPECT_EQ(plain_name("cudaMemcpyAsync_ptsz_v7000"), "cudaMemcpyAsync");
+  EXPECT_EQ(plain_name("cudaMemcpy_ptds_v7000"), "cudaMemcpy");
+  EXPECT_EQ(plain_name("cudaEventElapsedTime_v2_v12080"), "cudaEventElapsedTime");
+  EXPECT_EQ(plain_name("cuMemcpyHtoDAsync_v2_ptsz"), "cuMemcpyHtoDAsync");
+  EXPECT_EQ(plain_name("cuMemAlloc_v2"), "cuMemAlloc");
+  EXPECT_EQ(plain_name("cuMemsetD8"), "cuMemsetD8");
+  EXPECT_EQ(plain_name("cuCtxSynchronize"), "cuCtxSynchronize");
+  EXPECT_EQ(plain_name(""), "");
+}
+
+TEST(trace_calls, that_copy_wait_or_allocate_are_wanted) {
+  for (auto const* const name :
+       {"cudaMemcpy2DAsync", "cuMemcpyBatchAsync", "cudaMemsetAsync", "cuMemsetD8",
+        "cudaDeviceSynchronize", "cuEventSynchronize", "cudaMallocAsync", "cudaMallocHost",
+        "cuMemAllocHost", "cudaFreeHost", "cuMemFree", "cudaHostRegister", "cuMemHostUnregister",
+        "cudaLaunchHostFunc", "cudaGraphLaunch"}) {
+    EXPECT_TRUE(is_wanted(name)) << name;
+  }
+}
+
+TEST(trace_calls, that_launch_or_query_are_not_wanted) {
+  for (auto const* const name : {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaGetLastError",
+                                 "cudaStreamWaitEvent", "cudaEventRecord", "INVALID", ""}) {
+    EXPECT_FALSE(is_wanted(name)) << name;
+  }
+}
+
+std::uint32_t id_of(cupti::functions const& call, std::string_view wanted) {
+  char const* name = nullptr;
+  for (std::uint32_t id = 1;
+       call.get_callback_name(cupti::domain::runtime, id, &name) == cupti::result::success; ++id) {
+    if (plain_name(name) == wanted) { return id; }
+  }
+  return 0;
+}
+
+TEST(trace_calls, have_the_names_of_the_library) {
+  auto const call = host_functions();
+  call_names const names{call, cupti::domain::runtime};
+  auto const others = names.unwanted_ids();
+  auto const is_other = [&](std::uint32_t id) {
+    return std::find(others.begin(), others.end(), id) != others.end();
+  };
+  EXPECT_EQ(names.name_of(id_of(call, "cudaMemcpyAsync")), "cudaMemcpyAsync");
+  EXPECT_FALSE(is_other(id_of(call, "cudaMemcpyAsync")));
+  EXPECT_TRUE(is_other(id_of(call, "cudaStreamQuery")));
+  EXPECT_FALSE(is_other(0));
+}
+
+TEST(trace_calls, without_a_name_in_the_library_have_none) {
+  call_names const names{host_functions(), cupti::domain::driver};
+  EXPECT_EQ(names.name_of(0), "");
+  EXPECT_EQ(names.name_of(100'000), "");
+}
+
+TEST(trace_calls, are_empty_if_the_library_does_not_report_names) {
+  auto* const refuse =
+      +[](cupti::domain, std::uint32_t, char const**) { return cupti::result::unknown; };
+  call_names const names{host_functions({{"cuptiGetCallbackName", address_of(refuse)}}),
+                         cupti::domain::runtime};
+  EXPECT_TRUE(names.unwanted_ids().empty());
+}
+
 }  // namespace
 }  // namespace pyxfer::trace::tests

@@ -1,9 +1,10 @@
 #include "trace/receiver.hpp"
 
-#include "trace/error.hpp"
 #include "trace_support.hpp"
 
 #include <cstring>
+#include <set>
+#include <thread>
 
 namespace pyxfer::trace::tests {
 namespace {
@@ -82,11 +83,75 @@ TEST_F(trace_receiver, drops_records_that_come_back_after_release) {
   EXPECT_TRUE(into_->take().records.empty());
 }
 
-TEST_F(trace_receiver, can_be_claimed_once) {
-  EXPECT_FALSE(claim());
-  EXPECT_EQ(text_of<trace_unavailable_error>([] { subscription const made{host_functions()}; }),
-            "pyxfer is already tracing in this process, and only one trace can run at a time: end "
-            "the other one first");
+/// CUPTI may hand over buffers in several threads at a time.
+TEST_F(trace_receiver, reads_the_buffers_of_several_threads) {
+  constexpr int times = 100;
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      for (int n = 0; n < times; ++n) {
+        auto* const buffer = lent();
+        hand_over(buffer, write_copy(buffer));
+      }
+    });
+  }
+  for (std::size_t found = 0; found < 4U * times; std::this_thread::yield()) {
+    into_->convert({}, {});
+    into_->lose(1);
+    auto const part = into_->take();
+    EXPECT_EQ(part.dropped.at("unknown"), 1U);
+    found += part.records.size();
+  }
+  for (auto& thread : threads) { thread.join(); }
+  EXPECT_TRUE(into_->take().records.empty());
+}
+
+TEST_F(trace_receiver, can_be_claimed_once) { EXPECT_FALSE(claim()); }
+
+TEST(trace_buffers, are_reused) {
+  buffer_pool pool;
+  pool.prepare(1);
+  auto* const first = pool.lend();
+  pool.take_back(first);
+  EXPECT_EQ(pool.lend(), first);
+}
+
+TEST(trace_buffers, are_allocated_on_demand_up_to_a_limit) {
+  buffer_pool pool;
+  pool.prepare(2);
+  std::set<std::uint8_t*> lent;
+  for (std::size_t i = 0; i < buffer_pool::most_buffers; ++i) { lent.insert(pool.lend()); }
+  EXPECT_EQ(lent.size(), buffer_pool::most_buffers);
+  EXPECT_EQ(lent.count(nullptr), 0U);
+  EXPECT_EQ(pool.lend(), nullptr);
+  pool.take_back(*lent.begin());
+  EXPECT_EQ(pool.lend(), *lent.begin());
+}
+
+TEST(trace_buffers, are_aligned_for_any_record) {
+  buffer_pool pool;
+  pool.prepare(1);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pool.lend()) % 8, 0U);
+}
+
+TEST(trace_buffers, of_another_owner_are_not_taken_back) {
+  buffer_pool pool;
+  pool.prepare(1);
+  std::uint8_t strange = 0;
+  EXPECT_FALSE(pool.is_lent(&strange));
+  pool.take_back(&strange);
+  EXPECT_NE(pool.lend(), &strange);
+}
+
+TEST(trace_buffers, that_are_not_lent_can_be_freed) {
+  buffer_pool pool;
+  pool.prepare(3);
+  auto* const lent = pool.lend();
+  pool.shrink();
+  EXPECT_TRUE(pool.is_lent(lent));
+  pool.take_back(lent);
+  EXPECT_EQ(pool.lend(), lent);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "trace/tracer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,10 @@ using pyxfer::tests::engine_test;
 using pyxfer::tests::text_of;
 
 inline constexpr std::size_t much = std::size_t{1} << 20U;
+
+inline std::int64_t steady_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1};
+}
 
 inline std::vector<std::string> all_words() { return {kind_words.begin(), kind_words.end()}; }
 

@@ -26,37 +26,79 @@ activity_kind cupti_kind_of(record_kind kind) {
   return activity_kind::runtime_call;
 }
 
+/// No callback is enabled, but a subscription needs a function.
+void ignore_callback(void* /*user*/, cupti::domain /*from*/, std::uint32_t /*callback*/,
+                     void const* /*data*/) {}
+
 }  // namespace
 
-enabling::enabling(cupti::functions const& call, parser const& reader,
-                   std::set<record_kind> const& kinds)
-    : call_{call} {
+collection::collection(library const& from, std::set<record_kind> const& kinds,
+                       std::shared_ptr<gathering> into)
+    : call_{from.call} {
+  subscribe();
   try {
-    std::optional<refusal> last;
-    for (auto const kind : kinds) {
-      try {
-        enable(kind, reader);
-      } catch (refusal const& refused) {
-        if (kind == record_kind::copy) { throw; }
-        refused_.emplace(word_of(kind), refused.what());
-        last = refused;
-      }
-    }
-    if (last && kinds_.empty()) { throw refusal{*last}; }
+    check(call_, "cuptiGetThreadIdType", call_.get_thread_id_type(&thread_ids_before_));
+    check(call_, "cuptiSetThreadIdType", call_.set_thread_id_type(cupti::native_thread_ids));
+    receive(from.version, std::move(into));
+    enable_all(kinds);
   } catch (...) {
     release_noexcept([this] { close(); });
     throw;
   }
 }
 
-enabling::~enabling() {
+collection::~collection() {
   release_noexcept([this] { close(); });
 }
 
-void enabling::enable(record_kind kind, parser const& reader) {
+void collection::subscribe() {
+  if (!claim()) {
+    throw trace_unavailable_error(
+        "pyxfer is already tracing in this process, and only one trace can run at a time: end the "
+        "other one first");
+  }
+  auto const code = call_.subscribe(&subscriber_, ignore_callback, nullptr);
+  if (code != cupti::result::success) {
+    release();
+    throw refusal(call_, "cuptiSubscribe", code);
+  }
+}
+
+void collection::unsubscribe(cupti::subscriber held) {
+  auto const restored = call_.set_thread_id_type(thread_ids_before_);
+  auto const code = call_.unsubscribe(held);
+  release();
+  check(call_, "cuptiUnsubscribe", code);
+  check(call_, "cuptiSetThreadIdType", restored);
+}
+
+void collection::receive(std::uint32_t version, std::shared_ptr<gathering> into) {
+  // The parser reads the calls' names, which a library may not have before a subscription.
+  taking_ = std::make_shared<intake const>(intake{call_, parser{version, call_}, std::move(into)});
+  attach(taking_);
+  check(call_, "cuptiActivityRegisterCallbacks",
+        call_.register_callbacks(lend_buffer, receive_buffer));
+  static_cast<void>(take_dropped());  // those of an earlier profiler
+}
+
+void collection::enable_all(std::set<record_kind> const& kinds) {
+  std::optional<refusal> last;
+  for (auto const kind : kinds) {
+    try {
+      enable(kind);
+    } catch (refusal const& refused) {
+      if (kind == record_kind::copy) { throw; }
+      refused_.emplace(word_of(kind), refused.what());
+      last = refused;
+    }
+  }
+  if (last && kinds_.empty()) { throw refusal{*last}; }
+}
+
+void collection::enable(record_kind kind) {
   if (kind == record_kind::call) {
-    enable_calls(cupti::domain::runtime, reader);
-    enable_calls(cupti::domain::driver, reader);
+    enable_calls(cupti::domain::runtime);
+    enable_calls(cupti::domain::driver);
     return;
   }
   enable(cupti_kind_of(kind));
@@ -66,7 +108,7 @@ void enabling::enable(record_kind kind, parser const& reader) {
   } catch (refusal const& refused) { refused_.emplace("peer copies", refused.what()); }
 }
 
-void enabling::enable(activity_kind kind) {
+void collection::enable(activity_kind kind) {
   kinds_.reserve(kinds_.size() + 1);
   check(call_, "cuptiActivityEnable", call_.enable(kind));
   kinds_.push_back(kind);
@@ -74,43 +116,24 @@ void enabling::enable(activity_kind kind) {
 
 /// Enables all calls of a domain, and disables the unwanted ones again: once there is a context,
 /// CUPTI does not record a call that is enabled alone.
-void enabling::enable_calls(cupti::domain of, parser const& reader) {
+void collection::enable_calls(cupti::domain of) {
   auto const runtime = of == cupti::domain::runtime;
   enable(runtime ? activity_kind::runtime_call : activity_kind::driver_call);
   auto* const choose = runtime ? call_.enable_runtime_api : call_.enable_driver_api;
   if (choose == nullptr) { return; }
   // The parser skips a call that cannot be disabled.
-  for (auto const id : reader.calls_of(of).unwanted_ids()) { static_cast<void>(choose(id, 0)); }
+  for (auto const id : taking_->reader.calls_of(of).unwanted_ids()) {
+    static_cast<void>(choose(id, 0));
+  }
 }
 
-void enabling::close() {
-  auto const kinds = std::exchange(kinds_, {});
-  if (!same_process()) { return; }
+void collection::disable_all() {
   auto first = cupti::result::success;
-  for (auto const kind : kinds) {
+  for (auto const kind : std::exchange(kinds_, {})) {
     auto const code = call_.disable(kind);
     if (first == cupti::result::success) { first = code; }
   }
   check(call_, "cuptiActivityDisable", first);
-}
-
-collection::collection(library const& from, std::set<record_kind> const& kinds,
-                       std::shared_ptr<gathering> into)
-    : call_{from.call},
-      subscribed_{call_},
-      taking_{receive(from.version, std::move(into))},
-      enabled_{call_, taking_->reader, kinds} {}
-
-std::shared_ptr<intake const> collection::receive(std::uint32_t version,
-                                                  std::shared_ptr<gathering> into) const {
-  // The parser reads the calls' names, which a library may not have before a subscription.
-  auto taking =
-      std::make_shared<intake const>(intake{call_, parser{version, call_}, std::move(into)});
-  attach(taking);
-  check(call_, "cuptiActivityRegisterCallbacks",
-        call_.register_callbacks(lend_buffer, receive_buffer));
-  static_cast<void>(take_dropped());  // those of an earlier profiler
-  return taking;
 }
 
 std::size_t collection::take_dropped() const {
@@ -126,15 +149,14 @@ void collection::flush() {
 }
 
 void collection::close() {
-  struct last_flush {
-    collection& of;
-    void close() const { of.flush(); }
-  };
-  last_flush rest{*this};
+  auto* const held = std::exchange(subscriber_, nullptr);
+  if (held == nullptr || !same_process()) { return; }
   closing all;
-  all.close(enabled_);  // first, or what is recorded after the flush would be lost
-  all.close(rest);
-  all.close(subscribed_);
+  all.run([this] { disable_all(); });  // first, or what is recorded after the flush would be lost
+  if (taking_) {
+    all.run([this] { flush(); });
+  }
+  all.run([this, held] { unsubscribe(held); });
   all.finish();
 }
 

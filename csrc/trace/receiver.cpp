@@ -1,8 +1,5 @@
 #include "trace/receiver.hpp"
 
-#include "cuda/cleanup.hpp"
-#include "cuda/process.hpp"
-#include "trace/error.hpp"
 #include "trace/parse.hpp"
 
 #include <algorithm>
@@ -120,52 +117,6 @@ void receive_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_
   std::scoped_lock const lock{receiver().mutex};
   receiver().pool.take_back(buffer);
   if (!receiver().claimed) { receiver().pool.shrink(); }
-}
-
-namespace {
-
-/// No callback is enabled, but a subscription needs a function.
-void ignore_callback(void* /*user*/, cupti::domain /*from*/, std::uint32_t /*callback*/,
-                     void const* /*data*/) {}
-
-}  // namespace
-
-subscription::subscription(cupti::functions const& call) : call_{call} {
-  if (!claim()) {
-    throw trace_unavailable_error(
-        "pyxfer is already tracing in this process, and only one trace can run at a time: end the "
-        "other one first");
-  }
-  auto const code = call_.subscribe(&subscriber_, ignore_callback, nullptr);
-  if (code != cupti::result::success) {
-    release();
-    throw refusal(call_, "cuptiSubscribe", code);
-  }
-  try {
-    use_native_thread_ids();
-  } catch (...) {
-    release_noexcept([this] { close(); });
-    throw;
-  }
-}
-
-subscription::~subscription() {
-  release_noexcept([this] { close(); });
-}
-
-void subscription::close() {
-  auto* const held = std::exchange(subscriber_, nullptr);
-  if (held == nullptr || !same_process()) { return; }
-  auto const restored = call_.set_thread_id_type(thread_ids_before_);
-  auto const code = call_.unsubscribe(held);
-  release();
-  check(call_, "cuptiUnsubscribe", code);
-  check(call_, "cuptiSetThreadIdType", restored);
-}
-
-void subscription::use_native_thread_ids() {
-  check(call_, "cuptiGetThreadIdType", call_.get_thread_id_type(&thread_ids_before_));
-  check(call_, "cuptiSetThreadIdType", call_.set_thread_id_type(cupti::native_thread_ids));
 }
 
 }  // namespace pyxfer::trace

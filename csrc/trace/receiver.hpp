@@ -71,29 +71,4 @@ void lend_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* records
 void receive_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
                     std::size_t bytes, std::size_t valid_bytes) noexcept;
 
-/// A subscription to CUPTI, which allows one per process. No callback is enabled: it is held so
-/// that another profiler is found before pyxfer changes any of its settings. During the
-/// subscription thread ids are those of the system. Their previous type is restored afterwards,
-/// because another profiler may use it.
-class subscription {
- public:
-  /// Throws `refusal` if CUPTI refuses it, and `trace_unavailable_error` if pyxfer is already
-  /// tracing in this process.
-  explicit subscription(cupti::functions const& call);
-  ~subscription();
-  subscription(subscription const&) = delete;
-  subscription& operator=(subscription const&) = delete;
-  subscription(subscription&&) = delete;
-  subscription& operator=(subscription&&) = delete;
-
-  void close();
-
- private:
-  void use_native_thread_ids();
-
-  cupti::functions call_;
-  std::uint32_t thread_ids_before_ = 0;
-  cupti::subscriber subscriber_ = nullptr;
-};
-
 }  // namespace pyxfer::trace

@@ -87,18 +87,13 @@ void tracer::stop() {
 void tracer::end() {
   auto const ended = std::exchange(running_, nullptr);
   if (!ended) { return; }
-  struct settling {
-    tracer& of;
-    void close() const {
-      auto const before = of.compared_;
-      of.compare_again(of.compare());
-      of.gathering_->convert(before, of.compared_);
-    }
-  };
-  settling rest{*this};
   closing all;
   all.close(*ended);
-  all.close(rest);
+  all.run([this] {
+    auto const before = compared_;
+    compare_again(compare());
+    gathering_->convert(before, compared_);
+  });
   all.finish();
 }
 

@@ -9,10 +9,11 @@
 namespace pyxfer::trace::tests {
 namespace {
 
-class trace_enabling : public trace_test {
+class trace_collection : public trace_test {
  protected:
   void use(cupti::functions const& call, std::vector<std::string> const& words) {
-    made_ = std::make_unique<enabling>(call, parser{28, call}, kinds_of(words));
+    made_ = std::make_unique<collection>(library{"some library", 28, call}, kinds_of(words),
+                                         std::make_shared<gathering>(much));
   }
 
   void TearDown() override {
@@ -22,10 +23,10 @@ class trace_enabling : public trace_test {
 
   static bool has(cupti::activity_kind kind) { return hostrt::tracing(kind); }
 
-  std::unique_ptr<enabling> made_;
+  std::unique_ptr<collection> made_;
 };
 
-TEST_F(trace_enabling, enables_exactly_the_requested_kinds) {
+TEST_F(trace_collection, enables_exactly_the_requested_kinds) {
   use(host_functions(), {"copies", "kernels"});
   EXPECT_TRUE(has(cupti::activity_kind::copy));
   EXPECT_TRUE(has(cupti::activity_kind::peer_copy));
@@ -34,7 +35,7 @@ TEST_F(trace_enabling, enables_exactly_the_requested_kinds) {
   EXPECT_FALSE(has(cupti::activity_kind::runtime_call));
 }
 
-TEST_F(trace_enabling, disables_all_kinds) {
+TEST_F(trace_collection, disables_all_kinds) {
   use(host_functions(), all_words());
   EXPECT_NE(hostrt::enabled_kinds().load(), 0U);
   made_->close();
@@ -42,7 +43,21 @@ TEST_F(trace_enabling, disables_all_kinds) {
   EXPECT_NO_THROW(made_->close());
 }
 
-TEST_F(trace_enabling, leaves_out_kinds_that_the_library_refuses) {
+cupti::result disable_but_fail_for_copies(cupti::activity_kind kind) {
+  auto const code = host_functions().disable(kind);
+  return kind == cupti::activity_kind::copy ? cupti::result::not_compatible : code;
+}
+
+TEST_F(trace_collection, disables_the_other_kinds_if_one_fails) {
+  use(host_functions({{"cuptiActivityDisable", address_of(disable_but_fail_for_copies)}}),
+      all_words());
+  EXPECT_EQ(text_of<refusal>([this] { made_->close(); }),
+            "cuptiActivityDisable failed with CUPTI_ERROR_NOT_COMPATIBLE (" +
+                std::to_string(static_cast<int>(cupti::result::not_compatible)) + ")");
+  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
+}
+
+TEST_F(trace_collection, leaves_out_kinds_that_the_library_refuses) {
   hostrt::refuse_kind(49, 21);
   use(host_functions(), {"copies", "allocations"});
   EXPECT_EQ(made_->refused(),
@@ -52,20 +67,20 @@ TEST_F(trace_enabling, leaves_out_kinds_that_the_library_refuses) {
   EXPECT_TRUE(has(cupti::activity_kind::copy));
 }
 
-TEST_F(trace_enabling, works_without_peer_copies) {
+TEST_F(trace_collection, works_without_peer_copies) {
   hostrt::refuse_kind(22, 21);
   use(host_functions(), {"copies"});
   EXPECT_EQ(made_->refused().count("peer copies"), 1U);
   EXPECT_TRUE(has(cupti::activity_kind::copy));
 }
 
-TEST_F(trace_enabling, fails_if_copies_are_refused) {
+TEST_F(trace_collection, fails_if_copies_are_refused) {
   hostrt::refuse_kind(1, 15);
   EXPECT_THROW(use(host_functions(), all_words()), refusal);
   EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
 }
 
-TEST_F(trace_enabling, fails_if_all_kinds_are_refused) {
+TEST_F(trace_collection, fails_if_all_kinds_are_refused) {
   hostrt::refuse_kind(12, 7);
   EXPECT_THROW(use(host_functions(), {"marks"}), refusal);
 }
@@ -81,7 +96,7 @@ cupti::result note_switch(std::uint32_t callback, std::uint8_t on) {
   return cupti::result::success;
 }
 
-TEST_F(trace_enabling, disables_exactly_the_unwanted_calls) {
+TEST_F(trace_collection, disables_exactly_the_unwanted_calls) {
   switched_off().clear();
   use(host_functions(
           {{"cuptiActivityEnableRuntimeApi", address_of(note_switch<cupti::domain::runtime>)},
@@ -99,14 +114,14 @@ TEST_F(trace_enabling, disables_exactly_the_unwanted_calls) {
   EXPECT_FALSE(expected.empty());
 }
 
-TEST_F(trace_enabling, records_all_calls_if_an_older_library_cannot_disable_one) {
+TEST_F(trace_collection, records_all_calls_if_an_older_library_cannot_disable_one) {
   use(host_functions(
           {{"cuptiActivityEnableRuntimeApi", nullptr}, {"cuptiActivityEnableDriverApi", nullptr}}),
       {"calls"});
   EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
 }
 
-TEST_F(trace_enabling, records_all_calls_if_the_library_refuses_to_disable_one) {
+TEST_F(trace_collection, records_all_calls_if_the_library_refuses_to_disable_one) {
   auto* const refuse = +[](std::uint32_t, std::uint8_t) { return cupti::result::unknown; };
   use(host_functions({{"cuptiActivityEnableRuntimeApi", address_of(refuse)},
                       {"cuptiActivityEnableDriverApi", address_of(refuse)}}),
