@@ -357,6 +357,7 @@ def kind_of(data: bytes) -> Kind[Any]:
 
 class _Head(msgspec.Struct):
     kind: str = ""
+    schema_version: int = 0
 
 
 def _kind_named(name: object) -> Kind[Any] | None:
@@ -520,12 +521,26 @@ def load_any(path: Path, structs: Sequence[type[Any]]) -> Any:
     """Load a document as the one of these structs that its `kind` field names.
 
     Raises:
-        DocumentError: as `load` of the first struct for a file of any other kind.
+        DocumentError: as `load` of the first struct for a file of any other kind, or the text names the known kinds.
 
     """
     data = _read(path, _BY_STRUCT[structs[0]])
     struct = kind_of(data).struct
+    _refuse_unknown_kind(data, [_BY_STRUCT[each] for each in structs], repr(os.fspath(path)))
     return decode(struct if struct in structs else structs[0], data, repr(os.fspath(path)))
+
+
+def _refuse_unknown_kind(data: bytes, kinds: Sequence[Kind[Any]], source: str) -> None:
+    """Refuse what pyxfer has written that is no document, such as a history, and an edited `kind` field."""
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    if head.kind in RUN.also or _kind_named(head.kind) or not 0 < head.schema_version <= max(k.version for k in kinds):
+        return
+    what = f"has the kind {head.kind[:40]!r}, which no document has" if head.kind else "has no kind"
+    known = " or ".join([", ".join(kind.phrase for kind in kinds[:-1]), kinds[-1].phrase])
+    raise DocumentError(f"{source} {what}; name a file with {known}")
 
 
 def _read(path: Path, kind: Kind[Any]) -> bytes:

@@ -197,6 +197,20 @@ def test_load_any_chooses_the_struct_by_the_kind(kind: Kind[Any], tmp_path: Path
     assert codec.load_any(tmp_path / "it.json", structs) == SAMPLES[kind.name][0]
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"kind": "watchx", "schema_version": 1}', "has the kind 'watchx', which no document has; "),
+        ('{"groups": [], "schema_version": 1}', "has no kind; "),
+    ],
+    ids=["edited", "history"],
+)
+def test_load_any_names_the_known_kinds(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "it.json").write_text(text)
+    with pytest.raises(DocumentError, match=f"{why}name a file with a run, a watch or a baseline"):
+        codec.load_any(tmp_path / "it.json", (Run, Watched, Baseline))
+
+
 def test_load_any_refuses_other_kinds(tmp_path: Path) -> None:
     (tmp_path / "it.json").write_bytes(TEXTS["watch"])
     with pytest.raises(DocumentError, match=r"it\.json' is a watch, and not a run; name a file"):
