@@ -62,7 +62,7 @@ def test_a_code_has_a_type_a_name_and_a_hint(
 
 
 def test_an_error_has_its_place_in_the_sources(engine: Engine) -> None:
-    assert re.fullmatch(r"csrc/cuda/device_buffer\.cpp:\d+", malloc_failing_with(engine, 2).where)
+    assert re.fullmatch(r"csrc/cuda/memory\.cpp:\d+", malloc_failing_with(engine, 2).where)
 
 
 def test_out_of_memory_is_a_memory_error(engine: Engine) -> None:
