@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <regex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -90,13 +89,17 @@ std::map<std::string, instruction> const& known_instructions() {
   return known;
 }
 
-/// Reads entries word by word. The marks between operands have no meaning of their own.
+/// Reads entries word by word. It knows no comments.
 class reader {
  public:
   explicit reader(std::string const& text) {
-    static std::regex const words{R"(//.*|[\w.%]+|[;:@<>+])"};
-    for (std::sregex_iterator at{text.begin(), text.end(), words}, end; at != end; ++at) {
-      if (at->str()[0] != '/') words_.push_back(at->str());
+    std::string const ignored{" \t\n,()[]{}"};
+    std::string const marks{";:@<>+"};
+    for (auto at = text.find_first_not_of(ignored); at < text.size();) {
+      auto const is_mark = marks.find(text[at]) != std::string::npos;
+      auto const end = is_mark ? at + 1 : text.find_first_of(ignored + marks, at);
+      words_.push_back(text.substr(at, end - at));
+      at = text.find_first_not_of(ignored, end);
     }
   }
 

@@ -13,7 +13,7 @@ std::string text_of(std::string const& body) {
   return ".version 6.0\n.target sm_50\n.address_size 64\n"
          ".visible .entry test(.param .u64 place)\n{\n"
          "  .reg .u64 %at, %a;\n  .reg .u32 %v, %w;\n  .reg .b32 %x<4>;\n  .reg .pred %p;\n"
-         "  ld.param.u64 %at, [place];  // the parameter\n" +
+         "  ld.param.u64 %at, [place];\n" +
          body + "\n}\n";
 }
 
