@@ -24,21 +24,19 @@ TEST(ring_settings, are_accepted_up_to_their_bounds) {
 }
 
 TEST(ring_settings, beyond_their_bounds_are_refused_and_the_error_names_the_bounds) {
-  auto with = sound;
-  with.threads = 0;
-  EXPECT_EQ(refusal(with), "a ring has 1 to 64 threads, and not 0");
-  with.threads = 65;
-  EXPECT_EQ(refusal(with), "a ring has 1 to 64 threads, and not 65");
-  with = sound;
-  with.slots = 1;
-  EXPECT_EQ(refusal(with), "a ring has 2 to 4096 slots, and not 1");
-  with.slots = 4097;
-  EXPECT_EQ(refusal(with), "a ring has 2 to 4096 slots, and not 4097");
-  with = sound;
-  with.spin_us = -1;
-  EXPECT_EQ(refusal(with), "a ring has 0 to 1000000 microseconds to spin, and not -1");
-  with.spin_us = 1'000'001;
-  EXPECT_EQ(refusal(with), "a ring has 0 to 1000000 microseconds to spin, and not 1000001");
+  auto const refused = [](auto field, int value) {
+    auto with = sound;
+    with.*field = value;
+    return refusal(with);
+  };
+  EXPECT_EQ(refused(&ring_settings::threads, 0), "a ring has 1 to 64 threads, and not 0");
+  EXPECT_EQ(refused(&ring_settings::threads, 65), "a ring has 1 to 64 threads, and not 65");
+  EXPECT_EQ(refused(&ring_settings::slots, 1), "a ring has 2 to 4096 slots, and not 1");
+  EXPECT_EQ(refused(&ring_settings::slots, 4097), "a ring has 2 to 4096 slots, and not 4097");
+  EXPECT_EQ(refused(&ring_settings::spin_us, -1),
+            "a ring has 0 to 1000000 microseconds to spin, and not -1");
+  EXPECT_EQ(refused(&ring_settings::spin_us, 1'000'001),
+            "a ring has 0 to 1000000 microseconds to spin, and not 1000001");
 }
 
 TEST(ring_settings, with_chunks_of_any_other_size_are_refused) {

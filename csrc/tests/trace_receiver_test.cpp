@@ -53,17 +53,6 @@ TEST_F(trace_receiver, reads_the_buffers_that_it_lent) {
   EXPECT_EQ(into_->take().records.size(), 1U);
 }
 
-TEST_F(trace_receiver, lends_a_limited_number_of_buffers) {
-  std::vector<std::uint8_t*> buffers;
-  buffers.reserve(buffer_pool::most_buffers);
-  for (std::size_t i = 0; i < buffer_pool::most_buffers; ++i) { buffers.push_back(lent()); }
-  EXPECT_EQ(lent(), nullptr);
-  for (auto* const buffer : buffers) { hand_over(buffer, 0); }
-  auto* const again = lent();
-  EXPECT_NE(again, nullptr);
-  hand_over(again, 0);
-}
-
 TEST_F(trace_receiver, ignores_the_buffers_of_other_profilers) {
   std::vector<std::uint8_t> strange(1024);
   hand_over(strange.data(), write_copy(strange.data()));
@@ -83,28 +72,27 @@ TEST_F(trace_receiver, drops_records_that_come_back_after_release) {
   EXPECT_TRUE(into_->take().records.empty());
 }
 
-/// CUPTI may hand over buffers in several threads at a time.
+/// CUPTI may hand over buffers in several threads at a time. The thread that takes the records has
+/// nothing else in common with them, so that only a lock orders it after them.
 TEST_F(trace_receiver, reads_the_buffers_of_several_threads) {
-  constexpr int times = 100;
+  constexpr std::size_t times = 100;
   std::vector<std::thread> threads;
   threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([] {
-      for (int n = 0; n < times; ++n) {
+    threads.emplace_back([&] {
+      for (std::size_t n = 0; n < times; ++n) {
         auto* const buffer = lent();
         hand_over(buffer, write_copy(buffer));
       }
     });
   }
-  for (std::size_t found = 0; found < 4U * times; std::this_thread::yield()) {
-    into_->convert({}, {});
-    into_->lose(1);
-    auto const part = into_->take();
-    EXPECT_EQ(part.dropped.at("unknown"), 1U);
-    found += part.records.size();
+  std::size_t found = 0;
+  while (found < 4 * times) {
+    found += into_->take().records.size();
+    std::this_thread::yield();
   }
   for (auto& thread : threads) { thread.join(); }
-  EXPECT_TRUE(into_->take().records.empty());
+  EXPECT_EQ(found, 4 * times);
 }
 
 TEST_F(trace_receiver, can_be_claimed_once) { EXPECT_FALSE(claim()); }

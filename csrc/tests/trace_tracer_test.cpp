@@ -156,14 +156,6 @@ TEST_F(trace_tracer, can_be_stopped_if_it_does_not_run) {
   EXPECT_TRUE(traced.take().records.empty());
 }
 
-TEST_F(trace_tracer, leaves_nothing_enabled) {
-  auto traced = host_tracer();
-  traced.start();
-  EXPECT_NE(hostrt::enabled_kinds().load(), 0U);
-  traced.stop();
-  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
-}
-
 TEST_F(trace_tracer, restores_the_type_of_thread_ids) {
   auto const call = host_functions();
   std::uint32_t type = 99;
