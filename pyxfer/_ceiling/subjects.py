@@ -101,8 +101,8 @@ MOST_COPIES = 18
 MOST_WARMUPS = 2
 MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
 CALIBRATION_COPIES = 4
-# Copies before and after a window only keep the engine busy, so parts of a large size are enough: a whole one would take
-# half as long as the window. The numbers of parts that are tried:
+# Copies before and after a window only keep the engine busy, so parts of a large size are enough: a whole one would
+# take half as long as the window. The numbers of parts that are tried:
 UNTIMED_PARTS = (16, 8, 4, 2, 1)
 LEAST_UNTIMED_BYTES = 1 << 20
 ISSUE_SHOWS_TO = 1 << 20
@@ -342,7 +342,8 @@ class BothWays(_RawCopies):
         fewest = 2 if self.gated else 1
         self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
         self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
-        for self._untimed_parts in _possible_parts(self.nbytes):
+        for parts in _possible_parts(self.nbytes):
+            self._untimed_parts = parts
             self._tails = self._needed_tails(h2d_s, d2h_s)
             if self._queued <= MOST_QUEUED:
                 return
