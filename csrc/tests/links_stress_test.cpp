@@ -132,7 +132,7 @@ TEST_F(links_stress, ends_every_run_and_leaves_nothing) {
   outcomes found;
   auto const until = now_s() + seconds;
   long rounds = 0;
-  for (; now_s() < until; ++rounds) {
+  for (; now_s() < until || found.right < 3; ++rounds) {  // most end early on a busy machine
     trial{random}.run(found);
     static_cast<void>(take_cleanup_failures());
     ASSERT_EQ(made(), std::vector<std::string>{}) << "after round " << rounds;
@@ -141,7 +141,6 @@ TEST_F(links_stress, ends_every_run_and_leaves_nothing) {
             << found.lost << " lost, " << found.late << " late, " << found.cancelled
             << " cancelled, " << found.refused << " refused\n";
   EXPECT_EQ(found.wrong, 0);
-  EXPECT_GT(found.right, 0);
 }
 
 }  // namespace
