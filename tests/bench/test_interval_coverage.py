@@ -143,7 +143,7 @@ def test_intervals_of_committed_series_are_those_of_a_bootstrap() -> None:
 
 
 def test_long_series_and_their_ratios_are_read_from_runs(tmp_path: Path) -> None:
-    def row(scale: float, route: str) -> object:
+    def row(scale: float, route: str, **way: str) -> object:
         seconds = [scale * (1e-3 + 1e-6 * (i % 7)) for i in range(120)]
         trials = tuple(Trial(round=i, elapsed_s=s, dispatch_s=1e-6) for i, s in enumerate(seconds))
         summary = stats.summarise(seconds)
@@ -151,6 +151,7 @@ def test_long_series_and_their_ratios_are_read_from_runs(tmp_path: Path) -> None
         share = replace(make_measurement().peak_share, value=None, reason="none")
         return make_measurement(
             route=route,
+            **way,
             trials=trials,
             summary=summary,
             rate=rate,
@@ -159,7 +160,8 @@ def test_long_series_and_their_ratios_are_read_from_runs(tmp_path: Path) -> None
             dispatch=stats.summarise([1e-6] * 120),
         )
 
-    rows = (row(1.0, "raw.pinned-async"), row(2.0, "raw.pageable-memcpy"), make_measurement())
+    plain = row(2.0, "raw.pageable-memcpy", memory="pageable", mode="memcpy", bracket="drained")
+    rows = (row(1.0, "raw.pinned-async"), plain, make_measurement(side="d2h"))
     make_run(measurements=rows, curves=(), locking=()).save(tmp_path / "run.json.gz")
     found = list(intervals.recorded(tmp_path))
     assert [each.seconds.size for each in found] == [120, 120]

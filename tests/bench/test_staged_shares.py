@@ -12,13 +12,18 @@ import staged_shares
 from samples import MIB, make_measurement, make_run, retimed
 from staged_shares import CEILING, DRIVERS, STAGED
 
+from pyxfer._ceiling.rows import way_head
+from pyxfer._ceiling.ways import way_of
 from pyxfer._document.runs import Measurement
 
 
 def row(route: str, seconds: float, *, nbytes: int = 24 * MIB, rounds: int = 20, **changes: Any) -> Measurement:
     """A measurement whose rounds all take `seconds`."""
     bare = msgspec.structs.replace(make_measurement(route=route), nbytes=nbytes, moved_bytes=nbytes, **changes)
-    return retimed(bare, [seconds] * rounds)
+    way = way_of(route, bare.direction, bare.variant)
+    assert way is not None
+    own = msgspec.structs.replace(bare, memory=way.memory, mode=way.mode, bracket=way_head(way).bracket)
+    return retimed(own, [seconds] * rounds)
 
 
 def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *rows: Measurement) -> int:
