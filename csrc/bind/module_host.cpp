@@ -1,5 +1,5 @@
 #include "bind/module_body.hpp"
-#include "hostrt/activity_library.hpp"
+#include "hostrt/activity.hpp"
 #include "hostrt/control.hpp"
 
 #include <pybind11/stl.h>

@@ -14,23 +14,13 @@
 ///
 ///     fail=CALL:NTH:CODE          like `fail`
 ///     lose=CALL:NTH:CODE          like `fail_sticky`
-///     lose=CODE                   like `lose_device`
 ///     stall=CALL:NTH:SECONDS      like `stall`
-///     link=RATE:LATENCY:RATE:LATENCY    like `model_link`: h2d and then d2h, bytes/s and seconds
-///     missing=CALL                like `set_missing`
-///     no-driver=CODE              like `set_no_driver`
 ///     devices=COUNT               like `set_device_count`
-///     issue=CALL:DESCRIPTOR       like `model_issue`, in seconds
+///     link=RATE:LATENCY:RATE:LATENCY    like `model_link`: h2d and then d2h, bytes/s and seconds
 ///     link-of=DEVICE:RATE:LATENCY:RATE:LATENCY    like `model_link_of`
-///     uplink=DEVICES:RATE:RATE:RATE     like `model_uplink`; the devices are joined by `+`
-///     pair=SOURCE:DESTINATION:RATE:LATENCY    like `model_pair`
-///     hops=HOST:PEER:LOCAL:BUSY:SPREAD    like `model_hops`
-///     no-peer=DEVICE:PEER         like `refuse_peer`
-///     attribute=NUMBER:VALUE      like `set_attribute`
-///     no-trace=CODE               like `refuse_activity`
 ///
-/// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, none is
-/// carried out: stderr names the order, and every call returns cudaErrorInvalidValue.
+/// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, stderr
+/// names it, and every call returns cudaErrorInvalidValue.
 ///
 /// CALL is the name of a runtime or driver call. NTH is the number of that call, counted from 1 and
 /// from now on. The functions throw std::invalid_argument for an unknown name, for an NTH below 1,
@@ -169,6 +159,10 @@ void other_subscriber(bool subscribed);
 /// Adds `count` to the number of dropped records.
 void lose_records(std::size_t count);
 
+/// Whether the buffer of a record is handed over at once, by the thread that has made the record.
+/// CUPTI may hand over buffers at any time, and several at the same time.
+void hand_over_at_once(bool on);
+
 /// Everything that is allocated now, except the default streams.
 [[nodiscard]] std::vector<allocation> allocated();
 
@@ -179,8 +173,8 @@ void lose_records(std::size_t count);
 /// the counts. This thread is set to device 0 without a context or a last error. Allocations stay.
 void reset();
 
-/// Carries out a line of orders in the syntax above. If an order cannot be read, carries out none
-/// and throws std::invalid_argument.
+/// Carries out a line of orders in the syntax above. Throws std::invalid_argument at the first that
+/// cannot be read.
 void configure(std::string const& line);
 
 /// Carries out the orders of PYXFER_HOSTRT. Only the first call does anything.

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
@@ -112,10 +113,20 @@ namespace {
 
 void record_memory(region const& memory, bool released) {
   if (!tracing()) return;
-  auto const kind =
-      memory.kind == memory_kind::device ? activity_memory::device : activity_memory::pinned;
-  activity_place const where{memory.device, 0, this_thread().correlation};
-  emit_memory(where, kind, reinterpret_cast<void const*>(memory.address), memory.bytes, released);
+  auto const on_device = memory.kind == memory_kind::device;
+  pyxfer::cupti::memory_activity raw{};
+  raw.kind = pyxfer::cupti::activity_kind::memory;
+  raw.operation = released ? pyxfer::cupti::memory_released : pyxfer::cupti::memory_allocated;
+  raw.memory =
+      static_cast<std::uint32_t>(on_device ? activity_memory::device : activity_memory::pinned);
+  raw.correlation = this_thread().correlation;
+  raw.address = memory.address;
+  raw.bytes = memory.bytes;
+  raw.timestamp = activity_time(steady::now());
+  raw.process = static_cast<std::uint32_t>(::getpid());
+  raw.device = static_cast<std::uint32_t>(memory.device);
+  raw.context = raw.device + 1;
+  push(raw);
 }
 
 cudaError_t allocate(void** address, std::size_t bytes, memory_kind kind) {

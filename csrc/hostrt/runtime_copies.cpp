@@ -50,8 +50,13 @@ struct memset_order {
 void record_memset(memset_order const& order, activity_place const& where,
                    activity_span const& when) {
   auto const locked = memory().place(order.to, order.bytes) == placement::locked;
-  emit_set(where, when, locked ? activity_memory::pinned : activity_memory::device, order.bytes,
-           order.asynchronous);
+  auto raw =
+      work_record<pyxfer::cupti::set_activity>(pyxfer::cupti::activity_kind::set, where, when);
+  raw.bytes = order.bytes;
+  raw.memory =
+      static_cast<std::uint16_t>(locked ? activity_memory::pinned : activity_memory::device);
+  raw.flags = order.asynchronous ? pyxfer::cupti::asynchronous : 0;
+  push(raw);
 }
 
 stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const& order,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hostrt/activity.hpp"
-#include "hostrt/activity_library.hpp"
 #include "hostrt_support.hpp"
 #include "trace/cupti_records.hpp"
 

@@ -1,4 +1,5 @@
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "activity_support.hpp"
@@ -242,6 +243,82 @@ TEST_F(hostrt_activity, does_not_include_work_that_a_lost_device_dropped) {
   reset();
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_TRUE(copies().empty());
+}
+
+TEST_F(hostrt_activity, counts_records_without_a_buffer) {
+  enable(activity_kind::copy);
+  ASSERT_EQ(call_cupti("cuptiActivityRegisterCallbacks", lend_none, keep), result::success);
+  ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
+  std::size_t dropped = 0;
+  ASSERT_EQ(
+      call_cupti("cuptiActivityGetNumDroppedRecords", CUcontext{}, std::uint32_t{0}, &dropped),
+      result::success);
+  EXPECT_EQ(dropped, 1U);
+  EXPECT_TRUE(copies().empty());
+}
+
+TEST_F(hostrt_activity, has_a_clock_that_counts_from_1970) {
+  std::uint64_t now = 0;
+  ASSERT_EQ(call_cupti("cuptiGetTimestamp", &now), result::success);
+  auto const since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  EXPECT_NEAR(static_cast<double>(now) * 1e-9, std::chrono::duration<double>(since_1970).count(),
+              60);
+}
+
+TEST_F(hostrt_activity, has_a_clock_that_can_be_skewed) {
+  auto const at = steady::now();
+  auto const true_time = activity_time(at);
+  skew_clock(-1'000'000, 0);
+  EXPECT_EQ(activity_time(at), true_time - 1'000'000);
+  skew_clock(0, 1000);
+  auto const later = activity_time(at + std::chrono::seconds{1000});
+  EXPECT_NEAR(static_cast<double>(later - true_time), 1e12 + 1e6, 1e5);
+  reset();
+  EXPECT_EQ(activity_time(at), true_time);
+}
+
+TEST_F(hostrt_activity, serves_one_subscriber) {
+  cupti::subscriber one = nullptr;
+  cupti::subscriber two = nullptr;
+  ASSERT_EQ(call_cupti("cuptiSubscribe", &one, cupti::callback{}, static_cast<void*>(nullptr)),
+            result::success);
+  EXPECT_EQ(call_cupti("cuptiSubscribe", &two, cupti::callback{}, static_cast<void*>(nullptr)),
+            result::multiple_subscribers);
+  EXPECT_EQ(call_cupti("cuptiUnsubscribe", one), result::success);
+  EXPECT_EQ(call_cupti("cuptiUnsubscribe", one), result::invalid_parameter);
+}
+
+TEST_F(hostrt_activity, can_be_refused) {
+  cupti::subscriber made = nullptr;
+  refuse_activity(35);
+  EXPECT_EQ(call_cupti("cuptiSubscribe", &made, cupti::callback{}, static_cast<void*>(nullptr)),
+            result::insufficient_privileges);
+  EXPECT_THROW(refuse_activity(1000), std::invalid_argument);
+}
+
+TEST_F(hostrt_activity, refuses_an_unknown_kind) {
+  EXPECT_EQ(call_cupti("cuptiActivityEnable", static_cast<activity_kind>(38)),
+            result::invalid_kind);
+}
+
+/// Waits for a second thread that is in here at the same time.
+// NOLINTNEXTLINE(readability-non-const-parameter): the signature is CUPTI's
+void keep_together(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_t* buffer,
+                   std::size_t /*bytes*/, std::size_t /*valid_bytes*/) {
+  static std::atomic<int> inside{0};
+  auto const limit = steady::now() + 60s;
+  for (++inside; inside % 2 != 0 && steady::now() < limit;) std::this_thread::yield();
+  EXPECT_EQ(inside % 2, 0) << "the other buffer is handed over only after this one";
+  delete[] buffer;
+}
+
+TEST_F(hostrt_activity, is_handed_over_by_several_threads_at_the_same_time) {
+  ASSERT_EQ(call_cupti("cuptiActivityRegisterCallbacks", lend, keep_together), result::success);
+  enable(activity_kind::marker);
+  hand_over_at_once(true);
+  std::array<std::thread, 2> threads;
+  for (auto& each : threads) each = std::thread{[] { mark("step", true); }};
+  for (auto& each : threads) each.join();
 }
 
 }  // namespace

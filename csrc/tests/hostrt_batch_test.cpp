@@ -86,7 +86,7 @@ TEST_F(hostrt_batch, has_the_latency_once) {
 }
 
 TEST_F(hostrt_batch, keeps_its_caller_busy_for_each_copy) {
-  configure("issue=0.01:0.02");
+  model_issue({0.01, 0.02});
   auto begun = now_s();
   ASSERT_EQ(issue(), cudaSuccess);
   EXPECT_GE(now_s() - begun, 0.05);
