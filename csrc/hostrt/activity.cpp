@@ -136,6 +136,7 @@ std::string name_in(domain of, std::size_t call) {
   };
   if (of == domain::runtime) return begins_with("cuda") ? std::string{name} + "_v3020" : "";
   if (!begins_with("cuda")) return std::string{name};
+  if (name == "cudaDeviceSynchronize") return "cuCtxSynchronize";
   auto const nested = begins_with("cudaMemcpy") || begins_with("cudaStreamSync");
   return nested ? "cu" + std::string{name.substr(4)} : "";
 }

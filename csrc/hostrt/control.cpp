@@ -29,33 +29,6 @@
 namespace pyxfer::hostrt {
 namespace {
 
-std::size_t known_call(std::string const& name) {
-  try {
-    return index_of(name);
-  } catch (std::invalid_argument const&) {
-    throw std::invalid_argument{"the host runtime has no call '" + name + "'"};
-  }
-}
-
-int counted(int nth) {
-  if (nth < 1) throw std::invalid_argument{"calls are counted from 1, not " + std::to_string(nth)};
-  return nth;
-}
-
-int possible_device(int device) {
-  if (device < 0 || device >= max_devices) {
-    throw std::invalid_argument{"there is no device " + std::to_string(device)};
-  }
-  return device;
-}
-
-cudaError_t error_code(int code) {
-  if (code < 1 || code >= cudaErrorApiFailureBase) {
-    throw std::invalid_argument{std::to_string(code) + " is not an error code"};
-  }
-  return static_cast<cudaError_t>(code);
-}
-
 cudaStreamCaptureMode capture_mode(std::string const& word) {
   if (word == "global") return cudaStreamCaptureModeGlobal;
   if (word == "thread_local") return cudaStreamCaptureModeThreadLocal;
@@ -77,59 +50,9 @@ char const* name_of(memory_kind kind) {
 
 void model_link(direction_model h2d, direction_model d2h) { link().set(h2d, d2h); }
 
-void fail(std::string const& call, int nth, int code) {
-  injected().add({known_call(call), counted(nth), error_code(code), false, ordered_delay{0}});
-}
-
-void fail_sticky(std::string const& call, int nth, int code) {
-  injected().add({known_call(call), counted(nth), error_code(code), true, ordered_delay{0}});
-}
-
-void stall(std::string const& call, int nth, double seconds) {
-  injected().add({known_call(call), counted(nth), cudaSuccess, false, ordered_delay{seconds}});
-}
-
 void release_stalls() {
   end_delays();
   end_hangs();
-}
-
-void lose_device(int code) {
-  auto const lost_with = error_code(code);
-  for (int device = 0; device < max_devices; ++device) lose(device, lost_with);
-}
-
-void lose_one_device(int device, int code) { lose(possible_device(device), error_code(code)); }
-
-void hang_device(int device) { set_hanging(possible_device(device)); }
-
-void destroy_context(int device) {
-  if (!is_device(device)) {
-    throw std::invalid_argument{"there is no device " + std::to_string(device)};
-  }
-  set_context_destroyed(device);
-}
-
-void set_device_count(int count) {
-  if (count < 0 || count > max_devices) {
-    throw std::invalid_argument{"the host runtime has 0 to " + std::to_string(max_devices) +
-                                " devices, not " + std::to_string(count)};
-  }
-  injected().set_device_count(count);
-}
-
-void set_missing(std::string const& symbol, bool missing) {
-  injected().set_missing(known_call(symbol), missing);
-}
-
-void set_no_driver(int code) {
-  injected().set_no_driver(code == 0 ? cudaSuccess : error_code(code));
-}
-
-void set_attribute(int attribute, int value) { injected().set_attribute(-1, attribute, value); }
-
-void set_attribute_of(int device, int attribute, int value) {
-  injected().set_attribute(possible_device(device), attribute, value);
 }
 
 void model_link_of(int device, direction_model h2d, direction_model d2h) {
@@ -146,12 +69,6 @@ void model_pair(int source, int destination, direction_model model) {
 }
 
 void model_hops(hop_model const& model) { link().set_hops(model); }
-
-void model_issue(issue_model const& model) { link().set_issue(model); }
-
-void refuse_peer(int device, int peer, bool refused) {
-  peers().refuse(possible_device(device), possible_device(peer), refused);
-}
 
 void begin_capture(std::uintptr_t stream, std::string const& mode) {
   auto const code =
@@ -177,18 +94,15 @@ std::vector<allocation> allocated() {
   return live;
 }
 
-std::map<std::string, long> calls() { return injected().counts(); }
-
 void reset() {
   // If this reset precedes the first call, the environment's orders must not be added after it.
   configure_from_environment();
-  injected().reset();
+  reset_injection();
   captures().forget_all();
   release_stalls();
   restore_devices();
-  restore_contexts();
   link().reset();
-  peers().reset();
+  reset_peers();
   reset_activity();
   this_thread() = {};
 }
@@ -279,7 +193,7 @@ void read_environment() {
   } catch (std::invalid_argument const& problem) {
     std::cerr << "PYXFER_HOSTRT cannot be read, so every CUDA call will fail: " << problem.what()
               << '\n';
-    injected().set_misconfigured();
+    set_no_driver(cudaErrorInvalidValue);
   }
 }
 

@@ -46,6 +46,11 @@ void model_link(direction_model h2d, direction_model d2h);
 /// The same for one device, for example one with half of the lanes.
 void model_link_of(int device, direction_model h2d, direction_model d2h);
 
+/// Keeps the caller's thread busy in each call of that name, as a driver does when it loads a
+/// module (186 ms on an H100) or maps the memory of a peer. Calls of one device do so one at a
+/// time.
+void model_call(std::string const& call, double seconds);
+
 /// How long the caller's thread is busy with a call that queues copies.
 struct issue_model {
   double call_s;        ///< of cudaMemcpyAsync and cudaMemcpyBatchAsync

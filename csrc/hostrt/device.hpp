@@ -44,20 +44,16 @@ struct loss_epoch {
 /// Loses one device: its queued work is dropped, and calls that wait for it return.
 void lose(int device, cudaError_t code);
 
+/// Ends losses and restores contexts.
 void restore_devices() noexcept;
 
-/// Lets a device hang: its streams begin no work until `end_hangs`, or until it is lost.
-void set_hanging(int device) noexcept;
+/// Whether a device hangs: its streams begin no work until `end_hangs`, or until it is lost.
 [[nodiscard]] bool hangs(int device) noexcept;
 void end_hangs();
 
 /// Whether the device's context was destroyed, as by cudaDeviceReset or cuDevicePrimaryCtxReset. An
 /// H100 with driver 580 then returned 709 for events and 400 for streams.
 [[nodiscard]] bool context_destroyed(int device) noexcept;
-
-void set_context_destroyed(int device) noexcept;
-
-void restore_contexts() noexcept;
 
 /// Locked shared while work accesses memory that a caller may release.
 [[nodiscard]] std::shared_mutex& memory_in_use();

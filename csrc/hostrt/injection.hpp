@@ -3,17 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "waiting.hpp"
 
@@ -150,54 +144,27 @@ struct orders {
   ordered_delay delay{0};
 };
 
-/// Counts the calls, and stores which of them fail or stall.
-class injection {
- public:
-  struct rule {
-    std::size_t call;
-    int calls_left;
-    cudaError_t code;
-    bool sticky;
-    ordered_delay delay;
-  };
+/// Counts a call, and returns what was ordered for it.
+[[nodiscard]] orders orders_for(std::size_t call);
 
-  /// Counts a call, and returns what was ordered for it.
-  [[nodiscard]] orders enter(std::size_t call);
+/// Whether the entry point of the driver, or the runtime call of the same name, was made missing.
+[[nodiscard]] bool is_missing(std::string const& symbol);
 
-  void add(rule const& added);
-  void set_missing(std::size_t call, bool missing);
-  [[nodiscard]] bool missing(std::string const& symbol) const;
+[[nodiscard]] int device_count() noexcept;
+/// What every call that needs a driver returns; cudaSuccess if there is one.
+[[nodiscard]] cudaError_t no_driver() noexcept;
+/// The value that was ordered for a device attribute, if any.
+[[nodiscard]] std::optional<int> ordered_attribute(int attribute, int device);
 
-  void set_device_count(int count) noexcept { device_count_ = count; }
-  [[nodiscard]] int device_count() const noexcept { return device_count_; }
-  /// From now on every call returns `code`; cudaSuccess ends it.
-  void set_no_driver(cudaError_t code) noexcept { no_driver_ = code; }
-  [[nodiscard]] cudaError_t no_driver() const noexcept;
-  /// Of every device if the device is negative.
-  void set_attribute(int device, int attribute, int value);
-  /// The value that was ordered for a device attribute, if any.
-  [[nodiscard]] std::optional<int> attribute(int attribute, int device) const;
-  void set_misconfigured() noexcept { misconfigured_ = true; }
+/// Keeps the calling thread busy for the time that was ordered for the copies of a batch.
+void spend_time_of_copies(std::size_t count);
 
-  [[nodiscard]] std::map<std::string, long> counts() const;
-  void reset();
+void reset_injection();
 
- private:
-  [[nodiscard]] orders apply_rules(std::size_t call);
-  [[nodiscard]] cudaError_t standing_error(std::size_t call) const;
+// These throw std::invalid_argument for an argument that no order can have.
 
-  mutable std::mutex mutex_;
-  std::vector<rule> rules_;
-  std::set<std::size_t> missing_;
-  std::map<std::pair<int, int>, int> attributes_;  ///< by attribute and device
-  std::atomic<bool> has_rules_{false};
-  std::atomic<bool> has_missing_{false};
-  std::atomic<bool> misconfigured_{false};
-  std::atomic<int> device_count_{1};
-  std::atomic<int> no_driver_{cudaSuccess};
-  std::array<std::atomic<long>, all_calls.size()> counts_{};
-};
-
-[[nodiscard]] injection& injected();
+[[nodiscard]] std::size_t known_call(std::string const& name);
+[[nodiscard]] int possible_device(int device);
+[[nodiscard]] cudaError_t error_code(int code);
 
 }  // namespace pyxfer::hostrt

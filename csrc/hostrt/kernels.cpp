@@ -47,7 +47,7 @@ std::optional<int> owner_seen_from(int device, std::uintptr_t address, std::size
     case placement::device: break;
   }
   auto const known = memory().find(at);
-  if (!known || !peers().allowed(device, known->device)) return std::nullopt;
+  if (!known || !has_peer_access(device, known->device)) return std::nullopt;
   return known->device;
 }
 

@@ -69,22 +69,6 @@ void modelled_links::set_hops(hop_model const& hops) {
   hops_ = hops;
 }
 
-void modelled_links::set_issue(issue_model const& model) {
-  std::scoped_lock const lock{mutex_};
-  issue_ = model;
-}
-
-void modelled_links::issue(std::size_t descriptors) {
-  auto const model = [this] {
-    std::scoped_lock const lock{mutex_};
-    return issue_;
-  }();
-  auto const busy_s = model.call_s + static_cast<double>(descriptors) * model.descriptor_s;
-  if (busy_s <= 0) return;
-  auto const epoch = epoch_of(this_thread().device);
-  pause_until(steady::now() + as_duration(busy_s), [&] { return !is_current(epoch); });
-}
-
 void modelled_links::reset() {
   std::scoped_lock const lock{mutex_};
   h2d_.fill({});
@@ -92,7 +76,6 @@ void modelled_links::reset() {
   pairs_.clear();
   uplinks_.clear();
   hops_ = {};
-  issue_ = {};
 }
 
 /// Whether a copy between devices, or inside one, has an engine of its own.
@@ -100,7 +83,7 @@ bool modelled_links::is_direct(copy_path path) const {
   auto const between = path.from != host && path.to != host;
   // Either side may issue the copy, so access in one direction is enough.
   return between && pairs_.count({path.from, path.to}) != 0 &&
-         (peers().allowed(path.from, path.to) || peers().allowed(path.to, path.from));
+         (has_peer_access(path.from, path.to) || has_peer_access(path.to, path.from));
 }
 
 std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) {

@@ -39,17 +39,12 @@ class modelled_links {
   void set_pair(copy_path path, direction_model model);
   void add_uplink(std::vector<int> const& devices, uplink_model const& model);
   void set_hops(hop_model const& hops);
-  void set_issue(issue_model const& model);
   void reset();
 
   /// Reserves the engines of that path from `ready` on; returns nothing if it is not modelled. The
   /// latency is added if the copy is the `first` of a submission.
   [[nodiscard]] std::optional<crossing> occupy(copy_path path, std::size_t bytes, bool first,
                                                steady::time_point ready);
-
-  /// Keeps the calling thread busy for as long as a call takes that queues a batch of `descriptors`
-  /// copies, or one copy without any.
-  void issue(std::size_t descriptors);
 
   /// Counts a copy as queued until the result is dropped; null if that has no effect.
   [[nodiscard]] std::shared_ptr<void const> queued(copy_path path);
@@ -106,7 +101,6 @@ class modelled_links {
   std::map<std::pair<int, int>, engine> pairs_;
   std::vector<uplink> uplinks_;
   hop_model hops_{};
-  issue_model issue_{};
 };
 
 [[nodiscard]] modelled_links& link();

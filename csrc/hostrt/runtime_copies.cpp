@@ -104,7 +104,6 @@ cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaM
         copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= limit;
     auto const waits = copy.pageable && !is_staged;
     if (is_staged) stage(copy);
-    link().issue(0);
     auto const arrival = submit(on, {std::move(copy)}, delay);
     return waits ? synchronize({arrival}) : cudaSuccess;
   });
@@ -199,7 +198,7 @@ cudaError_t queue_batch(batch const& wanted, cudaStream_t stream, ordered_delay 
   auto const waits =
       must_read_now(wanted) ||
       std::any_of(copies.begin(), copies.end(), [](transfer const& copy) { return copy.pageable; });
-  link().issue(copies.size());
+  spend_time_of_copies(copies.size());
   auto const arrival = submit(on, std::move(copies), delay);
   return waits ? synchronize({arrival}) : cudaSuccess;
 }
