@@ -120,6 +120,10 @@ void destroy_context(int device);
 /// The number of devices: 1 by default, at most 16. With 0, calls return cudaErrorNoDevice.
 void set_device_count(int count);
 
+/// Whether device memory that is allocated from now on is unreadable at the program's addresses, as
+/// on a device: a direct access ends the process with SIGSEGV. `reset` leaves it as it is.
+void protect_device_memory(bool on);
+
 /// Behaves like an old driver: an entry point of the driver cannot be found, or a runtime call
 /// returns cudaErrorCallRequiresNewerDriver.
 void set_missing(std::string const& symbol, bool missing);

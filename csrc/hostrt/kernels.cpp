@@ -112,7 +112,8 @@ std::optional<std::uint64_t> follow(chase_order const& order) {
   auto at = order.first;
   for (std::uint32_t i = 0; i < order.hops; ++i) {
     if (inside && at - inside->address > inside->bytes - sizeof at) return std::nullopt;
-    at = __atomic_load_n(reinterpret_cast<std::uint64_t const*>(at), __ATOMIC_RELAXED);
+    auto const* const seen = host_view(reinterpret_cast<void const*>(at));
+    at = __atomic_load_n(reinterpret_cast<std::uint64_t const*>(seen), __ATOMIC_RELAXED);
   }
   return at;
 }
@@ -140,8 +141,9 @@ activity_span run_chase(chase_order const& order, int device, work_start const& 
   if (!last) return lose_by_access(start);
   auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - began).count();
   chase_result const result{ns, ns, *last, static_cast<std::int32_t>(on), 1};  // at 1 GHz
-  touch_memory(start.epoch,
-               [&] { std::memcpy(reinterpret_cast<void*>(order.out), &result, sizeof result); });
+  touch_memory(start.epoch, [&] {
+    std::memcpy(host_view(reinterpret_cast<void*>(order.out)), &result, sizeof result);
+  });
   return {began, end};
 }
 

@@ -64,7 +64,7 @@ stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const&
   activity_place const where{on->device(), on->id(), this_thread().correlation};
   return streams().enqueue(on, [=](work_start const& start) {
     delay.serve(start.ready);
-    auto const set = [&] { std::memset(order.to, order.value, order.bytes); };
+    auto const set = [&] { std::memset(host_view(order.to), order.value, order.bytes); };
     auto const begin = steady::now();
     touch_memory(start.epoch, set);
     auto const end = steady::now();

@@ -45,7 +45,7 @@ void move_bytes(move_order const& copy, std::size_t first, std::size_t bytes,
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
   // memmove, because overlapping ranges are an error of the caller, but must not be undefined here.
-  touch_memory(epoch, [&] { std::memmove(to, from, bytes); });
+  touch_memory(epoch, [&] { std::memmove(host_view(to), host_view(from), bytes); });
 }
 
 cupti::copy_activity record_of(transfer const& copy, activity_place const& where,
