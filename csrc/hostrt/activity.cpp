@@ -272,13 +272,14 @@ void kernel(std::string const& name, double seconds, std::uintptr_t stream) {
   if (!(seconds >= 0)) throw std::invalid_argument{"the duration of a kernel is negative"};
   auto const* const shown = never_freed(name);
   activity_place const where{on->device(), on->id(), tracing() ? next_correlation() : 0};
-  streams().enqueue(on, [=](work_start const& start) {
+  auto run = [=](work_start const& start) {
     auto const end = start.ready + as_duration(seconds);
     auto const lost = [&] { return !is_current(start.epoch); };
     pause_until(end, lost);
     if (where.correlation != 0 && !lost()) emit_kernel(where, {start.ready, end}, shown);
     return end;
-  });
+  };
+  streams().enqueue(on, std::move(run), {}, engine::kernels);
 }
 
 void mark(std::string const& name, bool begin) {

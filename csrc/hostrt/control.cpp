@@ -98,6 +98,7 @@ void reset() {
   // If this reset precedes the first call, the environment's orders must not be added after it.
   configure_from_environment();
   reset_injection();
+  set_connections(0);
   captures().forget_all();
   release_stalls();
   restore_devices();
@@ -162,6 +163,7 @@ std::vector<order> const& known_orders() {
       {"lose", fail_sticky},
       {"stall", stall},
       {"devices", set_device_count},
+      {"connections", set_connections},
       {"link", +[](double h2d, double h2d_s, double d2h,
                    double d2h_s) { model_link({h2d, h2d_s}, {d2h, d2h_s}); }},
       {"link-of", +[](int device, double h2d, double h2d_s, double d2h,

@@ -16,6 +16,7 @@
 ///     lose=CALL:NTH:CODE          like `fail_sticky`
 ///     stall=CALL:NTH:SECONDS      like `stall`
 ///     devices=COUNT               like `set_device_count`
+///     connections=COUNT           like `set_connections`
 ///     link=RATE:LATENCY:RATE:LATENCY    like `model_link`: h2d and then d2h, bytes/s and seconds
 ///     link-of=DEVICE:RATE:LATENCY:RATE:LATENCY    like `model_link_of`
 ///
@@ -123,6 +124,12 @@ void set_device_count(int count);
 /// Whether device memory that is allocated from now on is unreadable at the program's addresses, as
 /// on a device: a direct access ends the process with SIGSEGV. `reset` leaves it as it is.
 void protect_device_memory(bool on);
+
+/// Sets the number of hardware queues of each engine of a device (kernels, h2d, d2h), like
+/// CUDA_DEVICE_MAX_CONNECTIONS: work that cannot begin yet holds up later work of other streams in
+/// its queue. 0, the default: each stream has its own. An H200 with driver 580 did so with one
+/// connection; with its default of 8, work of 6 of 31 streams was held up now and then.
+void set_connections(int count);
 
 /// Behaves like an old driver: an entry point of the driver cannot be found, or a runtime call
 /// returns cudaErrorCallRequiresNewerDriver.

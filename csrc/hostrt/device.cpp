@@ -83,12 +83,12 @@ void end_hangs() {
 
 bool context_destroyed(int device) noexcept { return (destroyed_contexts & bit_of(device)) != 0; }
 
-std::shared_mutex& memory_in_use() {
-  static auto& mutex = *new std::shared_mutex;
-  return mutex;
+std::shared_mutex& memory_in_use(int device) {
+  static auto& mutexes = *new std::array<std::shared_mutex, max_devices>;
+  return mutexes.at(static_cast<std::size_t>(device));
 }
 
-void await_last_touch() { std::unique_lock const lock{memory_in_use()}; }
+void await_last_touch(int device) { std::unique_lock const lock{memory_in_use(device)}; }
 
 bool is_device(int ordinal) noexcept { return ordinal >= 0 && ordinal < device_count(); }
 

@@ -56,11 +56,12 @@ template <typename Work>
 void queue(std::shared_ptr<stream> const& on, char const* name, ordered_delay const& delay,
            Work const& work) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  streams().enqueue(on, [=](work_start const& start) {
+  auto run = [=](work_start const& start) {
     auto const span = work(work_start{start.epoch, delay.serve(start.ready)});
     if (where.correlation != 0 && is_current(start.epoch)) emit_kernel(where, span, name);
     return span.end;
-  });
+  };
+  streams().enqueue(on, std::move(run), {}, engine::kernels);
 }
 
 activity_span lose_by_access(work_start const& start) {

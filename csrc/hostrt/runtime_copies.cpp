@@ -62,7 +62,7 @@ void record_memset(memset_order const& order, activity_place const& where,
 stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const& order,
                           ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  return streams().enqueue(on, [=](work_start const& start) {
+  auto work = [=](work_start const& start) {
     delay.serve(start.ready);
     auto const set = [&] { std::memset(host_view(order.to), order.value, order.bytes); };
     auto const begin = steady::now();
@@ -72,7 +72,8 @@ stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const&
       record_memset(order, where, {begin, end});
     }
     return end;
-  });
+  };
+  return streams().enqueue(on, std::move(work), {}, engine::kernels);
 }
 
 bool can_set(void const* address, std::size_t bytes) {

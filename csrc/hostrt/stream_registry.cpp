@@ -133,15 +133,15 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
 }
 
 stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
-                                      std::vector<stream_point> after) {
+                                      std::vector<stream_point> after, engine by) {
   if (captures().of(*on)) return stream_point::passed_now(on);
   on->await_room();
   if (on->blocking()) {
     std::scoped_lock const lock{mutex_};
     add_implicit(*on, after);
-    return on->enqueue(std::move(work), std::move(after));
+    return on->enqueue(std::move(work), std::move(after), by);
   }
-  return on->enqueue(std::move(work), std::move(after));
+  return on->enqueue(std::move(work), std::move(after), by);
 }
 
 bool stream_registry::idle(stream& on) const {
@@ -215,9 +215,11 @@ cudaError_t synchronize(std::vector<stream_point> const& points) {
   auto code = cudaSuccess;
   for (auto const& point : points) {
     point.wait();
-    if (code == cudaSuccess) code = loss_code(point.on->device());
+    auto const device = point.on->device();
+    if (!device_lost(device)) continue;
+    await_last_touch(device);
+    if (code == cudaSuccess) code = loss_code(device);
   }
-  if (code != cudaSuccess) await_last_touch();
   return code;
 }
 

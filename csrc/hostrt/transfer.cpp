@@ -81,6 +81,11 @@ steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_p
   return start.ready;
 }
 
+engine engine_of(copy_path path) {
+  if (path.from < 0) return path.to < 0 ? engine::none : engine::h2d;
+  return path.to < 0 ? engine::d2h : engine::between_devices;
+}
+
 }  // namespace
 
 activity_span move_modelled(move_order const& copy, copy_path path, bool first,
@@ -140,11 +145,12 @@ void stage(transfer& planned) {
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
+  auto const by = copies.empty() ? engine::none : engine_of(copies.front().path);
   for (auto& copy : copies) copy.queued = link().queued(copy.path);
   auto work = [copies = std::move(copies), delay, where](work_start const& start) {
     return carry_out_all(copies, where, {start.epoch, delay.serve(start.ready)});
   };
-  return streams().enqueue(on, std::move(work));
+  return streams().enqueue(on, std::move(work), {}, by);
 }
 
 }  // namespace pyxfer::hostrt

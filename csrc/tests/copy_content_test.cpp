@@ -185,7 +185,7 @@ class copy_content : public engine_test, public ::testing::WithParamInterface<ch
     return {memory_->along(), 1, seed, scratch_->address(), GetParam().slow_reads};
   }
   [[nodiscard]] unsigned char* destination() const {
-    return static_cast<unsigned char*>(memory_->along().destination(1));
+    return lane_memory::inside(memory_->along().destination(1));
   }
   [[nodiscard]] lane_memory const& memory() const { return *memory_; }
 
@@ -225,7 +225,7 @@ TEST_P(copy_content, is_wrong_if_an_earlier_copy_left_it) {
 
 TEST_P(copy_content, is_wrong_if_another_slot_was_copied) {
   prepare(0, check());
-  std::memcpy(destination(), memory().along().source(2), length);
+  std::memcpy(destination(), lane_memory::inside(memory().along().source(2)), length);
   EXPECT_TRUE(first_wrong(0, check()).has_value());
 }
 

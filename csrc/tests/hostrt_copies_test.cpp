@@ -169,7 +169,7 @@ TEST_F(hostrt_copies, a_pageable_upload_of_a_mebibyte_is_staged_behind_a_gate) {
   std::fill(own.begin(), own.end(), std::byte{2});
   closed.open();
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
-  EXPECT_EQ(target[mib - 1], std::byte{1});
+  EXPECT_EQ(host_view(target)[mib - 1], std::byte{1});
 }
 
 TEST_F(hostrt_copies, a_copy_may_run_into_a_registration_but_not_out_of_it) {

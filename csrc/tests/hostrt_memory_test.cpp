@@ -1,5 +1,8 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <map>
 #include <utility>
 
@@ -9,6 +12,12 @@ namespace pyxfer::hostrt::testing {
 namespace {
 
 using hostrt_memory = hostrt;
+
+/// In all tests of this program, because it is set before the first.
+[[maybe_unused]] bool const is_protected = [] {
+  protect_device_memory(true);
+  return true;
+}();
 
 TEST_F(hostrt_memory, lists_everything_that_is_allocated) {
   std::vector<std::byte> own(100);
@@ -206,6 +215,32 @@ TEST_F(hostrt_memory, pointer_attributes_have_the_memory_type) {
   EXPECT_EQ(type_of(device(8), CUDA_SUCCESS), CU_MEMORYTYPE_DEVICE);
   EXPECT_EQ(type_of(pinned(8), CUDA_SUCCESS), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(type_of(&own, CUDA_ERROR_INVALID_VALUE), 0U);
+}
+
+/// Whether the system can read the byte. The same call tells it on a GPU.
+bool is_readable(void const* address) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  auto const written = ::write(ends[1], address, 1);
+  for (auto const end : ends) ::close(end);
+  return written == 1;
+}
+
+TEST_F(hostrt_memory, of_a_device_cannot_be_accessed_directly) {
+  auto* const protected_memory = device(100);
+  EXPECT_FALSE(is_readable(protected_memory));
+  EXPECT_TRUE(is_readable(pinned(100)));
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(*static_cast<std::byte volatile*>(protected_memory) = std::byte{1},
+              ::testing::KilledBySignal(SIGSEGV), "");
+  protect_device_memory(false);
+  auto* const open_memory = device(100);
+  protect_device_memory(true);
+  open_memory[99] = std::byte{1};
+  std::byte arrived{};
+  ASSERT_EQ(cudaMemcpy(protected_memory + 99, open_memory + 99, 1, cudaMemcpyDefault), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(&arrived, protected_memory + 99, 1, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(arrived, std::byte{1});
 }
 
 }  // namespace

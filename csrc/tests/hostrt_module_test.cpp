@@ -92,7 +92,7 @@ TEST_F(hostrt_module, a_kernel_that_may_not_access_its_memory_loses_the_device) 
   pageable[31] = std::byte{7};
   ASSERT_EQ(launch(found, 1, on, parameters.data()), CUDA_SUCCESS);
   EXPECT_EQ(cudaStreamSynchronize(on), cudaSuccess);
-  EXPECT_EQ(target[31], std::byte{7});
+  EXPECT_EQ(host_view(target)[31], std::byte{7});
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST_F(links_kernels, copy_whole_words) {
   stream const on{1};
   ends.with.copy(ends.memory.address(), ends.host.address(), item - 16, on.view());
   ASSERT_EQ(cudaStreamSynchronize(on.handle()), cudaSuccess);
-  auto const* const arrived = reinterpret_cast<unsigned char const*>(ends.memory.address());
+  auto const* const arrived = inside(ends.memory.address());
   EXPECT_EQ(std::count(arrived, arrived + item, 1), static_cast<std::ptrdiff_t>(item - 16));
   EXPECT_EQ(arrived[item - 16], 2);
 }
