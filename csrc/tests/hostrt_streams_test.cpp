@@ -177,29 +177,6 @@ TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
   EXPECT_EQ(done, 400);
 }
 
-TEST_F(hostrt_streams, host_functions_of_all_streams_run_one_at_a_time) {
-  struct two_functions {
-    std::promise<void> first_began;
-    std::promise<void> second_began;
-    bool first_was_alone = false;
-  };
-  two_functions both;
-  auto const first = [](void* shared) {
-    auto& known = *static_cast<two_functions*>(shared);
-    known.first_began.set_value();
-    auto const second = known.second_began.get_future();
-    known.first_was_alone = second.wait_for(50ms) == std::future_status::timeout;
-  };
-  auto const second = [](void* shared) {
-    static_cast<two_functions*>(shared)->second_began.set_value();
-  };
-  ASSERT_EQ(cudaLaunchHostFunc(stream(), first, &both), cudaSuccess);
-  both.first_began.get_future().wait();
-  ASSERT_EQ(cudaLaunchHostFunc(stream(), second, &both), cudaSuccess);
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_TRUE(both.first_was_alone);
-}
-
 TEST_F(hostrt_streams, a_full_queue_makes_the_call_wait) {
   auto* const s = stream();
   auto* const marked = event();
