@@ -23,9 +23,9 @@
 /// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, stderr
 /// names it, and every call returns cudaErrorInvalidValue.
 ///
-/// CALL is the name of a runtime or driver call. NTH is the number of that call, counted from 1 and
-/// from now on. The functions throw std::invalid_argument for an unknown name, for an NTH below 1,
-/// and for a code that is not an error code, because such an order would never take effect.
+/// CALL is the name of a runtime or driver call, NTH the number of that call, counted from 1 and
+/// from now on. The functions throw std::invalid_argument for an order that would never take
+/// effect.
 namespace pyxfer::hostrt {
 
 struct allocation {

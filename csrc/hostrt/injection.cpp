@@ -112,7 +112,7 @@ admission admit(std::size_t call) {
   if (this_thread().in_host_function && kind != call_kind::always) {
     return {cudaErrorNotPermitted, ordered_delay{0}, false};
   }
-  if (ordered.code == cudaSuccess && is_unsafe_in_capture(call)) {
+  if (ordered.code == cudaSuccess && all_calls[call].unsafe_in_capture) {
     auto const code = captures().admit_unsafe();
     if (code != cudaSuccess) return {code, ordered_delay{0}, false};
   }

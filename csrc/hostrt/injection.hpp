@@ -24,6 +24,10 @@ enum class call_kind {
 struct call_info {
   std::string_view name;
   call_kind kind;
+  /// Captures forbid it, because it allocates, frees, queries or synchronizes. An H100 with driver
+  /// 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others are those of the
+  /// documentation of cudaThreadExchangeStreamCaptureMode.
+  bool unsafe_in_capture = false;
 };
 
 /// Every call of this library, by the name that tests use for it.
@@ -31,7 +35,7 @@ inline constexpr std::array all_calls{
     call_info{"cudaGetDeviceCount", call_kind::query},
     call_info{"cudaGetDevice", call_kind::query},
     call_info{"cudaSetDevice", call_kind::work},
-    call_info{"cudaDeviceSynchronize", call_kind::work},
+    call_info{"cudaDeviceSynchronize", call_kind::work, true},
     call_info{"cudaDeviceGetAttribute", call_kind::query},
     call_info{"cudaDeviceGetPCIBusId", call_kind::query},
     call_info{"cudaDriverGetVersion", call_kind::always},
@@ -41,22 +45,22 @@ inline constexpr std::array all_calls{
     call_info{"cudaPeekAtLastError", call_kind::always},
     call_info{"cudaGetErrorName", call_kind::always},
     call_info{"cudaGetErrorString", call_kind::always},
-    call_info{"cudaMalloc", call_kind::work},
-    call_info{"cudaFree", call_kind::release},
-    call_info{"cudaHostAlloc", call_kind::work},
-    call_info{"cudaFreeHost", call_kind::release},
-    call_info{"cudaHostRegister", call_kind::work},
-    call_info{"cudaHostUnregister", call_kind::release},
+    call_info{"cudaMalloc", call_kind::work, true},
+    call_info{"cudaFree", call_kind::release, true},
+    call_info{"cudaHostAlloc", call_kind::work, true},
+    call_info{"cudaFreeHost", call_kind::release, true},
+    call_info{"cudaHostRegister", call_kind::work, true},
+    call_info{"cudaHostUnregister", call_kind::release, true},
     call_info{"cudaPointerGetAttributes", call_kind::work},
-    call_info{"cudaMemset", call_kind::work},
+    call_info{"cudaMemset", call_kind::work, true},
     call_info{"cudaMemsetAsync", call_kind::work},
-    call_info{"cudaMemcpy", call_kind::work},
+    call_info{"cudaMemcpy", call_kind::work, true},
     call_info{"cudaMemcpyAsync", call_kind::work},
     call_info{"cudaMemcpyBatchAsync", call_kind::work},
     call_info{"cudaStreamCreateWithFlags", call_kind::work},
     call_info{"cudaStreamDestroy", call_kind::release},
-    call_info{"cudaStreamSynchronize", call_kind::work},
-    call_info{"cudaStreamQuery", call_kind::work},
+    call_info{"cudaStreamSynchronize", call_kind::work, true},
+    call_info{"cudaStreamQuery", call_kind::work, true},
     call_info{"cudaStreamWaitEvent", call_kind::work},
     call_info{"cudaStreamBeginCapture", call_kind::work},
     call_info{"cudaStreamEndCapture", call_kind::work},
@@ -74,13 +78,13 @@ inline constexpr std::array all_calls{
     call_info{"cuEventCreate", call_kind::query},
     call_info{"cuEventDestroy", call_kind::release},
     call_info{"cuEventRecord", call_kind::query},
-    call_info{"cuEventQuery", call_kind::query},
-    call_info{"cuEventSynchronize", call_kind::query},
-    call_info{"cuEventElapsedTime", call_kind::query},
+    call_info{"cuEventQuery", call_kind::query, true},
+    call_info{"cuEventSynchronize", call_kind::query, true},
+    call_info{"cuEventElapsedTime", call_kind::query, true},
     call_info{"cuStreamWaitEvent", call_kind::query},
-    call_info{"cuCtxSynchronize", call_kind::query},
-    call_info{"cuStreamSynchronize", call_kind::query},
-    call_info{"cuStreamQuery", call_kind::query},
+    call_info{"cuCtxSynchronize", call_kind::query, true},
+    call_info{"cuStreamSynchronize", call_kind::query, true},
+    call_info{"cuStreamQuery", call_kind::query, true},
     call_info{"cuStreamIsCapturing", call_kind::query},
     call_info{"cuThreadExchangeStreamCaptureMode", call_kind::query},
     call_info{"cuPointerGetAttribute", call_kind::query},
@@ -103,37 +107,6 @@ constexpr std::size_t index_of(std::string_view name) {
     if (all_calls[i].name == name) return i;
   }
   throw std::invalid_argument{"not a call of the host runtime"};
-}
-
-/// The calls that captures forbid: those that allocate, free, query or synchronize. An H100 with
-/// driver 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others are those of the
-/// documentation of cudaThreadExchangeStreamCaptureMode.
-inline constexpr std::array unsafe_in_capture{
-    index_of("cudaMalloc"),
-    index_of("cudaFree"),
-    index_of("cudaHostAlloc"),
-    index_of("cudaFreeHost"),
-    index_of("cudaHostRegister"),
-    index_of("cudaHostUnregister"),
-    index_of("cudaMemset"),
-    index_of("cudaMemcpy"),
-    index_of("cudaDeviceSynchronize"),
-    index_of("cuCtxSynchronize"),
-    index_of("cudaStreamSynchronize"),
-    index_of("cuStreamSynchronize"),
-    index_of("cudaStreamQuery"),
-    index_of("cuStreamQuery"),
-    index_of("cuEventQuery"),
-    index_of("cuEventSynchronize"),
-    index_of("cuEventElapsedTime"),
-};
-
-constexpr bool is_unsafe_in_capture(std::size_t call) {
-  // std::any_of is constexpr from C++20 on.
-  for (auto const unsafe : unsafe_in_capture) {  // NOLINT(readability-use-anyofallof)
-    if (unsafe == call) return true;
-  }
-  return false;
 }
 
 inline constexpr int max_devices = 16;

@@ -88,8 +88,4 @@ class hostrt_activity : public hostrt {
   std::vector<activity_kind> enabled_;
 };
 
-inline double seconds(cupti::copy_activity const& copy) {
-  return static_cast<double>(copy.end - copy.start) * 1e-9;
-}
-
 }  // namespace pyxfer::hostrt::testing

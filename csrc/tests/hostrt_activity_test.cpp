@@ -62,56 +62,6 @@ TEST_F(hostrt_activity, of_a_copy_names_its_stream) {
   EXPECT_NE(found[1].stream, found[2].stream);
 }
 
-TEST_F(hostrt_activity, of_a_copy_takes_the_modelled_time) {
-  enable(activity_kind::copy);
-  model_link({50e6, 0.01}, {0, 0});
-  ASSERT_EQ(cudaMemcpy(device(mib), pinned(mib), mib, cudaMemcpyHostToDevice), cudaSuccess);
-  EXPECT_GE(seconds(copies().at(0)), 0.01 + static_cast<double>(mib) / 50e6);
-}
-
-TEST_F(hostrt_activity, of_copies_that_share_an_engine_do_not_overlap) {
-  enable(activity_kind::copy);
-  model_link({0, 0.02}, {0, 0});
-  for (auto* const on : {stream(), stream()}) {
-    ASSERT_EQ(cudaMemcpyAsync(device(64), pinned(64), 64, cudaMemcpyHostToDevice, on), cudaSuccess);
-  }
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  auto found = copies();
-  ASSERT_EQ(found.size(), 2U);
-  if (found[1].start < found[0].start) std::swap(found[0], found[1]);
-  EXPECT_GE(found[1].start - found[0].start, 20'000'000U);
-}
-
-TEST_F(hostrt_activity, of_a_batch_is_one_record_for_similar_copies) {
-  enable(activity_kind::copy);
-  auto* const there = device(64);
-  auto* const here = pinned(64);
-  std::array<void*, 3> to{there, there + 16, here};
-  std::array<void*, 3> from{here, here + 16, there};
-  std::array<std::size_t, 3> sizes{16, 8, 4};
-  cudaMemcpyAttributes attributes{};
-  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-  std::size_t first = 0;
-  auto* const s = stream();
-#if CUDART_VERSION >= 13000
-  ASSERT_EQ(cudaMemcpyBatchAsync(to.data(), const_cast<void const**>(from.data()), sizes.data(), 3,
-                                 &attributes, &first, 1, s),
-            cudaSuccess);
-#else
-  ASSERT_EQ(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), 3, &attributes, &first, 1,
-                                 nullptr, s),
-            cudaSuccess);
-#endif
-  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
-  auto const found = copies();
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[0].copies, 2U);
-  EXPECT_EQ(found[0].bytes, 24U);
-  EXPECT_EQ(found[1].copies, 1U);
-  EXPECT_EQ(found[1].way, 2);
-  EXPECT_EQ(found[0].correlation, found[1].correlation);
-}
-
 TEST_F(hostrt_activity, of_a_set_names_its_memory) {
   enable(activity_kind::set);
   ASSERT_EQ(cudaMemset(device(32), 0, 32), cudaSuccess);
@@ -135,22 +85,6 @@ TEST_F(hostrt_activity, of_memory_includes_its_allocation_and_its_release) {
   EXPECT_EQ(found[0].memory, 2U);
   EXPECT_EQ(found[1].bytes, 100U);
   EXPECT_EQ(found[0].address, reinterpret_cast<std::uintptr_t>(made));
-}
-
-TEST_F(hostrt_activity, of_a_call_is_joined_with_its_work) {
-  enable(activity_kind::copy);
-  enable(activity_kind::runtime_call);
-  ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
-  auto const copy = copies().at(0);
-  auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
-  auto const made = std::find_if(calls.begin(), calls.end(), [&](auto const& call) {
-    return call.correlation == copy.correlation;
-  });
-  ASSERT_NE(made, calls.end());
-  char const* name = nullptr;
-  ASSERT_EQ(call_cupti("cuptiGetCallbackName", cupti::domain::runtime, made->callback, &name),
-            result::success);
-  EXPECT_STREQ(name, "cudaMemcpy_v3020");
 }
 
 TEST_F(hostrt_activity, of_a_call_that_fails_has_its_code) {
@@ -255,14 +189,6 @@ TEST_F(hostrt_activity, counts_records_without_a_buffer) {
       result::success);
   EXPECT_EQ(dropped, 1U);
   EXPECT_TRUE(copies().empty());
-}
-
-TEST_F(hostrt_activity, has_a_clock_that_counts_from_1970) {
-  std::uint64_t now = 0;
-  ASSERT_EQ(call_cupti("cuptiGetTimestamp", &now), result::success);
-  auto const since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  EXPECT_NEAR(static_cast<double>(now) * 1e-9, std::chrono::duration<double>(since_1970).count(),
-              60);
 }
 
 TEST_F(hostrt_activity, has_a_clock_that_can_be_skewed) {
