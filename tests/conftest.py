@@ -103,6 +103,16 @@ def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
+def protected_memory() -> Iterator[None]:
+    """Make device memory of the host runtime unreadable by its address, as on a GPU: a direct access is a SIGSEGV."""
+    from pyxfer.native._host import testing
+
+    testing.protect_device_memory(True)
+    yield
+    testing.protect_device_memory(False)
+
+
+@pytest.fixture
 def engine() -> Iterator[Engine]:
     """The engine on the host runtime, reset before and after. The test must free all that it allocates.
 

@@ -1,5 +1,5 @@
 #include "bind/module_body.hpp"
-#include "hostrt/activity_library.hpp"
+#include "hostrt/activity.hpp"
 #include "hostrt/control.hpp"
 
 #include <pybind11/stl.h>
@@ -25,6 +25,7 @@ void bind_activity(py::module_& testing) {
   testing.def("refuse_kind", &hostrt::refuse_kind, py::arg("kind"), py::arg("code"));
   testing.def("other_subscriber", &hostrt::other_subscriber, py::arg("subscribed"));
   testing.def("lose_records", &hostrt::lose_records, py::arg("count"));
+  testing.def("hand_over_at_once", &hostrt::hand_over_at_once, py::arg("on"));
 }
 
 void bind_links_model(py::module_& testing) {
@@ -48,6 +49,7 @@ void bind_links_model(py::module_& testing) {
       "model_issue",
       [](double call_s, double descriptor_s) { hostrt::model_issue({call_s, descriptor_s}); },
       py::arg("call_s"), py::arg("descriptor_s") = 0.0);
+  testing.def("model_call", &hostrt::model_call, py::arg("call"), py::arg("seconds"));
   testing.def("refuse_peer", &hostrt::refuse_peer, py::arg("device"), py::arg("peer"),
               py::arg("refused"));
   testing.def("set_attribute_of", &hostrt::set_attribute_of, py::arg("device"),
@@ -78,6 +80,8 @@ void bind_runtime_own(py::module_& module) {
   testing.def("hang_device", &hostrt::hang_device, py::arg("device"));
   testing.def("destroy_context", &hostrt::destroy_context, py::arg("device"));
   testing.def("set_device_count", &hostrt::set_device_count, py::arg("count"));
+  testing.def("set_connections", &hostrt::set_connections, py::arg("count"));
+  testing.def("protect_device_memory", &hostrt::protect_device_memory, py::arg("on"));
   testing.def("set_missing", &hostrt::set_missing, py::arg("symbol"), py::arg("missing"));
   testing.def("set_no_driver", &hostrt::set_no_driver, py::arg("code"));
   testing.def("set_attribute", &hostrt::set_attribute, py::arg("attribute"), py::arg("value"));

@@ -14,25 +14,18 @@
 ///
 ///     fail=CALL:NTH:CODE          like `fail`
 ///     lose=CALL:NTH:CODE          like `fail_sticky`
-///     lose=CODE                   like `lose_device`
 ///     stall=CALL:NTH:SECONDS      like `stall`
-///     link=RATE:LATENCY:RATE:LATENCY    like `model_link`: h2d and then d2h, bytes/s and seconds
-///     missing=CALL                like `set_missing`
-///     no-driver=CODE              like `set_no_driver`
 ///     devices=COUNT               like `set_device_count`
-///     issue=CALL:DESCRIPTOR       like `model_issue`, in seconds
+///     connections=COUNT           like `set_connections`
+///     link=RATE:LATENCY:RATE:LATENCY    like `model_link`: h2d and then d2h, bytes/s and seconds
 ///     link-of=DEVICE:RATE:LATENCY:RATE:LATENCY    like `model_link_of`
-///     pair=SOURCE:DESTINATION:RATE:LATENCY    like `model_pair`
-///     no-peer=DEVICE:PEER         like `refuse_peer`
-///     attribute=NUMBER:VALUE      like `set_attribute`
-///     no-trace=CODE               like `refuse_activity`
 ///
-/// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, none is
-/// carried out: stderr names the order, and every call returns cudaErrorInvalidValue.
+/// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, stderr
+/// names it, and every call returns cudaErrorInvalidValue.
 ///
-/// CALL is the name of a runtime or driver call. NTH is the number of that call, counted from 1 and
-/// from now on. The functions throw std::invalid_argument for an unknown name, for an NTH below 1,
-/// and for a code that is not an error code, because such an order would never take effect.
+/// CALL is the name of a runtime or driver call, NTH the number of that call, counted from 1 and
+/// from now on. The functions throw std::invalid_argument for an order that would never take
+/// effect.
 namespace pyxfer::hostrt {
 
 struct allocation {
@@ -53,6 +46,11 @@ void model_link(direction_model h2d, direction_model d2h);
 
 /// The same for one device, for example one with half of the lanes.
 void model_link_of(int device, direction_model h2d, direction_model d2h);
+
+/// Keeps the caller's thread busy in each call of that name, as a driver does when it loads a
+/// module (186 ms on an H100) or maps the memory of a peer. Calls of one device do so one at a
+/// time.
+void model_call(std::string const& call, double seconds);
 
 /// How long the caller's thread is busy with a call that queues copies.
 struct issue_model {
@@ -102,6 +100,16 @@ void destroy_context(int device);
 /// The number of devices: 1 by default, at most 16. With 0, calls return cudaErrorNoDevice.
 void set_device_count(int count);
 
+/// Whether device memory that is allocated from now on is unreadable at the program's addresses, as
+/// on a device: a direct access ends the process with SIGSEGV. `reset` leaves it as it is.
+void protect_device_memory(bool on);
+
+/// Sets the number of hardware queues of each engine of a device (kernels, h2d, d2h), like
+/// CUDA_DEVICE_MAX_CONNECTIONS: work that cannot begin yet holds up later work of other streams in
+/// its queue. 0, the default: each stream has its own. An H200 with driver 580 did so with one
+/// connection; with its default of 8, work of 6 of 31 streams was held up now and then.
+void set_connections(int count);
+
 /// Behaves like an old driver: an entry point of the driver cannot be found, or a runtime call
 /// returns cudaErrorCallRequiresNewerDriver.
 void set_missing(std::string const& symbol, bool missing);
@@ -146,6 +154,10 @@ void other_subscriber(bool subscribed);
 /// Adds `count` to the number of dropped records.
 void lose_records(std::size_t count);
 
+/// Whether the buffer of a record is handed over at once, by the thread that has made the record.
+/// CUPTI may hand over buffers at any time, and several at the same time.
+void hand_over_at_once(bool on);
+
 /// Everything that is allocated now, except the default streams.
 [[nodiscard]] std::vector<allocation> allocated();
 
@@ -156,8 +168,8 @@ void lose_records(std::size_t count);
 /// the counts. This thread is set to device 0 without a context or a last error. Allocations stay.
 void reset();
 
-/// Carries out a line of orders in the syntax above. If an order cannot be read, carries out none
-/// and throws std::invalid_argument.
+/// Carries out a line of orders in the syntax above. Throws std::invalid_argument at the first that
+/// cannot be read.
 void configure(std::string const& line);
 
 /// Carries out the orders of PYXFER_HOSTRT. Only the first call does anything.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "control.hpp"
 #include "entry.hpp"
 #include "injection.hpp"
 #include "memory.hpp"
@@ -55,9 +56,23 @@ void restore_devices() noexcept {
     ++each.epoch;
     each.code = cudaSuccess;
   }
+  destroyed_contexts = 0;
 }
 
-void set_hanging(int device) noexcept { hanging |= bit_of(device); }
+void lose_device(int code) {
+  for (int device = 0; device < max_devices; ++device) lose(device, error_code(code));
+}
+
+void lose_one_device(int device, int code) { lose(possible_device(device), error_code(code)); }
+
+void hang_device(int device) { hanging |= bit_of(possible_device(device)); }
+
+void destroy_context(int device) {
+  if (!is_device(device)) {
+    throw std::invalid_argument{"there is no device " + std::to_string(device)};
+  }
+  destroyed_contexts |= bit_of(device);
+}
 
 bool hangs(int device) noexcept { return (hanging & bit_of(device)) != 0; }
 
@@ -68,21 +83,17 @@ void end_hangs() {
 
 bool context_destroyed(int device) noexcept { return (destroyed_contexts & bit_of(device)) != 0; }
 
-void set_context_destroyed(int device) noexcept { destroyed_contexts |= bit_of(device); }
-
-void restore_contexts() noexcept { destroyed_contexts = 0; }
-
-std::shared_mutex& memory_in_use() {
-  static auto& mutex = *new std::shared_mutex;
-  return mutex;
+std::shared_mutex& memory_in_use(int device) {
+  static auto& mutexes = *new std::array<std::shared_mutex, max_devices>;
+  return mutexes.at(static_cast<std::size_t>(device));
 }
 
-void await_last_touch() { std::unique_lock const lock{memory_in_use()}; }
+void await_last_touch(int device) { std::unique_lock const lock{memory_in_use(device)}; }
 
-bool is_device(int ordinal) noexcept { return ordinal >= 0 && ordinal < injected().device_count(); }
+bool is_device(int ordinal) noexcept { return ordinal >= 0 && ordinal < device_count(); }
 
 std::optional<int> attribute(cudaDeviceAttr attr, int device) noexcept {
-  if (auto const ordered = injected().attribute(attr, device)) return ordered;
+  if (auto const ordered = ordered_attribute(attr, device)) return ordered;
   switch (attr) {
     case cudaDevAttrAsyncEngineCount: return 2;
     case cudaDevAttrMultiProcessorCount: return 4;
@@ -102,7 +113,7 @@ std::optional<int> attribute(cudaDeviceAttr attr, int device) noexcept {
 }
 
 int driver_version() noexcept {
-  return injected().no_driver() == cudaErrorInsufficientDriver ? 0 : CUDART_VERSION;
+  return no_driver() == cudaErrorInsufficientDriver ? 0 : CUDART_VERSION;
 }
 
 }  // namespace pyxfer::hostrt
@@ -113,7 +124,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   if (count != nullptr) *count = 0;
   return runtime_call<index_of("cudaGetDeviceCount")>([&] {
     if (count == nullptr) return cudaErrorInvalidValue;
-    *count = injected().device_count();
+    *count = device_count();
     return cudaSuccess;
   });
 }

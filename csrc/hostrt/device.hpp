@@ -44,10 +44,10 @@ struct loss_epoch {
 /// Loses one device: its queued work is dropped, and calls that wait for it return.
 void lose(int device, cudaError_t code);
 
+/// Ends losses and restores contexts.
 void restore_devices() noexcept;
 
-/// Lets a device hang: its streams begin no work until `end_hangs`, or until it is lost.
-void set_hanging(int device) noexcept;
+/// Whether a device hangs: its streams begin no work until `end_hangs`, or until it is lost.
 [[nodiscard]] bool hangs(int device) noexcept;
 void end_hangs();
 
@@ -55,21 +55,17 @@ void end_hangs();
 /// H100 with driver 580 then returned 709 for events and 400 for streams.
 [[nodiscard]] bool context_destroyed(int device) noexcept;
 
-void set_context_destroyed(int device) noexcept;
-
-void restore_contexts() noexcept;
-
-/// Locked shared while work accesses memory that a caller may release.
-[[nodiscard]] std::shared_mutex& memory_in_use();
+/// Locked shared while work of a device accesses memory that a caller may release.
+[[nodiscard]] std::shared_mutex& memory_in_use(int device);
 
 /// Runs `work` unless its device has been lost since that epoch.
 template <typename Work>
 void touch_memory(loss_epoch const& epoch, Work const& work) {
-  std::shared_lock const lock{memory_in_use()};
+  std::shared_lock const lock{memory_in_use(epoch.device)};
   if (is_current(epoch)) work();
 }
 
-/// After a loss: returns when no dropped work still accesses memory.
-void await_last_touch();
+/// After the loss of a device: returns when none of its dropped work still accesses memory.
+void await_last_touch(int device);
 
 }  // namespace pyxfer::hostrt

@@ -193,21 +193,15 @@ CUresult return_text(char const** out, char const* text) {
   return text == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-error_text const* find_driver_error(CUresult code) {
-  auto const* const known = find_error(static_cast<int>(code));
-  return known == nullptr || known->driver_name == nullptr ? nullptr : known;
-}
-
 CUresult get_error_name(CUresult code, char const** name) {
   (void)admit(index_of("cuGetErrorName"));
-  auto const* const known = find_driver_error(code);
-  return return_text(name, known == nullptr ? nullptr : known->driver_name);
+  return return_text(name, find_error(static_cast<int>(code)).driver_name);
 }
 
 CUresult get_error_string(CUresult code, char const** text) {
   (void)admit(index_of("cuGetErrorString"));
-  auto const* const known = find_driver_error(code);
-  return return_text(text, known == nullptr ? nullptr : known->text);
+  auto const known = find_error(static_cast<int>(code));
+  return return_text(text, known.driver_name == nullptr ? nullptr : known.text);
 }
 
 auto const& symbols() {

@@ -85,15 +85,14 @@ CUresult driver_call(Body const& body) noexcept {
   return static_cast<CUresult>(guarded<Call>(body));
 }
 
+/// What the headers and the real runtime say about a code; null where they say nothing.
 struct error_text {
-  int code;
-  char const* runtime_name;
-  char const* driver_name;  ///< null if only the runtime has this code
-  char const* text;
+  char const* runtime_name = nullptr;
+  char const* driver_name = nullptr;
+  char const* text = nullptr;
 };
 
-/// Null for an unknown code.
-[[nodiscard]] error_text const* find_error(int code) noexcept;
+[[nodiscard]] error_text find_error(int code) noexcept;
 
 /// A function that a library of this runtime exports.
 struct exported {

@@ -9,20 +9,10 @@
 
 namespace pyxfer::hostrt {
 
-std::shared_ptr<recording const> event::latest() const {
-  std::scoped_lock const lock{mutex_};
-  return latest_;
-}
-
-void event::set_latest(std::shared_ptr<recording const> record) {
-  std::scoped_lock const lock{mutex_};
-  latest_ = std::move(record);
-}
-
 CUevent event_registry::create(int device, bool timed) {
   auto const handle = next_handle();
   std::scoped_lock const lock{mutex_};
-  events_.emplace(handle, std::make_shared<event>(device, timed));
+  events_.emplace(handle, std::make_shared<event>(event{device, timed}));
   return reinterpret_cast<CUevent>(handle);
 }
 
@@ -69,7 +59,7 @@ bool are_event_flags(unsigned int flags) {
 cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
   std::shared_ptr<event> found;
   if (auto const code = find_event(handle, found); code != cudaSuccess) return code;
-  auto const latest = found->latest();
+  auto const latest = found->latest_now();
   if (!latest) return cudaSuccess;
   places.push_back(latest->at);
   return captures().admit_event_query(latest->captured_by);
@@ -85,14 +75,14 @@ cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_d
     made->at = streams().enqueue(
         on, [delay](work_start const& start) { return delay.serve(start.ready); });
   }
-  recorded.set_latest(std::move(made));
+  std::atomic_store(&recorded.latest, std::shared_ptr<recording const>{std::move(made)});
   return cudaSuccess;
 }
 
 cudaError_t elapsed(float& milliseconds, event const& start, event const& end) {
-  auto const from = start.latest();
-  auto const to = end.latest();
-  if (!from || !to || !start.timed() || !end.timed()) return cudaErrorInvalidResourceHandle;
+  auto const from = start.latest_now();
+  auto const to = end.latest_now();
+  if (!from || !to || !start.timed || !end.timed) return cudaErrorInvalidResourceHandle;
   for (auto const& recorded : {from, to}) {
     auto const code = captures().admit_event_query(recorded->captured_by);
     if (code != cudaSuccess) return code;
@@ -129,7 +119,7 @@ CUresult event_record(CUevent handle, CUstream stream) {
     if (auto const code = find_event(handle, recorded); code != cudaSuccess) return code;
     std::shared_ptr<hostrt::stream> on;
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
-    if (recorded->device() != on->device()) return cudaErrorInvalidResourceHandle;
+    if (recorded->device != on->device()) return cudaErrorInvalidResourceHandle;
     return record(*recorded, on, delay);
   });
 }

@@ -22,22 +22,18 @@ struct recording {
 };
 
 /// An event holds its latest recording. Earlier ones exist as long as their streams need them.
-class event {
- public:
-  event(int device, bool timed) noexcept : device_{device}, timed_{timed} {}
+struct event {
+  int device;
+  bool timed;
+  /// Null before the first. It is read and written with the atomic functions of std::shared_ptr.
+  std::shared_ptr<recording const> latest = nullptr;
 
-  [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] bool timed() const noexcept { return timed_; }
-  [[nodiscard]] std::shared_ptr<recording const> latest() const;
-  void set_latest(std::shared_ptr<recording const> record);
-
- private:
-  int const device_;
-  bool const timed_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<recording const> latest_;
+  [[nodiscard]] std::shared_ptr<recording const> latest_now() const {
+    return std::atomic_load(&latest);
+  }
 };
 
+/// The events by their handles.
 class event_registry {
  public:
   [[nodiscard]] CUevent create(int device, bool timed);

@@ -3,17 +3,11 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "waiting.hpp"
 
@@ -30,6 +24,10 @@ enum class call_kind {
 struct call_info {
   std::string_view name;
   call_kind kind;
+  /// Captures forbid it, because it allocates, frees, queries or synchronizes. An H100 with driver
+  /// 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others are those of the
+  /// documentation of cudaThreadExchangeStreamCaptureMode.
+  bool unsafe_in_capture = false;
 };
 
 /// Every call of this library, by the name that tests use for it.
@@ -37,7 +35,7 @@ inline constexpr std::array all_calls{
     call_info{"cudaGetDeviceCount", call_kind::query},
     call_info{"cudaGetDevice", call_kind::query},
     call_info{"cudaSetDevice", call_kind::work},
-    call_info{"cudaDeviceSynchronize", call_kind::work},
+    call_info{"cudaDeviceSynchronize", call_kind::work, true},
     call_info{"cudaDeviceGetAttribute", call_kind::query},
     call_info{"cudaDeviceGetPCIBusId", call_kind::query},
     call_info{"cudaDriverGetVersion", call_kind::always},
@@ -47,22 +45,22 @@ inline constexpr std::array all_calls{
     call_info{"cudaPeekAtLastError", call_kind::always},
     call_info{"cudaGetErrorName", call_kind::always},
     call_info{"cudaGetErrorString", call_kind::always},
-    call_info{"cudaMalloc", call_kind::work},
-    call_info{"cudaFree", call_kind::release},
-    call_info{"cudaHostAlloc", call_kind::work},
-    call_info{"cudaFreeHost", call_kind::release},
-    call_info{"cudaHostRegister", call_kind::work},
-    call_info{"cudaHostUnregister", call_kind::release},
+    call_info{"cudaMalloc", call_kind::work, true},
+    call_info{"cudaFree", call_kind::release, true},
+    call_info{"cudaHostAlloc", call_kind::work, true},
+    call_info{"cudaFreeHost", call_kind::release, true},
+    call_info{"cudaHostRegister", call_kind::work, true},
+    call_info{"cudaHostUnregister", call_kind::release, true},
     call_info{"cudaPointerGetAttributes", call_kind::work},
-    call_info{"cudaMemset", call_kind::work},
+    call_info{"cudaMemset", call_kind::work, true},
     call_info{"cudaMemsetAsync", call_kind::work},
-    call_info{"cudaMemcpy", call_kind::work},
+    call_info{"cudaMemcpy", call_kind::work, true},
     call_info{"cudaMemcpyAsync", call_kind::work},
     call_info{"cudaMemcpyBatchAsync", call_kind::work},
     call_info{"cudaStreamCreateWithFlags", call_kind::work},
     call_info{"cudaStreamDestroy", call_kind::release},
-    call_info{"cudaStreamSynchronize", call_kind::work},
-    call_info{"cudaStreamQuery", call_kind::work},
+    call_info{"cudaStreamSynchronize", call_kind::work, true},
+    call_info{"cudaStreamQuery", call_kind::work, true},
     call_info{"cudaStreamWaitEvent", call_kind::work},
     call_info{"cudaStreamBeginCapture", call_kind::work},
     call_info{"cudaStreamEndCapture", call_kind::work},
@@ -80,13 +78,13 @@ inline constexpr std::array all_calls{
     call_info{"cuEventCreate", call_kind::query},
     call_info{"cuEventDestroy", call_kind::release},
     call_info{"cuEventRecord", call_kind::query},
-    call_info{"cuEventQuery", call_kind::query},
-    call_info{"cuEventSynchronize", call_kind::query},
-    call_info{"cuEventElapsedTime", call_kind::query},
+    call_info{"cuEventQuery", call_kind::query, true},
+    call_info{"cuEventSynchronize", call_kind::query, true},
+    call_info{"cuEventElapsedTime", call_kind::query, true},
     call_info{"cuStreamWaitEvent", call_kind::query},
-    call_info{"cuCtxSynchronize", call_kind::query},
-    call_info{"cuStreamSynchronize", call_kind::query},
-    call_info{"cuStreamQuery", call_kind::query},
+    call_info{"cuCtxSynchronize", call_kind::query, true},
+    call_info{"cuStreamSynchronize", call_kind::query, true},
+    call_info{"cuStreamQuery", call_kind::query, true},
     call_info{"cuStreamIsCapturing", call_kind::query},
     call_info{"cuThreadExchangeStreamCaptureMode", call_kind::query},
     call_info{"cuPointerGetAttribute", call_kind::query},
@@ -111,37 +109,6 @@ constexpr std::size_t index_of(std::string_view name) {
   throw std::invalid_argument{"not a call of the host runtime"};
 }
 
-/// The calls that captures forbid: those that allocate, free, query or synchronize. An H100 with
-/// driver 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others are those of the
-/// documentation of cudaThreadExchangeStreamCaptureMode.
-inline constexpr std::array unsafe_in_capture{
-    index_of("cudaMalloc"),
-    index_of("cudaFree"),
-    index_of("cudaHostAlloc"),
-    index_of("cudaFreeHost"),
-    index_of("cudaHostRegister"),
-    index_of("cudaHostUnregister"),
-    index_of("cudaMemset"),
-    index_of("cudaMemcpy"),
-    index_of("cudaDeviceSynchronize"),
-    index_of("cuCtxSynchronize"),
-    index_of("cudaStreamSynchronize"),
-    index_of("cuStreamSynchronize"),
-    index_of("cudaStreamQuery"),
-    index_of("cuStreamQuery"),
-    index_of("cuEventQuery"),
-    index_of("cuEventSynchronize"),
-    index_of("cuEventElapsedTime"),
-};
-
-constexpr bool is_unsafe_in_capture(std::size_t call) {
-  // std::any_of is constexpr from C++20 on.
-  for (auto const unsafe : unsafe_in_capture) {  // NOLINT(readability-use-anyofallof)
-    if (unsafe == call) return true;
-  }
-  return false;
-}
-
 inline constexpr int max_devices = 16;
 
 /// What tests have ordered for one call.
@@ -150,54 +117,27 @@ struct orders {
   ordered_delay delay{0};
 };
 
-/// Counts the calls, and stores which of them fail or stall.
-class injection {
- public:
-  struct rule {
-    std::size_t call;
-    int calls_left;
-    cudaError_t code;
-    bool sticky;
-    ordered_delay delay;
-  };
+/// Counts a call, and returns what was ordered for it.
+[[nodiscard]] orders orders_for(std::size_t call);
 
-  /// Counts a call, and returns what was ordered for it.
-  [[nodiscard]] orders enter(std::size_t call);
+/// Whether the entry point of the driver, or the runtime call of the same name, was made missing.
+[[nodiscard]] bool is_missing(std::string const& symbol);
 
-  void add(rule const& added);
-  void set_missing(std::size_t call, bool missing);
-  [[nodiscard]] bool missing(std::string const& symbol) const;
+[[nodiscard]] int device_count() noexcept;
+/// What every call that needs a driver returns; cudaSuccess if there is one.
+[[nodiscard]] cudaError_t no_driver() noexcept;
+/// The value that was ordered for a device attribute, if any.
+[[nodiscard]] std::optional<int> ordered_attribute(int attribute, int device);
 
-  void set_device_count(int count) noexcept { device_count_ = count; }
-  [[nodiscard]] int device_count() const noexcept { return device_count_; }
-  /// From now on every call returns `code`; cudaSuccess ends it.
-  void set_no_driver(cudaError_t code) noexcept { no_driver_ = code; }
-  [[nodiscard]] cudaError_t no_driver() const noexcept;
-  /// Of every device if the device is negative.
-  void set_attribute(int device, int attribute, int value);
-  /// The value that was ordered for a device attribute, if any.
-  [[nodiscard]] std::optional<int> attribute(int attribute, int device) const;
-  void set_misconfigured() noexcept { misconfigured_ = true; }
+/// Keeps the calling thread busy for the time that was ordered for the copies of a batch.
+void spend_time_of_copies(std::size_t count);
 
-  [[nodiscard]] std::map<std::string, long> counts() const;
-  void reset();
+void reset_injection();
 
- private:
-  [[nodiscard]] orders apply_rules(std::size_t call);
-  [[nodiscard]] cudaError_t standing_error(std::size_t call) const;
+// These throw std::invalid_argument for an argument that no order can have.
 
-  mutable std::mutex mutex_;
-  std::vector<rule> rules_;
-  std::set<std::size_t> missing_;
-  std::map<std::pair<int, int>, int> attributes_;  ///< by attribute and device
-  std::atomic<bool> has_rules_{false};
-  std::atomic<bool> has_missing_{false};
-  std::atomic<bool> misconfigured_{false};
-  std::atomic<int> device_count_{1};
-  std::atomic<int> no_driver_{cudaSuccess};
-  std::array<std::atomic<long>, all_calls.size()> counts_{};
-};
-
-[[nodiscard]] injection& injected();
+[[nodiscard]] std::size_t known_call(std::string const& name);
+[[nodiscard]] int possible_device(int device);
+[[nodiscard]] cudaError_t error_code(int code);
 
 }  // namespace pyxfer::hostrt

@@ -288,11 +288,13 @@ class running {
   bool access(instruction const& at, word address) {
     auto const stores = at.does == action::store;
     auto const bytes = std::size_t{at.operands} * at.bytes;
-    if (!may_access(allowed_.at(stores ? 1 : 0), address, bytes)) error_ = cudaErrorIllegalAddress;
+    auto& last = allowed_.at(stores ? 1 : 0);
+    if (!may_access(last, address, bytes)) error_ = cudaErrorIllegalAddress;
     if ((address & (bytes - 1)) != 0) error_ = cudaErrorMisalignedAddress;
     if (error_ != cudaSuccess) return false;
     has_stored_ = has_stored_ || stores;
     if (!stores && !at.is_plain) polls_ = std::exchange(polled_, address) == address;
+    address += last.to_view;
     for (std::size_t i = 0; i < at.operands; ++i, address += at.bytes) {
       auto& value = slots_[at.slots[i]];
       at.bytes == 8 ? access_value<word>(address, stores, value)
@@ -302,17 +304,26 @@ class running {
     return true;
   }
 
-  /// The device may access what is in `last`.
-  bool may_access(std::pair<word, word>& last, word address, std::size_t bytes) const {
+  /// Memory that the device may access, and what added to its addresses makes those of its view.
+  struct allowed {
+    word begin = 0;
+    word end = 0;
+    word to_view = 0;
+  };
+
+  /// Makes `last` that of the address.
+  bool may_access(allowed& last, word address, std::size_t bytes) const {
     auto const device = epoch_.device;
-    if (address < last.first || address >= last.second) {
+    if (address < last.begin || address >= last.end) {
+      last = {};
       auto const known = memory().find(reinterpret_cast<void const*>(address));
       if (!known) return attribute(cudaDevAttrPageableMemoryAccess, device) == 1;
-      if (known->kind == memory_kind::device && !peers().allowed(device, known->device))
+      if (known->kind == memory_kind::device && !has_peer_access(device, known->device))
         return false;
-      last = {known->address, known->address + known->bytes};
+      auto const view = reinterpret_cast<word>(known->view);
+      last = {known->address, known->address + known->bytes, view - known->address};
     }
-    return last.second - address >= bytes;
+    return last.end - address >= bytes;
   }
 
   kernel_code const& code_;
@@ -323,9 +334,9 @@ class running {
   instruction const* next_ = nullptr;  ///< null between two threads
   unsigned int block_ = 0;
   unsigned int thread_ = 0;
-  std::array<std::pair<word, word>, 2> allowed_{};  ///< memory to load and to store
-  std::map<word, word> seen_;                       ///< by plain loads of this thread
-  word polled_ = 0;                                 ///< the address of its last other load
+  std::array<allowed, 2> allowed_{};  ///< memory to load and to store
+  std::map<word, word> seen_;         ///< by plain loads of this thread
+  word polled_ = 0;                   ///< the address of its last other load
   bool polls_ = false;
   bool has_stored_ = false;
   cudaError_t error_ = cudaSuccess;
@@ -377,7 +388,7 @@ void queue_kernel(kernel_code const& code, unsigned int blocks, unsigned int thr
   }
   auto const gate = code.name == "gate" ? opening_of(values.at(0)) : nullptr;
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  streams().enqueue(on, [=, &code](work_start const& queued) {
+  auto work = [=, &code](work_start const& queued) {
     work_start const start{queued.epoch, delay.serve(queued.ready)};
     running run{code, values, blocks, threads, start.epoch};
     activity_span span{start.ready, start.ready};
@@ -396,7 +407,8 @@ void queue_kernel(kernel_code const& code, unsigned int blocks, unsigned int thr
       emit_kernel(where, span, code.name.c_str());
     }
     return span.end;
-  });
+  };
+  streams().enqueue(on, std::move(work), {}, engine::kernels);
 }
 
 }  // namespace pyxfer::hostrt

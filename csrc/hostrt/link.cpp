@@ -22,26 +22,9 @@ void modelled_links::set(copy_path path, direction_model model) {
   engines_[{path.from, path.to}] = {model, {}};
 }
 
-void modelled_links::set_issue(issue_model const& model) {
-  std::scoped_lock const lock{mutex_};
-  issue_ = model;
-}
-
-void modelled_links::issue(std::size_t descriptors) {
-  auto const model = [this] {
-    std::scoped_lock const lock{mutex_};
-    return issue_;
-  }();
-  auto const busy_s = model.call_s + static_cast<double>(descriptors) * model.descriptor_s;
-  if (busy_s <= 0) return;
-  auto const epoch = epoch_of(this_thread().device);
-  pause_until(steady::now() + as_duration(busy_s), [&] { return !is_current(epoch); });
-}
-
 void modelled_links::reset() {
   std::scoped_lock const lock{mutex_};
   engines_.clear();
-  issue_ = {};
 }
 
 std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) {
@@ -49,7 +32,7 @@ std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) 
   auto const between = from != host && to != host;
   // Either side may issue the copy, so access in one direction is enough.
   if (between && engines_.count({from, to}) != 0 &&
-      (peers().allowed(from, to) || peers().allowed(to, from))) {
+      (has_peer_access(from, to) || has_peer_access(to, from))) {
     return {&engines_.at({from, to})};
   }
   if (from == to) return {};

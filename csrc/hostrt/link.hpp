@@ -25,17 +25,12 @@ class modelled_links {
  public:
   /// Of a path between the host and a device, of an ordered pair of devices, or inside a device.
   void set(copy_path path, direction_model model);
-  void set_issue(issue_model const& model);
   void reset();
 
   /// Reserves the engines of that path from `ready` on; returns nothing if it is not modelled. The
   /// latency is added if the copy is the `first` of a submission.
   [[nodiscard]] std::optional<activity_span> occupy(copy_path path, std::size_t bytes, bool first,
                                                     steady::time_point ready);
-
-  /// Keeps the calling thread busy for as long as a call takes that queues a batch of `descriptors`
-  /// copies, or one copy without any.
-  void issue(std::size_t descriptors);
 
  private:
   struct engine {
@@ -47,7 +42,6 @@ class modelled_links {
 
   std::mutex mutex_;
   std::map<std::pair<int, int>, engine> engines_;
-  issue_model issue_{};
 };
 
 [[nodiscard]] modelled_links& link();

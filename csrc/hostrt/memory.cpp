@@ -2,7 +2,9 @@
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -10,19 +12,59 @@
 #include <string>
 
 #include "activity.hpp"
+#include "control.hpp"
 #include "entry.hpp"
 #include "stream_registry.hpp"
 
 namespace pyxfer::hostrt {
 
-void* map_pages(std::size_t bytes) {
-  // The kernel would map more than there is, and kill the process when it touches the pages.
-  if (bytes > memory_of_machine().free_bytes) return nullptr;
-  // Populated, because a timed copy must not include the first touch of a page.
-  auto* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+namespace {
+
+std::atomic<bool> protects_device_memory{false};
+
+/// Maps zeroed pages.
+void* map(std::size_t bytes, int rights, int flags, int file) {
+  auto* const address = ::mmap(nullptr, bytes, rights, flags, file, 0);
   return address == MAP_FAILED ? nullptr : address;
 }
+
+/// Maps pages of which the program sees an address that it cannot read.
+bool map_protected(region& made) {
+  auto const file = ::memfd_create("device memory", MFD_CLOEXEC);
+  if (file < 0) return false;
+  auto const resized = ::ftruncate(file, static_cast<off_t>(made.bytes)) == 0;
+  auto* const seen = resized ? map(made.bytes, PROT_NONE, MAP_SHARED, file) : nullptr;
+  auto* const view =
+      seen ? map(made.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file) : nullptr;
+  ::close(file);
+  if (seen != nullptr && view == nullptr) ::munmap(seen, made.bytes);
+  made.address = reinterpret_cast<std::uintptr_t>(seen);
+  made.view = static_cast<std::byte*>(view);
+  return view != nullptr;
+}
+
+/// Maps the pages of a region. Returns false if there is not enough memory.
+bool map_pages(region& made) {
+  // The kernel would map more than there is, and kill the process when it touches the pages.
+  if (made.bytes > memory_of_machine().free_bytes) return false;
+  if (made.kind == memory_kind::device && protects_device_memory) return map_protected(made);
+  // Populated, because a timed copy must not include the first touch of a page.
+  auto* const pages =
+      map(made.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1);
+  made.address = reinterpret_cast<std::uintptr_t>(pages);
+  made.view = static_cast<std::byte*>(pages);
+  return pages != nullptr;
+}
+
+void unmap_pages(region const& known) noexcept {
+  ::munmap(known.view, known.bytes);
+  auto* const seen = reinterpret_cast<std::byte*>(known.address);
+  if (seen != known.view) ::munmap(seen, known.bytes);
+}
+
+}  // namespace
+
+void protect_device_memory(bool on) { protects_device_memory = on; }
 
 bool is_mapped(std::uintptr_t begin, std::size_t bytes, bool read_only) {
   auto const end = begin + bytes;
@@ -42,8 +84,6 @@ bool is_mapped(std::uintptr_t begin, std::size_t bytes, bool read_only) {
   return begin >= end;
 }
 
-void unmap_pages(void* address, std::size_t bytes) noexcept { munmap(address, bytes); }
-
 namespace {
 
 std::uintptr_t end_of(region const& known) { return known.address + known.bytes; }
@@ -62,6 +102,11 @@ bool memory_registry::add(region const& added) {
   if (below && end_of(*below) > added.address) return false;
   regions_.emplace(added.address, added);
   return true;
+}
+
+bool memory_registry::remove(std::uintptr_t address) {
+  std::unique_lock const lock{mutex_};
+  return regions_.erase(address) == 1;
 }
 
 std::optional<region> memory_registry::find(void const* address) const {
@@ -104,6 +149,12 @@ memory_registry& memory() {
   return the_memory;
 }
 
+std::byte* host_view(void const* address) {
+  auto const known = memory().find(address);
+  auto const at = reinterpret_cast<std::uintptr_t>(address);
+  return known ? known->view + (at - known->address) : reinterpret_cast<std::byte*>(at);
+}
+
 }  // namespace pyxfer::hostrt
 
 using namespace pyxfer::hostrt;
@@ -112,28 +163,44 @@ namespace {
 
 void record_memory(region const& memory, bool released) {
   if (!tracing()) return;
-  auto const kind =
-      memory.kind == memory_kind::device ? activity_memory::device : activity_memory::pinned;
-  activity_place const where{memory.device, 0, this_thread().correlation};
-  emit_memory(where, kind, reinterpret_cast<void const*>(memory.address), memory.bytes, released);
+  auto const on_device = memory.kind == memory_kind::device;
+  pyxfer::cupti::memory_activity raw{};
+  raw.kind = pyxfer::cupti::activity_kind::memory;
+  raw.operation = released ? pyxfer::cupti::memory_released : pyxfer::cupti::memory_allocated;
+  raw.memory =
+      static_cast<std::uint32_t>(on_device ? activity_memory::device : activity_memory::pinned);
+  raw.correlation = this_thread().correlation;
+  raw.address = memory.address;
+  raw.bytes = memory.bytes;
+  raw.timestamp = activity_time(steady::now());
+  raw.process = static_cast<std::uint32_t>(::getpid());
+  raw.device = static_cast<std::uint32_t>(memory.device);
+  raw.context = raw.device + 1;
+  push(raw);
 }
 
 cudaError_t allocate(void** address, std::size_t bytes, memory_kind kind) {
   if (address == nullptr) return cudaErrorInvalidValue;
   *address = nullptr;
   if (bytes == 0) return cudaSuccess;
-  auto* const pages = map_pages(bytes);
-  if (pages == nullptr) return cudaErrorMemoryAllocation;
-  auto const begin = reinterpret_cast<std::uintptr_t>(pages);
-  if (!memory().add({begin, bytes, kind, this_thread().device})) {
+  region made{0, bytes, kind, this_thread().device, nullptr};
+  if (!map_pages(made)) return cudaErrorMemoryAllocation;
+  if (!memory().add(made)) {
     // The range overlaps memory that the program registered, and unmapped before it unregistered
     // it.
-    unmap_pages(pages, bytes);
+    unmap_pages(made);
     return cudaErrorMemoryAllocation;
   }
-  *address = pages;
-  record_memory({begin, bytes, kind, this_thread().device}, false);
+  *address = reinterpret_cast<void*>(made.address);
+  record_memory(made, false);
   return cudaSuccess;
+}
+
+/// The region that begins at `address`.
+std::optional<region> region_at(void const* address) {
+  auto const known = memory().find(address);
+  auto const begins = known && known->address == reinterpret_cast<std::uintptr_t>(address);
+  return begins ? known : std::nullopt;
 }
 
 /// Waits for all work of a device, because memory of its context is about to be released. The work
@@ -149,11 +216,12 @@ template <typename Wanted>
 cudaError_t release(void* address, Wanted const& wanted) {
   this_thread().has_context = true;
   if (address == nullptr) return cudaSuccess;
-  auto const removed = memory().remove(address, wanted);
-  if (!removed) return cudaErrorInvalidValue;
-  auto const result = await_owner(*removed);
-  record_memory(*removed, true);
-  unmap_pages(address, removed->bytes);
+  auto const known = region_at(address);
+  if (!known || !wanted(known->kind)) return cudaErrorInvalidValue;
+  auto const result = await_owner(*known);
+  if (!memory().remove(known->address)) return cudaErrorInvalidValue;
+  record_memory(*known, true);
+  unmap_pages(*known);
   return result;
 }
 
@@ -221,7 +289,8 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t size, unsigned int flags) {
     if (!is_mapped(begin, size, (flags & cudaHostRegisterReadOnly) != 0)) {
       return cudaErrorInvalidValue;
     }
-    region const wanted{begin, size, memory_kind::registered, this_thread().device};
+    region const wanted{begin, size, memory_kind::registered, this_thread().device,
+                        static_cast<std::byte*>(ptr)};
     return memory().add(wanted) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
   });
 }
@@ -229,11 +298,11 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t size, unsigned int flags) {
 cudaError_t cudaHostUnregister(void* ptr) {
   return runtime_call<index_of("cudaHostUnregister")>([&] {
     if (ptr == nullptr) return cudaErrorInvalidValue;
-    auto const removed =
-        memory().remove(ptr, [](memory_kind kind) { return kind == memory_kind::registered; });
-    if (!removed) return cudaErrorHostMemoryNotRegistered;
+    auto const known = region_at(ptr);
+    if (!known || known->kind != memory_kind::registered) return cudaErrorHostMemoryNotRegistered;
     // Waits for work that uses the memory, because its owner may free it next.
-    return await_owner(*removed);
+    auto const code = await_owner(*known);
+    return memory().remove(known->address) ? code : cudaErrorHostMemoryNotRegistered;
   });
 }
 

@@ -14,13 +14,8 @@ namespace pyxfer::hostrt {
 
 using pyxfer::memory_of_machine;
 
-/// Maps resident zeroed pages. Returns null if there is not enough memory.
-[[nodiscard]] void* map_pages(std::size_t bytes);
-
 /// Whether every page of a range is mapped and readable, and unless `read_only` also writable.
 [[nodiscard]] bool is_mapped(std::uintptr_t begin, std::size_t bytes, bool read_only);
-
-void unmap_pages(void* address, std::size_t bytes) noexcept;
 
 enum class memory_kind { device, pinned, write_combined, registered };
 
@@ -29,6 +24,8 @@ struct region {
   std::size_t bytes;
   memory_kind kind;
   int device;
+  /// Where the runtime itself accesses the memory; elsewhere than `address` if that is protected.
+  std::byte* view;
 };
 
 /// What kind of memory a range of bytes is in.
@@ -45,16 +42,8 @@ class memory_registry {
   /// False if the region overlaps a known one.
   [[nodiscard]] bool add(region const& added);
 
-  /// Removes and returns the region that begins at `address`, if `wanted` holds for its kind.
-  template <typename Wanted>
-  [[nodiscard]] std::optional<region> remove(void const* address, Wanted const& wanted) {
-    std::unique_lock const lock{mutex_};
-    auto const found = regions_.find(reinterpret_cast<std::uintptr_t>(address));
-    if (found == regions_.end() || !wanted(found->second.kind)) return std::nullopt;
-    auto const removed = found->second;
-    regions_.erase(found);
-    return removed;
-  }
+  /// Removes the region that begins at `address`. Returns whether there was one.
+  [[nodiscard]] bool remove(std::uintptr_t address);
 
   /// The region that holds `address`.
   [[nodiscard]] std::optional<region> find(void const* address) const;
@@ -73,5 +62,11 @@ class memory_registry {
 };
 
 [[nodiscard]] memory_registry& memory();
+
+/// Where the runtime accesses the memory at an address of the program. All work that a device does
+/// (copies, sets, kernels) accesses memory there and inside `touch_memory`, because the program's
+/// addresses of device memory may be protected. The view is valid up to the end of the region of
+/// `address`; memory of no region is its own view.
+[[nodiscard]] std::byte* host_view(void const* address);
 
 }  // namespace pyxfer::hostrt

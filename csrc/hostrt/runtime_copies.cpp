@@ -50,16 +50,21 @@ struct memset_order {
 void record_memset(memset_order const& order, activity_place const& where,
                    activity_span const& when) {
   auto const locked = memory().place(order.to, order.bytes) == placement::locked;
-  emit_set(where, when, locked ? activity_memory::pinned : activity_memory::device, order.bytes,
-           order.asynchronous);
+  auto raw =
+      work_record<pyxfer::cupti::set_activity>(pyxfer::cupti::activity_kind::set, where, when);
+  raw.bytes = order.bytes;
+  raw.memory =
+      static_cast<std::uint16_t>(locked ? activity_memory::pinned : activity_memory::device);
+  raw.flags = order.asynchronous ? pyxfer::cupti::asynchronous : 0;
+  push(raw);
 }
 
 stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const& order,
                           ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  return streams().enqueue(on, [=](work_start const& start) {
+  auto work = [=](work_start const& start) {
     delay.serve(start.ready);
-    auto const set = [&] { std::memset(order.to, order.value, order.bytes); };
+    auto const set = [&] { std::memset(host_view(order.to), order.value, order.bytes); };
     auto const begin = steady::now();
     touch_memory(start.epoch, set);
     auto const end = steady::now();
@@ -67,7 +72,8 @@ stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const&
       record_memset(order, where, {begin, end});
     }
     return end;
-  });
+  };
+  return streams().enqueue(on, std::move(work), {}, engine::kernels);
 }
 
 bool can_set(void const* address, std::size_t bytes) {
@@ -99,7 +105,6 @@ cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaM
         copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= limit;
     auto const waits = copy.pageable && !is_staged;
     if (is_staged) stage(copy);
-    link().issue(0);
     auto const arrival = submit(on, {std::move(copy)}, delay);
     return waits ? synchronize({arrival}) : cudaSuccess;
   });
@@ -194,7 +199,7 @@ cudaError_t queue_batch(batch const& wanted, cudaStream_t stream, ordered_delay 
   auto const waits =
       must_read_now(wanted) ||
       std::any_of(copies.begin(), copies.end(), [](transfer const& copy) { return copy.pageable; });
-  link().issue(copies.size());
+  spend_time_of_copies(copies.size());
   auto const arrival = submit(on, std::move(copies), delay);
   return waits ? synchronize({arrival}) : cudaSuccess;
 }

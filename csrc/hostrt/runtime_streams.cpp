@@ -15,12 +15,6 @@ using namespace pyxfer::hostrt;
 
 namespace {
 
-/// Whether the symbol, or the runtime call of the same name, was made missing.
-bool is_missing(std::string const& symbol) {
-  auto const of_runtime = "cuda" + symbol.substr(std::min<std::size_t>(2, symbol.size()));
-  return injected().missing(symbol) || injected().missing(of_runtime);
-}
-
 /// Calls the caller's function, in which CUDA calls are forbidden. The driver calls one such
 /// function at a time over all streams (observed on an H100 with driver 580).
 void call_host_function(cudaHostFn_t function, void* argument, loss_epoch const& epoch) {

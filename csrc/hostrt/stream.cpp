@@ -1,8 +1,11 @@
 #include "stream.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
+#include "control.hpp"
 #include "device.hpp"
 #include "entry.hpp"
 #include "waiting.hpp"
@@ -10,9 +13,38 @@
 namespace pyxfer::hostrt {
 namespace {
 
-constexpr std::chrono::hours longest_pause{1};
+/// Sleeps until the condition holds after a `wake_pauses`.
+void await(std::function<bool()> const& ended) {
+  constexpr std::chrono::hours longest_pause{1};
+  while (!ended()) pause_until(steady::now() + longest_pause, ended);
+}
+
+std::atomic<std::uint32_t> connections{0};
+
+/// The last place in each hardware queue, by device, engine and number.
+struct hardware_queues {
+  std::mutex mutex;
+  std::map<std::tuple<int, engine, std::uint32_t>, std::shared_ptr<queue_place>> last;
+};
+
+hardware_queues& queues() {
+  static auto& all = *new hardware_queues;
+  return all;
+}
 
 }  // namespace
+
+void set_connections(int count) { connections = static_cast<std::uint32_t>(std::max(count, 0)); }
+
+std::shared_ptr<queue_place> stream::place_for(engine by) const {
+  auto const count = connections.load();
+  if (count == 0 || by == engine::none) return nullptr;
+  std::scoped_lock const lock{queues().mutex};
+  auto& last = queues().last[{device_, by, id_ % count}];
+  auto made = std::make_shared<queue_place>();
+  made->in_front = std::exchange(last, made);
+  return made;
+}
 
 stream_point stream_point::passed_now(std::shared_ptr<stream> on) {
   return {std::move(on), 0, std::make_shared<steady::time_point>(steady::now())};
@@ -46,10 +78,11 @@ void stream::await_room() {
   stream_point{shared_from_this(), queued + 1 - most_queued}.wait();
 }
 
-stream_point stream::enqueue(stream_work work, std::vector<stream_point> after) {
+stream_point stream::enqueue(stream_work work, std::vector<stream_point> after, engine by) {
   std::scoped_lock const lock{mutex_};
   auto const ended = std::make_shared<steady::time_point>();
-  queue_.push_back({std::move(work), std::move(after), epoch_of(device_), steady::now(), ended});
+  queue_.push_back(
+      {std::move(work), std::move(after), epoch_of(device_), steady::now(), ended, place_for(by)});
   last_ended_ = ended;
   auto const ticket = ++enqueued_;
   if (worker_sleeps_) work_came_.notify_one();
@@ -91,10 +124,17 @@ void stream::perform(task const& next) {
     point.wait();
     if (point.ended && point.reached()) ready = std::max(ready, *point.ended);
   }
+  auto const dropped = [&] { return !is_current(next.epoch); };
   if (hangs(device_)) {
-    auto const answers = [&] { return !hangs(device_) || !is_current(next.epoch); };
-    while (!answers()) pause_until(steady::now() + longest_pause, answers);
+    await([&] { return !hangs(device_) || dropped(); });
     ready = std::max(ready, steady::now());
+  }
+  if (next.place != nullptr) {
+    if (auto const in_front = std::exchange(next.place->in_front, nullptr); in_front != nullptr) {
+      await([&] { return in_front->begun || dropped(); });
+    }
+    next.place->begun = true;
+    wake_pauses();
   }
   if (is_current(next.epoch)) {
     auto const modelled = next.work({next.epoch, ready});

@@ -39,6 +39,16 @@ struct stream_point {
   void wait() const;
 };
 
+/// The part of a device that does a piece of work. Work of no engine, such as a host function or a
+/// wait, stands in no hardware queue.
+enum class engine { none, kernels, h2d, d2h, between_devices };
+
+/// The place of a piece of work in a hardware queue: it begins after the one in front of it.
+struct queue_place {
+  std::shared_ptr<queue_place> in_front;
+  std::atomic<bool> begun{false};
+};
+
 /// When a piece of work begins.
 struct work_start {
   /// In which the work was queued.
@@ -74,7 +84,7 @@ class stream : public std::enable_shared_from_this<stream> {
   void await_room();
 
   /// Queues `work`, to run after all work queued before and after the places in `after`.
-  stream_point enqueue(stream_work work, std::vector<stream_point> after);
+  stream_point enqueue(stream_work work, std::vector<stream_point> after, engine by);
 
   /// Ends the worker after the queued work.
   void retire();
@@ -100,8 +110,10 @@ class stream : public std::enable_shared_from_this<stream> {
     loss_epoch epoch;
     steady::time_point called;
     std::shared_ptr<steady::time_point> ended;
+    std::shared_ptr<queue_place> place;
   };
 
+  [[nodiscard]] std::shared_ptr<queue_place> place_for(engine by) const;
   [[nodiscard]] bool take(task& next);
   void perform(task const& next);
   void finish();

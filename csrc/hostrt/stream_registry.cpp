@@ -38,27 +38,23 @@ class signals_blocked {
   sigset_t before_{};
 };
 
-/// The per-thread default streams of one thread, one per device.
-struct own_streams {
-  std::map<int, std::shared_ptr<stream>> by_device;
+/// The per-thread default streams of one thread, by device.
+using own_streams = std::map<int, std::shared_ptr<stream>>;
+
+struct retiring {
   pid_t process = getpid();
 
-  own_streams() = default;
-  own_streams(own_streams const&) = delete;
-  own_streams& operator=(own_streams const&) = delete;
-  own_streams(own_streams&&) = delete;
-  own_streams& operator=(own_streams&&) = delete;
-
-  ~own_streams() {
+  void operator()(own_streams* own) const {
     // A forked child has no workers, and one of them may have held a lock.
     if (process != getpid()) return;
-    for (auto const& [device, own] : by_device) own->retire();
+    for (auto const& [device, each] : *own) each->retire();
+    delete own;
   }
 };
 
 own_streams& this_threads_streams() {
-  thread_local own_streams own;
-  return own;
+  thread_local std::unique_ptr<own_streams, retiring> own{new own_streams};
+  return *own;
 }
 
 // The id that the real runtime gives the first stream of a process.
@@ -124,7 +120,7 @@ std::shared_ptr<stream> stream_registry::legacy(int device) {
 }
 
 std::shared_ptr<stream> stream_registry::per_thread(int device) {
-  auto& found = this_threads_streams().by_device[device];
+  auto& found = this_threads_streams()[device];
   if (!found) {
     std::scoped_lock const lock{mutex_};
     found = start(device, true, next_id());
@@ -133,15 +129,15 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
 }
 
 stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
-                                      std::vector<stream_point> after) {
+                                      std::vector<stream_point> after, engine by) {
   if (captures().of(*on)) return stream_point::passed_now(on);
   on->await_room();
   if (on->blocking()) {
     std::scoped_lock const lock{mutex_};
     add_implicit(*on, after);
-    return on->enqueue(std::move(work), std::move(after));
+    return on->enqueue(std::move(work), std::move(after), by);
   }
-  return on->enqueue(std::move(work), std::move(after));
+  return on->enqueue(std::move(work), std::move(after), by);
 }
 
 bool stream_registry::idle(stream& on) const {
@@ -215,9 +211,11 @@ cudaError_t synchronize(std::vector<stream_point> const& points) {
   auto code = cudaSuccess;
   for (auto const& point : points) {
     point.wait();
-    if (code == cudaSuccess) code = loss_code(point.on->device());
+    auto const device = point.on->device();
+    if (!device_lost(device)) continue;
+    await_last_touch(device);
+    if (code == cudaSuccess) code = loss_code(device);
   }
-  if (code != cudaSuccess) await_last_touch();
   return code;
 }
 
@@ -240,8 +238,7 @@ cudaError_t find_stream(cudaStream_t handle, std::shared_ptr<stream>& found) {
 cudaError_t find_event(CUevent handle, std::shared_ptr<event>& found) {
   found = events().find(handle);
   if (!found) return cudaErrorInvalidResourceHandle;
-  return context_destroyed(found->device()) ? cudaErrorContextIsDestroyed
-                                            : loss_code(found->device());
+  return context_destroyed(found->device) ? cudaErrorContextIsDestroyed : loss_code(found->device);
 }
 
 cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found) {
@@ -280,7 +277,7 @@ cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned in
   if ((flags & ~static_cast<unsigned int>(cudaEventWaitExternal)) != 0) {
     return cudaErrorInvalidValue;
   }
-  auto const record = awaited->latest();
+  auto const record = awaited->latest_now();
   if (!record) return cudaSuccess;
   if (auto const code = captures().admit_wait(on, record->captured_by); code != cudaSuccess) {
     return code;

@@ -32,7 +32,7 @@ class stream_registry {
   /// Queues `work`, to run after the places in `after` and after the work that the rules of the
   /// legacy stream require. Work of a captured stream is dropped.
   stream_point enqueue(std::shared_ptr<stream> const& on, stream_work work,
-                       std::vector<stream_point> after = {});
+                       std::vector<stream_point> after = {}, engine by = engine::none);
 
   /// Whether new work on this stream would begin at once.
   [[nodiscard]] bool idle(stream& on) const;

@@ -13,25 +13,6 @@
 
 namespace pyxfer::hostrt {
 
-void copy_recorder::add(transfer const& copy, activity_span const& when) noexcept {
-  if (copies_ != 0 && !(sides_ == copy.sides)) finish();
-  if (copies_ == 0) {
-    sides_ = copy.sides;
-    asynchronous_ = copy.asynchronous;
-    when_.begin = when.begin;
-  }
-  when_.end = when.end;
-  bytes_ += copy.bytes;
-  ++copies_;
-}
-
-void copy_recorder::finish() noexcept {
-  if (copies_ == 0 || where_.correlation == 0) return;
-  emit_copy(where_, when_, sides_, bytes_, copies_, asynchronous_);
-  copies_ = 0;
-  bytes_ = 0;
-}
-
 namespace {
 
 cudaMemcpyKind kind_between(placement from, placement to) {
@@ -52,12 +33,6 @@ int device_at(void const* address, placement where) {
   return known ? known->device : -1;
 }
 
-copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {
-  // By CUpti_ActivityMemcpyKind.
-  constexpr std::array<std::uint8_t, 4> ways{9, 1, 2, 8};
-  return {ways.at(static_cast<std::size_t>(kind)), memory_at(source), memory_at(target)};
-}
-
 /// The processor time of this thread, in which waiting for a core does not count.
 steady::duration cpu_time() {
   timespec used{};
@@ -72,20 +47,46 @@ void move_half_of(transfer const& copy, std::size_t half, loss_epoch const& epoc
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
   // memmove, because overlapping ranges are an error of the caller, but must not be undefined here.
-  touch_memory(epoch, [&] { std::memmove(to, from, bytes); });
+  touch_memory(epoch, [&] { std::memmove(host_view(to), host_view(from), bytes); });
+}
+
+cupti::copy_activity record_of(transfer const& copy, activity_place const& where,
+                               activity_span const& when) {
+  // By CUpti_ActivityMemcpyKind.
+  constexpr std::array<std::uint8_t, 4> ways{9, 1, 2, 8};
+  auto raw = work_record<cupti::copy_activity>(cupti::activity_kind::copy, where, when);
+  raw.way = ways.at(static_cast<std::size_t>(copy.kind));
+  raw.source = static_cast<std::uint8_t>(copy.source);
+  raw.target = static_cast<std::uint8_t>(copy.target);
+  raw.flags = copy.asynchronous ? cupti::asynchronous : 0;
+  return raw;
 }
 
 steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
                                  work_start start) {
-  copy_recorder recorder{where};
+  std::vector<cupti::copy_activity> records;
   for (auto const& copy : copies) {
     auto const when =
         move_modelled(copy.bytes, copy.path, &copy == &copies.front(), start,
                       [&](std::size_t half) { move_half_of(copy, half, start.epoch); });
-    if (is_current(start.epoch)) recorder.add(copy, when);
     start.ready = when.end;
+    if (where.correlation == 0 || !is_current(start.epoch)) continue;
+    auto const raw = record_of(copy, where, when);
+    // Like the real driver, one record for consecutive copies between the same kinds of memory.
+    auto const merged = !records.empty() && records.back().way == raw.way &&
+                        records.back().source == raw.source && records.back().target == raw.target;
+    auto& record = merged ? records.back() : records.emplace_back(raw);
+    record.end = raw.end;
+    record.bytes += copy.bytes;
+    ++record.copies;
   }
+  for (auto const& record : records) push(record);
   return start.ready;
+}
+
+engine engine_of(copy_path path) {
+  if (path.from < 0) return path.to < 0 ? engine::none : engine::h2d;
+  return path.to < 0 ? engine::d2h : engine::between_devices;
 }
 
 }  // namespace
@@ -129,7 +130,8 @@ cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind k
   planned.bytes = bytes;
   planned.kind = actual;
   planned.pageable = pageable;
-  planned.sides = sides_of(actual, source, target);
+  planned.source = memory_at(source);
+  planned.target = memory_at(target);
   planned.path = {device_at(from, source), device_at(to, target)};
   return cudaSuccess;
 }
@@ -144,10 +146,11 @@ void stage(transfer& planned) {
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
+  auto const by = copies.empty() ? engine::none : engine_of(copies.front().path);
   auto work = [copies = std::move(copies), delay, where](work_start const& start) {
     return carry_out_all(copies, where, {start.epoch, delay.serve(start.ready)});
   };
-  return streams().enqueue(on, std::move(work));
+  return streams().enqueue(on, std::move(work), {}, by);
 }
 
 }  // namespace pyxfer::hostrt

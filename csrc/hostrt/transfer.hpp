@@ -28,7 +28,9 @@ struct transfer {
   bool pageable = false;
   /// The call was an asynchronous one.
   bool asynchronous = false;
-  copy_sides sides;
+  /// The kinds of memory that its record names.
+  activity_memory source = activity_memory::unknown;
+  activity_memory target = activity_memory::unknown;
   copy_path path;
   /// The copy of the source, if it was staged.
   std::shared_ptr<void const> staged;
@@ -51,29 +53,5 @@ void stage(transfer& planned);
 /// Queues the copies as one task of the stream.
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay);
-
-/// Records the copies of one submission. Like the real driver for a batch, it merges consecutive
-/// copies between the same kinds of memory into one record, which has their number.
-class copy_recorder {
- public:
-  explicit copy_recorder(activity_place const& where) noexcept : where_{where} {}
-  ~copy_recorder() { finish(); }
-  copy_recorder(copy_recorder const&) = delete;
-  copy_recorder& operator=(copy_recorder const&) = delete;
-  copy_recorder(copy_recorder&&) = delete;
-  copy_recorder& operator=(copy_recorder&&) = delete;
-
-  void add(transfer const& copy, activity_span const& when) noexcept;
-
- private:
-  void finish() noexcept;
-
-  activity_place where_;
-  copy_sides sides_;
-  activity_span when_;
-  bool asynchronous_ = false;
-  std::size_t bytes_ = 0;
-  std::size_t copies_ = 0;
-};
 
 }  // namespace pyxfer::hostrt

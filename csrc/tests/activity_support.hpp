@@ -1,7 +1,6 @@
 #pragma once
 
 #include "hostrt/activity.hpp"
-#include "hostrt/activity_library.hpp"
 #include "hostrt_support.hpp"
 #include "trace/cupti_records.hpp"
 
@@ -88,9 +87,5 @@ class hostrt_activity : public hostrt {
  private:
   std::vector<activity_kind> enabled_;
 };
-
-inline double seconds(cupti::copy_activity const& copy) {
-  return static_cast<double>(copy.end - copy.start) * 1e-9;
-}
 
 }  // namespace pyxfer::hostrt::testing

@@ -185,7 +185,7 @@ class copy_content : public engine_test, public ::testing::WithParamInterface<ch
         memory_->along(), 1, seed, {scratch_->address(), scratch_->size()}, GetParam().slow_reads};
   }
   [[nodiscard]] unsigned char* destination() const {
-    return static_cast<unsigned char*>(memory_->along().destination(1));
+    return lane_memory::inside(memory_->along().destination(1));
   }
   [[nodiscard]] lane_memory const& memory() const { return *memory_; }
 
@@ -225,7 +225,7 @@ TEST_P(copy_content, is_wrong_if_an_earlier_copy_left_it) {
 
 TEST_P(copy_content, is_wrong_if_another_slot_was_copied) {
   prepare(0, check());
-  std::memcpy(destination(), memory().along().source(2), length);
+  std::memcpy(destination(), lane_memory::inside(memory().along().source(2)), length);
   EXPECT_TRUE(first_wrong(0, check()).has_value());
 }
 
@@ -269,7 +269,7 @@ TEST_F(copy_content_in_threads, every_part_is_checked_and_every_failure_reported
   prepare(0, check);
   copy_blocking(check.along, 0);
   EXPECT_EQ(first_wrong(0, check), std::nullopt);
-  auto* const arrived = static_cast<unsigned char*>(check.along.destination(0));
+  auto* const arrived = lane_memory::inside(check.along.destination(0));
   for (std::size_t const at :
        {length - 1, length / 2, std::size_t{70000}}) {  // each before the last
     arrived[at] ^= 1U;

@@ -157,8 +157,8 @@ TEST_F(copy_issue, split_uses_the_streams_at_the_same_time) {
     EXPECT_EQ(cudaStreamSynchronize(streams.on(i).handle()), cudaSuccess);
   }
   EXPECT_EQ(cudaStreamQuery(streams.on(0).handle()), cudaErrorNotReady);
-  auto const* const from = static_cast<char const*>(memory.along().source(0));
-  auto const* const to = static_cast<char const*>(memory.along().destination(0));
+  auto const* const from = lane_memory::inside(memory.along().source(0));
+  auto const* const to = lane_memory::inside(memory.along().destination(0));
   EXPECT_NE(std::memcmp(from, to, mib), 0);
   EXPECT_EQ(std::memcmp(from + mib, to + mib, 3 * mib), 0);
   held.open();

@@ -19,6 +19,7 @@ void check_driver(std::function<void()> const& destroy_context,
   check_captured_streams(all);
   check_registrations(all);
   check_pointers(all);
+  check_direct_access(all);
   check_read_only_memory(all);
   check_pageable_copies(all);
   check_kernels(all);

@@ -178,6 +178,14 @@ void check_peers(fact_report& all) {
   all.add("cudaDeviceEnablePeerAccess, twice", "0 704", allow(allow("") + " "));
   all.add("a copy of the kind default from a peer with access", "0 5", copied());
   all.add("cudaDeviceDisablePeerAccess, twice", "0 705", forbid(forbid("") + " "));
+  constexpr int most_peers = 8;
+  if (devices > most_peers + 1) {
+    auto last = cudaSuccess;
+    for (int peer = 1; peer <= most_peers + 1; ++peer) {
+      last = cudaDeviceEnablePeerAccess(peer, 0);
+    }
+    all.add("cudaDeviceEnablePeerAccess of a ninth peer", "711", text(last));
+  }
   static_cast<void>(record(all.event, all.on));
   all.add("a stream waits for an event of another device", "0",
           text(make_wait(stream_there, all.event)));

@@ -1,8 +1,11 @@
 #include "driver_facts_support.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -122,6 +125,18 @@ void check_pointers(fact_report& all) {
           "64 bytes, from byte 36 before",
           memory.with({{0, 64}, {64, 64}}, [&] { return range_around(own + 100); }));
   all.add("cuPointerGetAttribute of pageable memory", "1", range_around(own));
+}
+
+void check_direct_access(fact_report& all) {
+  void* on_device = nullptr;
+  static_cast<void>(cudaMalloc(&on_device, page));
+  std::array<int, 2> ends{};
+  static_cast<void>(::pipe(ends.data()));
+  auto const written = ::write(ends[1], on_device, 1);
+  all.add("write(2) of device memory", "not readable",
+          written < 0 && errno == EFAULT ? "not readable" : "readable");
+  for (auto const end : ends) { ::close(end); }
+  static_cast<void>(cudaFree(on_device));
 }
 
 void check_read_only_memory(fact_report& all) {

@@ -131,6 +131,7 @@ void check_captures(fact_report& all);
 void check_captured_streams(fact_report& all);
 void check_registrations(fact_report& all);
 void check_pointers(fact_report& all);
+void check_direct_access(fact_report& all);
 void check_read_only_memory(fact_report& all);
 void check_pageable_copies(fact_report& all);
 void check_kernels(fact_report& all);

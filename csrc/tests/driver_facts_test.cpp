@@ -6,7 +6,7 @@ namespace pyxfer::hostrt::testing {
 namespace {
 
 TEST_F(hostrt, gives_the_facts_of_the_driver) {
-  set_device_count(2);
+  set_device_count(10);
   int asked = 0;
   facts::check_driver([] { destroy_context(0); },
                       [&](facts::fact const& reported) {

@@ -5,6 +5,7 @@
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "hostrt/control.hpp"
+#include "hostrt/memory.hpp"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -71,6 +72,12 @@ inline long count_of(std::string const& call) {
   auto const made = hostrt::calls();
   auto const found = made.find(call);
   return found == made.end() ? 0 : found->second;
+}
+
+/// Where a test reads and writes memory of a device, which is protected at its own address.
+inline unsigned char* inside(std::uintptr_t address) {
+  return reinterpret_cast<unsigned char*>(
+      hostrt::host_view(reinterpret_cast<void const*>(address)));
 }
 
 /// A test starts without orders, and must end without allocations and cleanup notes.

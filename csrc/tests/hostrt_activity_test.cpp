@@ -1,4 +1,5 @@
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "activity_support.hpp"
@@ -61,56 +62,6 @@ TEST_F(hostrt_activity, of_a_copy_names_its_stream) {
   EXPECT_NE(found[1].stream, found[2].stream);
 }
 
-TEST_F(hostrt_activity, of_a_copy_takes_the_modelled_time) {
-  enable(activity_kind::copy);
-  model_link({50e6, 0.01}, {0, 0});
-  ASSERT_EQ(cudaMemcpy(device(mib), pinned(mib), mib, cudaMemcpyHostToDevice), cudaSuccess);
-  EXPECT_GE(seconds(copies().at(0)), 0.01 + static_cast<double>(mib) / 50e6);
-}
-
-TEST_F(hostrt_activity, of_copies_that_share_an_engine_do_not_overlap) {
-  enable(activity_kind::copy);
-  model_link({0, 0.02}, {0, 0});
-  for (auto* const on : {stream(), stream()}) {
-    ASSERT_EQ(cudaMemcpyAsync(device(64), pinned(64), 64, cudaMemcpyHostToDevice, on), cudaSuccess);
-  }
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  auto found = copies();
-  ASSERT_EQ(found.size(), 2U);
-  if (found[1].start < found[0].start) std::swap(found[0], found[1]);
-  EXPECT_GE(found[1].start - found[0].start, 20'000'000U);
-}
-
-TEST_F(hostrt_activity, of_a_batch_is_one_record_for_similar_copies) {
-  enable(activity_kind::copy);
-  auto* const there = device(64);
-  auto* const here = pinned(64);
-  std::array<void*, 3> to{there, there + 16, here};
-  std::array<void*, 3> from{here, here + 16, there};
-  std::array<std::size_t, 3> sizes{16, 8, 4};
-  cudaMemcpyAttributes attributes{};
-  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-  std::size_t first = 0;
-  auto* const s = stream();
-#if CUDART_VERSION >= 13000
-  ASSERT_EQ(cudaMemcpyBatchAsync(to.data(), const_cast<void const**>(from.data()), sizes.data(), 3,
-                                 &attributes, &first, 1, s),
-            cudaSuccess);
-#else
-  ASSERT_EQ(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), 3, &attributes, &first, 1,
-                                 nullptr, s),
-            cudaSuccess);
-#endif
-  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
-  auto const found = copies();
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[0].copies, 2U);
-  EXPECT_EQ(found[0].bytes, 24U);
-  EXPECT_EQ(found[1].copies, 1U);
-  EXPECT_EQ(found[1].way, 2);
-  EXPECT_EQ(found[0].correlation, found[1].correlation);
-}
-
 TEST_F(hostrt_activity, of_a_set_names_its_memory) {
   enable(activity_kind::set);
   ASSERT_EQ(cudaMemset(device(32), 0, 32), cudaSuccess);
@@ -134,22 +85,6 @@ TEST_F(hostrt_activity, of_memory_includes_its_allocation_and_its_release) {
   EXPECT_EQ(found[0].memory, 2U);
   EXPECT_EQ(found[1].bytes, 100U);
   EXPECT_EQ(found[0].address, reinterpret_cast<std::uintptr_t>(made));
-}
-
-TEST_F(hostrt_activity, of_a_call_is_joined_with_its_work) {
-  enable(activity_kind::copy);
-  enable(activity_kind::runtime_call);
-  ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
-  auto const copy = copies().at(0);
-  auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
-  auto const made = std::find_if(calls.begin(), calls.end(), [&](auto const& call) {
-    return call.correlation == copy.correlation;
-  });
-  ASSERT_NE(made, calls.end());
-  char const* name = nullptr;
-  ASSERT_EQ(call_cupti("cuptiGetCallbackName", cupti::domain::runtime, made->callback, &name),
-            result::success);
-  EXPECT_STREQ(name, "cudaMemcpy_v3020");
 }
 
 TEST_F(hostrt_activity, of_a_call_that_fails_has_its_code) {
@@ -242,6 +177,74 @@ TEST_F(hostrt_activity, does_not_include_work_that_a_lost_device_dropped) {
   reset();
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_TRUE(copies().empty());
+}
+
+TEST_F(hostrt_activity, counts_records_without_a_buffer) {
+  enable(activity_kind::copy);
+  ASSERT_EQ(call_cupti("cuptiActivityRegisterCallbacks", lend_none, keep), result::success);
+  ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
+  std::size_t dropped = 0;
+  ASSERT_EQ(
+      call_cupti("cuptiActivityGetNumDroppedRecords", CUcontext{}, std::uint32_t{0}, &dropped),
+      result::success);
+  EXPECT_EQ(dropped, 1U);
+  EXPECT_TRUE(copies().empty());
+}
+
+TEST_F(hostrt_activity, has_a_clock_that_can_be_skewed) {
+  auto const at = steady::now();
+  auto const true_time = activity_time(at);
+  skew_clock(-1'000'000, 0);
+  EXPECT_EQ(activity_time(at), true_time - 1'000'000);
+  skew_clock(0, 1000);
+  auto const later = activity_time(at + std::chrono::seconds{1000});
+  EXPECT_NEAR(static_cast<double>(later - true_time), 1e12 + 1e6, 1e5);
+  reset();
+  EXPECT_EQ(activity_time(at), true_time);
+}
+
+TEST_F(hostrt_activity, serves_one_subscriber) {
+  cupti::subscriber one = nullptr;
+  cupti::subscriber two = nullptr;
+  ASSERT_EQ(call_cupti("cuptiSubscribe", &one, cupti::callback{}, static_cast<void*>(nullptr)),
+            result::success);
+  EXPECT_EQ(call_cupti("cuptiSubscribe", &two, cupti::callback{}, static_cast<void*>(nullptr)),
+            result::multiple_subscribers);
+  EXPECT_EQ(call_cupti("cuptiUnsubscribe", one), result::success);
+  EXPECT_EQ(call_cupti("cuptiUnsubscribe", one), result::invalid_parameter);
+}
+
+TEST_F(hostrt_activity, can_be_refused) {
+  cupti::subscriber made = nullptr;
+  refuse_activity(35);
+  EXPECT_EQ(call_cupti("cuptiSubscribe", &made, cupti::callback{}, static_cast<void*>(nullptr)),
+            result::insufficient_privileges);
+  EXPECT_THROW(refuse_activity(1000), std::invalid_argument);
+}
+
+TEST_F(hostrt_activity, refuses_an_unknown_kind) {
+  EXPECT_EQ(call_cupti("cuptiActivityEnable", static_cast<activity_kind>(38)),
+            result::invalid_kind);
+}
+
+/// Waits for a second thread that is in here at the same time.
+// NOLINTNEXTLINE(readability-non-const-parameter): the signature is CUPTI's
+void keep_together(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_t* buffer,
+                   std::size_t /*bytes*/, std::size_t /*valid_bytes*/) {
+  static std::atomic<int> inside{0};
+  auto const limit = steady::now() + 60s;
+  for (++inside; inside % 2 != 0 && steady::now() < limit;) std::this_thread::yield();
+  EXPECT_EQ(inside % 2, 0) << "the other buffer is handed over only after this one";
+  delete[] buffer;
+}
+
+TEST_F(hostrt_activity, is_handed_over_by_several_threads_at_the_same_time) {
+  ASSERT_EQ(call_cupti("cuptiActivityRegisterCallbacks", lend, keep_together), result::success);
+  enable(activity_kind::marker);
+  hand_over_at_once(true);
+  std::array<std::thread, 2> threads;
+  for (auto& each : threads) each = std::thread{[] { mark("step", true); }};
+  for (auto& each : threads) each.join();
 }
 
 }  // namespace

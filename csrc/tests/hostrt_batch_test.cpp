@@ -1,5 +1,6 @@
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "hostrt_support.hpp"
 
@@ -86,7 +87,7 @@ TEST_F(hostrt_batch, has_the_latency_once) {
 }
 
 TEST_F(hostrt_batch, keeps_its_caller_busy_for_each_copy) {
-  configure("issue=0.01:0.02");
+  model_issue({0.01, 0.02});
   auto begun = now_s();
   ASSERT_EQ(issue(), cudaSuccess);
   EXPECT_GE(now_s() - begun, 0.05);
@@ -96,21 +97,18 @@ TEST_F(hostrt_batch, keeps_its_caller_busy_for_each_copy) {
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
 }
 
-TEST_F(hostrt_batch, the_legacy_stream_is_refused) {
-  stream_ = nullptr;
-  EXPECT_EQ(issue(), cudaErrorInvalidValue);
-  stream_ = cudaStreamLegacy;
-  EXPECT_EQ(issue(), cudaErrorInvalidValue);
-}
-
-TEST_F(hostrt_batch, an_empty_batch_is_refused) {
-  count_ = 0;
-  EXPECT_EQ(issue(), cudaErrorInvalidValue);
-}
-
-TEST_F(hostrt_batch, copies_without_attributes_are_refused) {
-  attribute_count_ = 0;
-  EXPECT_EQ(issue(), cudaErrorInvalidValue);
+TEST_F(hostrt_batch, needs_a_stream_a_copy_and_an_access_order) {
+  auto const refused_with = [&](auto& field, auto wrong) {
+    auto const right = std::exchange(field, wrong);
+    EXPECT_EQ(issue(), cudaErrorInvalidValue);
+    field = right;
+  };
+  refused_with(stream_, nullptr);
+  refused_with(stream_, cudaStreamLegacy);
+  refused_with(count_, 0U);
+  refused_with(attribute_count_, 0U);
+  refused_with(attributes_[0].srcAccessOrder, cudaMemcpySrcAccessOrderInvalid);
+  EXPECT_EQ(issue(), cudaSuccess);
 }
 
 TEST_F(hostrt_batch, attributes_out_of_order_are_refused) {
@@ -121,11 +119,6 @@ TEST_F(hostrt_batch, attributes_out_of_order_are_refused) {
     first_of_ = wrong;
     EXPECT_EQ(issue(), cudaErrorInvalidValue) << wrong[0] << ' ' << wrong[1];
   }
-}
-
-TEST_F(hostrt_batch, an_access_order_is_needed) {
-  attributes_[0].srcAccessOrder = cudaMemcpySrcAccessOrderInvalid;
-  EXPECT_EQ(issue(), cudaErrorInvalidValue);
 }
 
 TEST_F(hostrt_batch, a_bad_copy_is_refused_with_all_others) {

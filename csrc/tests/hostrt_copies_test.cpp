@@ -59,14 +59,6 @@ TEST_F(hostrt_copies, ranges_beyond_an_allocation_are_refused) {
   EXPECT_EQ(cudaMemset(own.data(), 0, 1), cudaErrorInvalidValue);
 }
 
-TEST_F(hostrt_copies, null_is_refused_unless_nothing_is_copied) {
-  auto* const on_device = device(8);
-  EXPECT_EQ(cudaMemcpy(nullptr, on_device, 8, cudaMemcpyDefault), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaMemcpy(on_device, nullptr, 8, cudaMemcpyDefault), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyDefault), cudaSuccess);
-  EXPECT_EQ(cudaMemcpyAsync(nullptr, nullptr, 0, cudaMemcpyDefault, nullptr), cudaSuccess);
-}
-
 TEST_F(hostrt_copies, a_pinned_copy_behind_a_gate_returns_at_once) {
   auto* const s = stream();
   auto* const source = pinned(mib);
@@ -82,18 +74,6 @@ TEST_F(hostrt_copies, a_pinned_copy_behind_a_gate_returns_at_once) {
   std::byte arrived{};
   ASSERT_EQ(cudaMemcpy(&arrived, target, 1, cudaMemcpyDeviceToHost), cudaSuccess);
   EXPECT_EQ(arrived, std::byte{2});
-}
-
-TEST_F(hostrt_copies, a_registered_copy_behind_a_gate_returns_at_once) {
-  auto* const s = stream();
-  bytes own(100);
-  ASSERT_EQ(cudaHostRegister(own.data(), own.size(), 0), cudaSuccess);
-  gate closed;
-  ASSERT_EQ(closed.close(s), cudaSuccess);
-  EXPECT_EQ(cudaMemcpyAsync(device(100), own.data(), 100, cudaMemcpyDefault, s), cudaSuccess);
-  EXPECT_EQ(cudaStreamQuery(s), cudaErrorNotReady);
-  closed.open();
-  EXPECT_EQ(cudaHostUnregister(own.data()), cudaSuccess);
 }
 
 TEST_F(hostrt_copies, a_pageable_copy_behind_a_gate_blocks_the_host) {
@@ -157,36 +137,6 @@ TEST_F(hostrt_copies, memset_sets_device_memory) {
   ASSERT_EQ(cudaMemset(target, 0x5a, 1000), cudaSuccess);
   ASSERT_EQ(cudaMemcpy(back.data(), target, 1000, cudaMemcpyDeviceToHost), cudaSuccess);
   EXPECT_EQ(back, bytes(1000, std::byte{0x5a}));
-}
-
-TEST_F(hostrt_copies, a_pageable_upload_of_a_mebibyte_is_staged_behind_a_gate) {
-  auto* const s = stream();
-  auto* const target = device(mib);
-  bytes own(mib, std::byte{1});
-  gate closed;
-  ASSERT_EQ(closed.close(s), cudaSuccess);
-  ASSERT_EQ(cudaMemcpyAsync(target, own.data(), mib, cudaMemcpyHostToDevice, s), cudaSuccess);
-  std::fill(own.begin(), own.end(), std::byte{2});
-  closed.open();
-  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
-  EXPECT_EQ(target[mib - 1], std::byte{1});
-}
-
-TEST_F(hostrt_copies, a_copy_may_run_into_a_registration_but_not_out_of_it) {
-  bytes own(300);
-  auto* const target = device(300);
-  auto const copied = [&](std::size_t first, std::size_t count) {
-    return cudaMemcpy(target, own.data() + first, count, cudaMemcpyHostToDevice);
-  };
-  ASSERT_EQ(cudaHostRegister(own.data() + 100, 50, 0), cudaSuccess);
-  ASSERT_EQ(cudaHostRegister(own.data() + 150, 50, 0), cudaSuccess);
-  EXPECT_EQ(copied(0, 150), cudaSuccess);
-  EXPECT_EQ(copied(0, 300), cudaSuccess);
-  EXPECT_EQ(copied(100, 50), cudaSuccess);
-  EXPECT_EQ(copied(100, 100), cudaErrorInvalidValue);
-  EXPECT_EQ(copied(150, 150), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaHostUnregister(own.data() + 100), cudaSuccess);
-  EXPECT_EQ(cudaHostUnregister(own.data() + 150), cudaSuccess);
 }
 
 }  // namespace

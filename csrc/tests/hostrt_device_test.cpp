@@ -93,17 +93,6 @@ TEST_F(hostrt_device, a_context_is_current_after_work_and_can_be_restored) {
             CUDA_ERROR_INVALID_CONTEXT);
 }
 
-TEST_F(hostrt_device, a_thread_starts_without_a_context) {
-  std::thread{[] {
-    auto* context = reinterpret_cast<CUcontext>(0x1);
-    EXPECT_EQ(driver("cuCtxGetCurrent", &context), CUDA_SUCCESS);
-    EXPECT_EQ(context, nullptr);
-    EXPECT_EQ(cudaFree(nullptr), cudaSuccess);
-    EXPECT_EQ(driver("cuCtxGetCurrent", &context), CUDA_SUCCESS);
-    EXPECT_NE(context, nullptr);
-  }}.join();
-}
-
 TEST_F(hostrt_device, without_a_driver_every_call_fails) {
   set_no_driver(cudaErrorInsufficientDriver);
   int count = -1;
@@ -165,13 +154,6 @@ TEST_F(hostrt_device, a_test_sets_an_attribute_until_it_is_reset) {
   EXPECT_EQ(attribute(cudaDevAttrPageableMemoryAccess), 1);
   reset();
   EXPECT_EQ(attribute(cudaDevAttrPageableMemoryAccess), 0);
-}
-
-TEST_F(hostrt_device, a_device_has_a_handle) {
-  CUdevice found = -1;
-  EXPECT_EQ(driver("cuDeviceGet", &found, int{0}), CUDA_SUCCESS);
-  EXPECT_EQ(found, 0);
-  EXPECT_EQ(driver("cuDeviceGet", &found, int{1}), CUDA_ERROR_INVALID_DEVICE);
 }
 
 TEST_F(hostrt_device, a_destroyed_context_invalidates_its_streams_and_events) {

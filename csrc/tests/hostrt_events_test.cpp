@@ -20,22 +20,6 @@ TEST_F(hostrt_events, elapsed_time_is_that_between_two_records) {
   EXPECT_GE(ms, 30.0F);
 }
 
-TEST_F(hostrt_events, a_pending_event_is_not_ready) {
-  auto* const s = stream();
-  auto* const start = event();
-  auto* const end = event();
-  gate closed;
-  ASSERT_EQ(record(start, s), CUDA_SUCCESS);
-  ASSERT_EQ(closed.close(s), cudaSuccess);
-  ASSERT_EQ(record(end, s), CUDA_SUCCESS);
-  float ms = 0;
-  EXPECT_EQ(driver("cuEventQuery", end), CUDA_ERROR_NOT_READY);
-  EXPECT_EQ(elapsed(ms, start, end), CUDA_ERROR_NOT_READY);
-  closed.open();
-  EXPECT_EQ(driver("cuEventSynchronize", end), CUDA_SUCCESS);
-  EXPECT_EQ(driver("cuEventQuery", end), CUDA_SUCCESS);
-}
-
 TEST_F(hostrt_events, an_unrecorded_event_is_done_but_has_no_time) {
   auto* const start = event();
   auto* const end = event();
@@ -54,21 +38,6 @@ TEST_F(hostrt_events, an_event_without_timing_has_no_time) {
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   float ms = 0;
   EXPECT_EQ(elapsed(ms, start, end), CUDA_ERROR_INVALID_HANDLE);
-}
-
-TEST_F(hostrt_events, a_stream_waits_for_the_event_of_another) {
-  auto* const first = stream();
-  auto* const second = stream();
-  auto* const done = event();
-  gate closed;
-  ASSERT_EQ(closed.close(first), cudaSuccess);
-  ASSERT_EQ(record(done, first), CUDA_SUCCESS);
-  ASSERT_EQ(cudaStreamWaitEvent(second, done, 0), cudaSuccess);
-  std::this_thread::sleep_for(20ms);
-  EXPECT_EQ(cudaStreamQuery(second), cudaErrorNotReady);
-  closed.open();
-  EXPECT_EQ(cudaStreamSynchronize(second), cudaSuccess);
-  EXPECT_EQ(driver("cuEventQuery", done), CUDA_SUCCESS);
 }
 
 TEST_F(hostrt_events, a_wait_is_for_the_record_at_the_time_of_the_call) {
@@ -155,14 +124,6 @@ TEST_F(hostrt_events, an_event_of_an_idle_legacy_stream_waits_for_blocking_strea
   EXPECT_EQ(driver("cuEventSynchronize", recorded), CUDA_SUCCESS);
 }
 
-TEST_F(hostrt_events, an_event_is_recorded_only_on_its_own_device) {
-  set_device_count(2);
-  auto* const of_first = event();
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  EXPECT_EQ(record(of_first, stream()), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(record(event(), stream()), CUDA_SUCCESS);
-}
-
 TEST_F(hostrt_events, the_default_streams_need_a_context) {
   auto* const made = event();
   auto const without_context = [&](cudaStream_t stream) {
@@ -174,16 +135,6 @@ TEST_F(hostrt_events, the_default_streams_need_a_context) {
   for (auto* const handle : {cudaStream_t{nullptr}, cudaStreamLegacy, cudaStreamPerThread}) {
     std::thread{without_context, handle}.join();
   }
-}
-
-TEST_F(hostrt_events, other_streams_and_events_need_no_context) {
-  auto* const made = event();
-  auto* const s = stream();
-  std::thread{[&] {
-    EXPECT_EQ(record(made, s), CUDA_SUCCESS);
-    EXPECT_EQ(driver("cuEventQuery", made), CUDA_SUCCESS);
-    EXPECT_EQ(driver("cuStreamWaitEvent", static_cast<CUstream>(s), made, 0U), CUDA_SUCCESS);
-  }}.join();
 }
 
 }  // namespace

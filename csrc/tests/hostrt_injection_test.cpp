@@ -124,7 +124,12 @@ TEST_F(hostrt_injection, one_device_hangs_alone) {
   ASSERT_EQ(cudaMalloc(&others, 8), cudaSuccess);
   EXPECT_EQ(cudaMemset(others, 1, 8), cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_EQ(cudaFree(others), cudaSuccess);  // it waits for its own device only
+  // Each of these waits for its own device only.
+  EXPECT_EQ(cudaFree(others), cudaSuccess);
+  EXPECT_EQ(cudaHostAlloc(&others, 8, 0), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(others), cudaSuccess);
+  EXPECT_EQ(cudaHostRegister(&others, 8, 0), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(&others), cudaSuccess);
   auto freeing = std::async(std::launch::async, [target] { return cudaFree(target); });
   EXPECT_EQ(freeing.wait_for(20ms), std::future_status::timeout);
   release_stalls();
@@ -196,23 +201,19 @@ TEST_F(hostrt_injection, host_functions_records_and_waits_stall_on_their_streams
   }
 }
 
-TEST_F(hostrt_injection, a_stalled_synchronous_call_returns_late) {
-  stall("cudaMemGetInfo", 1, 0.05);
-  std::size_t free = 0;
-  std::size_t total = 0;
+TEST_F(hostrt_injection, modelled_calls_of_one_device_take_their_time_one_after_the_other) {
+  set_device_count(2);
+  model_call("cudaDeviceEnablePeerAccess", 0.02);
+  model_call("cuModuleLoadData", 0.02);
   auto const begun = now_s();
-  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
-  EXPECT_GE(now_s() - begun, 0.05);
-}
-
-TEST_F(hostrt_injection, stalls_can_be_released) {
-  auto* const s = stream();
-  stall("cudaLaunchHostFunc", 1, 1000);
-  ASSERT_EQ(cudaLaunchHostFunc(s, nothing, nullptr), cudaSuccess);
-  auto waiting = std::async(std::launch::async, [s] { return cudaStreamSynchronize(s); });
-  EXPECT_EQ(waiting.wait_for(20ms), std::future_status::timeout);
-  release_stalls();
-  EXPECT_EQ(waiting.get(), cudaSuccess);
+  auto loading = std::async(std::launch::async, [] {
+    CUmodule made = nullptr;
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+    return driver("cuModuleLoadData", &made, static_cast<void const*>(nullptr));
+  });
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
+  EXPECT_EQ(loading.get(), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_GE(now_s() - begun, 0.04);
 }
 
 TEST_F(hostrt_injection, released_stalls_do_not_wait_for_their_calls) {

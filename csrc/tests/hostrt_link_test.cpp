@@ -130,14 +130,14 @@ TEST_F(a_slow_copy, takes_a_source_that_is_changed_too_early) {
   source_[7] = std::byte{2};
   release_stalls();  // orders the change before the copy's end, for ThreadSanitizer
   ASSERT_EQ(cudaStreamSynchronize(on_), cudaSuccess);
-  EXPECT_EQ(target_[7], std::byte{2});
+  EXPECT_EQ(host_view(target_)[7], std::byte{2});
 }
 
 TEST_F(a_slow_copy, has_not_reached_a_target_that_is_read_too_early) {
-  EXPECT_EQ(target_[7], std::byte{0});
+  EXPECT_EQ(host_view(target_)[7], std::byte{0});
   release_stalls();
   ASSERT_EQ(cudaStreamSynchronize(on_), cudaSuccess);
-  EXPECT_EQ(target_[7], std::byte{1});
+  EXPECT_EQ(host_view(target_)[7], std::byte{1});
 }
 
 }  // namespace

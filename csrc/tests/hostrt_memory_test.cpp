@@ -1,7 +1,7 @@
 #include <sys/mman.h>
 
+#include <csignal>
 #include <map>
-#include <utility>
 
 #include "hostrt_support.hpp"
 
@@ -9,6 +9,12 @@ namespace pyxfer::hostrt::testing {
 namespace {
 
 using hostrt_memory = hostrt;
+
+/// In all tests of this program, because it is set before the first.
+[[maybe_unused]] bool const is_protected = [] {
+  protect_device_memory(true);
+  return true;
+}();
 
 TEST_F(hostrt_memory, lists_everything_that_is_allocated) {
   std::vector<std::byte> own(100);
@@ -58,19 +64,6 @@ TEST_F(hostrt_memory, only_allocated_memory_can_be_freed) {
   EXPECT_EQ(cudaFree(on_device + 1), cudaErrorInvalidValue);
   EXPECT_EQ(cudaFreeHost(on_device), cudaErrorInvalidValue);
   EXPECT_EQ(cudaFree(pinned(10)), cudaErrorInvalidValue);
-}
-
-TEST_F(hostrt_memory, freeing_waits_for_the_work_that_uses_it) {
-  auto* const s = stream();
-  void* target = nullptr;
-  ASSERT_EQ(cudaMalloc(&target, 64), cudaSuccess);
-  gate closed;
-  ASSERT_EQ(closed.close(s), cudaSuccess);
-  ASSERT_EQ(cudaMemsetAsync(target, 1, 64, s), cudaSuccess);
-  auto freeing = std::async(std::launch::async, cudaFree, target);
-  EXPECT_EQ(freeing.wait_for(30ms), std::future_status::timeout);
-  closed.open();
-  EXPECT_EQ(freeing.get(), cudaSuccess);
 }
 
 TEST_F(hostrt_memory, memory_is_registered_once) {
@@ -133,67 +126,6 @@ TEST_F(hostrt_memory, free_memory_is_part_of_the_total) {
   EXPECT_EQ(of_device, total);
 }
 
-/// A page that cannot be written.
-class read_only_page {
- public:
-  read_only_page()
-      : address_{::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)} {
-    EXPECT_NE(address_, MAP_FAILED);
-  }
-  ~read_only_page() { ::munmap(address_, bytes); }
-  read_only_page(read_only_page const&) = delete;
-  read_only_page& operator=(read_only_page const&) = delete;
-  read_only_page(read_only_page&&) = delete;
-  read_only_page& operator=(read_only_page&&) = delete;
-
-  [[nodiscard]] void* address() const noexcept { return address_; }
-
-  static constexpr std::size_t bytes = 4096;
-
- private:
-  void* address_;
-};
-
-TEST_F(hostrt_memory, read_only_memory_is_registered_only_as_read_only) {
-  read_only_page const page;
-  EXPECT_EQ(cudaHostRegister(page.address(), read_only_page::bytes, 0), cudaErrorInvalidValue);
-  EXPECT_EQ(cudaHostRegister(page.address(), read_only_page::bytes, cudaHostRegisterReadOnly),
-            cudaSuccess);
-  EXPECT_EQ(cudaHostUnregister(page.address()), cudaSuccess);
-}
-
-TEST_F(hostrt_memory, memory_that_is_not_mapped_is_not_registered) {
-  void* gone = nullptr;
-  {
-    read_only_page const page;
-    gone = page.address();
-  }
-  EXPECT_EQ(cudaHostRegister(gone, read_only_page::bytes, cudaHostRegisterReadOnly),
-            cudaErrorInvalidValue);
-}
-
-TEST_F(hostrt_memory, pointer_attributes_have_the_range_of_the_region) {
-  std::vector<std::byte> own(100);
-  auto const range_of = [](std::byte* pointer) {
-    auto const address = reinterpret_cast<CUdeviceptr>(pointer);
-    std::pair<CUdeviceptr, std::size_t> range;
-    EXPECT_EQ(driver("cuPointerGetAttribute", static_cast<void*>(&range.first),
-                     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address),
-              CUDA_SUCCESS);
-    EXPECT_EQ(driver("cuPointerGetAttribute", static_cast<void*>(&range.second),
-                     CU_POINTER_ATTRIBUTE_RANGE_SIZE, address),
-              CUDA_SUCCESS);
-    return range;
-  };
-  auto* const on_device = device(1000);
-  EXPECT_EQ(range_of(on_device + 999),
-            std::pair(reinterpret_cast<CUdeviceptr>(on_device), std::size_t{1000}));
-  ASSERT_EQ(cudaHostRegister(own.data() + 10, 50, 0), cudaSuccess);
-  EXPECT_EQ(range_of(own.data() + 20),
-            std::pair(reinterpret_cast<CUdeviceptr>(own.data() + 10), std::size_t{50}));
-  EXPECT_EQ(cudaHostUnregister(own.data() + 10), cudaSuccess);
-}
-
 TEST_F(hostrt_memory, pointer_attributes_have_the_memory_type) {
   auto const type_of = [](void* pointer, CUresult expected) {
     unsigned int type = 0;
@@ -206,6 +138,27 @@ TEST_F(hostrt_memory, pointer_attributes_have_the_memory_type) {
   EXPECT_EQ(type_of(device(8), CUDA_SUCCESS), CU_MEMORYTYPE_DEVICE);
   EXPECT_EQ(type_of(pinned(8), CUDA_SUCCESS), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(type_of(&own, CUDA_ERROR_INVALID_VALUE), 0U);
+}
+
+TEST_F(hostrt_memory, of_a_device_cannot_be_accessed_directly) {
+  auto* const closed = device(100);
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(*static_cast<std::byte volatile*>(closed) = std::byte{1},
+              ::testing::KilledBySignal(SIGSEGV), "");
+  protect_device_memory(false);
+  auto* const open = device(100);
+  protect_device_memory(true);
+  open[99] = std::byte{1};
+  std::byte arrived{};
+  ASSERT_EQ(cudaMemcpy(closed + 99, open + 99, 1, cudaMemcpyDefault), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(&arrived, closed + 99, 1, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(arrived, std::byte{1});
+}
+
+TEST_F(hostrt_memory, that_is_not_mapped_is_not_registered) {
+  auto* const gone = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ::munmap(gone, 4096);
+  EXPECT_EQ(cudaHostRegister(gone, 4096, cudaHostRegisterReadOnly), cudaErrorInvalidValue);
 }
 
 }  // namespace

@@ -139,10 +139,33 @@ TEST_F(hostrt_module, a_kernel_whose_access_is_not_possible_loses_the_device) {
   std::uint64_t pageable = 0;
   at_ = reinterpret_cast<std::uint64_t>(&pageable);
   expect_end("st.global.u64 [%at], 7;", cudaErrorIllegalAddress);
+  set_attribute(cudaDevAttrPageableMemoryAccess, 1);
+  expect_end("st.global.u64 [%at], 7;", cudaSuccess);
+  EXPECT_EQ(pageable, 7U);
   set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   at_ = reinterpret_cast<std::uint64_t>(device(8));
   expect_end("st.global.u64 [%at], 7;", cudaErrorIllegalAddress);
+}
+
+/// Device memory is protected at its own address.
+TEST_F(hostrt_module, a_kernel_loads_and_stores_memory_of_either_side) {
+  auto* const there = device(64);
+  auto* const seen = reinterpret_cast<std::uint64_t*>(host_view(there));
+  seen[1] = reinterpret_cast<std::uint64_t>(there + 16);
+  seen[2] = reinterpret_cast<std::uint64_t>(words_);
+  at_ = reinterpret_cast<std::uint64_t>(there);
+  words_[0] = 9;
+  expect_end(R"(
+    ld.global.u64 %a, [%at+8];
+    ld.volatile.global.u64 %a, [%a];
+    ld.global.u32 %v, [%a];
+    st.global.u32 [%at+56], %v;
+    st.volatile.global.u32 [%a+4], %v;
+    st.global.u32 [%at+60], %v;)",
+             cudaSuccess);
+  EXPECT_EQ(seen[7], 0x900000009U);
+  EXPECT_EQ(words_[1], 9U);
 }
 
 TEST_F(hostrt_module, a_kernel_ends_when_the_device_is_lost) {

@@ -37,5 +37,17 @@ TEST_F(hostrt_peer, a_reset_ends_access_and_refusals) {
   EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaSuccess);
 }
 
+TEST_F(hostrt_peer, a_device_has_eight_peers_at_most) {
+  set_device_count(10);
+  for (int peer = 1; peer <= 8; ++peer) {
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(peer, 0), cudaSuccess);
+  }
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(9, 0), cudaErrorTooManyPeers);
+  EXPECT_EQ(cudaDeviceDisablePeerAccess(3), cudaSuccess);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(9, 0), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(9, 0), cudaSuccess);
+}
+
 }  // namespace
 }  // namespace pyxfer::hostrt::testing

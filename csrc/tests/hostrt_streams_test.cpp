@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 #include <future>
 
@@ -176,29 +177,6 @@ TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
   EXPECT_EQ(done, 400);
 }
 
-TEST_F(hostrt_streams, host_functions_of_all_streams_run_one_at_a_time) {
-  struct two_functions {
-    std::promise<void> first_began;
-    std::promise<void> second_began;
-    bool first_was_alone = false;
-  };
-  two_functions both;
-  auto const first = [](void* shared) {
-    auto& known = *static_cast<two_functions*>(shared);
-    known.first_began.set_value();
-    auto const second = known.second_began.get_future();
-    known.first_was_alone = second.wait_for(50ms) == std::future_status::timeout;
-  };
-  auto const second = [](void* shared) {
-    static_cast<two_functions*>(shared)->second_began.set_value();
-  };
-  ASSERT_EQ(cudaLaunchHostFunc(stream(), first, &both), cudaSuccess);
-  both.first_began.get_future().wait();
-  ASSERT_EQ(cudaLaunchHostFunc(stream(), second, &both), cudaSuccess);
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_TRUE(both.first_was_alone);
-}
-
 TEST_F(hostrt_streams, a_full_queue_makes_the_call_wait) {
   auto* const s = stream();
   auto* const marked = event();
@@ -222,6 +200,40 @@ TEST_F(hostrt_streams, losing_the_device_ends_the_wait_for_a_full_queue) {
   auto one_more = std::async(std::launch::async, queue_one);
   lose_device(cudaErrorLaunchFailure);
   EXPECT_EQ(one_more.wait_for(60s), std::future_status::ready);
+}
+
+TEST_F(hostrt_streams, of_one_connection_wait_for_earlier_work_that_cannot_begin) {
+  set_connections(1);
+  auto* const held = stream();
+  auto* const other = stream();
+  auto* const target = device(64);
+  gate closed;
+  ASSERT_EQ(closed.close(held), cudaSuccess);  // it has begun, and so holds up nothing
+  ASSERT_EQ(cudaMemcpyAsync(target, pinned(64), 64, cudaMemcpyHostToDevice, other), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(target, pinned(64), 64, cudaMemcpyHostToDevice, held), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(pinned(64), target, 64, cudaMemcpyDeviceToHost, other), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(target, 0, 64, other), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);  // other engines have other queues
+  ASSERT_EQ(cudaMemcpyAsync(target, pinned(64), 64, cudaMemcpyHostToDevice, other), cudaSuccess);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(cudaStreamQuery(other), cudaErrorNotReady);
+  closed.open();
+  EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, of_several_connections_share_them_in_turn) {
+  configure("connections=2");
+  std::array<cudaStream_t, 3> made{stream(), stream(), stream()};
+  auto* const target = device(64);
+  gate closed;
+  ASSERT_EQ(closed.close(made[0]), cudaSuccess);
+  for (auto* const on : made) ASSERT_EQ(cudaMemsetAsync(target, 0, 64, on), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(made[1]), cudaSuccess);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(cudaStreamQuery(made[2]), cudaErrorNotReady);
+  lose_device(cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaStreamSynchronize(made[2]), cudaErrorLaunchFailure);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hostrt/control.hpp"
+#include "hostrt/memory.hpp"
 
 namespace pyxfer::hostrt::testing {
 

@@ -15,7 +15,7 @@ std::vector<std::uint64_t> places_from(std::uintptr_t first) {
   auto at = std::uint64_t{first};
   do {
     found.push_back(at);
-    at = *reinterpret_cast<std::uint64_t const*>(at);
+    at = *reinterpret_cast<std::uint64_t const*>(inside(at));
   } while (at != first && found.size() < item);
   return found;
 }

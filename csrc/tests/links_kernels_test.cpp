@@ -28,7 +28,7 @@ TEST_F(links_kernels, copy_whole_words) {
     host_buffer const source{bytes + 64, memory_kind::pinned, 1};
     device_buffer const target{bytes + 64, 1};
     auto* const sent = reinterpret_cast<std::uint32_t*>(source.address());
-    auto const* const arrived = reinterpret_cast<std::uint32_t const*>(target.address());
+    auto const* const arrived = reinterpret_cast<std::uint32_t const*>(inside(target.address()));
     std::iota(sent, sent + source.size() / sizeof *sent, 1U);
     ASSERT_EQ(cudaMemset(reinterpret_cast<void*>(target.address()), 0, bytes + 64), cudaSuccess);
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);

@@ -132,15 +132,16 @@ TEST_F(links_stress, ends_every_run_and_leaves_nothing) {
   outcomes found;
   auto const until = now_s() + seconds;
   long rounds = 0;
-  for (; now_s() < until || found.right < 3; ++rounds) {  // most end early on a busy machine
+  // A busy machine may need longer for a right run. The alarm ends the test if there is none.
+  for (; now_s() < until || found.right == 0; ++rounds) {
     trial{random}.run(found);
+    ASSERT_EQ(found.wrong, 0) << "in round " << rounds;
     static_cast<void>(take_cleanup_failures());
     ASSERT_EQ(made(), std::vector<std::string>{}) << "after round " << rounds;
   }
   std::cerr << rounds << " runs: " << found.right << " right, " << found.failed << " failed, "
             << found.lost << " lost, " << found.late << " late, " << found.cancelled
             << " cancelled, " << found.refused << " refused\n";
-  EXPECT_EQ(found.wrong, 0);
 }
 
 }  // namespace

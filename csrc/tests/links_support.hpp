@@ -32,7 +32,7 @@ struct link_ends {
         memory{item, device},
         with{device} {
     std::memset(reinterpret_cast<void*>(host.address()), 1, item);
-    std::memset(reinterpret_cast<void*>(memory.address()), 2, item);
+    std::memset(inside(memory.address()), 2, item);
   }
 
   [[nodiscard]] flow_plan upload(flow_engine by = flow_engine::ce) const {
@@ -45,8 +45,8 @@ struct link_ends {
             0,      flow::host,         flow::host, hops,           -1};
   }
   [[nodiscard]] bool arrived() const {
-    return std::memcmp(reinterpret_cast<void const*>(host.address()),
-                       reinterpret_cast<void const*>(memory.address()), item) == 0;
+    return std::memcmp(reinterpret_cast<void const*>(host.address()), inside(memory.address()),
+                       item) == 0;
   }
 
   int number;

@@ -49,11 +49,11 @@ class ring_conveyor : public engine_test {
   [[nodiscard]] std::atomic<bool>& cancelled() { return cancelled_; }
   [[nodiscard]] std::uintptr_t address() const { return device_->address(); }
   [[nodiscard]] bytes on_device() const {
-    auto const* const first = reinterpret_cast<unsigned char const*>(device_->address());
+    auto const* const first = inside(device_->address());
     return {first, first + size};
   }
   void put_on_device(bytes const& contents) {
-    std::memcpy(reinterpret_cast<void*>(device_->address()), contents.data(), contents.size());
+    std::memcpy(inside(device_->address()), contents.data(), contents.size());
   }
 
   /// Moves all of the array, and waits for it.

@@ -10,7 +10,7 @@ namespace {
 class ring_direct : public ring_trouble {
  protected:
   [[nodiscard]] bytes on_device(std::size_t count) const {
-    auto const* const first = reinterpret_cast<unsigned char const*>(device());
+    auto const* const first = inside(device());
     return {first, first + count};
   }
   /// Whether an upload returns while its copy is stalled.
@@ -89,7 +89,7 @@ TEST_F(ring_direct, go_in_pieces_for_which_a_cancelled_transfer_waits) {
   auto* const here = reinterpret_cast<unsigned char*>(locked.address());
   ring made{0, settings};
   EXPECT_EQ(made.download(there.address(), all_of(locked), std::nullopt).copies, 2U);
-  std::memset(reinterpret_cast<void*>(there.address()), 0x5A, there.size());
+  std::memset(inside(there.address()), 0x5A, there.size());
   std::memset(here, 0, locked.size());
   hostrt::reset();
   hostrt::stall("cudaMemcpyAsync", 2, 0.2);
@@ -158,7 +158,9 @@ TEST_F(ring_direct, leave_small_uploads_to_the_driver) {
 TEST_F(ring_direct, are_not_used_for_device_memory_that_the_host_can_read) {
   array const from{100};
   ring made{0, with_direct(101)};
+  hostrt::protect_device_memory(false);
   device_buffer const there{100, 0};
+  hostrt::protect_device_memory(true);
   std::memcpy(reinterpret_cast<void*>(there.address()), from.contents().data(), 100);
   EXPECT_EQ(made.upload({there.address(), 1, {100}, {1}}, device(), std::nullopt, true).chunks, 1U);
   EXPECT_EQ(on_device(100), from.contents());

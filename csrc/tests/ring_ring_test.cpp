@@ -29,12 +29,12 @@ ring_settings with(int threads, std::size_t chunk_bytes = chunk) {
 }
 
 bytes held_by(device_buffer const& memory, std::size_t count) {
-  auto const* const first = reinterpret_cast<unsigned char const*>(memory.address());
+  auto const* const first = inside(memory.address());
   return {first, first + count};
 }
 
 void put_into(device_buffer const& memory, bytes const& contents) {
-  std::copy(contents.begin(), contents.end(), reinterpret_cast<unsigned char*>(memory.address()));
+  std::copy(contents.begin(), contents.end(), inside(memory.address()));
 }
 
 void expect_moved_both_ways(ring& through, device_buffer const& memory, array const& host) {

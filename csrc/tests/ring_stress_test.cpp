@@ -170,7 +170,7 @@ class user {
   }
   void judge(bool is_right) { ++(is_right ? found_.right : found_.wrong); }
 
-  [[nodiscard]] void* memory() const { return reinterpret_cast<void*>(to_.address()); }
+  [[nodiscard]] void* memory() const { return inside(to_.address()); }
 
   /// Waits for the copies of the last transfer, because its arrays are freed next.
   static void settle() {
@@ -236,7 +236,7 @@ TEST_F(ring_stress, serves_two_threads_that_start_uploads) {
       auto const sent = source.contents();
       for (int n = 0; n < uploads; ++n) {
         static_cast<void>(made.start_upload(source.view(), to.address(), std::nullopt).result(60));
-        done += std::memcmp(reinterpret_cast<void*>(to.address()), sent.data(), sent.size()) == 0;
+        done += std::memcmp(inside(to.address()), sent.data(), sent.size()) == 0;
       }
     });
   }

@@ -32,8 +32,7 @@ class ring_trouble : public engine_test {
   [[nodiscard]] std::uintptr_t device() const { return memory_->address(); }
   [[nodiscard]] array const& source() const { return source_; }
   [[nodiscard]] bool has_arrived(std::size_t count = size) const {
-    auto const* const here = reinterpret_cast<void const*>(device());
-    return std::memcmp(here, source_.memory().data(), count) == 0;
+    return std::memcmp(inside(device()), source_.memory().data(), count) == 0;
   }
   void upload(ring& through) const {
     static_cast<void>(through.upload(source_.view(), device(), std::nullopt, true));

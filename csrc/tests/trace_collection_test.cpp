@@ -45,15 +45,15 @@ TEST_F(trace_collection, disables_all_kinds) {
 
 cupti::result disable_but_fail_for_copies(cupti::activity_kind kind) {
   auto const code = host_functions().disable(kind);
-  return kind == cupti::activity_kind::copy ? cupti::result::not_compatible : code;
+  return kind == cupti::activity_kind::copy ? cupti::result::unknown : code;
 }
 
 TEST_F(trace_collection, disables_the_other_kinds_if_one_fails) {
   use(host_functions({{"cuptiActivityDisable", address_of(disable_but_fail_for_copies)}}),
       all_words());
   EXPECT_EQ(text_of<refusal>([this] { made_->close(); }),
-            "cuptiActivityDisable failed with CUPTI_ERROR_NOT_COMPATIBLE (" +
-                std::to_string(static_cast<int>(cupti::result::not_compatible)) + ")");
+            "cuptiActivityDisable failed with CUPTI_ERROR_UNKNOWN (" +
+                std::to_string(static_cast<int>(cupti::result::unknown)) + ")");
   EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
 }
 

@@ -2,7 +2,6 @@
 
 #include "engine_support.hpp"
 #include "hostrt/activity.hpp"
-#include "hostrt/activity_library.hpp"
 #include "trace/cupti_records.hpp"
 #include "trace/library.hpp"
 #include "trace/tracer.hpp"

@@ -211,6 +211,7 @@ TEST_F(trace_tracer, counts_records_that_the_library_dropped) {
 }
 
 TEST_F(trace_tracer, serves_several_threads) {
+  hostrt::hand_over_at_once(true);  // so that several of them hand over buffers at the same time
   auto traced = host_tracer();
   traced.start();
   std::atomic<std::size_t> taken_copies{0};

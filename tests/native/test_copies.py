@@ -18,6 +18,9 @@ LATENCY_S = 50e-6
 ONCE_S = {"h2d": LATENCY_S + NBYTES / H2D, "d2h": LATENCY_S + NBYTES / D2H}
 
 
+pytestmark = pytest.mark.usefixtures("protected_memory")
+
+
 @pytest.fixture
 def modelled(engine: Engine) -> Engine:
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)

@@ -21,6 +21,9 @@ LONG_S = 60.0
 GATES = ("kernel", "host")
 
 
+pytestmark = pytest.mark.usefixtures("protected_memory")
+
+
 @pytest.fixture
 def flows(engine: Engine) -> Any:
     testing.set_device_count(2)
