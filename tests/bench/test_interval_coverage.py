@@ -143,7 +143,7 @@ def test_intervals_of_committed_series_are_those_of_a_bootstrap() -> None:
 
 
 def test_long_series_and_their_ratios_are_read_from_runs(tmp_path: Path) -> None:
-    def row(scale: float, route: str, **way: str) -> object:
+    def row(scale: float, route: str, **way: Any) -> object:
         seconds = [scale * (1e-3 + 1e-6 * (i % 7)) for i in range(120)]
         trials = tuple(Trial(round=i, elapsed_s=s, dispatch_s=1e-6) for i, s in enumerate(seconds))
         summary = stats.summarise(seconds)
