@@ -141,8 +141,8 @@ def assert_each_takes(stamps: FlowStamps, seconds: float) -> None:
 @pytest.mark.parametrize("engine_word", ["ce", "sm"])
 def test_items_follow_each_other_at_the_rate_of_the_link(flows: Flows, engine_word: Literal["ce", "sm"]) -> None:
     testing.model_link(RATE, 0, RATE / 2, 0)
-    (up,) = flows.run(flows.copy(HOST, 0, NBYTES, engine=engine_word), seconds=0.05)
-    (down,) = flows.run(flows.copy(0, HOST, NBYTES, engine=engine_word), seconds=0.05)
+    (up,) = flows.run(flows.copy(HOST, 0, NBYTES, engine=engine_word), seconds=0.3)
+    (down,) = flows.run(flows.copy(0, HOST, NBYTES, engine=engine_word), seconds=0.3)
     for stamps, copy_s in ((up, COPY_S), (down, 2 * COPY_S)):
         assert_each_takes(stamps, copy_s)
         assert (stamps.begin_ns[1:] >= stamps.end_ns[:-1]).all()
