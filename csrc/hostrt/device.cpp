@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <limits>
+#include <mutex>
 
 #include "control.hpp"
 #include "entry.hpp"
@@ -23,6 +24,7 @@ struct loss {
 };
 
 std::array<loss, max_devices> losses;
+std::mutex changes_losses;
 // A bit for each device.
 std::atomic<std::uint32_t> destroyed_contexts{0};
 std::atomic<std::uint32_t> hanging{0};
@@ -44,13 +46,18 @@ loss_epoch epoch_of(int device) noexcept {
 
 void lose(int device, cudaError_t code) {
   auto& lost = losses.at(static_cast<std::size_t>(device));
-  lost.code = code;
-  ++lost.epoch;
+  {
+    // A restore that sees the code comes after the new epoch, which would end work queued later.
+    std::scoped_lock const lock{changes_losses};
+    lost.code = code;
+    ++lost.epoch;
+  }
   wake_pauses();
   streams().wake_all();
 }
 
 void restore_devices() noexcept {
+  std::scoped_lock const lock{changes_losses};
   for (auto& each : losses) {
     if (each.code == cudaSuccess) continue;
     ++each.epoch;
