@@ -253,19 +253,23 @@ cudaError_t find_for_query(cudaStream_t handle, std::shared_ptr<stream>& found) 
 
 cudaError_t synchronize_stream(cudaStream_t stream) {
   std::shared_ptr<hostrt::stream> on;
-  auto const code = find_for_query(stream, on);
-  return code == cudaSuccess ? synchronize(streams().pending(on)) : code;
+  auto code = find_for_query(stream, on);
+  if (code == cudaSuccess) code = synchronize(streams().pending(on));
+  // The work may have lost the device, and ended, since the call was admitted.
+  return code == cudaSuccess ? loss_code(on->device()) : code;
 }
 
 cudaError_t synchronize_device(int device) {
-  auto const code = captures().admit_device_query(device);
-  return code == cudaSuccess ? synchronize(streams().pending_on_device(device)) : code;
+  auto code = captures().admit_device_query(device);
+  if (code == cudaSuccess) code = synchronize(streams().pending_on_device(device));
+  return code == cudaSuccess ? loss_code(device) : code;
 }
 
 cudaError_t query_stream(cudaStream_t stream) {
   std::shared_ptr<hostrt::stream> on;
-  auto const code = find_for_query(stream, on);
-  return code == cudaSuccess ? query(streams().pending(on)) : code;
+  auto code = find_for_query(stream, on);
+  if (code == cudaSuccess) code = query(streams().pending(on));
+  return code == cudaSuccess ? loss_code(on->device()) : code;
 }
 
 cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned int flags,
