@@ -48,12 +48,6 @@ FACTS = (
 FACT = "the machine, a clock or the user said it once, and no figure follows from it"
 _ENDED = "whether the user or the program stopped it is in no figure"
 _NO_CEILING = "of a test whose ceiling is not in the document, because it has none or only its rate was kept"
-_TRACED = "few trials were traced, whose records the document leaves out"
-_TRACED_FIGURES = (
-    *("breakdown.value.faults", "breakdown.value.left_out", "breakdown.value.parts[].name"),
-    *("breakdown.value.preemptions", "breakdown.value.switches", "breakdown.value.trials"),
-    *("dma.value.copies", "dma.value.seconds.value", "dma.value.source"),
-)
 REASONS = {
     "ended": _ENDED,
     "workers[].ended": _ENDED,
@@ -62,8 +56,7 @@ REASONS = {
     "tests[].measurement.ceiling_share.value.value": _NO_CEILING,
     "hosts[].state": "why a host has no document is known where it was collected",
     "latencies[].footprint_bytes": "it depends on the memory that was free",
-    "nearest.value.reference.figures[].memory": "a known host's figure may be of either kind of memory",
-    **{f"measurements[].{name}": _TRACED for name in _TRACED_FIGURES},
+    "measurements[].dma.value.seconds.value": "one trial was traced, whose records the document leaves out",
 }
 """Why nothing else in the document knows a figure or a word that is not among the facts."""
 _WITHIN = re.compile(r"^(run|runs\[\]|links|links\[\])\.(?=[a-z_]+)")
