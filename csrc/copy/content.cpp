@@ -197,6 +197,20 @@ std::optional<std::size_t> first_wrong_on_device_side(int device, content_check 
   return lowest.value();
 }
 
+std::size_t scratch_bytes(std::size_t bytes) {
+  return std::clamp(bytes, check_parts * sizeof(block), most_scratch);
+}
+
+/// A check of device memory alone: the host side of its lane is not used.
+content_check check_of(std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                       host_buffer const& scratch) {
+  return {lane{direction::h2d, scratch.address(), address, bytes, bytes, 1},
+          0,
+          seed,
+          {scratch.address(), scratch.size()},
+          false};
+}
+
 }  // namespace
 
 void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed, std::size_t first) {
@@ -216,26 +230,16 @@ std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t byte
 
 void fill_device(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
   device_guard const guard{device};
-  host_buffer scratch{std::min(bytes, most_scratch), memory_kind::pinned, device};
-  for (std::size_t at = 0; at < bytes; at += scratch.size()) {
-    auto const length = std::min(scratch.size(), bytes - at);
-    fill(scratch.address(), length, seed, at);
-    copy_blocking(lane{direction::h2d, scratch.address(), address + at, length, length, 1}, 0);
-  }
+  host_buffer scratch{scratch_bytes(bytes), memory_kind::pinned, device};
+  fill_device_side(device, check_of(address, bytes, seed, scratch));
   scratch.close();
 }
 
 std::optional<std::size_t> first_unlike_on_device(int device, std::uintptr_t address,
                                                   std::size_t bytes, std::uint64_t seed) {
   device_guard const guard{device};
-  host_buffer scratch{std::min(bytes, most_scratch), memory_kind::pinned, device};
-  std::optional<std::size_t> found;
-  for (std::size_t at = 0; at < bytes && !found; at += scratch.size()) {
-    auto const length = std::min(scratch.size(), bytes - at);
-    copy_blocking(lane{direction::d2h, scratch.address(), address + at, length, length, 1}, 0);
-    auto const differs = first_unlike(scratch.address(), length, seed, at);
-    if (differs) { found = at + *differs; }
-  }
+  host_buffer scratch{scratch_bytes(bytes), memory_kind::pinned, device};
+  auto const found = first_wrong_on_device_side(device, check_of(address, bytes, seed, scratch));
   scratch.close();
   return found;
 }

@@ -119,7 +119,7 @@ class _RawCopies:
         self._device = device
         self._arena = arena
         self._slot = 0
-        self._untimed_parts = next(iter(_possible_parts(nbytes)))
+        self._untimed_parts = _possible_parts(nbytes)[0]
 
     @property
     def key(self) -> str:
