@@ -239,10 +239,25 @@ def pace(document: Beside) -> str:
 
 def markdown(document: Beside) -> str:
     """The table for a page."""
+    return f"{escape_markdown(_caption(document))}\n\n{markdown_table(HEADER, table_cells(document.rows))}"
+
+
+def ranges_markdown(document: Beside) -> str:
+    """A table with a line for each testcase: the differences of its cells from the least to the greatest."""
+    lines = []
+    for testcase in dict.fromkeys(row.testcase for row in document.rows):
+        rows = [row for row in document.rows if row.testcase == testcase]
+        ends = [f"{end(row.difference for row in rows) * 100:+.2f} %" for end in (min, max)]
+        theirs, ours = (median(getattr(row, tool) for row in rows) for tool in ("nvbandwidth", "pyxfer"))
+        lines.append([testcase, str(len(rows)), f"{theirs:.2f}", f"{ours:.2f}", " to ".join(ends)])
+    header = ("testcase", "cells", "nvbandwidth", "pyxfer", "difference")
+    return f"{escape_markdown(_caption(document))}\n\n{markdown_table(header, lines)}"
+
+
+def _caption(document: Beside) -> str:
     version = document.nvbandwidth_version.value or "of unknown version"
     where = f"{shared.machine_line(document.devices[0], document.environment)}; GPUs: {len(document.devices)}"
-    caption = f"{where}; nvbandwidth {version}; medians of {document.rounds} rounds in turns. {pace(document)}."
-    return f"{escape_markdown(caption)}\n\n{markdown_table(HEADER, table_cells(document.rows))}"
+    return f"{where}; nvbandwidth {version}; medians of {document.rounds} rounds in turns. {pace(document)}."
 
 
 def _nvbandwidth(binary: Path) -> tuple[str, float]:

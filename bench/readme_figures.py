@@ -139,6 +139,9 @@ def figures(results: Path) -> Figures:
         "links-peers": lambda: link_peers.markdown(
             load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
         ),
+        "links-peers-two": lambda: link_peers.ranges_markdown(
+            load_own(results / "links_peers_two.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
+        ),
         "links-stopwatch": lambda: beside_stopwatch(results),
         "links-map": lambda: links_map.markdown(
             load_own(results / "links_map.json.gz", links_map.Maps, "links_map.py")

@@ -83,9 +83,10 @@ sample run_side(bench& streams, std::size_t side, lane const& along, std::size_t
   auto const on = streams.on(side);
   auto& start = streams.mark(bench::side_marks + 4 * side);
   auto& stop = streams.mark(bench::side_marks + 4 * side + 1);
+  auto& last = streams.mark(bench::side_marks + 4 * side + 2);
   auto turn = first_slot;
-  auto const copy_until = [&](std::size_t last, auto const& ended) {
-    while (turn < last && !ended()) { copy_async(along, turn++, on); }
+  auto const copy_until = [&](std::size_t until, auto const& ended) {
+    while (turn < until && !ended()) { copy_async(along, turn++, on); }
   };
   auto const cancelled = [&] { return streams.limit().cancelled(); };
 
@@ -102,7 +103,8 @@ sample run_side(bench& streams, std::size_t side, lane const& along, std::size_t
   ++shared.finished;
   copy_until(first_slot + copies * most_rounds, [&] { return shared.over() || cancelled(); });
   shared.left_alone.at(1 - side) = !shared.over();
-  wait(stop, streams.limit(), one_side);
+  last.record(on);
+  wait(last, streams.limit(), one_side);  // the caller may free the memory when this returns
   auto const count = static_cast<double>(copies);
   return {stop.seconds_since(start) / count, seconds_between(called, returned) / count,
           std::nullopt, copies, ""};

@@ -10,6 +10,7 @@
 #include "entry.hpp"
 #include "link.hpp"
 #include "memory.hpp"
+#include "peer.hpp"
 #include "stream_registry.hpp"
 #include "transfer.hpp"
 
@@ -38,6 +39,12 @@ cudaError_t copy_blocking(transfer copy) {
   auto const arrival = submit(on, {copy}, ordered_delay{0});
   // The real call does not wait for a copy that stays on the device.
   return copy.kind == cudaMemcpyDeviceToDevice ? cudaSuccess : synchronize({arrival});
+}
+
+/// Whether a copy between two devices goes through host memory.
+bool crosses_host(copy_path path) {
+  return path.from >= 0 && path.to >= 0 && path.from != path.to &&
+         !has_peer_access(path.from, path.to) && !has_peer_access(path.to, path.from);
 }
 
 struct memset_order {
@@ -100,6 +107,10 @@ cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaM
     if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
     if (count == 0) return cudaSuccess;
     copy.asynchronous = true;
+    // Two H100 with driver 580: the call waits for the earlier work of the stream.
+    if (crosses_host(copy.path)) {
+      if (auto const code = synchronize(streams().pending(on)); code != cudaSuccess) return code;
+    }
     auto const limit = on->idle() ? staged_limit : staged_limit_when_busy;
     auto const is_staged =
         copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= limit;

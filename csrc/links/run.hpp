@@ -13,7 +13,7 @@ struct run_plan {
   double seconds;         ///< after this time no item is queued any more
   double deadline_s;      ///< how long a device may take for one item
   bool kernel_gate;       ///< if every flow has kernels; else a host function is the gate
-  double gate_timeout_s;  ///< a gate opens by itself after this time
+  double gate_timeout_s;  ///< a gate opens by itself after this time; 0: there is no gate
 };
 
 /// What one flow did: an entry for each item.

@@ -19,7 +19,8 @@ constexpr std::chrono::duration<double> interruption_period{interruption_period_
 start_together::start_together(std::vector<flow*> const& flows, bool by_kernels, double timeout_s)
     : flows_{flows}, timeout_s_{timeout_s} {
   auto const has_kernels = [](flow const* each) { return each->with() != nullptr; };
-  by_kernels_ = by_kernels && std::all_of(flows.begin(), flows.end(), has_kernels);
+  by_kernels_ =
+      by_kernels && timeout_s > 0 && std::all_of(flows.begin(), flows.end(), has_kernels);
 }
 
 void start_together::run(std::function<void(std::size_t)> const& work,
@@ -48,6 +49,7 @@ void start_together::run(std::function<void(std::size_t)> const& work,
 }
 
 void start_together::hold() {
+  if (timeout_s_ <= 0) { return; }
   auto& first = *flows_.front();
   if (by_kernels_) {
     auto& flag = first.gate_flag();
@@ -77,7 +79,8 @@ void start_together::open_gate() noexcept {
 }
 
 bool start_together::was_late(flow const& one) const {
-  return by_kernels_ ? one.gate_late().load(std::memory_order_acquire) != 0 : gate_->timed_out();
+  if (by_kernels_) { return one.gate_late().load(std::memory_order_acquire) != 0; }
+  return gate_ && gate_->timed_out();
 }
 
 bool start_together::wait_for_all() noexcept {

@@ -23,7 +23,8 @@ class start_together {
  public:
   /// The gate is a kernel on each stream that polls one word, if `by_kernels` and every flow has
   /// kernels. Else it is one host function, for which the other streams wait, because the driver
-  /// runs host functions one at a time. Either opens by itself after `timeout_s`.
+  /// runs host functions one at a time. Either opens by itself after `timeout_s`; with 0 there is
+  /// no gate.
   start_together(std::vector<flow*> const& flows, bool by_kernels, double timeout_s);
 
   /// Calls `work` with the number of each flow, in a thread of its own. Returns when all have

@@ -143,8 +143,8 @@ TEST_F(hostrt_memory, pointer_attributes_have_the_memory_type) {
 TEST_F(hostrt_memory, of_a_device_cannot_be_accessed_directly) {
   auto* const closed = device(100);
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  EXPECT_EXIT(*static_cast<std::byte volatile*>(closed) = std::byte{1},
-              ::testing::KilledBySignal(SIGSEGV), "");
+  // A sanitizer ends the process itself, with an exit code of its own.
+  EXPECT_DEATH(*static_cast<std::byte volatile*>(closed) = std::byte{1}, "");
   protect_device_memory(false);
   auto* const open = device(100);
   protect_device_memory(true);

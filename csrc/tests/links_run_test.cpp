@@ -44,6 +44,21 @@ TEST_F(links_run, copies_and_chases_on_two_devices_at_the_same_time) {
   }
 }
 
+TEST_F(links_run, through_the_host_waits_for_a_gate_and_needs_none) {
+  link_ends ends0{0};
+  link_ends ends1{1};
+  device_buffer const source{item, 0};
+  auto plan = ends1.upload();
+  plan.source = source.address();
+  plan.source_device = 0;
+  flow across{plan, &ends1.with};
+  EXPECT_TRUE(run({&across}, {0, 60, true, 0.001})[0].late);
+  auto const free = run({&across}, {0, 60, true, 0})[0];
+  EXPECT_FALSE(free.late);
+  EXPECT_FALSE(free.kernel_gate);
+  EXPECT_EQ(free.end_ns.size(), 2U);
+}
+
 TEST_F(links_run, keeps_the_queues_full_for_its_time) {
   link_ends ends;
   hostrt::model_link({static_cast<double>(item) / 1e-3, 0}, {0, 0});
@@ -69,7 +84,7 @@ TEST_F(links_run, is_refused_if_a_flow_is_unusable) {
   refused({&up, &up}, at_once);
   refused({&up}, {-1, 60, true, 60});
   refused({&up}, {0, 0, true, 60});
-  refused({&up}, {0, 60, true, 0});
+  refused({&up}, {0, 60, true, -1});
   constexpr auto endless = std::numeric_limits<double>::infinity();
   refused({&up}, {0, endless, true, 60});
   refused({&up}, {0, 60, true, endless});

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Far longer than any stretch of copies; a device that needs more has hung.
 PATIENCE_S = 30.0
+GATE_TIMEOUT_S = 1.0
 
 
 class Shop:
@@ -96,9 +97,12 @@ class Shop:
         self._flows.remove(flow)
         flow.close()
 
-    def run(self, flows: Sequence[Flow], devices: Sequence[int], seconds: float) -> list[FlowStamps]:
-        """Run flows at once for this long."""
-        return self.engine.run_flows(flows, seconds, PATIENCE_S, self.gate(devices))
+    def run(
+        self, flows: Sequence[Flow], devices: Sequence[int], seconds: float, *, gated: bool = True
+    ) -> list[FlowStamps]:
+        """Run flows at once for this long; a gate lets them begin together."""
+        timeout_s = GATE_TIMEOUT_S if gated else 0.0
+        return self.engine.run_flows(flows, seconds, PATIENCE_S, self.gate(devices), timeout_s)
 
     def copier(self, device: int) -> Copier:
         """The copier of small copies."""

@@ -93,7 +93,7 @@ class TrafficSubject:
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """Run it once, for equal times and not for equal bytes."""
         self._set_access()
-        stamps = self._shop.run(self._flows, sorted(self.plan.devices), self._seconds)
+        stamps = self._run(self._flows, self._seconds)
         found = make_trial(round_index, stamps, [self.plan.nbytes] * len(stamps))
         self.trials.append(found)
         if found.overlap < LEAST_OVERLAP:  # the time in which the streams stop is longer than it seemed
@@ -103,12 +103,12 @@ class TrafficSubject:
     def keep_busy(self, seconds: float) -> None:
         """Run it without a trial."""
         self._set_access()
-        self._shop.run(self._flows, sorted(self.plan.devices), seconds)
+        self._run(self._flows, seconds)
 
     def quick_rate(self) -> float | None:
         """The rate of a short run, in GB/s; None if nothing was copied."""
         self._set_access()
-        stamps = self._shop.run(self._flows, sorted(self.plan.devices), LEAST_S)
+        stamps = self._run(self._flows, LEAST_S)
         seconds = seconds_a_gigabyte([make_trial(0, stamps, [self.plan.nbytes] * len(stamps))], [0])[0]
         return 1 / seconds if 0 < seconds < math.inf else None
 
@@ -123,6 +123,11 @@ class TrafficSubject:
             if side is not None:
                 sides.setdefault(side, []).append(number)
         return sides
+
+    def _run(self, flows: Sequence[Flow], seconds: float) -> list[FlowStamps]:
+        # A call that copies through the host waits for the earlier work of its stream, so it would wait for the gate.
+        gated = self.plan.peer_access is not False
+        return self._shop.run(flows, sorted(self.plan.devices), seconds, gated=gated)
 
     def _set_access(self) -> None:
         if self.plan.peer_access is not None:
@@ -141,7 +146,7 @@ class TrafficSubject:
         for flow in self.plan.flows:
             memory.poison(memory.landing(flow, node, nbytes), nbytes)
         before = self._counters(read_counters)
-        stamps = self._shop.run(flows, sorted(self.plan.devices), CHECK_S)
+        stamps = self._run(flows, CHECK_S)
         self._note_counters(before, self._counters(read_counters), stamps)
         for number, flow in enumerate(self.plan.flows):
             seed = memory.source(flow, node, nbytes).seed

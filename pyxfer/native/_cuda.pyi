@@ -81,8 +81,8 @@ def run_flows(
 
     They begin when every one has queued its first items, and keep their queues full for `seconds`; with 0 only the
     first items run. The gate is a kernel on each stream if every flow has kernels, else a host function. It opens by
-    itself after `gate_timeout_s`. Raises DeviceTimeoutError if a device takes more than `deadline_s` for an item. On
-    Ctrl-C the flows end, and what the signal handler raises is raised.
+    itself after `gate_timeout_s`; with 0 there is none. Raises DeviceTimeoutError if a device takes more than
+    `deadline_s` for an item. On Ctrl-C the flows end, and what the signal handler raises is raised.
     """
 
 @final

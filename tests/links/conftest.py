@@ -50,14 +50,16 @@ def share_uplinks(monkeypatch: pytest.MonkeyPatch, host: Host, beside_d2h: float
         plans[made] = plan
         return made
 
-    def sharing(shop: Shop, flows: Sequence[Flow], devices: Sequence[int], seconds: float) -> list[FlowStamps]:
+    def sharing(
+        shop: Shop, flows: Sequence[Flow], devices: Sequence[int], seconds: float, *, gated: bool
+    ) -> list[FlowStamps]:
         known = [plans[each] for each in flows]
         up = host.rates(sorted({each.destination for each in known if each.source == HOST_END}))
         down = host.rates(sorted({each.source for each in known if each.destination == HOST_END}))
         for device in devices:
             h2d, d2h = up.get(device, host.link), down.get(device, host.link)
             testing.model_link_of(device, (beside_d2h if down else 1.0) * h2d * GB, LATENCY_S, d2h * GB, LATENCY_S)
-        return run(shop, flows, devices, seconds)
+        return run(shop, flows, devices, seconds, gated=gated)
 
     monkeypatch.setattr(Shop, "flow", noting)
     monkeypatch.setattr(Shop, "run", sharing)

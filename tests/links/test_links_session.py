@@ -151,6 +151,7 @@ def test_no_trial_through_the_host_uses_the_peer_link(measure: Measure, seed: in
     run = measure(2, groups=("pairs", "latency"), seed=seed, budget_s=1.0, prepare=wire)
     off = [row for row in run.traffics if row.case == "through-host"]
     assert {row.peer_access for row in off} == {False}
+    assert all(row.gbps for row in off)
     rates = [sum(trial.nbytes) / trial.seconds / GB for row in off for trial in row.trials]
     assert len(rates) >= 12
     assert max(rates) < 1.01  # the links to the host

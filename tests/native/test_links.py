@@ -176,8 +176,10 @@ def test_a_pair_is_fast_only_with_peer_access(flows: Flows) -> None:
     taken = []
     for access in (False, True, False):
         (flows.engine.enable_peer if access else flows.engine.disable_peer)(1, 0)
-        taken += durations_s(flows.run(flow)[0]).tolist()
-    assert taken == pytest.approx([4 * COPY_S, COPY_S, 4 * COPY_S], abs=STEP_S)
+        taken += durations_s(flows.run(flow, gate_timeout_s=1 if access else 0)[0]).tolist()
+    assert taken[1] == pytest.approx(COPY_S, abs=STEP_S)
+    # Their calls wait until the stream is idle, and the item begins before.
+    assert min(taken[0], taken[2]) >= 4 * COPY_S - STEP_S
 
 
 def test_a_local_copy_has_the_pair_of_a_device_with_itself(flows: Flows) -> None:
