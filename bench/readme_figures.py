@@ -136,12 +136,8 @@ def figures(results: Path) -> Figures:
         "host-job": lambda: page_of(complete_job(results / "host_job.json.gz"), print_host_report),
         "fleet-ray": lambda: page_of(Fleet.load(results / "fleet_ray.json.gz"), print_fleet),
         "links-page": lambda: page_of(complete_links(results / "links.json.gz"), print_links),
-        "links-peers": lambda: link_peers.markdown(
-            load_own(results / "links_peers.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
-        ),
-        "links-peers-two": lambda: link_peers.ranges_markdown(
-            load_own(results / "links_peers_two.json.gz", link_peers.Beside, "links_beside_nvbandwidth.py")
-        ),
+        "links-peers": lambda: link_peers.markdown(peers_of(results / "links_peers.json.gz")),
+        "links-peers-two": lambda: link_peers.ranges_markdown(peers_of(results / "links_peers_two.json.gz")),
         "links-stopwatch": lambda: beside_stopwatch(results),
         "links-map": lambda: links_map.markdown(
             load_own(results / "links_map.json.gz", links_map.Maps, "links_map.py")
@@ -287,6 +283,10 @@ def small_sizes(run: Run) -> str:
         if nbytes <= SMALL_BYTES
     ]
     return f"{caption(run)}\n\n{markdown_table(header, body)}"
+
+
+def peers_of(path: Path) -> link_peers.Beside:
+    return load_own(path, link_peers.Beside, "links_beside_nvbandwidth.py")
 
 
 def peers_table(document: peers.Peers) -> str:

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
 from pyxfer._ceiling.stages import make_group
 from pyxfer._ceiling.subjects import RawSubject, make_subject
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, seed_of
-from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import (
     NOT_TRACED,
     Device,
@@ -110,16 +110,16 @@ class ReferenceSubject:
     anchor = None
     ceiling_of = None
 
-    def __init__(self, subject: RawSubject, shop: Workshop) -> None:
+    def __init__(self, subject: RawSubject, resources: RunResources) -> None:
         self.key = subject.key
         self._subject = subject
-        self._shop = shop
+        self._resources = resources
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        return run_in_thread(self._shop, lambda: self._subject.trial(round_index))
+        return run_in_thread(self._resources, lambda: self._subject.trial(round_index))
 
 
-def run_in_thread(shop: Workshop, work: Callable[[], Result]) -> Result:
+def run_in_thread(resources: RunResources, work: Callable[[], Result]) -> Result:
     """Run the work in a separate thread. On Ctrl-C a device that does not answer is left to that thread.
 
     Raises:
@@ -127,18 +127,18 @@ def run_in_thread(shop: Workshop, work: Callable[[], Result]) -> Result:
 
     """
     done: list[Result] = []
-    ending = run_interruptible(lambda: done.append(work()), shop.cancel)
+    ending = run_interruptible(lambda: done.append(work()), resources.cancel)
     if ending is Ending.STUCK:
-        shop.leave()
+        resources.leave()
     if ending is not Ending.DONE:
         raise KeyboardInterrupt
     return done[0]
 
 
-def release(shop: Workshop) -> None:
-    """Release the workshop in a separate thread; after Ctrl-C, do not wait for a device that does not answer."""
+def release(resources: RunResources) -> None:
+    """Release the resources in a separate thread; after Ctrl-C, do not wait for a device that does not answer."""
     faults: list[str] = []
-    run_at_most(lambda: faults.extend(shop.close()), GRACE_S if shop.cancelled() else None)
+    run_at_most(lambda: faults.extend(resources.close()), GRACE_S if resources.cancelled() else None)
     for fault in faults:
         warnings.warn(fault, CleanupWarning, stacklevel=2)
 
@@ -254,16 +254,16 @@ def _reference(
         return
     cache = last_level_bytes()
     check_memory(choice.engine, device.index, [way.memory], nbytes, cache)
-    shop = Workshop(choice.engine, device.index, patience_s=30.0)
+    resources = RunResources(choice.engine, device.index, patience_s=30.0)
     try:
         with bind(choice.engine, device_node(device)):
-            arena = shop.allocate([way.memory], nbytes, cache)
-        link = run_in_thread(shop, lambda: shop.wake_link(device, link, way.memory, nbytes))
-        subject = make_subject(choice.engine, way, nbytes, arena, shop.copier(way.streams), device.index)
-        run_in_thread(shop, subject.calibrate)
-        yield Item(way_head(way), nbytes, subject=ReferenceSubject(subject, shop)), link
+            arena = resources.allocate([way.memory], nbytes, cache)
+        link = run_in_thread(resources, lambda: resources.wake_link(device, link, way.memory, nbytes))
+        subject = make_subject(choice.engine, way, nbytes, arena, resources.copier(way.streams), device.index)
+        run_in_thread(resources, subject.calibrate)
+        yield Item(way_head(way), nbytes, subject=ReferenceSubject(subject, resources)), link
     finally:
-        release(shop)
+        release(resources)
 
 
 def _call_item(

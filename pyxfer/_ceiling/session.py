@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 import msgspec
 
 from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
-from pyxfer._ceiling.stages import STUCK, Stages, circumstances, cleanup, late, prepare_raw
+from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw
 from pyxfer._ceiling.ways import (
     AUTO,
     DEFAULT_BUDGET_S,
@@ -22,7 +22,6 @@ from pyxfer._ceiling.ways import (
     make_request,
     why_unavailable,
 )
-from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import (
     Device,
     Directions,
@@ -45,9 +44,10 @@ from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
+from pyxfer._measure.run import RunSession
 from pyxfer._measure.sampler import FEWEST_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer._trace.phase import NOT_REACHED
-from pyxfer.errors import CleanupWarning, CudaMemoryError, DeviceTimeoutError, PyxferError, UsageError
+from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import HOST, Choice, choose
 
 # Far longer than any copy takes; a device that needs more has hung.
@@ -145,8 +145,10 @@ def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
     return choose(device, require_gpu)
 
 
-class Session:
+class Session(RunSession[Run]):
     """One ceiling run."""
+
+    _resources: RunResources
 
     def __init__(
         self,
@@ -157,11 +159,12 @@ class Session:
         save_to: SaveTo,
         memory_node: int | None = None,
     ) -> None:
+        super().__init__(save_to)
+        self._resources = RunResources(choice.engine, device.index, PATIENCE_S)
         self._choice = choice
         self._device = device
         self._request = request
         self._tell = on_progress
-        self._save_to = save_to
         self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
         self._before = read_environment(choice.engine, device)
@@ -176,73 +179,39 @@ class Session:
         ]
         self._locking: dict[Memory, list[float]] = {}
         self._presence = Presence(device.uuid.value or device.name)
-        self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
-        self._remarks: list[Remark] = []
         self._has_fewest = False
         self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
-    def run(self) -> Run:
-        """Measure until done, interrupted or failed."""
-        ended: RunEnding = "complete"
-        failure: str | None = None
-        try:
-            self._choose_ring()
-            how = run_interruptible(self._work, self._shop.cancel)
-            if how is not Ending.DONE:
-                ended = "interrupted"
-            if how is Ending.STUCK:
-                self._remarks.append(STUCK)
-        except KeyboardInterrupt:
-            ended = "interrupted"
-        except (PyxferError, MemoryError) as error:
-            if not any(item.series and item.series.trials for item in self._items):
-                raise
-            ended, failure = "failed", str(error)
-        try:
-            return self._finish(ended, failure)
-        except KeyboardInterrupt:  # everything has been measured, so it is still saved and returned
-            return self._finish("interrupted", failure)
+    def _carry_out(self) -> Ending:
+        self._choose_ring()
+        return run_interruptible(self._work, self._resources.cancel)
+
+    def _has_trials(self) -> bool:
+        return any(item.series and item.series.trials for item in self._items)
 
     def _choose_ring(self) -> None:
         """In the calling thread, so that Ctrl-C ends it."""
         if any(item.head.staged and item.unavailable is None for item in self._items):
             self._on_progress(Progress("preparing", 0.0, "choosing the settings of the ring"))
-            self._remarks += [Remark("ring", text) for text in self._shop.choose_ring()]
+            self._remarks += [Remark("ring", text) for text in self._resources.choose_ring()]
 
-    def _finish(self, ended: RunEnding, failure: str | None) -> Run:
-        run = self._document(ended, failure)
-        self._save_to(run)
-        return run
-
-    def _work(self) -> None:
-        """Everything that uses the device, in a separate thread."""
-        try:
-            with self._presence, bind(self._choice.engine, self._bound_to) as placement:
-                self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
-                self._measure()
-            self._after = read_environment(self._choice.engine, self._device)
-        except DeviceTimeoutError:
-            self._shop.abandon()
-            self._remarks.append(STUCK)
-            raise
-        finally:
-            self._release()
-
-    def _release(self) -> None:
-        for fault in self._shop.close():
-            self._remarks.append(cleanup(fault))
-            warnings.warn(fault, CleanupWarning, stacklevel=2)
+    def _measure_all(self) -> None:
+        """In a separate thread."""
+        with self._presence, bind(self._choice.engine, self._bound_to) as placement:
+            self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
+            self._measure()
+        self._after = read_environment(self._choice.engine, self._device)
 
     def _measure(self) -> None:
         request, memory = self._request, self._request.memories[-1]
         self._on_progress(Progress("preparing", 0.0, "allocating memory"))
-        arena = self._shop.allocate(request.memories, request.largest, last_level_bytes())
+        arena = self._resources.allocate(request.memories, request.largest, last_level_bytes())
         pages = verify_pages(self._choice.engine, *arena.pages(memory))
         self._placement = msgspec.structs.replace(self._placement, pages_by_node=pages)
-        self._link = self._shop.wake_link(self._device, self._link, memory, request.largest)
+        self._link = self._resources.wake_link(self._device, self._link, memory, request.largest)
         self._time_locking()
         stages = Stages(
-            shop=self._shop,
+            resources=self._resources,
             limits=request,
             items=self._items,
             prepare_item=self._prepare_item,
@@ -257,7 +226,7 @@ class Session:
         stages.measure(self._started + request.budget_s)
 
     def _prepare_item(self, item: Item[Any], number: int) -> None:
-        prepare_raw(item, self._shop, self._request.seed + number)
+        prepare_raw(item, self._resources, self._request.seed + number)
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:
         self._tracing = tracing
@@ -271,7 +240,12 @@ class Session:
                 return
             try:
                 self._locking[memory] = measure_locking(
-                    self._choice.engine, self._device.index, memory, self._request.largest, self._shop.cancelled, most_s
+                    self._choice.engine,
+                    self._device.index,
+                    memory,
+                    self._request.largest,
+                    self._resources.cancelled,
+                    most_s,
                 )
             except CudaMemoryError as error:  # the copies can still be measured
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
@@ -295,7 +269,7 @@ class Session:
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
         request = self._request
         no_trial = ENDED_EARLY.get(ended, NO_TRIAL)
-        ring = self._shop.ring.value
+        ring = self._resources.ring.value
         chunk_bytes = None if ring is None else ring.chunk_bytes
         assembler = Assembler(self._link, request.precision, request.budget_s, no_trial, chunk_bytes=chunk_bytes)
         measurements = assembler.measurements(self._items)
@@ -320,5 +294,5 @@ class Session:
             remarks=(*self._remarks, *circumstances(self._presence.met, self._before, self._after)),
             failure=failure,
             tracing=self._tracing,
-            ring=self._shop.ring,
+            ring=self._resources.ring,
         )

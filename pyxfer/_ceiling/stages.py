@@ -20,7 +20,7 @@ from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, Devic
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._ceiling.workshop import Workshop
+    from pyxfer._ceiling.resources import RunResources
 
 
 # A killed run loses little, and saving does not take the time of the trials.
@@ -57,7 +57,7 @@ class Stages:
     called every few seconds between rounds, and before the first traced trial.
     """
 
-    shop: Workshop
+    resources: RunResources
     limits: Limits
     items: Sequence[Item[Any]]
     prepare_item: Callable[[Item[Any], int], None]
@@ -76,7 +76,7 @@ class Stages:
 
         """
         for number, item in enumerate(self.items):
-            if self.shop.cancelled():
+            if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
             if item.unavailable is None:
                 text = f"verifying {item.head.route} {item.head.direction} {format_size(item.nbytes)}"
@@ -97,7 +97,7 @@ class Stages:
             precision=limits.precision,
             deadline_s=deadline_s,
             seed=limits.seed,
-            cancelled=self.shop.cancelled,
+            cancelled=self.resources.cancelled,
             on_progress=self.on_progress,
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
@@ -128,12 +128,12 @@ class Stages:
         self.save()  # a tracer may crash the process
         self.on_progress(Progress("tracing", 1.0, ""))
         phase.trace_candidates(
-            self.shop.engine,
-            self.shop.device,
+            self.resources.engine,
+            self.resources.device,
             candidates,
             seconds=seconds,
             seed=limits.seed,
-            cancelled=self.shop.cancelled,
+            cancelled=self.resources.cancelled,
             on_start=self.on_tracing,
             on_round=lambda number: self.on_progress(Progress("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
         )
@@ -147,10 +147,10 @@ def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Gro
     return group
 
 
-def prepare_raw(item: Item[Way], shop: Workshop, seed: int) -> None:
+def prepare_raw(item: Item[Way], resources: RunResources, seed: int) -> None:
     """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
     try:
-        subject = _raw_subject(item, shop)
+        subject = _raw_subject(item, resources)
         item.first_s = Fact(subject.calibrate())
         item.verified = subject.verify(seed)
     except (CudaUnavailableError, DeviceLostError):
@@ -161,19 +161,11 @@ def prepare_raw(item: Item[Way], shop: Workshop, seed: int) -> None:
         item.subject = subject
 
 
-def _raw_subject(item: Item[Way], shop: Workshop) -> RawSubject | StagedCopies:
+def _raw_subject(item: Item[Way], resources: RunResources) -> RawSubject | StagedCopies:
     way, nbytes = item.head.source, item.nbytes
     if way.staged:
-        return StagedCopies(shop.engine, way, nbytes, shop.arena, shop.stager(), shop.device)
-    return make_subject(shop.engine, way, nbytes, shop.arena, shop.copier(way.streams), shop.device)
-
-
-STUCK = Remark(
-    "stuck",
-    "A large allocation, or a call to a device that does not answer, could not be ended in time. Its memory stays "
-    "allocated until this process ends.",
-    "if the device is the cause, look at nvidia-smi and for Xid in dmesg",
-)
+        return StagedCopies(resources.engine, way, nbytes, resources.arena, resources.staged_copier(), resources.device)
+    return make_subject(resources.engine, way, nbytes, resources.arena, resources.copier(way.streams), resources.device)
 
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
@@ -194,11 +186,6 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
             )
             break
     return remarks
-
-
-def cleanup(fault: str) -> Remark:
-    """The remark on something that could not be released."""
-    return Remark("cleanup", f"Something could not be released: {fault}")
 
 
 def late(prepared_s: float, budget_s: float) -> Remark:

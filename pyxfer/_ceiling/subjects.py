@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyxfer._ceiling.arena import Arena
+    from pyxfer._ceiling.resources import StagedCopier
     from pyxfer._ceiling.ways import Way
-    from pyxfer._ceiling.workshop import Stager
     from pyxfer._measure.bracket import Bracket
     from pyxfer._trace.collector import Traced, TrialRecorder
     from pyxfer.native import Engine
@@ -405,9 +405,11 @@ def _together(h2d: Trial, d2h: Trial) -> Trial:
 class StagedCopies(OneSide):
     """Copies of one size through the ring, one in each trial. They are drained, as `cudaMemcpy` is."""
 
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, stager: Stager, device: int) -> None:
+    def __init__(
+        self, engine: Engine, way: Way, nbytes: int, arena: Arena, staged_copier: StagedCopier, device: int
+    ) -> None:
         super().__init__(engine, way, nbytes, arena, device)
-        self._stager = stager
+        self._staged_copier = staged_copier
         self._last_s = 0.0
 
     def calibrate(self) -> float:
@@ -415,14 +417,14 @@ class StagedCopies(OneSide):
 
         The search for the ring's settings is not included, because it runs once on each host.
         """
-        made_s = 0.0 if self._stager.moved else self._stager.made.made_s
+        made_s = 0.0 if self._staged_copier.moved else self._staged_copier.made.made_s
         return made_s + self._once().elapsed_s
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One copy."""
         self._wake()
         self._refresh()
-        sample = self._stager.time(self._lane, self._next_slot())
+        sample = self._staged_copier.time(self._lane, self._next_slot())
         self._last_s = sample.elapsed_s
         trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
         return {self.side: trial}
@@ -459,12 +461,12 @@ class StagedCopies(OneSide):
 
     def _wake(self) -> None:
         """Make an untimed copy first if the ring's threads may have fallen asleep."""
-        if self._last_s < WAKE_BELOW_S and self._stager.wakes(self.nbytes):
-            self._stager.time(self._lane, self._next_slot())
+        if self._last_s < WAKE_BELOW_S and self._staged_copier.wakes(self.nbytes):
+            self._staged_copier.time(self._lane, self._next_slot())
 
     def _once(self) -> Bracket:
         host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, self._next_slot())
-        return self._stager.move(self.way.direction, host, device, self.nbytes)
+        return self._staged_copier.move(self.way.direction, host, device, self.nbytes)
 
     def _next_slot(self) -> int:
         slot = self._slot % self._lane.slots

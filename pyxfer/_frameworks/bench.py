@@ -10,10 +10,10 @@ from typing import Any, get_args
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, way_head
-from pyxfer._ceiling.stages import Stages, cleanup, prepare_raw
+from pyxfer._ceiling.stages import Stages, prepare_raw
 from pyxfer._ceiling.ways import Way
-from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark, Tracing
 from pyxfer._frameworks.base import HOST_COPY, Make, Route
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
@@ -22,6 +22,7 @@ from pyxfer._frameworks.subjects import RouteSubject, describe_error
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
+from pyxfer._measure.run import cleanup
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import (
     CancelledError,
@@ -64,7 +65,7 @@ class Bench:
         self._choice = choice
         self._device = device
         self._link = read_link(choice.engine, device)
-        self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
+        self._resources = RunResources(choice.engine, device.index, PATIENCE_S)
         crossing = {route.direction for route in routes if route.direction != "ingest" and lack_of_gpu is None}
         self._crosses_link = bool(crossing)
         self._routes = _route_items(task, routes, lack_of_gpu)
@@ -74,7 +75,7 @@ class Bench:
 
     def cancel(self) -> None:
         """End the measurement soon. Any thread may call it."""
-        self._shop.cancel()
+        self._resources.cancel()
 
     def run(self, send: Send, marker: Marker) -> None:
         """Measure, and send the rows every few seconds and at the end, also after an error."""
@@ -103,16 +104,16 @@ class Bench:
         self._arena = HostArena(engine, device.index, largest, cache)
         if self._crosses_link:
             check_memory(engine, device.index, MEMORIES, largest, cache)
-            arena = self._shop.allocate(MEMORIES, largest, cache)
+            arena = self._resources.allocate(MEMORIES, largest, cache)
             pages = verify_pages(engine, *arena.pages("pinned"))
             placement = msgspec.structs.replace(placement, pages_by_node=pages)
-            self._link = self._shop.wake_link(device, self._link, "pinned", largest)
+            self._link = self._resources.wake_link(device, self._link, "pinned", largest)
         send(Awake(self._link, placement))
 
     def _measure(self, send: Send, marker: Marker) -> None:
         def prepare_item(item: Item[Any], number: int) -> None:
             if isinstance(item.head.source, Way):
-                prepare_raw(item, self._shop, self._task.seed + number)
+                prepare_raw(item, self._resources, self._task.seed + number)
             else:
                 self._prepare_route(item, number, marker)
 
@@ -127,7 +128,7 @@ class Bench:
             send(Tracer(tracing))
 
         stages = Stages(
-            shop=self._shop,
+            resources=self._resources,
             limits=self._task,
             items=self._items,
             prepare_item=prepare_item,
@@ -166,7 +167,7 @@ class Bench:
         marker.clear()
 
     def _set_up(self, item: Item[Route], make: Make, arena: HostArena, marker: Marker) -> RouteSubject:
-        engine, copier = self._choice.engine, self._shop.copier(1)
+        engine, copier = self._choice.engine, self._resources.copier(1)
         # The published benchmark sends one array again and again, which a large cache may hold.
         repeats = self._task.workload == "image-batch"
         place = Place(item.nbytes, self._device.index, arena, copier, engine, rotates=not repeats)
@@ -181,7 +182,7 @@ class Bench:
     def _release(self) -> None:
         for item in self._routes:
             _drop(item)
-        faults = self._shop.close()
+        faults = self._resources.close()
         try:
             if self._arena is not None:
                 self._arena.close()

@@ -11,7 +11,7 @@ from pyxfer._links.traffic import NOT_PREPARED, WRONG
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer._links.shop import Shop
+    from pyxfer._links.resources import LinkResources
     from pyxfer.native._cuda import Lane
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
@@ -30,7 +30,12 @@ class SmallSubject:
     ceiling_of: str | None = None
 
     def __init__(
-        self, device: int, direction: Literal["h2d", "d2h"], way: Literal["batch", "queue"], nbytes: int, shop: Shop
+        self,
+        device: int,
+        direction: Literal["h2d", "d2h"],
+        way: Literal["batch", "queue"],
+        nbytes: int,
+        resources: LinkResources,
     ) -> None:
         self.device = device
         self.direction: Literal["h2d", "d2h"] = direction
@@ -45,7 +50,7 @@ class SmallSubject:
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
         self.seconds: list[float] = []
         self.caller_seconds: list[float] = []
-        self._shop = shop
+        self._resources = resources
         self._lane: Lane | None = None
 
     @property
@@ -63,12 +68,12 @@ class SmallSubject:
             CudaError: no GPU is usable any more.
 
         """
-        engine = self._shop.engine
+        engine = self._resources.engine
         if self.way == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
             self.unavailable = NO_BATCH
             return
         try:
-            host, device, scratch = self._shop.memory.small(self.device, WINDOW_BYTES)
+            host, device, scratch = self._resources.memory.small(self.device, WINDOW_BYTES)
             addresses = host.address, device.address
             lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
             self.verified = Fact(self._arrives(lane, seed, (scratch.address, scratch.nbytes)))
@@ -84,7 +89,7 @@ class SmallSubject:
 
     def _arrives(self, lane: Lane, seed: int, scratch: tuple[int, int]) -> bool:
         """Whether the first and the last copy of a window arrive, behind a gate and without one."""
-        engine, copier = self._shop.engine, self._shop.copier(self.device)
+        engine, copier = self._resources.engine, self._resources.copier(self.device)
         windows: tuple[tuple[int, Callable[[], object]], ...] = (
             (self.copies, lambda: copier.gated(self._mode, lane, self.copies, 0, 0)),
             (self.caller_copies, lambda: copier.on_stream(self._mode, lane, 0, self.caller_copies)),
@@ -105,7 +110,7 @@ class SmallSubject:
         """One window of copies behind a gate, and one without, by the caller's clock."""
         if self._lane is None:
             raise MeasurementError(NOT_PREPARED)
-        copier = self._shop.copier(self.device)
+        copier = self._resources.copier(self.device)
         sample = copier.gated(self._mode, self._lane, self.copies, 1, 0)
         issued = copier.on_stream(self._mode, self._lane, 0, self.caller_copies)
         invalid = sample.invalid or None

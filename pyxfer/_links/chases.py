@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
 from pyxfer._document.runs import Remark, Side, Trial
-from pyxfer._links.natures import MULTIPROCESSORS, attribute
+from pyxfer._links.gpu_traits import MULTIPROCESSORS, attribute
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
 from pyxfer._links.stamps import copied_between
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
@@ -18,7 +18,7 @@ from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, Meas
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyxfer._links.shop import Shop
+    from pyxfer._links.resources import LinkResources
     from pyxfer.native._cuda import Flow, FlowStamps
 
 # A page of a GPU is 2 MiB, so the small footprint is one entry of its TLB; the large ones are as far as memory allows.
@@ -55,7 +55,7 @@ class LatencySubject:
     def __init__(
         self,
         plan: LatencyPlan,
-        shop: Shop,
+        resources: LinkResources,
         seed: int,
         rate_alone: Callable[[LatencyPlan], float | None],
         most_load_bytes: int,
@@ -68,7 +68,7 @@ class LatencySubject:
         self.multiprocessors: list[tuple[int, float]] = []
         self.silent: list[int] = []
         """The numbers of multiprocessors on which no launch ran."""
-        self._shop = shop
+        self._resources = resources
         self._seed = seed
         self._rate_alone = rate_alone
         self._flows: list[Flow] = []
@@ -96,7 +96,7 @@ class LatencySubject:
 
         """
         try:
-            self._shop.kernels(self.plan.device)
+            self._resources.kernels(self.plan.device)
             self._allow_access()
             self._make_cycle()
             flows = [self._chase(self.hops)]
@@ -111,34 +111,34 @@ class LatencySubject:
 
     def _allow_access(self) -> None:
         if self.plan.target != HOST_END:
-            self._shop.set_access(read(self.plan.target, self.plan.device), True)
+            self._resources.set_access(read(self.plan.target, self.plan.device), True)
 
     def _make_cycle(self) -> None:
-        plan, shop = self.plan, self._shop
+        plan, resources = self.plan, self._resources
         self.footprint = self._large_footprint() if plan.large else SMALL_FOOTPRINT
         stride = self.footprint // PLACES
-        block = shop.memory.chased(plan.device, plan.target, self.footprint, plan.node)
+        block = resources.memory.chased(plan.device, plan.target, self.footprint, plan.node)
         self._first = block.address
         if block.places is None:
-            block.places = shop.engine.make_cycle(block.address, self.footprint, stride, self._seed, plan.target)
+            block.places = resources.engine.make_cycle(block.address, self.footprint, stride, self._seed, plan.target)
         self.places = block.places
 
     def _large_footprint(self) -> int:
         if self.plan.target == HOST_END:
             return LARGE_HOST_FOOTPRINT
-        free, _ = self._shop.engine.memory_info(self.plan.target)
+        free, _ = self._resources.engine.memory_info(self.plan.target)
         wanted = min(LARGE_DEVICE_FOOTPRINT, free // MOST_OF_FREE)
         return max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
 
     def _chase(self, hops: int, multiprocessor: int = -1) -> Flow:
         device, target = self.plan.device, self.plan.target
-        return self._shop.any_flow(
+        return self._resources.any_flow(
             device=device,
             engine="chase",
             destination=0,
             source=self._first,
             nbytes=hops * 8,
-            kernels=self._shop.kernels(device),
+            kernels=self._resources.kernels(device),
             depth=DEPTH,
             source_device=target,
             hops=hops,
@@ -157,14 +157,14 @@ class LatencySubject:
         return self._load_flow(copies, pace)
 
     def _load_flow(self, copies: FlowPlan, pace: float) -> Flow:
-        memory, shop = self._shop.memory, self._shop
-        return shop.any_flow(
+        memory, resources = self._resources.memory, self._resources
+        return resources.any_flow(
             device=copies.device,
             engine="ce",
             destination=memory.landing(copies, None, self._most_load_bytes).address,
             source=memory.source(copies, None, self._most_load_bytes).address,
             nbytes=self._load_bytes,
-            kernels=shop.known_kernels(copies.device, needed=False),
+            kernels=resources.known_kernels(copies.device, needed=False),
             depth=DEPTH,
             pace_bytes_per_s=pace,
             source_device=copies.source,
@@ -175,18 +175,18 @@ class LatencySubject:
         """The quantiles of one stretch of launches."""
         self._allow_access()
         devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
-        stamps = self._shop.run(self._flows, sorted(devices), TRIAL_S)
+        stamps = self._resources.run(self._flows, sorted(devices), TRIAL_S)
         found = latency_trial(round_index, stamps, self.hops, self._load_bytes)
         self.trials.append(found)
         return {"sum": Trial(round_index, found.p50_ns / 1e9, invalid=found.invalid)}
 
     def measure_multiprocessors(self) -> None:
         """The latency of each multiprocessor by itself, once."""
-        count = attribute(self._shop.engine, self.plan.device, MULTIPROCESSORS) or 0
+        count = attribute(self._resources.engine, self.plan.device, MULTIPROCESSORS) or 0
         for number in range(count):
             flow = self._chase(PER_MULTIPROCESSOR_HOPS, number)
-            (stamps,) = self._shop.run([flow], [self.plan.device], MULTIPROCESSOR_S)
-            self._shop.drop(flow)
+            (stamps,) = self._resources.run([flow], [self.plan.device], MULTIPROCESSOR_S)
+            self._resources.drop(flow)
             own = stamps.kernel_ns[stamps.multiprocessor == number]
             if own.size:
                 self.multiprocessors.append((number, float(np.median(own)) / PER_MULTIPROCESSOR_HOPS))

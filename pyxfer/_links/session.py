@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import msgspec
 
-from pyxfer._ceiling.stages import STUCK, circumstances, cleanup
+from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.links import (
     LINKS_SCHEMA_VERSION,
     Counter,
@@ -26,8 +25,8 @@ from pyxfer._links.batches import SIZES, SmallSubject
 from pyxfer._links.chases import LatencySubject, load_plan
 from pyxfer._links.memory import Memory
 from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, make_request, traffics
+from pyxfer._links.resources import LinkResources
 from pyxfer._links.rows import Assembler, interference
-from pyxfer._links.shop import Shop
 from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
 from pyxfer._links.traffic import TrafficSubject
 from pyxfer._machine import nvlink
@@ -36,8 +35,9 @@ from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.exclusive import Presence, turn
+from pyxfer._measure.run import RunSession
 from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent
-from pyxfer.errors import CleanupWarning, DeviceTimeoutError, PyxferError, UsageError
+from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_seconds
 
@@ -134,8 +134,10 @@ def _name(device: Device) -> str:
     return device.uuid.value or f"{device.name} {device.index}"
 
 
-class Session:
+class Session(RunSession[Links]):
     """One run of links."""
+
+    _resources: LinkResources
 
     def __init__(
         self,
@@ -145,10 +147,10 @@ class Session:
         on_progress: OnProgress,
         save_to: SaveLinks,
     ) -> None:
+        super().__init__(save_to)
         self._choice = choice
         self._request = request
         self._on_progress = on_progress
-        self._save_to = save_to
         self._started = time.perf_counter()
         self._save_after = self._started + SAVE_EVERY_S
         nvml = management.shared()
@@ -163,8 +165,7 @@ class Session:
         self._presences = [Presence(_name(device)) for device in devices]
         nodes = {each.device.index: each.node for each in self._devices}
         memory = Memory(choice.engine, nodes, request.seed)
-        self._shop = Shop(choice.engine, memory)
-        self._remarks: list[Remark] = []
+        self._resources = LinkResources(choice.engine, memory)
         self._traffics: list[TrafficSubject] = []
         self._latencies: list[LatencySubject] = []
         self._small: list[SmallSubject] = []
@@ -173,7 +174,7 @@ class Session:
         self._plan()
 
     def _plan(self) -> None:
-        request, shop, seed = self._request, self._shop, self._request.seed
+        request, resources, seed = self._request, self._resources, self._request.seed
         nodes = host_nodes()
         if "numa" in request.groups and len(nodes.value or ()) < 2:  # noqa: PLR2004 - near and far
             why = nodes.reason or "this machine shows one NUMA node with processors and memory"
@@ -182,61 +183,32 @@ class Session:
             self._remarks.append(
                 Remark("one-device", "There is one GPU, so nothing was measured together or in pairs.")
             )
-        self._traffics = [TrafficSubject(plan, shop) for plan in traffics(request, self._numbers, nodes.value or ())]
+        self._traffics = [
+            TrafficSubject(plan, resources) for plan in traffics(request, self._numbers, nodes.value or ())
+        ]
         self._latencies = [
-            LatencySubject(plan, shop, seed, self._rate_alone, request.host_bytes)
+            LatencySubject(plan, resources, seed, self._rate_alone, request.host_bytes)
             for plan in latencies(request, self._numbers, nodes.value or ())
         ]
         if "small" in request.groups:
             self._small = [
-                SmallSubject(device, direction, way, nbytes, shop)
+                SmallSubject(device, direction, way, nbytes, resources)
                 for device in self._numbers
                 for direction in ("h2d", "d2h")
                 for nbytes in SIZES
                 for way in ("queue", "batch")
             ]
 
-    def run(self) -> Links:
-        """Measure until done, interrupted or failed."""
-        ended: Ending = "complete"
-        failure: str | None = None
-        try:
-            self._work()
-        except KeyboardInterrupt:
-            ended = "interrupted"
-        except (PyxferError, MemoryError) as error:
-            if not any(row.trials for row in self._traffics) and not any(row.trials for row in self._latencies):
-                raise
-            ended, failure = "failed", str(error)
-        try:
-            return self._finish(ended, failure)
-        except KeyboardInterrupt:  # everything has been measured, so it is still saved and returned
-            return self._finish("interrupted", failure)
+    def _has_trials(self) -> bool:
+        return any(row.trials for row in self._traffics) or any(row.trials for row in self._latencies)
 
-    def _finish(self, ended: Ending, failure: str | None) -> Links:
-        run = self._document(ended, failure)
-        self._save_to(run)
-        return run
-
-    def _work(self) -> None:
-        try:
-            with ExitStack() as present:
-                for presence in self._presences:
-                    present.enter_context(presence)
-                self._prepare()
-                self._measure()
-            self._after = read_environment(self._choice.engine, self._devices[0].device)
-        except DeviceTimeoutError:
-            self._shop.abandon()
-            self._remarks.append(STUCK)
-            raise
-        finally:
-            self._release()
-
-    def _release(self) -> None:
-        for fault in self._shop.close():
-            self._remarks.append(cleanup(fault))
-            warnings.warn(fault, CleanupWarning, stacklevel=2)
+    def _measure_all(self) -> None:
+        with ExitStack() as present:
+            for presence in self._presences:
+                present.enter_context(presence)
+            self._prepare()
+            self._measure()
+        self._after = read_environment(self._choice.engine, self._devices[0].device)
 
     # --- preparing ----------------------------------------------------------------------------------------------------
 
@@ -258,7 +230,8 @@ class Session:
     def _load_kernels(self) -> None:
         """Also without rows that copy with them: they open the gates of several devices together."""
         self._devices = [
-            msgspec.structs.replace(each, kernels_s=self._shop.kernels_s(each.device.index)) for each in self._devices
+            msgspec.structs.replace(each, kernels_s=self._resources.kernels_s(each.device.index))
+            for each in self._devices
         ]
 
     def _read_counters(self, device: int) -> dict[Counter, Fact[int]]:
@@ -286,9 +259,9 @@ class Session:
         for place, each in enumerate(self._devices):
             for subject in self._traffics:
                 if subject.is_ready and subject.plan.group == "host" and each.device.index in subject.plan.devices:
-                    block = self._shop.memory.source(subject.plan.flows[0], None, subject.plan.nbytes)
+                    block = self._resources.memory.source(subject.plan.flows[0], None, subject.plan.nbytes)
                     if block.device < 0:
-                        pages = self._shop.memory.pages(block)
+                        pages = self._resources.memory.pages(block)
                         self._devices[place] = msgspec.structs.replace(each, pages_by_node=pages)
                         break
 
@@ -302,7 +275,7 @@ class Session:
         """The rate that the loading copies have alone, in GB/s."""
         wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)
         if wanted not in self._alone:
-            subject = TrafficSubject(wanted, self._shop)
+            subject = TrafficSubject(wanted, self._resources)
             subject.prepare()
             self._alone[wanted] = subject.quick_rate() if subject.is_ready else None
         return self._alone[wanted]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pyxfer._document.links import LinkDevice, PeerLink
 from pyxfer._document.machines import Device, Fact, LinkKind, unknown
-from pyxfer._links.natures import natures
+from pyxfer._links.gpu_traits import natures
 from pyxfer._machine import engine, nvlink
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link

@@ -16,7 +16,7 @@ from pyxfer._machine.nvlink import counted_between
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer._links.shop import Shop
+    from pyxfer._links.resources import LinkResources
     from pyxfer.native._cuda import Flow, FlowStamps
 
     ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
@@ -46,14 +46,14 @@ class TrafficSubject:
     anchor: str | None = None
     ceiling_of: str | None = None
 
-    def __init__(self, plan: TrafficPlan, shop: Shop) -> None:
+    def __init__(self, plan: TrafficPlan, resources: LinkResources) -> None:
         self.plan = plan
         self.unavailable: str | None = None
         self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
         self.counted: list[Counted] = []
         self.pages: Fact[dict[str, int]] | None = None
         self.trials: list[LinkTrial] = []
-        self._shop = shop
+        self._resources = resources
         self._flows: list[Flow] = []
         self._seconds = self._most_seconds = LEAST_S
 
@@ -75,7 +75,7 @@ class TrafficSubject:
         try:
             self._set_access()
             depth = DEPTH if len(self.plan.flows) == 1 else DEPTH_TOGETHER
-            flows = [self._shop.flow(flow, self.plan, depth) for flow in self.plan.flows]
+            flows = [self._resources.flow(flow, self.plan, depth) for flow in self.plan.flows]
             self._note_pages()
             stamps = self._check(flows, read_counters)
         except (CudaUnavailableError, DeviceLostError):
@@ -127,22 +127,22 @@ class TrafficSubject:
     def _run(self, flows: Sequence[Flow], seconds: float) -> list[FlowStamps]:
         # A call that copies through the host waits for the earlier work of its stream, so it would wait for the gate.
         gated = self.plan.peer_access is not False
-        return self._shop.run(flows, sorted(self.plan.devices), seconds, gated=gated)
+        return self._resources.run(flows, sorted(self.plan.devices), seconds, gated=gated)
 
     def _set_access(self) -> None:
         if self.plan.peer_access is not None:
             for flow in self.plan.flows:
-                self._shop.set_access(flow, self.plan.peer_access)
+                self._resources.set_access(flow, self.plan.peer_access)
 
     def _note_pages(self) -> None:
         if self.plan.node is not None:
-            memory, flow = self._shop.memory, self.plan.flows[0]
+            memory, flow = self._resources.memory, self.plan.flows[0]
             find = memory.source if flow.source == HOST_END else memory.landing
             self.pages = memory.pages(find(flow, self.plan.node, self.plan.nbytes))
 
     def _check(self, flows: Sequence[Flow], read_counters: ReadCounters | None) -> list[FlowStamps]:
         """Run it over poisoned memory, compare what arrives, and take the counters around it."""
-        memory, node, nbytes = self._shop.memory, self.plan.node, self.plan.nbytes
+        memory, node, nbytes = self._resources.memory, self.plan.node, self.plan.nbytes
         for flow in self.plan.flows:
             memory.poison(memory.landing(flow, node, nbytes), nbytes)
         before = self._counters(read_counters)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyxfer._ceiling import session
-from pyxfer._ceiling.workshop import Workshop
+from pyxfer._ceiling.resources import RunResources
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -26,12 +26,12 @@ def hung(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A short timeout; memory that a run leaves to a hung device is released when it answers again."""
     left: list[Any] = []
 
-    def abandon(shop: Workshop) -> None:
-        left.extend(shop._held())
-        shop._forget()
+    def abandon(resources: RunResources) -> None:
+        left.extend(resources._held())
+        resources._forget()
 
     monkeypatch.setattr(session, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(Workshop, "abandon", abandon)
+    monkeypatch.setattr(RunResources, "abandon", abandon)
     yield
     testing.release_stalls()
     for each in left:

@@ -10,8 +10,8 @@ import pytest
 from ceiling.rings import CHOSEN
 
 from pyxfer import Run, ceiling
-from pyxfer._ceiling import workshop as module
-from pyxfer._ceiling.workshop import Workshop
+from pyxfer._ceiling import resources as module
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError, UsageError
 from pyxfer.native import Engine
@@ -43,8 +43,8 @@ def run(**changes: Any) -> Run:
 
 
 @pytest.fixture
-def shop(engine: Engine) -> Iterator[Workshop]:
-    made = Workshop(engine, 0, 30.0)
+def resources(engine: Engine) -> Iterator[RunResources]:
+    made = RunResources(engine, 0, 30.0)
     yield made
     assert made.close() == []
     assert testing.allocated() == []
@@ -107,21 +107,21 @@ def test_invalid_settings_are_refused(engine: Engine, monkeypatch: pytest.Monkey
         run()
 
 
-def test_a_workshop_creates_and_frees_one_ring(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_creates_and_frees_one_ring(resources: RunResources, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, CHOSEN)
-    assert shop.stager() is shop.stager()
-    assert shop.ring.value == shop.stager().made
-    assert shop.close() == []
+    assert resources.staged_copier() is resources.staged_copier()
+    assert resources.ring.value == resources.staged_copier().made
+    assert resources.close() == []
     assert testing.allocated() == []
 
 
-def test_a_failed_ring_is_not_created_again(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_ring_is_not_created_again(resources: RunResources, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, CHOSEN)
     testing.fail("cudaHostAlloc", 1, 2)
     reasons = []
     for _ in range(3):
         with pytest.raises(MeasurementError) as refused:
-            shop.stager()
+            resources.staged_copier()
         reasons.append(str(refused.value))
     assert len(set(reasons)) == 1
     assert reasons[0].startswith("no ring, and PYXFER_RING=slots=16 asks for a smaller one: cudaHostAlloc ")
@@ -129,12 +129,12 @@ def test_a_failed_ring_is_not_created_again(shop: Workshop, monkeypatch: pytest.
 
 
 def test_a_ring_that_cannot_be_released_is_reported_and_the_rest_is_released(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    resources: RunResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Choosing(monkeypatch, CHOSEN)
-    shop.allocate(["pageable"], 4 * KIB, 0)
-    shop.copier(1)
-    shop.stager()
+    resources.allocate(["pageable"], 4 * KIB, 0)
+    resources.copier(1)
+    resources.staged_copier()
     testing.fail("cudaFreeHost", 1, 1)
-    assert [fault.partition(" ")[0] for fault in shop.close()] == ["cudaFreeHost"]
+    assert [fault.partition(" ")[0] for fault in resources.close()] == ["cudaFreeHost"]
     assert testing.allocated() == []

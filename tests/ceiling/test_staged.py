@@ -15,9 +15,9 @@ from ceiling.rings import CHOSEN
 
 from pyxfer._ceiling import subjects
 from pyxfer._ceiling.arena import Arena
+from pyxfer._ceiling.resources import StagedCopier
 from pyxfer._ceiling.subjects import StagedCopies
 from pyxfer._ceiling.ways import Way
-from pyxfer._ceiling.workshop import Stager
 from pyxfer._document.runs import Direction, Fact
 from pyxfer._measure.bracket import Bracket
 from pyxfer.errors import CudaError
@@ -33,32 +33,32 @@ DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
 class Recorder:
     """Forwards all copies, and records their places and the host's bytes before them."""
 
-    stager: Stager
+    staged_copier: StagedCopier
     place: Callable[[int], tuple[int, int]]
     places: list[int] = field(default_factory=list)
     found: list[bytes] = field(default_factory=list)
 
     @property
     def made(self) -> object:
-        return self.stager.made
+        return self.staged_copier.made
 
     @property
     def moved(self) -> int:
-        return self.stager.moved
+        return self.staged_copier.moved
 
     def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
         self.places.append(host)
         self.found.append(ctypes.string_at(host, nbytes))
-        return self.stager.move(direction, host, device, nbytes)
+        return self.staged_copier.move(direction, host, device, nbytes)
 
     def wakes(self, nbytes: int) -> bool:
-        return self.stager.wakes(nbytes)
+        return self.staged_copier.wakes(nbytes)
 
     def time(self, lane: Any, slot: int) -> Any:
         host, _ = self.place(slot)
         self.places.append(host)
         self.found.append(ctypes.string_at(host, lane.nbytes))
-        return self.stager.time(lane, slot)
+        return self.staged_copier.time(lane, slot)
 
 
 class Idle:
@@ -72,7 +72,10 @@ class Idle:
 def bench(
     engine: Engine, way: Way, nbytes: int, record: type[Recorder] = Recorder
 ) -> Iterator[tuple[StagedCopies, Recorder]]:
-    with closing(Arena(engine, 0, ["pageable"], nbytes, 0)) as arena, closing(Stager(engine, 0, CHOSEN, 30.0)) as ring:
+    with (
+        closing(Arena(engine, 0, ["pageable"], nbytes, 0)) as arena,
+        closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as ring,
+    ):
         recorder = record(ring, lambda slot: arena.place(way.direction, way.memory, nbytes, slot))
         yield StagedCopies(engine, way, nbytes, arena, cast("Any", recorder), 0), recorder
 

@@ -184,7 +184,7 @@ def test_a_failed_thread_start_affects_only_staged_rows(nothing_left: Engine, mo
     def refuse(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("pyxfer._ceiling.workshop.make_ring", refuse)
+    monkeypatch.setattr("pyxfer._ceiling.resources.make_ring", refuse)
     ended = into_trouble()
     assert ended.run is not None
     assert ended.run.ended == "complete"

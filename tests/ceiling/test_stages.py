@@ -11,10 +11,10 @@ from measure.fakes import Clock, Timed
 from samples import make_environment
 
 from pyxfer._ceiling import stages
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, way_head
 from pyxfer._ceiling.stages import Stages, circumstances
 from pyxfer._ceiling.ways import Way, make_request
-from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import NOT_ASKED, Fact, Tracing
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError
@@ -62,7 +62,7 @@ class Measured:
         self.prepared: list[int] = []
         self.events: list[str] = []
         self.tracing: list[Fact[Tracing]] = []
-        self.shop = Workshop(engine, 0, 1.0)
+        self.resources = RunResources(engine, 0, 1.0)
         request = make_request(
             *("host", ["h2d"], ["pinned"], ["auto"], [KIB]),
             fresh=False,
@@ -72,7 +72,7 @@ class Measured:
             trace=trace,
         )
         self.stages = Stages(
-            shop=self.shop,
+            resources=self.resources,
             limits=request,
             items=items,
             prepare_item=self.prepare_item,
@@ -114,9 +114,9 @@ def test_an_unavailable_item_is_not_prepared_and_has_no_trials(engine: Engine) -
     assert items[1].series is None
 
 
-def test_a_cancelled_workshop_ends_the_preparation(engine: Engine) -> None:
+def test_a_cancelled_run_ends_the_preparation(engine: Engine) -> None:
     measured = Measured(engine, items_of(KIB))
-    measured.shop.cancel()
+    measured.resources.cancel()
     with pytest.raises(CancelledError):
         measured.stages.prepare()
     assert measured.prepared == []

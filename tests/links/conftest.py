@@ -16,7 +16,7 @@ import pyxfer
 from pyxfer._document.links import HOST_END, Links
 from pyxfer._links import chases, traffic
 from pyxfer._links.plan import FlowPlan, TrafficPlan
-from pyxfer._links.shop import Shop
+from pyxfer._links.resources import LinkResources
 from pyxfer._machine import devices
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -42,16 +42,16 @@ def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def share_uplinks(monkeypatch: pytest.MonkeyPatch, host: Host, beside_d2h: float = 1.0) -> None:
     """Let each run have the rates that its devices have on this host. Uploads lose beside downloads."""
-    flow, run = Shop.flow, Shop.run
+    flow, run = LinkResources.flow, LinkResources.run
     plans: dict[Flow, FlowPlan] = {}
 
-    def noting(shop: Shop, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
-        made = flow(shop, plan, traffic, depth)
+    def noting(resources: LinkResources, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
+        made = flow(resources, plan, traffic, depth)
         plans[made] = plan
         return made
 
     def sharing(
-        shop: Shop, flows: Sequence[Flow], devices: Sequence[int], seconds: float, *, gated: bool
+        resources: LinkResources, flows: Sequence[Flow], devices: Sequence[int], seconds: float, *, gated: bool
     ) -> list[FlowStamps]:
         known = [plans[each] for each in flows]
         up = host.rates(sorted({each.destination for each in known if each.source == HOST_END}))
@@ -59,10 +59,10 @@ def share_uplinks(monkeypatch: pytest.MonkeyPatch, host: Host, beside_d2h: float
         for device in devices:
             h2d, d2h = up.get(device, host.link), down.get(device, host.link)
             testing.model_link_of(device, (beside_d2h if down else 1.0) * h2d * GB, LATENCY_S, d2h * GB, LATENCY_S)
-        return run(shop, flows, devices, seconds, gated=gated)
+        return run(resources, flows, devices, seconds, gated=gated)
 
-    monkeypatch.setattr(Shop, "flow", noting)
-    monkeypatch.setattr(Shop, "run", sharing)
+    monkeypatch.setattr(LinkResources, "flow", noting)
+    monkeypatch.setattr(LinkResources, "run", sharing)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pyxfer._document.machines import NOT_STAGED
 from pyxfer._document.runs import Device, Direction, Fact, Link, Ring, unknown
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.bracket import Bracket
+from pyxfer._measure.run import Resource, Resources
 from pyxfer._upload.settings import RING_VARIABLE, make_ring
 from pyxfer._upload.tuning import ChosenSettings, settings_for
 from pyxfer.errors import (
@@ -41,7 +42,7 @@ LOOK_S = 0.1
 CLOSE_S = 0.3
 
 
-class Stager:
+class StagedCopier:
     """Staged copies through one ring. One thread at a time uses it; any other thread may call `cancel`."""
 
     def __init__(self, engine: Engine, device: int, chosen: ChosenSettings, patience_s: float) -> None:
@@ -211,20 +212,16 @@ def _as_made(ring: compiled.Ring, chosen: ChosenSettings, seconds: float) -> Rin
     )
 
 
-# Leaked on purpose: a thread that is stuck in the driver still uses these.
-_LEAKED: list[Copier | Arena | Stager] = []
-
-
-class Workshop:
+class RunResources(Resources):
     """Creates the resources on first use and releases them together. Any thread may call `cancel`."""
 
     def __init__(self, engine: Engine, device: int, patience_s: float) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.device = device
         self._patience_s = patience_s
         self._copiers: dict[int, Copier] = {}
         self._arena: Arena | None = None
-        self._stager: Stager | None = None
+        self._staged_copier: StagedCopier | None = None
         self.ring: Fact[Ring] = unknown(NOT_STAGED)
         """The ring of the staged copies, or why there is none."""
         self._no_ring: str | None = None
@@ -270,25 +267,25 @@ class Workshop:
             self._chosen = settings_for(self.engine, self.device)
         return self._chosen.remarks if self._chosen else ()
 
-    def stager(self) -> Stager:
+    def staged_copier(self) -> StagedCopier:
         """The ring, created on first use. A failure is not tried again, because page-locking takes long.
 
         Raises:
             MeasurementError: the ring could not be created.
 
         """
-        if self._stager is None:
+        if self._staged_copier is None:
             if self._chosen is None and self._no_ring is None:
                 self.choose_ring()
             with self._ring_errors_kept():
                 if self._chosen is not None:
-                    self._stager = Stager(self.engine, self.device, self._chosen, self._patience_s)
-                    self.ring = Fact(self._stager.made)
-        if self._stager is None:
+                    self._staged_copier = StagedCopier(self.engine, self.device, self._chosen, self._patience_s)
+                    self.ring = Fact(self._staged_copier.made)
+        if self._staged_copier is None:
             raise MeasurementError(self._no_ring or "")
         if self._cancelled.is_set():
-            self._stager.cancel()
-        return self._stager
+            self._staged_copier.cancel()
+        return self._staged_copier
 
     @contextmanager
     def _ring_errors_kept(self) -> Iterator[None]:
@@ -310,43 +307,16 @@ class Workshop:
         self._cancelled.set()
         for copier in list(self._copiers.values()):
             copier.cancel()
-        if self._stager is not None:
-            self._stager.cancel()
+        if self._staged_copier is not None:
+            self._staged_copier.cancel()
 
-    def close(self) -> list[str]:
-        """Release everything; returns the errors instead of raising them."""
-        faults: list[str] = []
-        for resource in self._held():
-            try:
-                resource.close()
-            except CudaError as error:
-                faults.append(str(error))
-            except DeviceTimeoutError as error:  # the device may still write to the memory of all others
-                faults.append(str(error))
-                self.abandon()
-                break
-        self._forget()
-        return list(dict.fromkeys([*faults, *self.engine.take_cleanup_failures()]))
-
-    def abandon(self) -> None:
-        """Leak everything until the process ends: the device does not answer, and may still write."""
-        for resource in self._held():
-            resource.abandon()
-        self._forget()
-
-    def leave(self) -> None:
-        """Keep everything until the process ends, because a thread that is stuck in the driver still uses it."""
-        _LEAKED.extend(self._held())
-        self._forget()
-
-    def _held(self) -> list[Copier | Arena | Stager]:
-        """In the order of release: memory last, after everything that uses it."""
-        first, last = [self._stager] if self._stager else [], [self._arena] if self._arena else []
+    def _held(self) -> list[Resource]:
+        first, last = [self._staged_copier] if self._staged_copier else [], [self._arena] if self._arena else []
         return [*first, *self._copiers.values(), *last]
 
     def _forget(self) -> None:
         self._copiers.clear()
-        self._arena = self._stager = None
+        self._arena = self._staged_copier = None
 
 
 def _with_remedy(error: CudaError | MeasurementError) -> str:

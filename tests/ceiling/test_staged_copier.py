@@ -1,4 +1,4 @@
-"""The stager: its times, its timeout, and the release of its ring."""
+"""The staged_copier: its times, its timeout, and the release of its ring."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from ceiling.rings import CHOSEN
 
-from pyxfer._ceiling import workshop as module
-from pyxfer._ceiling.workshop import Stager
+from pyxfer._ceiling import resources as module
+from pyxfer._ceiling.resources import StagedCopier
 from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -34,20 +34,20 @@ def memory(engine: Engine) -> Iterator[tuple[int, int]]:
 
 def test_moved_bytes_arrive_and_the_bracket_has_all_times(engine: Engine, memory: tuple[int, int]) -> None:
     host, device = memory
-    with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
+    with closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as staged_copier:
         for direction in ("h2d", "d2h"):
-            bracket = stager.move(direction, host, device, NBYTES)
+            bracket = staged_copier.move(direction, host, device, NBYTES)
             assert 0 < bracket.dispatch_s <= bracket.wall_s
             assert bracket.elapsed_s > 0
             assert bracket.word == "drained"
             ctypes.memset(host, 0, NBYTES if direction == "h2d" else 0)
     assert engine.first_unlike(host, NBYTES, 5) is None
-    assert stager.moved == 2
+    assert staged_copier.moved == 2
 
 
 def test_the_stager_describes_its_ring_and_the_source_of_its_settings(engine: Engine) -> None:
-    with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
-        made = stager.made
+    with closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as staged_copier:
+        made = staged_copier.made
     assert (made.threads, made.chunk_bytes, made.slots, made.fill, made.spin_us) == (2, 32 * KIB, 2, "plain", 0)
     assert (made.kernel, made.pinned_bytes) == ("plain", 64 * KIB)
     assert (made.source, made.reason) == ("given", "by a test")
@@ -55,61 +55,61 @@ def test_the_stager_describes_its_ring_and_the_source_of_its_settings(engine: En
 
 
 def test_a_device_that_stops_answering_is_a_timeout(engine: Engine, memory: tuple[int, int]) -> None:
-    stager = Stager(engine, 0, CHOSEN, 0.2)
+    staged_copier = StagedCopier(engine, 0, CHOSEN, 0.2)
     testing.stall("cudaMemcpyAsync", 1, 60)
     with pytest.raises(DeviceTimeoutError, match=r"did not finish a staged copy within 0\.2 s.*look at nvidia-smi"):
-        stager.move("h2d", *memory, NBYTES)
+        staged_copier.move("h2d", *memory, NBYTES)
     with pytest.raises(DeviceTimeoutError):
-        stager.close()
+        staged_copier.close()
     testing.release_stalls()
-    stager.close()
+    staged_copier.close()
     engine.take_cleanup_failures()
 
 
 @pytest.mark.threads
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
 def test_a_transfer_under_way_can_be_cancelled(engine: Engine, memory: tuple[int, int], direction: Any) -> None:
-    stager = Stager(engine, 0, CHOSEN, 30.0)
+    staged_copier = StagedCopier(engine, 0, CHOSEN, 30.0)
     testing.stall("cudaMemcpyAsync", 1, 60)
-    timer = threading.Timer(0.05, stager.cancel)
+    timer = threading.Timer(0.05, staged_copier.cancel)
     timer.start()
     with pytest.raises(CancelledError):
-        stager.move(direction, *memory, NBYTES)
+        staged_copier.move(direction, *memory, NBYTES)
     timer.join()
     testing.release_stalls()
-    stager.close()
+    staged_copier.close()
     engine.take_cleanup_failures()
 
 
 def test_a_transfer_after_the_cancellation_does_not_hang(engine: Engine, memory: tuple[int, int]) -> None:
-    stager = Stager(engine, 0, CHOSEN, 30.0)
-    stager.cancel()
+    staged_copier = StagedCopier(engine, 0, CHOSEN, 30.0)
+    staged_copier.cancel()
     testing.stall("cudaMemcpyAsync", 1, 60)
     with pytest.raises(CancelledError):
-        stager.move("h2d", *memory, NBYTES)
+        staged_copier.move("h2d", *memory, NBYTES)
     testing.release_stalls()
-    stager.close()
+    staged_copier.close()
     engine.take_cleanup_failures()
 
 
 def test_a_failed_copy_raises_and_the_next_one_succeeds(engine: Engine, memory: tuple[int, int]) -> None:
-    with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
+    with closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as staged_copier:
         testing.fail("cudaMemcpyAsync", 2, 1)
         with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
-            stager.move("h2d", *memory, NBYTES)
-        stager.move("h2d", *memory, NBYTES)
-        assert stager.moved == 1
+            staged_copier.move("h2d", *memory, NBYTES)
+        staged_copier.move("h2d", *memory, NBYTES)
+        assert staged_copier.moved == 1
 
 
 @pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaStreamCreateWithFlags", "cuEventCreate"])
 def test_a_failed_ring_leaves_nothing_allocated(engine: Engine, call: str) -> None:
-    with closing(Stager(engine, 0, CHOSEN, 30.0)):
+    with closing(StagedCopier(engine, 0, CHOSEN, 30.0)):
         made = testing.calls()[call]
     for nth in range(1, made + 1):
         testing.reset()
         testing.fail(call, nth, 2)
         with pytest.raises(CudaMemoryError, match=f"{call} failed"):
-            Stager(engine, 0, CHOSEN, 30.0)
+            StagedCopier(engine, 0, CHOSEN, 30.0)
         assert testing.allocated() == []
 
 
@@ -119,7 +119,7 @@ def test_a_failed_thread_start_names_the_limit_to_raise(engine: Engine, monkeypa
 
     monkeypatch.setattr(module, "make_ring", refuse)
     with pytest.raises(MeasurementError, match=r"temporarily unavailable.*ulimit -u.* has 2 threads"):
-        Stager(engine, 0, CHOSEN, 30.0)
+        StagedCopier(engine, 0, CHOSEN, 30.0)
 
 
 def test_a_failed_start_of_the_watching_thread_frees_the_ring(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_a_failed_start_of_the_watching_thread_frees_the_ring(engine: Engine, mo
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(MeasurementError, match="can't start new thread"):
-        Stager(engine, 0, CHOSEN, 30.0)
+        StagedCopier(engine, 0, CHOSEN, 30.0)
     assert testing.allocated() == []
 
 
@@ -136,23 +136,23 @@ FORKED = """
 import os
 from pyxfer.errors import ForkedError
 from pyxfer.native import load
-from pyxfer._ceiling.workshop import Stager
+from pyxfer._ceiling.resources import StagedCopier
 from pyxfer._upload.settings import default_settings
 from pyxfer._upload.tuning import ChosenSettings
 engine = load("host")
 host, device = engine.HostBuffer(65536, "pageable"), engine.DeviceBuffer(65536)
-stager = Stager(engine, 0, ChosenSettings(default_settings(), "default", ""), 30.0)
+staged_copier = StagedCopier(engine, 0, ChosenSettings(default_settings(), "default", ""), 30.0)
 child = os.fork()
 if not child:
     try:
-        stager.move("h2d", host.address, device.address, 65536)
+        staged_copier.move("h2d", host.address, device.address, 65536)
     except ForkedError:
-        stager.close()
+        staged_copier.close()
         os._exit(7)
     os._exit(1)
 _, status = os.waitpid(child, 0)
-stager.move("h2d", host.address, device.address, 65536)
-for each in (stager, host, device):
+staged_copier.move("h2d", host.address, device.address, 65536)
+for each in (staged_copier, host, device):
     each.close()
 print(os.waitstatus_to_exitcode(status), engine.testing.allocated())
 """

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pyxfer._ceiling.workshop import Workshop
+from pyxfer._ceiling.resources import RunResources
 from pyxfer.errors import CancelledError, CudaError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -13,63 +13,63 @@ KIB = 1024
 
 
 def test_a_copier_is_created_once_for_each_number_of_streams(engine: Engine) -> None:
-    shop = Workshop(engine, 0, 1.0)
-    assert shop.copier(1) is shop.copier(1)
-    assert shop.copier(2) is not shop.copier(1)
-    assert shop.close() == []
+    resources = RunResources(engine, 0, 1.0)
+    assert resources.copier(1) is resources.copier(1)
+    assert resources.copier(2) is not resources.copier(1)
+    assert resources.close() == []
     assert testing.allocated() == []
 
 
 def test_the_arena_exists_after_the_allocation(engine: Engine) -> None:
-    shop = Workshop(engine, 0, 1.0)
+    resources = RunResources(engine, 0, 1.0)
     with pytest.raises(RuntimeError, match="nothing has been allocated yet"):
-        _ = shop.arena
-    assert shop.allocate(["pinned"], 4 * KIB, 0) is shop.arena
-    shop.close()
+        _ = resources.arena
+    assert resources.allocate(["pinned"], 4 * KIB, 0) is resources.arena
+    resources.close()
     assert testing.allocated() == []
 
 
 def test_a_failed_release_is_reported_and_the_rest_is_released(engine: Engine) -> None:
-    shop = Workshop(engine, 0, 1.0)
-    shop.allocate(["pinned"], 4 * KIB, 0)
-    shop.copier(2)
+    resources = RunResources(engine, 0, 1.0)
+    resources.allocate(["pinned"], 4 * KIB, 0)
+    resources.copier(2)
     testing.fail("cuEventDestroy", 3, 700)
     testing.fail("cudaFreeHost", 1, 1)
-    faults = shop.close()
+    faults = resources.close()
     assert [fault.partition(" ")[0] for fault in faults] == ["cuEventDestroy", "cudaFreeHost"]
     assert testing.allocated() == []
 
 
 def test_a_second_close_reports_nothing(engine: Engine) -> None:
-    shop = Workshop(engine, 0, 1.0)
-    shop.copier(1)
+    resources = RunResources(engine, 0, 1.0)
+    resources.copier(1)
     testing.fail("cudaStreamDestroy", 1, 1)
-    assert len(shop.close()) == 1
-    assert shop.close() == []
+    assert len(resources.close()) == 1
+    assert resources.close() == []
 
 
 def test_cancelling_ends_the_current_copy_and_later_ones(engine: Engine) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
-    shop = Workshop(engine, 0, 30.0)
-    arena = shop.allocate(["pinned"], 4 * KIB, 0)
+    resources = RunResources(engine, 0, 30.0)
+    arena = resources.allocate(["pinned"], 4 * KIB, 0)
     lane = arena.lane("h2d", "pinned", 4 * KIB)
-    timer = threading.Timer(0.1, shop.cancel)
+    timer = threading.Timer(0.1, resources.cancel)
     timer.start()
     with pytest.raises(CancelledError):
-        shop.copier(1).gated("async", lane, 2, 0, 0)
-    assert shop.cancelled()
+        resources.copier(1).gated("async", lane, 2, 0, 0)
+    assert resources.cancelled()
     testing.stall("cudaMemcpyAsync", 1, 60)
     with pytest.raises(CancelledError):  # a bench made later is cancelled from the start
-        shop.copier(2).gated("async", lane, 2, 0, 0)
+        resources.copier(2).gated("async", lane, 2, 0, 0)
     timer.join()
     testing.release_stalls()
-    shop.close()
+    resources.close()
 
 
 def test_a_failed_copier_leaves_nothing_allocated(engine: Engine) -> None:
-    shop = Workshop(engine, 0, 1.0)
+    resources = RunResources(engine, 0, 1.0)
     testing.fail("cuEventCreate", 5, 2)
     with pytest.raises(CudaError, match="cuEventCreate failed"):
-        shop.copier(2)
+        resources.copier(2)
     assert testing.allocated() == []
-    assert shop.close() == []
+    assert resources.close() == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.links import HOST_END
 from pyxfer._document.runs import Fact
 from pyxfer._links.memory import Memory
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, MeasurementError
+from pyxfer._measure.run import Resource, Resources
+from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
     from pyxfer._links.plan import FlowPlan, TrafficPlan
@@ -20,11 +21,11 @@ PATIENCE_S = 30.0
 GATE_TIMEOUT_S = 1.0
 
 
-class Shop:
+class LinkResources(Resources):
     """Resources by their use."""
 
     def __init__(self, engine: Engine, memory: Memory) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.memory = memory
         self._kernels: dict[int, Kernels] = {}
         self._no_kernels: dict[int, str] = {}
@@ -129,34 +130,9 @@ class Shop:
                 self.engine.disable_peer(*pair)
                 self._enabled.discard(pair)
 
-    def close(self) -> list[str]:
-        """Release everything; returns the errors instead of raising them."""
-        faults = []
-        for release in self._releases():
-            try:
-                release()
-            except CudaError as error:
-                faults.append(str(error))
-            except DeviceTimeoutError as error:  # the device may still write to the memory of all others
-                faults.append(str(error))
-                self.abandon()
-                break
-        self._forget()
-        return list(dict.fromkeys([*faults, *self.engine.take_cleanup_failures()]))
-
-    def _releases(self) -> list[Callable[[], object]]:
-        """In the order of release: memory last, after everything that uses it."""
-        closing: list[Callable[[], object]] = [flow.close for flow in self._flows]
-        closing += [copier.close for copier in self._copiers.values()]
-        closing += [kernels.close for kernels in self._kernels.values()]
-        closing += [lambda pair=pair: self.engine.disable_peer(*pair) for pair in self._enabled]  # type: ignore[misc]
-        return closing + [buffer.close for buffer in self.memory.held]
-
-    def abandon(self) -> None:
-        """Leave everything to the end of the process: the device does not answer, and may still write."""
-        for resource in (*self._flows, *self._copiers.values(), *self._kernels.values(), *self.memory.held):
-            resource.abandon()
-        self._forget()
+    def _held(self) -> list[Resource]:
+        access = [_PeerAccess(self.engine, pair) for pair in self._enabled]
+        return [*self._flows, *self._copiers.values(), *self._kernels.values(), *access, *self.memory.held]
 
     def _forget(self) -> None:
         self._flows.clear()
@@ -164,3 +140,15 @@ class Shop:
         self._kernels.clear()
         self._enabled.clear()
         self.memory.forget()
+
+
+class _PeerAccess:
+    def __init__(self, engine: Engine, pair: tuple[int, int]) -> None:
+        self._engine = engine
+        self._pair = pair
+
+    def close(self) -> None:
+        self._engine.disable_peer(*self._pair)
+
+    def abandon(self) -> None:
+        """It ends with the process."""

@@ -1,0 +1,147 @@
+"""What every run does around its measurements: how it ends, is saved, and releases what it holds."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+
+from pyxfer._document.machines import Remark
+from pyxfer._measure.interruptible import Ending
+from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, PyxferError
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+
+Document = TypeVar("Document")
+
+STUCK = Remark(
+    "stuck",
+    "A large allocation, or a call to a device that does not answer, could not be ended in time. Its memory stays "
+    "allocated until this process ends.",
+    "if the device is the cause, look at nvidia-smi and for Xid in dmesg",
+)
+
+
+def cleanup(fault: str) -> Remark:
+    """The remark on something that could not be released."""
+    return Remark("cleanup", f"Something could not be released: {fault}")
+
+
+class Resource(Protocol):
+    """Something of a device that is released in the end."""
+
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+# Leaked on purpose: a thread that is stuck in the driver still uses these.
+_LEAKED: list[Resource] = []
+
+
+class Resources(ABC):
+    """What a run holds on its devices, released together."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @abstractmethod
+    def _held(self) -> Sequence[Resource]:
+        """In the order of release: memory last, after everything that uses it."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop all references."""
+
+    def close(self) -> list[str]:
+        """Release everything; returns the errors instead of raising them."""
+        faults: list[str] = []
+        for resource in self._held():
+            try:
+                resource.close()
+            except CudaError as error:
+                faults.append(str(error))
+            except DeviceTimeoutError as error:  # the device may still write to the memory of all others
+                faults.append(str(error))
+                self.abandon()
+                break
+        self._forget()
+        return list(dict.fromkeys([*faults, *self.engine.take_cleanup_failures()]))
+
+    def abandon(self) -> None:
+        """Leak everything until the process ends: the device does not answer, and may still write."""
+        for resource in self._held():
+            resource.abandon()
+        self._forget()
+
+    def leave(self) -> None:
+        """Keep everything until the process ends, because a thread that is stuck in the driver still uses it."""
+        _LEAKED.extend(self._held())
+        self._forget()
+
+
+class RunSession(ABC, Generic[Document]):
+    """One run: measured until done, interrupted or failed, then saved and returned as a document."""
+
+    _resources: Resources
+
+    def __init__(self, save_to: Callable[[Document], None]) -> None:
+        self._save_to = save_to
+        self._remarks: list[Remark] = []
+
+    @abstractmethod
+    def _measure_all(self) -> None:
+        """Everything that uses the devices, until their resources are released."""
+
+    @abstractmethod
+    def _has_trials(self) -> bool:
+        """Whether a document would show anything."""
+
+    @abstractmethod
+    def _document(self, ended: Literal["complete", "interrupted", "failed"], failure: str | None) -> Document: ...
+
+    def _carry_out(self) -> Ending:
+        self._work()
+        return Ending.DONE
+
+    def run(self) -> Document:
+        """Measure until done, interrupted or failed. An error before the first trial is raised."""
+        ended: Literal["complete", "interrupted", "failed"] = "complete"
+        failure: str | None = None
+        try:
+            how = self._carry_out()
+            if how is not Ending.DONE:
+                ended = "interrupted"
+            if how is Ending.STUCK:
+                self._remarks.append(STUCK)
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        except (PyxferError, MemoryError) as error:
+            if not self._has_trials():
+                raise
+            ended, failure = "failed", str(error)
+        try:
+            return self._finish(ended, failure)
+        except KeyboardInterrupt:  # everything has been measured, so it is still saved and returned
+            return self._finish("interrupted", failure)
+
+    def _finish(self, ended: Literal["complete", "interrupted", "failed"], failure: str | None) -> Document:
+        document = self._document(ended, failure)
+        self._save_to(document)
+        return document
+
+    def _work(self) -> None:
+        try:
+            self._measure_all()
+        except DeviceTimeoutError:
+            self._resources.abandon()
+            self._remarks.append(STUCK)
+            raise
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        for fault in self._resources.close():
+            self._remarks.append(cleanup(fault))
+            warnings.warn(fault, CleanupWarning, stacklevel=2)
