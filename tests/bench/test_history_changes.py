@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 
-
 NORMAL = changes.NOISES[0]
 
 

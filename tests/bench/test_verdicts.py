@@ -8,7 +8,6 @@ import pytest
 import verdicts
 from samples import make_device, make_environment
 
-
 QUIET = "0.1 % normal"
 
 
