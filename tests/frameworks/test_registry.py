@@ -8,19 +8,9 @@ from typing import Any
 import pytest
 from frameworks import own_routes
 
-from pyxfer._document.runs import Direction
 from pyxfer._frameworks import registry
 from pyxfer._frameworks.base import Route
 from pyxfer.errors import UsageError
-
-ROUTES = {
-    "tensorflow": "constant function function-jit cast-eager rawop cpu-op dlpack-pageable dlpack-pinned data-prefetch "
-    "data-prefetch-compatible numpy array-view",
-    "torch": "to to-nonblocking pin-to pinned-nonblocking cast-blocking cast-nonblocking noncontiguous channels-last "
-    "loader-pinned cpu copy-to-pinned to-cpu-nonblocking",
-    "cupy": "asarray asarray-pinned set set-pinned get get-pinned",
-    "jax": "device-put device-put-pinned device-put-nostage pinned-host-to-device asarray to-pinned-host",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -31,35 +21,6 @@ def nothing_registered() -> Iterator[None]:
 
 def mine(name: str = "mine.loader", **overrides: Any) -> Route:
     return own_routes.make_route(name, own_routes.Copied, **overrides)
-
-
-@pytest.mark.parametrize("name", registry.FRAMEWORKS)
-def test_every_documented_route_is_in_its_table(name: str) -> None:
-    framework = registry.load_framework(name)
-    names = {route.name for route in framework.routes}
-    assert {f"{framework.owner}.{word}" for word in ROUTES[name].split()} <= names
-    assert any(route.direction == "ingest" for route in framework.routes)
-
-
-@pytest.mark.parametrize("name", registry.FRAMEWORKS)
-def test_names_are_unique_and_belong_to_their_framework(name: str) -> None:
-    framework = registry.load_framework(name)
-    names = [route.name for route in framework.routes]
-    assert len(set(names)) == len(names)
-    assert {route.owner for route in framework.routes} == {framework.owner}
-
-
-@pytest.mark.parametrize("name", registry.FRAMEWORKS)
-@pytest.mark.parametrize("direction", ["h2d", "d2h", "ingest"])
-def test_one_route_of_each_direction_is_the_call_that_most_users_write(name: str, direction: Direction) -> None:
-    routes = [each for each in registry.load_framework(name).routes if each.direction == direction]
-    assert len([route for route in routes if route.usual]) == 1
-
-
-@pytest.mark.parametrize("name", registry.FRAMEWORKS)
-def test_a_route_can_be_set_up_for_a_workload(name: str) -> None:
-    for route in registry.load_framework(name).routes:
-        assert route.copy is not None or route.image_batch is not None, route.name
 
 
 def test_a_registered_route_makes_a_new_framework() -> None:
