@@ -319,14 +319,13 @@ def test_an_uploader_closed_by_another_thread_raises_usage_error(own: Target) ->
     up._ready = ready  # type: ignore[method-assign]
 
 
-pytestmark = pytest.mark.usefixtures("own_uploaders")
-
-
+@pytest.mark.usefixtures("own_uploaders")
 def test_a_shared_uploader_allocates_nothing_before_its_use() -> None:
     assert api._uploader("host") is api._uploader("host")
     assert testing.allocated() == []
 
 
+@pytest.mark.usefixtures("own_uploaders")
 def test_threads_share_one_uploader() -> None:
     found: set[int] = set()
     threads = [threading.Thread(target=lambda: found.add(id(api._uploader("host")))) for _ in range(8)]
@@ -338,6 +337,7 @@ def test_threads_share_one_uploader() -> None:
     assert found == {id(next(iter(api._by_index.values())))}
 
 
+@pytest.mark.usefixtures("own_uploaders")
 def test_arrays_are_page_locked_and_released() -> None:
     x = pyxfer.empty_pinned((3, 4), np.int16, device="host")
     assert (x.shape, x.dtype.name, held("pinned")) == ((3, 4), "int16", 24)
@@ -349,6 +349,7 @@ def test_arrays_are_page_locked_and_released() -> None:
     assert held("pinned") + held("registered") == 0
 
 
+@pytest.mark.usefixtures("own_uploaders")
 @pytest.mark.parametrize("device", ["no such device", -1, 99])
 def test_an_unknown_device_is_refused(device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "cuda", ""))
