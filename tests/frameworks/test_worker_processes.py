@@ -180,12 +180,17 @@ def test_the_users_environment_overrides_the_frameworks(supervise: Supervise, mo
 def test_the_children_of_a_worker_end_with_it(supervise: Supervise) -> None:
     script = f'{HELLO}print(subprocess.Popen(["sleep", "600"]).pid)\nsend(Finished(()))\n'
     (pid,) = supervise(script).log
-    for _ in range(100):
-        if not is_running(int(pid)):
+    wait_for_the_end(int(pid))
+
+
+def wait_for_the_end(pid: int) -> None:
+    """Fail if that process still runs after a minute."""
+    for _ in range(1200):
+        if not is_running(pid):
             return
         time.sleep(0.05)
-    os.kill(int(pid), signal.SIGKILL)
-    raise AssertionError("a process of the worker goes on without it")
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("a process goes on without the one that it works for")
 
 
 def is_running(pid: int) -> bool:
@@ -243,7 +248,7 @@ def children(pid: int) -> list[int]:
 
 
 def worker_of(pid: int) -> int:
-    for _ in range(200):
+    for _ in range(1200):
         if found := children(pid):
             return found[0]
         time.sleep(0.05)
@@ -284,12 +289,7 @@ def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
     wait_for_trials(process)
     process.kill()
     process.communicate(timeout=60)
-    for _ in range(300):
-        if not is_running(worker):
-            return
-        time.sleep(0.1)
-    os.kill(worker, signal.SIGKILL)
-    raise AssertionError("the worker goes on without its run")
+    wait_for_the_end(worker)
 
 
 @pytest.mark.slow
