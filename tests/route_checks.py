@@ -21,7 +21,7 @@ from pyxfer._frameworks.place import HostArena, Place, as_array
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.base import Framework, Transfer
+    from pyxfer._frameworks.base import Transfer
     from pyxfer.native import Engine
 
 PATIENCE_S = 30.0
@@ -106,11 +106,6 @@ def import_or_skip(name: str) -> ModuleType:
         warnings.simplefilter("ignore")
         module: ModuleType = pytest.importorskip(name)
     return module
-
-
-def usual_directions(framework: Framework) -> list[str]:
-    """The directions that have a usual route."""
-    return sorted(route.direction for route in framework.routes if route.usual)
 
 
 def break_import(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

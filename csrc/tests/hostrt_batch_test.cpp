@@ -46,23 +46,6 @@ class hostrt_batch : public hostrt {
   std::size_t failed_ = 0;
 };
 
-TEST_F(hostrt_batch, every_copy_arrives) {
-  ASSERT_EQ(issue(), cudaSuccess);
-  std::vector<std::byte> back(200);
-  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-  ASSERT_EQ(cudaMemcpy(back.data(), target_, 200, cudaMemcpyDeviceToHost), cudaSuccess);
-  EXPECT_EQ(back, std::vector<std::byte>(200, std::byte{9}));
-}
-
-TEST_F(hostrt_batch, keeps_the_order_of_the_stream) {
-  gate closed;
-  ASSERT_EQ(closed.close(stream_), cudaSuccess);
-  ASSERT_EQ(issue(), cudaSuccess);
-  EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady);
-  closed.open();
-  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-}
-
 TEST_F(hostrt_batch, returns_after_reading_sources_that_must_be_read_during_the_call) {
   attributes_[0].srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
   stall("cudaMemcpyBatchAsync", 1, 0.05);
@@ -111,16 +94,6 @@ TEST_F(hostrt_batch, needs_a_stream_a_copy_and_an_access_order) {
   EXPECT_EQ(issue(), cudaSuccess);
 }
 
-TEST_F(hostrt_batch, attributes_out_of_order_are_refused) {
-  attributes_[1].srcAccessOrder = cudaMemcpySrcAccessOrderAny;
-  attribute_count_ = 2;
-  EXPECT_EQ(issue(), cudaSuccess);
-  for (auto const& wrong : {std::array<std::size_t, 2>{1, 1}, {0, 0}, {0, 2}, {1, 0}}) {
-    first_of_ = wrong;
-    EXPECT_EQ(issue(), cudaErrorInvalidValue) << wrong[0] << ' ' << wrong[1];
-  }
-}
-
 TEST_F(hostrt_batch, a_bad_copy_is_refused_with_all_others) {
   sizes_[1] = 101;
   ASSERT_EQ(issue(), cudaErrorInvalidValue);
@@ -128,11 +101,6 @@ TEST_F(hostrt_batch, a_bad_copy_is_refused_with_all_others) {
 #if CUDART_VERSION < 13000
   EXPECT_EQ(failed_, 1U);
 #endif
-}
-
-TEST_F(hostrt_batch, an_old_driver_does_not_have_it) {
-  set_missing("cudaMemcpyBatchAsync", true);
-  EXPECT_EQ(issue(), cudaErrorCallRequiresNewerDriver);
 }
 
 }  // namespace

@@ -59,11 +59,6 @@ class hostrt_capture : public hostrt {
 
 using a_capture = hostrt_capture;
 
-TEST_F(a_capture, is_valid_if_nothing_disturbs_it) {
-  capture_of capture{captured_};
-  EXPECT_EQ(capture.end(), cudaSuccess);
-}
-
 TEST_F(a_capture, takes_copies_without_executing_them) {
   auto* const from = pinned(8);
   auto* const to = device(8);
@@ -83,13 +78,6 @@ TEST_F(a_capture, in_global_mode_allows_every_call_of_a_thread_in_thread_local_m
   };
   EXPECT_EQ(in_another_thread(own), CUDA_SUCCESS);
   EXPECT_EQ(capture.end(), cudaSuccess);
-}
-
-TEST_F(a_capture, in_thread_local_mode_restricts_only_its_own_thread) {
-  capture_of capture{captured_, cudaStreamCaptureModeThreadLocal};
-  EXPECT_EQ(in_another_thread([&] { return query(before_); }), CUDA_SUCCESS);
-  EXPECT_EQ(query(before_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
 }
 
 TEST_F(a_capture, is_invalid_after_a_synchronisation_with_its_device_in_any_mode) {

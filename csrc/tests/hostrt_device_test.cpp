@@ -21,11 +21,6 @@ TEST_F(hostrt_device, has_a_recognisable_name_and_uuid) {
   EXPECT_STREQ(name.data(), "host");
 }
 
-TEST_F(hostrt_device, has_no_pci_address) {
-  std::array<char, 32> address{};
-  EXPECT_EQ(cudaDeviceGetPCIBusId(address.data(), 32, 0), cudaErrorInvalidDevice);
-}
-
 TEST_F(hostrt_device, has_only_attributes_that_apply_without_a_gpu) {
   EXPECT_EQ(attribute(cudaDevAttrAsyncEngineCount), 2);
   EXPECT_EQ(attribute(cudaDevAttrUnifiedAddressing), 1);
@@ -61,36 +56,6 @@ TEST_F(hostrt_device, several_devices_are_distinct) {
   ASSERT_EQ(driver("cuDeviceGetUuid", uuids.data() + 1, CUdevice{1}), CUDA_SUCCESS);
   EXPECT_NE(std::string(uuids[0].bytes, 16), std::string(uuids[1].bytes, 16));
   EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
-}
-
-TEST_F(hostrt_device, each_thread_has_its_own_current_device) {
-  set_device_count(2);
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  std::thread{[] {
-    int current = -1;
-    EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
-    EXPECT_EQ(current, 0);
-  }}.join();
-  int current = -1;
-  EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
-  EXPECT_EQ(current, 1);
-}
-
-TEST_F(hostrt_device, a_context_is_current_after_work_and_can_be_restored) {
-  set_device_count(2);
-  CUcontext first = nullptr;
-  CUcontext second = nullptr;
-  ASSERT_EQ(driver("cuCtxGetCurrent", &first), CUDA_SUCCESS);
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  ASSERT_EQ(driver("cuCtxGetCurrent", &second), CUDA_SUCCESS);
-  EXPECT_NE(first, nullptr);
-  EXPECT_NE(first, second);
-  ASSERT_EQ(driver("cuCtxSetCurrent", first), CUDA_SUCCESS);
-  int current = -1;
-  ASSERT_EQ(cudaGetDevice(&current), cudaSuccess);
-  EXPECT_EQ(current, 0);
-  EXPECT_EQ(driver("cuCtxSetCurrent", reinterpret_cast<CUcontext>(0x9999)),
-            CUDA_ERROR_INVALID_CONTEXT);
 }
 
 TEST_F(hostrt_device, without_a_driver_every_call_fails) {
@@ -136,44 +101,11 @@ TEST_F(hostrt_device, unknown_and_missing_driver_calls_are_not_found) {
   EXPECT_EQ(found, cudaDriverEntryPointSuccess);
 }
 
-TEST_F(hostrt_device, errors_have_their_real_names_and_texts) {
-  EXPECT_STREQ(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
-  EXPECT_STREQ(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory");
-  EXPECT_STREQ(cudaGetErrorName(static_cast<cudaError_t>(8888)), "unrecognized error code");
-  char const* text = nullptr;
-  EXPECT_EQ(driver("cuGetErrorName", CUDA_ERROR_LAUNCH_FAILED, &text), CUDA_SUCCESS);
-  EXPECT_STREQ(text, "CUDA_ERROR_LAUNCH_FAILED");
-  EXPECT_EQ(driver("cuGetErrorString", CUDA_ERROR_NOT_READY, &text), CUDA_SUCCESS);
-  EXPECT_STREQ(text, "device not ready");
-  EXPECT_EQ(driver("cuGetErrorName", static_cast<CUresult>(35), &text), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(text, nullptr);
-}
-
 TEST_F(hostrt_device, a_test_sets_an_attribute_until_it_is_reset) {
   set_attribute(cudaDevAttrPageableMemoryAccess, 1);
   EXPECT_EQ(attribute(cudaDevAttrPageableMemoryAccess), 1);
   reset();
   EXPECT_EQ(attribute(cudaDevAttrPageableMemoryAccess), 0);
-}
-
-TEST_F(hostrt_device, a_destroyed_context_invalidates_its_streams_and_events) {
-  auto* const s = stream();
-  auto* const made = event();
-  auto* const from = pinned(8);
-  auto* const to = device(8);
-  CUcontext context = nullptr;
-  EXPECT_EQ(driver("cuCtxGetCurrent", &context), CUDA_SUCCESS);
-  destroy_context(0);
-  EXPECT_EQ(driver("cuEventQuery", made), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_EQ(record(made, s), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_EQ(driver("cuCtxSetCurrent", context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_EQ(driver("cuCtxSynchronize"), CUDA_ERROR_CONTEXT_IS_DESTROYED);
-  EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, s),
-            cudaErrorInvalidResourceHandle);
-  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorInvalidResourceHandle);
-  reset();
-  EXPECT_EQ(driver("cuEventQuery", made), CUDA_SUCCESS);
-  EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, s), cudaSuccess);
 }
 
 TEST_F(hostrt_device, destroying_the_context_of_an_unknown_device_is_refused) {

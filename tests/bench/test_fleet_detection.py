@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pyxfer._document.fleets import FleetSettings
-from pyxfer.errors import UsageError
 
 SPREADS = (0.0012, 0.0015, 0.11, 0.08)
 
@@ -71,15 +70,3 @@ def test_the_printed_loss_is_found_in_few_hosts(hosts: int) -> None:
     counted = detection.count("normal", 0.5, SPREADS, hosts, 30, np.random.default_rng(2))
     assert counted.false == 0
     assert min(counted.found_printed) >= 28
-
-
-def test_the_table_has_a_row_for_each_model() -> None:
-    text = detection.table(document(row()))
-    assert "| normal | 50.0 % | 1000 | 300 | 1 | 1.0 | 1000 | 100.0 % |" in text
-    assert "| 1.5 % | 1.6 % | 100.0 % | 1.5 % | 1.6 % | 100.0 % |" in text
-    assert "h2d pinned 0.12 %" in text
-
-
-def test_no_fleet_is_refused() -> None:
-    with pytest.raises(UsageError, match="--fleets"):
-        detection.collect((20,), 0, 1)

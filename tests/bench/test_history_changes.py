@@ -7,8 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from pyxfer.errors import UsageError
-
 NORMAL = changes.NOISES[0]
 
 
@@ -54,14 +52,3 @@ def test_counts_beyond_a_limit_are_told(fields: dict[str, int]) -> None:
 
 def test_short_histories_and_other_models_have_no_limit() -> None:
     assert changes.misses(document(row(runs=20, changed=50), row(noise="drift of 3 %", changed=50))) == []
-
-
-def test_the_table_has_a_row_for_each_model_and_length() -> None:
-    text = changes.table(document(row()))
-    assert "| normal | 60 | 5 % | 0 % | 95.0 % |" in text
-    assert "| 80.0 % | 1.8 % | 5 | 95.0 % |" in text
-
-
-def test_no_history_is_refused() -> None:
-    with pytest.raises(UsageError, match="--repeats"):
-        changes.collect(0, 1)

@@ -11,10 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from samples import make_measurement, make_run
 
 from pyxfer._document.intervals import median_interval
-from pyxfer._document.runs import Trial
 from pyxfer._measure import stats
 
 replace = msgspec.structs.replace
@@ -140,40 +138,6 @@ def test_intervals_of_committed_series_are_those_of_a_bootstrap() -> None:
     assert multiples.size > 200
     assert 1.0 < np.median(multiples) < 1.6
     assert np.quantile(multiples, 0.9) < 2.5
-
-
-def test_long_series_and_their_ratios_are_read_from_runs(tmp_path: Path) -> None:
-    def row(scale: float, route: str, **way: Any) -> object:
-        seconds = [scale * (1e-3 + 1e-6 * (i % 7)) for i in range(120)]
-        trials = tuple(Trial(round=i, elapsed_s=s, dispatch_s=1e-6) for i, s in enumerate(seconds))
-        summary = stats.summarise(seconds)
-        rate = replace(make_measurement().rate, value=stats.rate(16 << 20, summary))
-        share = replace(make_measurement().peak_share, value=None, reason="none")
-        return make_measurement(
-            route=route,
-            **way,
-            trials=trials,
-            summary=summary,
-            rate=rate,
-            peak_share=share,
-            ceiling_share=share,
-            dispatch=stats.summarise([1e-6] * 120),
-        )
-
-    plain = row(2.0, "raw.pageable-memcpy", memory="pageable", mode="memcpy", bracket="drained")
-    rows = (row(1.0, "raw.pinned-async"), plain, make_measurement(side="d2h"))
-    make_run(measurements=rows, curves=(), locking=()).save(tmp_path / "run.json.gz")
-    found = list(intervals.recorded(tmp_path))
-    assert [each.seconds.size for each in found] == [120, 120]
-
-
-def test_the_tables_show_the_lower_coverage_of_each_noise() -> None:
-    made = document()
-    assert "95.0 %" in intervals.simulated_table(made)
-    assert "96.0 %" not in intervals.simulated_table(made)
-    assert "93.7 %" in intervals.committed_table(made)
-    assert "1.2 (88 %)" in intervals.widths_table(made)
-    assert "0.05 %" in intervals.drift_table(made)
 
 
 def test_modes_need_trials_of_both() -> None:

@@ -28,9 +28,3 @@ def test_clean_maps_name_nobody_and_faults_are_found(noise: str) -> None:
 @pytest.mark.parametrize(("fields", "count"), [({}, 0), ({"named": 4}, 0), ({"named": 5}, 1), ({"found": 47}, 1)])
 def test_counts_beyond_a_limit_are_told(fields: dict[str, int], count: int) -> None:
     assert len(links_map.misses(document(**fields))) == count
-
-
-def test_the_table_has_a_line_for_each_model() -> None:
-    header, lines = links_map.header_and_lines(document(named=2))
-    assert header == ["noise", "6 rounds, 4 GPUs", "6 rounds, faults found"]
-    assert lines == [["normal", "2 of 1000", "50 of 50"]]

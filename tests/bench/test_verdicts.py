@@ -8,8 +8,6 @@ import pytest
 import verdicts
 from samples import make_device, make_environment
 
-from pyxfer.errors import UsageError
-
 QUIET = "0.1 % normal"
 
 
@@ -44,12 +42,6 @@ def host(noise: verdicts.Noise, seed: int = 1) -> verdicts.Host:
 def checked(noise: verdicts.Noise, lost: float, seed: int = 1) -> verdicts.Checked:
     made = host(noise, seed)
     return verdicts.check_once(made.baseline((5,)), verdicts.slower(made.sitting(20), lost))
-
-
-def test_the_table_has_a_row_for_each_noise_baseline_and_loss() -> None:
-    text = verdicts.table(document(row(0.0, SAME=198, AMBIGUOUS=2), row(0.05, confirmed=200)))
-    assert f"| {QUIET} | 5 | nothing | 200 | 198 | 0 | 2 | 0 | 0 | 1.5 |" in text
-    assert f"| {QUIET} | 5 | 5 % | 200 | 0 | 0 | 0 | 0 | 200 | 1.5 |" in text
 
 
 def test_counts_within_the_limits_pass() -> None:
@@ -87,25 +79,6 @@ def test_printed_losses_that_are_found_too_seldom_are_a_miss() -> None:
     (miss,) = verdicts.misses(document(printed=(found(92),)))
     assert "92" in miss
     assert "2 x 3 processes" in miss
-
-
-def test_the_tables_have_their_rows() -> None:
-    compared = msgspec.structs.replace(row(0.0, SAME=90, AMBIGUOUS=7, SLOW=2, confirmed=1), what="compare")
-    both = document(row(0.0, SAME=100), compared, printed=(found(93),))
-    assert f"| {QUIET} | nothing | 100 | 90 | 7 | 2 | 1 |" in verdicts.comparison_table(both)
-    assert "0.5 % is assumed" in verdicts.comparison_table(both)
-    assert "| 90 |" not in verdicts.table(both)
-    assert f"| {QUIET} | 2 x 3 | 100 | 4.6 % | 93.0 % | 4.1 % |" in verdicts.printed_table(both)
-
-
-def test_a_document_survives_json() -> None:
-    before = document(row(0.0, SAME=198, AMBIGUOUS=2))
-    assert msgspec.json.decode(msgspec.json.encode(before), type=verdicts.Verdicts) == before
-
-
-def test_at_least_one_repeat_is_required() -> None:
-    with pytest.raises(UsageError, match="--repeats"):
-        verdicts.collect(0, 1)
 
 
 @pytest.mark.parametrize(("lost", "outcome"), [(0.0, "SAME"), (0.05, "confirmed"), (0.5, "confirmed")])

@@ -104,42 +104,6 @@ def check_twice(transfer: Transfer, place: Place) -> None:
         assert transfer.result is None
 
 
-def test_the_table_has_every_route_under_a_unique_name() -> None:
-    onto = ["constant", "function", "function-jit", "cast-eager", "rawop", "cpu-op", "dlpack-pageable", "dlpack-pinned"]
-    pipelines = ["data-prefetch", "data-prefetch-compatible", "upload", "prefetch"]
-    off = ["numpy", "array-view", "download", "download-into"]
-    ingest = ["ingest", "ingest-rawop", "ingest-dlpack"]
-    assert [route.name for route in FRAMEWORK.routes] == [f"tf.{name}" for name in (*onto, *pipelines, *off, *ingest)]
-
-
-@pytest.mark.parametrize(("direction", "name"), [("h2d", "tf.constant"), ("d2h", "tf.numpy"), ("ingest", "tf.ingest")])
-def test_one_route_of_a_direction_is_the_usual_one(direction: str, name: str) -> None:
-    assert [route.name for route in FRAMEWORK.routes if route.usual and route.direction == direction] == [name]
-
-
-def test_only_force_gpu_compatible_is_a_setting() -> None:
-    assert {route.name: route.setting for route in FRAMEWORK.routes if route.setting} == {
-        "tf.data-prefetch-compatible": COMPATIBLE
-    }
-
-
-def test_only_page_locked_sources_are_called_pinned() -> None:
-    assert [route.name for route in FRAMEWORK.routes if route.memory == "pinned"] == ["tf.dlpack-pinned"]
-
-
-def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory() -> None:
-    through = [route for route in FRAMEWORK.routes if route.staged]
-    assert [route.name for route in through] == ["tf.upload", "tf.prefetch", "tf.download", "tf.download-into"]
-    assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
-    assert {(route.returns, route.bracket) for route in through} == {("done", "drained")}
-
-
-def test_without_tensorflow_the_refusal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(RefusedError, match=r"^TensorFlow is not installed: pip install tensorflow$"):
-        start(None, "")
-
-
 def test_an_unknown_setting_is_refused_with_the_known_one() -> None:
     with pytest.raises(RefusedError, match="unknown setting 'nostage'; TensorFlow has only force-gpu-compatible"):
         start(None, "nostage")

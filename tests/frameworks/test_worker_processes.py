@@ -1,4 +1,4 @@
-"""Worker processes of scripts that are interrupted or killed, and routes that a script defines."""
+"""How the end of a worker is reported, workers of scripts that are interrupted or killed, and routes of scripts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,198 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from marks import slow
+
+from pyxfer._frameworks import process
+from pyxfer._frameworks.messages import Doing, Task
+from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Patience, Supervisor
+
+TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), 0.005, 1.0, 1)
+# The start of a real worker: its path, its task, the pipe and the marker.
+BEGIN = """
+import sys
+sys.path[:] = sys.argv[1].split("\\n")
+import os, signal, subprocess, time
+from multiprocessing.connection import Connection
+from pyxfer._document.runs import Fact
+from pyxfer._frameworks.messages import Marker
+from pyxfer._frameworks.messages import Doing, Failed, Finished, Hello, Refused, Remark, Rows, pack, unpack_order
+pipe, marker = Connection(int(sys.argv[2])), Marker(int(sys.argv[3]))
+task = unpack_order(pipe.recv_bytes())
+def send(message):
+    pipe.send_bytes(pack(message))
+"""
+HELLO = BEGIN + 'send(Hello("2.0", Fact("12.9"), {}, 0.5))\n'
+Supervise = Callable[..., Outcome]
+
+
+@pytest.fixture
+def supervise(monkeypatch: pytest.MonkeyPatch) -> Supervise:
+    """Run a script as the worker."""
+
+    def run(script: str, patience: Patience | None = None, **options: Any) -> Outcome:
+        monkeypatch.setattr(process, "_BOOT", script)
+        on_doing: Callable[[Doing], None] = options.get("on_doing", lambda _: None)
+        environment = options.get("environment", {})
+        return Supervisor(TASK, environment, patience or Patience(20.0, 20.0), on_doing, lambda _: None).run()
+
+    return run
+
+
+def test_a_silent_worker_has_an_empty_log_and_a_reason(supervise: Supervise) -> None:
+    outcome = supervise("")
+    assert (outcome.ended, outcome.log, outcome.hello) == ("crashed", (), None)
+    assert outcome.reason == "it ended by itself with exit code 0, while it started"
+
+
+@pytest.mark.parametrize(
+    ("deed", "words"),
+    [
+        ("os._exit(3)", "it ended by itself with exit code 3"),
+        ("os.abort()", "it crashed (SIGABRT)"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 6)", f"it crashed (signal {signal.SIGRTMIN + 6})"),
+        slow("sys.exit(0)", "it ended by itself with exit code 0"),
+        slow("raise RuntimeError('no')", "it ended by itself with exit code 1"),
+        slow("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)"),
+        slow("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed (SIGKILL; possibly out of memory)"),
+    ],
+)
+def test_the_reason_describes_how_the_worker_ended(supervise: Supervise, deed: str, words: str) -> None:
+    outcome = supervise(HELLO + deed)
+    assert (outcome.ended, outcome.reason) == ("crashed", words)
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("timed", "being timed"),
+        slow("verified", "being verified"),
+        slow("set up", "being set up"),
+        slow("first call", "making its first call"),
+    ],
+)
+def test_the_reason_names_the_step_under_way(supervise: Supervise, phase: str, words: str) -> None:
+    outcome = supervise(f'{HELLO}marker.set("torch.to", 4096, "{phase}")\nos._exit(9)')
+    assert outcome.reason == f"it ended by itself with exit code 9, while torch.to at 4 KiB was {words}"
+
+
+def test_the_reason_does_not_name_a_finished_step(supervise: Supervise) -> None:
+    outcome = supervise(f'{HELLO}marker.set("torch.to", 4096, "timed")\nmarker.clear()\nos._exit(9)')
+    assert outcome.reason == "it ended by itself with exit code 9"
+    assert outcome.guilty is None
+
+
+def test_the_last_lines_of_a_long_log_are_kept(supervise: Supervise) -> None:
+    outcome = supervise('for number in range(100_000):\n    print("line", number)\n')
+    assert outcome.log == tuple(f"line {number}" for number in range(100_000 - LOG_LINES, 100_000))
+
+
+def test_empty_lines_of_the_log_are_dropped(supervise: Supervise) -> None:
+    assert supervise('print("first", "\\n" * 1000, "last")').log == ("first", " last")
+
+
+def test_the_log_has_both_streams_in_order(supervise: Supervise) -> None:
+    script = 'import sys\nprint("one")\nprint("two", file=sys.stderr)\nprint("three")\n'
+    assert supervise(script).log == ("one", "two", "three")
+
+
+def test_invalid_utf8_in_the_log_is_replaced(supervise: Supervise) -> None:
+    assert supervise('import os\nos.write(1, b"\\xff\\xfe then\\n")').log == ("\ufffd\ufffd then",)
+
+
+def test_the_log_of_a_crash_has_the_last_output_and_the_python_stack(supervise: Supervise) -> None:
+    log = supervise(f'{HELLO}def deep():\n    os.abort()\nprint("last words")\ndeep()\n').log
+    assert log[:2] == ("last words", "Fatal Python error: Aborted")
+    assert [line.split()[-1] for line in log[2:4]] == ["deep", "<module>"]
+    assert not any(line.startswith("Current thread") for line in log)
+
+
+def test_native_stack_lines_are_dropped_from_the_log(supervise: Supervise) -> None:
+    frame = "    @     0x7f30e38ab24c  tensorflow::Tensor::CheckTypeAndIsAligned()"
+    said = "F0000 00:00 tensor.cc:899] Check failed: IsAligned()"
+    log = supervise(f'{HELLO}print("{said}")\nfor _ in range(24): print("{frame}")\nos.abort()\n').log
+    assert said in log
+    assert "Fatal Python error: Aborted" in log
+
+
+def test_starting_and_later_steps_have_separate_timeouts(supervise: Supervise) -> None:
+    starting = supervise("import time\ntime.sleep(60)", Patience(0.4, 60.0))
+    assert starting.ended == "hung"
+    assert starting.reason == "it sent nothing for 400 ms, while it started"
+    # The short patience begins with the first message.
+    marked = BEGIN + 'marker.set("torch.to", 4096, "timed")\n'
+    working = supervise(f"{marked}{HELLO.removeprefix(BEGIN)}time.sleep(60)", Patience(60.0, 0.4))
+    assert working.ended == "hung"
+    assert working.reason == "it sent nothing for 400 ms, while torch.to at 4 KiB was being timed"
+
+
+@pytest.mark.slow
+def test_every_message_restarts_the_timeout(supervise: Supervise) -> None:
+    texts: list[str] = []
+    life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.6)\n'
+    outcome = supervise(
+        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 3.0), on_doing=lambda doing: texts.append(doing.text)
+    )
+    assert outcome.ended == "complete"
+    assert texts == list("012345")
+    assert outcome.duration_s > 3.6
+
+
+@pytest.mark.parametrize(
+    ("message", "ended", "reason"),
+    [
+        ('Refused("PyTorch is not installed")', "unavailable", "PyTorch is not installed"),
+        ('Failed("out of memory")', "failed", "out of memory"),
+        ('Finished((Remark("cleanup", "left over", None),))', "complete", None),
+    ],
+)
+def test_the_last_message_decides_how_the_worker_ended(
+    supervise: Supervise, message: str, ended: str, reason: str | None
+) -> None:
+    outcome = supervise(f"{HELLO}send({message})")
+    assert (outcome.ended, outcome.reason) == (ended, reason)
+    assert [remark.text for remark in outcome.remarks] == (["left over"] if ended == "complete" else [])
+
+
+def test_the_users_environment_overrides_the_frameworks(supervise: Supervise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
+    names = ("TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH", IN_WORKER)
+    outcome = supervise(
+        f"import os\nfor name in {names}: print(os.environ[name])",
+        environment={"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+    )
+    assert outcome.log == ("0", "true", "1")
+
+
+def test_the_children_of_a_worker_end_with_it(supervise: Supervise) -> None:
+    script = f'{HELLO}print(subprocess.Popen(["sleep", "600"]).pid)\nsend(Finished(()))\n'
+    (pid,) = supervise(script).log
+    wait_for_the_end(int(pid))
+
+
+def wait_for_the_end(pid: int) -> None:
+    """Fail if that process still runs after a minute."""
+    for _ in range(1200):
+        if not is_running(pid):
+            return
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("a process goes on without the one that it works for")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -59,18 +248,11 @@ def children(pid: int) -> list[int]:
 
 
 def worker_of(pid: int) -> int:
-    for _ in range(200):
+    for _ in range(1200):
         if found := children(pid):
             return found[0]
         time.sleep(0.05)
     raise AssertionError("no worker was started")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
 
 
 def test_a_route_of_a_script_is_found_by_the_worker(tmp_path: Path) -> None:
@@ -107,12 +289,7 @@ def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
     wait_for_trials(process)
     process.kill()
     process.communicate(timeout=60)
-    for _ in range(300):
-        if not is_running(worker):
-            return
-        time.sleep(0.1)
-    os.kill(worker, signal.SIGKILL)
-    raise AssertionError("the worker goes on without its run")
+    wait_for_the_end(worker)
 
 
 @pytest.mark.slow

@@ -120,20 +120,11 @@ def test_a_conversion_on_the_host_is_a_remark_with_its_factor() -> None:
     assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
 
 
-def test_a_route_without_conversion_has_no_inflation_remark() -> None:
-    assert assembled(found_of(make_route())).remarks == ()
-
-
 def test_wrong_contents_have_a_time_and_no_bandwidth() -> None:
     row = assembled(found_of(make_route(), verified=Fact(False)))
     assert row.verified == Fact(False)
     assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
     assert (row.of_ceiling, row.of_peak) == (None, None)
-
-
-def test_wrong_contents_are_the_reason_even_without_a_trial() -> None:
-    row = assembled(found_of(make_route(), [], verified=Fact(False)))
-    assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
 
 
 def test_a_result_in_the_arrays_own_memory_has_a_time_and_no_bandwidth() -> None:

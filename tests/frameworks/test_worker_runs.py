@@ -1,4 +1,4 @@
-"""Runs with worker processes: their rows, and faults that affect only one route or worker."""
+"""Runs with worker processes: their rows, faults that affect only one route or worker, and traced trials."""
 
 from __future__ import annotations
 
@@ -65,13 +65,6 @@ def test_a_route_without_a_copy_gets_no_bandwidth(run_own: RunOwn) -> None:
     assert aliased.gbps is None
     assert "no bytes were moved" in (aliased.rate.reason or "")
     assert aliased.elapsed_s is not None
-
-
-def test_a_cached_result_has_no_bandwidth(run_own: RunOwn) -> None:
-    cached = row(run_own(own_routes.Cached), "mine.cached")
-    assert cached.verified.value is False
-    assert "not what was sent" in (cached.rate.reason or "")
-    assert not cached.trials
 
 
 def test_a_result_in_the_wrong_place_is_an_error(run_own: RunOwn) -> None:
@@ -199,13 +192,6 @@ def test_results_of_a_crashed_worker_are_kept_without_the_ceiling_that_it_measur
     assert codec.decode(pyxfer.Run, codec.encode(without_raw)).measurements == (kept,)
 
 
-@pytest.mark.slow
-def test_no_route_has_two_rows_of_one_size(run_own: RunOwn) -> None:
-    run = run_own(own_routes.Aborting, own_routes.Killed, own_routes.Copied)
-    rows = [(each.route, each.nbytes) for each in run.measurements]
-    assert len(set(rows)) == len(rows)
-
-
 def test_the_log_of_a_crashed_worker_has_the_python_stack(run_own: RunOwn) -> None:
     log = run_own(own_routes.Aborting).workers[0].log
     assert "F tensor.cc:899] Check failed: IsAligned()" in log
@@ -247,12 +233,6 @@ def test_the_run_so_far_is_saved_after_every_worker(run_own: RunOwn) -> None:
     assert saved[-1].ended == "complete"
 
 
-def test_a_run_survives_saving_and_loading(run_own: RunOwn, tmp_path: Path) -> None:
-    run = run_own(own_routes.Copied, own_routes.refused)
-    run.save(tmp_path / "run.json")
-    assert pyxfer.Run.load(tmp_path / "run.json") == run
-
-
 def test_sizes_beyond_the_host_memory_are_refused(run_own: RunOwn) -> None:
     run = run_own(own_routes.Copied, sizes=[1 << 45])
     (worker,) = run.workers
@@ -272,3 +252,63 @@ def test_patience_covers_a_framework_that_hangs_on_import(tmp_path: Path, monkey
 @pytest.mark.parametrize(("step_s", "start_s"), [(120.0, 300.0), (20.0, 50.0), (2.0, 30.0)])
 def test_the_import_of_a_framework_has_more_time_than_a_step(step_s: float, start_s: float) -> None:
     assert process.Patience.of(step_s) == process.Patience(start_s, step_s)
+
+
+def test_a_run_names_the_source_of_its_records(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied)
+    assert run.tracing.value is not None
+    assert run.tracing.value.library == "the host runtime"
+    assert run.workers[0].tracing == run.tracing
+
+
+def test_ingest_has_a_breakdown_and_no_crossed_bytes(run_own: RunOwn) -> None:
+    slow = row(run_own(own_routes.Slow), "mine.slow")
+    assert slow.dma.reason == "nothing crosses the link"
+    breakdown = slow.breakdown.value
+    assert breakdown is not None
+    assert breakdown.seconds("preparing") >= 0.02
+    assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+
+
+@pytest.mark.slow
+def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied, trace=False)
+    why = "tracing was left out"
+    assert (run.tracing.reason, run.workers[0].tracing.reason) == (why, why)
+    assert {each.breakdown.reason for each in run.measurements} == {why}
+
+
+@pytest.mark.parametrize(
+    ("make", "ended", "how"),
+    [
+        (own_routes.AbortingTraced, "crashed", "it crashed (SIGABRT)"),
+        slow(own_routes.HangingTraced, "hung", "it sent nothing for 2.00 s"),
+    ],
+)
+def test_a_worker_that_ends_while_tracing_keeps_its_figures(
+    run_own: RunOwn, make: type[pyxfer.Transfer], ended: str, how: str
+) -> None:
+    run = run_own(make, own_routes.Copied, patience_s=2.0)
+    name = f"mine.{make.__name__.lower()}"
+    (worker,) = run.workers
+    assert (worker.ended, worker.reason) == (ended, f"{how}, while {name} at 64 KiB was being traced")
+    for route in (name, "mine.copied", "raw.host-copy"):
+        assert row(run, route).gbps is not None
+    assert row(run, name).breakdown.reason == f"its worker ended while it was traced: {how}"
+    for route in ("mine.copied", "raw.host-copy"):
+        assert row(run, route).breakdown.reason == "the run ended before it was traced"
+
+
+def test_a_row_that_uses_the_whole_budget_is_traced(run_own: RunOwn) -> None:
+    slow = row(run_own(own_routes.Slow, budget_s=1.0, precision=1e-6), "mine.slow")
+    assert slow.breakdown.value is not None
+
+
+def test_rows_interrupted_in_preparation_do_not_mention_the_budget(run_own: RunOwn) -> None:
+    def interrupt(progress: pyxfer.Progress) -> None:
+        if "verifying raw.host-copy" in progress.text:
+            raise KeyboardInterrupt
+
+    run = run_own(own_routes.Slow, own_routes.Copied, on_progress=interrupt)
+    assert run.ended == "interrupted"
+    assert {each.rate.reason for each in run.measurements} == {"the run was interrupted"}

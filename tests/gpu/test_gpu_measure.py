@@ -72,15 +72,6 @@ def test_a_cupy_copy_is_timed_on_cupys_stream(cupy: Any) -> None:
     assert 0 < (found.of_ceiling or 0) <= 1.05
 
 
-def test_a_timer_takes_a_stream_as_an_integer(torch: Any) -> None:
-    stream = torch.cuda.Stream()
-    gpu = torch.empty(NBYTES, dtype=torch.uint8, device="cuda")
-    with torch.cuda.stream(stream), pyxfer.Timer(stream.cuda_stream) as timer:
-        gpu.fill_(1)
-    assert 0 < timer.elapsed_s < 0.1
-    assert timer.dispatch_s <= timer.wall_s
-
-
 def test_torch_keeps_its_current_device(torch: Any) -> None:
     device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
     pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.5)

@@ -1,19 +1,127 @@
-"""A process that uses a real GPU: interrupted, forked, restricted."""
+"""Devices, threads, other processes, forks, Ctrl-C and errors on a GPU."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from native.scenarios import SCENARIOS
 
+import pyxfer
 from pyxfer._document.runs import Run
+from pyxfer.errors import CudaError, CudaMemoryError, UsageError
+from pyxfer.native import Engine
 
 pytestmark = pytest.mark.gpu
+
+
+def current_context() -> int | None:
+    """The context of the calling thread, read from the driver."""
+    found = ctypes.c_void_p()
+    assert ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(found)) == 0
+    return found.value
+
+
+def test_the_link_has_peaks_or_a_reason() -> None:
+    link = pyxfer.link(0)
+    for side in (link.h2d_peak_gbps, link.d2h_peak_gbps):
+        assert side.value is not None or side.reason
+        if side.value is not None and link.raw_peak_gbps.value is not None:
+            assert link.raw_peak_gbps.value / 2 < side.value < link.raw_peak_gbps.value
+    if link.kind == "pcie":
+        assert link.now.value is not None
+        assert 1 <= link.now.value.generation <= 7
+        assert link.now.value.width in {1, 2, 4, 8, 16, 32}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: str(scenario.__name__))
+def test_scenarios_of_the_host_runtime_run_on_the_gpu(gpu_engine: Engine, scenario: object) -> None:
+    assert callable(scenario)
+    scenario(gpu_engine)
+    assert gpu_engine.take_cleanup_failures() == []
+
+
+def test_a_thread_without_a_context_gets_none(gpu_engine: Engine) -> None:
+    contexts: list[int | None] = []
+
+    def use() -> None:
+        contexts.append(current_context())
+        gpu_engine.memory_info(0)
+        with closing(gpu_engine.Bracket(0)) as bracket:
+            bracket.begin()
+            bracket.end()
+        gpu_engine.HostBuffer(4096, "pinned").close()
+        contexts.append(current_context())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert contexts == [None, None]
+
+
+@pytest.mark.threads
+def test_several_threads_use_the_device_at_once(gpu_engine: Engine) -> None:
+    finished: list[str] = []
+
+    def use() -> None:
+        for scenario in SCENARIOS:
+            scenario(gpu_engine)
+        finished.append("fine")
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert finished == ["fine"] * 4
+
+
+MIB, TIB = 1 << 20, 1 << 40
+
+
+def small() -> Run:
+    return pyxfer.ceiling(sizes=(MIB,), directions=("h2d",), memories=("pinned",), precision=1.0, budget_s=1.0)
+
+
+def test_a_buffer_larger_than_the_device_is_refused_and_a_smaller_one_is_not(gpu_engine: Engine) -> None:
+    with pytest.raises(CudaMemoryError, match="ask for smaller sizes"):
+        gpu_engine.DeviceBuffer(TIB)
+    with closing(gpu_engine.DeviceBuffer(MIB)) as buffer:
+        assert buffer.nbytes == MIB
+
+
+def test_a_missing_device_is_an_error(gpu_engine: Engine) -> None:
+    with pytest.raises(CudaError, match="invalid device ordinal"):
+        gpu_engine.DeviceBuffer(MIB, gpu_engine.device_count())
+    with pytest.raises(UsageError, match="none of the devices that CUDA shows"):
+        pyxfer.ceiling(gpu_engine.device_count())
+
+
+def test_another_process_on_the_device_is_named(meeting_place: Path) -> None:
+    script = (
+        "import sys, pathlib, pyxfer\n"
+        "from pyxfer._measure import exclusive\n"
+        "exclusive._shared_folder = lambda: pathlib.Path(sys.argv[1])\n"
+        "def began(_): print('measuring', flush=True)\n"
+        "while True: pyxfer.ceiling(sizes=[64 << 20], precision=1e-9, budget_s=8.0, on_progress=began)\n"
+    )
+    command = [sys.executable, "-c", script, str(meeting_place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "measuring\n"
+        run = small()
+        other.kill()
+    (remark,) = (remark for remark in run.remarks if remark.code == "contended")
+    assert str(other.pid) in remark.text
+
 
 FORKING = """
 import os, pyxfer

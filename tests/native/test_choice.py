@@ -1,3 +1,5 @@
+"""The choice of the engine, and its devices."""
+
 from __future__ import annotations
 
 import re
@@ -77,3 +79,27 @@ def test_importing_loads_no_engine_and_makes_no_call() -> None:
         "assert sys.modules['pyxfer.native._host'].testing.calls() == {}\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_the_devices_are_counted(engine: Engine) -> None:
+    testing.set_device_count(3)
+    assert engine.device_count() == 3
+
+
+def test_the_host_runtime_is_named_as_host_memory(engine: Engine) -> None:
+    properties = engine.device_properties(0)
+    assert properties.name == "host memory, not a PCIe link"
+    assert properties.pci is None
+    assert re.fullmatch(r"GPU(-[0-9a-f]{4,12}){5}", properties.uuid)
+
+
+def test_driver_calls_are_found_by_name(engine: Engine) -> None:
+    assert engine.driver_has("cuEventRecord", 12000)
+    assert not engine.driver_has("cuTeleport", 12000)
+
+
+def test_a_failed_look_up_finds_no_driver_call(engine: Engine) -> None:
+    engine.memory_info(0)
+    testing.fail("cudaGetDriverEntryPointByVersion", 1, 1)
+    assert not engine.driver_has("cuEventRecord", 12000)
+    engine.synchronize(0)  # the failed look-up has left no error

@@ -5,10 +5,9 @@ import pickle
 import re
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
-from native.scenarios import NBYTES, lanes
+from native.scenarios import NBYTES
 
 from pyxfer.errors import (
     CudaError,
@@ -65,12 +64,6 @@ def test_an_error_has_its_place_in_the_sources(engine: Engine) -> None:
     assert re.fullmatch(r"csrc/cuda/memory\.cpp:\d+", malloc_failing_with(engine, 2).where)
 
 
-def test_out_of_memory_is_a_memory_error(engine: Engine) -> None:
-    testing.fail("cudaHostAlloc", 1, 2)
-    with pytest.raises(MemoryError, match="Page-locked memory is limited by free RAM"):
-        engine.HostBuffer(NBYTES, "pinned")
-
-
 def test_an_error_of_the_engine_can_be_pickled(engine: Engine) -> None:
     error = malloc_failing_with(engine, 2)
     copied = pickle.loads(pickle.dumps(error))
@@ -78,31 +71,9 @@ def test_an_error_of_the_engine_can_be_pickled(engine: Engine) -> None:
     assert (str(copied), copied.where) == (str(error), error.where)
 
 
-def test_a_raised_error_does_not_come_back(engine: Engine) -> None:
-    malloc_failing_with(engine, 2)
-    engine.DeviceBuffer(NBYTES).close()
-    engine.synchronize(0)
-
-
-def test_a_lost_device_fails_every_later_call(engine: Engine) -> None:
-    with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier:
-        testing.fail_sticky("cudaMemcpyAsync", 2, 719)
-        with pytest.raises(DeviceLostError, match="cudaMemcpyAsync failed with cudaErrorLaunchFailure"):
-            copier.gated("async", h2d, 4, 0, 0)
-        with pytest.raises(DeviceLostError):
-            engine.memory_info(0)
-        testing.reset()
-    engine.take_cleanup_failures()
-
-
 def test_an_unknown_device_is_refused(engine: Engine) -> None:
     with pytest.raises(CudaError, match=r"cudaSetDevice failed with cudaErrorInvalidDevice \(101\)"):
         engine.DeviceBuffer(NBYTES, 7)
-
-
-def test_an_old_driver_has_a_separate_hint(engine: Engine) -> None:
-    hint = malloc_failing_with(engine, 35).hint
-    assert re.match(r"The NVIDIA driver here speaks CUDA 1\d\.\d and pyxfer needs 12.0: install driver 525", hint)
 
 
 def test_without_a_driver_version_the_hint_is_to_install_one(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""The tracer, on the host runtime, which implements CUPTI."""
+"""The tracer on the host runtime, which implements CUPTI, and NVIDIA's library if it is installed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from native.scenarios import NBYTES, lanes
 from numpy.typing import NDArray
 
-from pyxfer._trace.records import RECORD, CopyWay, Flag, Kind, MemoryKind
-from pyxfer.errors import TraceUnavailableError
+from pyxfer._trace.records import RECORD, CopyWay, Flag, Kind
+from pyxfer.errors import CudaUnavailableError, TraceUnavailableError
+from pyxfer.native import load
 from pyxfer.native._host import testing
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Taken, Tracer
+
 
 CAPACITY_BYTES = 1 << 20
 
@@ -70,10 +72,6 @@ def of(taken: Taken, kind: Kind) -> NDArray[Any]:
     return found
 
 
-def names_of(taken: Taken, kind: Kind) -> list[str]:
-    return [taken.names[number] for number in of(taken, kind)["name"]]
-
-
 def copied(engine: Engine, tracer: Tracer, memory: str, mode: str = "async") -> Taken:
     """The records of one copy in each direction."""
     with lanes(engine, memory) as (h2d, d2h, _), closing(engine.Copier(0)) as copier:
@@ -104,28 +102,6 @@ def test_a_copy_each_way_is_recorded(engine: Engine, tracer: Tracer) -> None:
     assert copies["copies"].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("memory", "kind"),
-    [
-        ("pinned", MemoryKind.PINNED),
-        ("registered", MemoryKind.PINNED),
-        ("write-combined", MemoryKind.PINNED),
-        ("pageable", MemoryKind.PAGEABLE),
-    ],
-)
-def test_a_copy_has_its_memories(engine: Engine, tracer: Tracer, memory: str, kind: MemoryKind) -> None:
-    h2d, d2h = of(copied(engine, tracer, memory), Kind.COPY)
-    assert (h2d["source"], h2d["target"]) == (kind, MemoryKind.DEVICE)
-    assert (d2h["source"], d2h["target"]) == (MemoryKind.DEVICE, kind)
-
-
-@pytest.mark.parametrize(("mode", "flags"), [("async", Flag.ASYNCHRONOUS), ("memcpy", 0)])
-def test_a_copy_has_a_flag_if_it_is_asynchronous(engine: Engine, tracer: Tracer, mode: str, flags: int) -> None:
-    with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier, running(tracer):
-        copier.drained(h2d, 0) if mode == "memcpy" else copier.on_stream(mode, h2d, 0)
-    assert of(tracer.take(), Kind.COPY)["flags"].tolist() == [flags]
-
-
 def test_times_are_on_the_hosts_clock(engine: Engine, tracer: Tracer) -> None:
     before_ns = time.perf_counter_ns()
     taken = copied(engine, tracer, "pinned")
@@ -135,16 +111,6 @@ def test_times_are_on_the_hosts_clock(engine: Engine, tracer: Tracer) -> None:
         assert record["end_ns"] <= after_ns + taken.clock_error_ns
     assert 0 <= taken.clock_error_ns < 30e9
     assert 0 <= taken.clock_drift_ns < 30e9
-
-
-def test_a_copy_takes_the_modelled_time(engine: Engine, tracer: Tracer) -> None:
-    testing.model_link(0, 0.02, 0, 0.01)
-    taken = copied(engine, tracer, "pinned")
-    h2d, d2h = of(taken, Kind.COPY)
-    # The device's clock has another rate than the host's: converted by two readings of both clocks.
-    for copy, modelled_ns in ((h2d, 20e6), (d2h, 10e6)):
-        found_ns = copy["end_ns"] - copy["start_ns"]
-        assert found_ns == pytest.approx(modelled_ns, rel=1e-4, abs=2 * taken.clock_error_ns)
 
 
 def test_a_copy_has_the_correlation_of_its_calls(engine: Engine, tracer: Tracer) -> None:
@@ -158,37 +124,6 @@ def test_a_copy_has_the_correlation_of_its_calls(engine: Engine, tracer: Tracer)
         assert behind["thread"].tolist() == [threading.get_native_id()] * 2
 
 
-def test_queries_are_not_recorded(engine: Engine, tracer: Tracer) -> None:
-    with running(tracer):
-        engine.memory_info(0)
-        engine.synchronize(0)
-    assert set(names_of(tracer.take(), Kind.CALL)) == {"cudaDeviceSynchronize", "cuCtxSynchronize"}
-
-
-def test_a_failed_call_has_its_code(engine: Engine, tracer: Tracer) -> None:
-    testing.fail("cudaMalloc", 1, 2)
-    with running(tracer), pytest.raises(MemoryError):
-        engine.DeviceBuffer(NBYTES)
-    assert set(of(tracer.take(), Kind.CALL)["result"].tolist()) == {2}
-
-
-def test_a_batch_has_its_number_of_copies(engine: Engine, tracer: Tracer) -> None:
-    with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier, running(tracer):
-        copier.gated("batch", h2d, 4, 0, 0)
-    (batch,) = of(tracer.take(), Kind.COPY)
-    assert (batch["copies"], batch["nbytes"]) == (4, 4 * NBYTES)
-
-
-def test_allocations_and_releases_are_recorded(engine: Engine, tracer: Tracer) -> None:
-    with running(tracer):
-        engine.HostBuffer(NBYTES, "pinned").close()
-        engine.DeviceBuffer(2 * NBYTES).close()
-    found = of(tracer.take(), Kind.ALLOCATION)
-    assert found["target"].tolist() == [MemoryKind.PINNED] * 2 + [MemoryKind.DEVICE] * 2
-    assert found["nbytes"].tolist() == [NBYTES] * 2 + [2 * NBYTES] * 2
-    assert found["flags"].tolist() == [0, Flag.FREED] * 2
-
-
 def test_a_kernel_has_its_time_and_its_name(engine: Engine, tracer: Tracer) -> None:
     with closing(engine.Stream()) as stream:
         with running(tracer):
@@ -199,22 +134,6 @@ def test_a_kernel_has_its_time_and_its_name(engine: Engine, tracer: Tracer) -> N
     assert taken.names[kernel["name"]] == "transpose(float*, int)"
     found_ns = kernel["end_ns"] - kernel["start_ns"]
     assert found_ns == pytest.approx(10e6, rel=1e-3, abs=2 * taken.clock_error_ns)
-
-
-def test_both_ends_of_a_range_have_one_correlation(tracer: Tracer) -> None:
-    with running(tracer):
-        testing.mark("decode", True)
-        testing.mark("decode", False)
-    taken = tracer.take()
-    begin, end = of(taken, Kind.MARK)
-    assert begin["correlation"] == end["correlation"]
-    assert (begin["flags"], end["flags"]) == (Flag.BEGIN, Flag.END)
-    assert taken.names[begin["name"]] == "decode"
-
-
-def test_only_the_selected_kinds_are_recorded(engine: Engine) -> None:
-    with closing(engine.Tracer([], ["copies"], CAPACITY_BYTES)) as tracer:
-        assert set(copied(engine, tracer, "pinned").records["kind"].tolist()) == {Kind.COPY}
 
 
 def test_records_are_taken_once(engine: Engine, tracer: Tracer) -> None:
@@ -230,12 +149,6 @@ def test_the_table_outlives_the_tracer(engine: Engine) -> None:
     assert records["nbytes"].tolist() == [NBYTES, NBYTES]
 
 
-def test_nothing_is_recorded_outside_of_the_window(engine: Engine, tracer: Tracer) -> None:
-    copied(engine, tracer, "pinned")
-    engine.DeviceBuffer(NBYTES).close()
-    assert len(tracer.take().records) == 0
-
-
 def test_records_beyond_the_capacity_are_counted(engine: Engine) -> None:
     with closing(engine.Tracer([], ["copies"], 3 * RECORD.itemsize)) as tracer:
         with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier, running(tracer):
@@ -243,29 +156,6 @@ def test_records_beyond_the_capacity_are_counted(engine: Engine) -> None:
         taken = tracer.take()
     assert len(taken.records) == 3
     assert taken.dropped == {"copies": 5}
-
-
-def test_records_that_the_library_lost_are_counted(tracer: Tracer) -> None:
-    with running(tracer):
-        testing.lose_records(12)
-    assert tracer.take().dropped == {"unknown": 12}
-
-
-def test_offset_and_drift_of_the_clock_are_corrected(engine: Engine, tracer: Tracer) -> None:
-    testing.skew_clock(-(10**12), 300_000)
-    before_ns = time.perf_counter_ns()
-    taken = copied(engine, tracer, "pinned")
-    after_ns = time.perf_counter_ns()
-    times = np.concatenate([taken.records["start_ns"], taken.records["end_ns"]])
-    slack_ns = 10_000 + taken.clock_error_ns
-    assert before_ns - slack_ns <= times.min()
-    assert times.max() <= after_ns + slack_ns
-
-
-def test_a_changed_clock_is_drift(tracer: Tracer) -> None:
-    with running(tracer):
-        testing.skew_clock(10**12, 0)
-    assert tracer.take().clock_drift_ns == pytest.approx(10**12, abs=30e9)
 
 
 def test_a_tracer_does_not_start_beside_another_profiler(tracer: Tracer) -> None:
@@ -277,43 +167,11 @@ def test_a_tracer_does_not_start_beside_another_profiler(tracer: Tracer) -> None
         pass
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [(35, "NVreg_RestrictProfilingToAdminUsers=0"), (15, "older than this library"), (999, "CUPTI_ERROR_UNKNOWN")],
-)
-def test_a_refusal_has_a_hint(tracer: Tracer, code: int, words: str) -> None:
-    testing.refuse_activity(code)
-    with pytest.raises(TraceUnavailableError, match=words):
-        tracer.start()
-
-
 def test_a_kind_unknown_to_the_library_is_left_out(engine: Engine, tracer: Tracer) -> None:
     testing.refuse_kind(49, 21)
     taken = copied(engine, tracer, "pinned")
     assert tracer.refused == {"allocations": "cuptiActivityEnable failed with CUPTI_ERROR_INVALID_KIND (21)"}
     assert len(of(taken, Kind.COPY)) == 2
-
-
-def test_a_second_tracer_is_refused(engine: Engine, tracer: Tracer) -> None:
-    second = engine.Tracer([], ["copies"], CAPACITY_BYTES)
-    with running(tracer), pytest.raises(TraceUnavailableError, match="pyxfer is already tracing"):
-        second.start()
-    second.close()
-
-
-def test_a_closed_tracer_is_not_started_again(engine: Engine) -> None:
-    tracer = engine.Tracer([], ["copies"], CAPACITY_BYTES)
-    tracer.close()
-    tracer.close()
-    with pytest.raises(RuntimeError, match="the tracer is closed"):
-        tracer.start()
-
-
-def test_wrong_arguments_are_refused(engine: Engine) -> None:
-    with pytest.raises(ValueError, match='unknown kind "copys"; known are copies, sets'):
-        engine.Tracer([], ["copys"], CAPACITY_BYTES)
-    with pytest.raises(ValueError, match="room for at least one record, 64 bytes"):
-        engine.Tracer([], ["copies"], 0)
 
 
 @pytest.mark.threads
@@ -341,3 +199,57 @@ def test_a_forked_child_does_not_stop_the_parents_tracer(use: str) -> None:
     result = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 7, result.stderr
     assert 'multiprocessing.get_context("spawn")' in result.stdout
+
+
+KINDS = ["copies"]
+
+
+@pytest.fixture
+def cupti() -> str:
+    """The library of NVIDIA's wheel."""
+    try:
+        wheel = distribution("nvidia-cuda-cupti-cu12")
+    except PackageNotFoundError:
+        pytest.skip("CUPTI is not installed (pip install nvidia-cuda-cupti-cu12)")
+    return str(wheel.locate_file("nvidia/cuda_cupti/lib/libcupti.so.12"))
+
+
+@pytest.fixture
+def without_driver() -> None:
+    try:
+        load("cuda").device_count()
+    except CudaUnavailableError:
+        return
+    pytest.skip("this machine has a GPU whose driver accepts the library")
+
+
+def refusal(*libraries: str) -> str:
+    with pytest.raises(TraceUnavailableError) as caught:
+        load("cuda").Tracer(libraries, KINDS, CAPACITY_BYTES)
+    return str(caught.value)
+
+
+def test_a_missing_library_is_named() -> None:
+    assert refusal("/nowhere/libcupti.so.12") == (
+        "no CUPTI library can be used here: /nowhere/libcupti.so.12: cannot open shared object file: "
+        "No such file or directory"
+    )
+
+
+def test_nvidias_library_is_opened_without_a_driver(cupti: str) -> None:
+    with closing(load("cuda").Tracer(["/nowhere/libcupti.so.12", cupti], KINDS, CAPACITY_BYTES)) as tracer:
+        assert tracer.library == cupti
+        assert 18 <= tracer.version < 30
+        assert len(tracer.take().records) == 0
+
+
+@pytest.mark.usefixtures("without_driver")
+def test_nvidias_library_is_refused_without_a_driver(cupti: str) -> None:
+    with closing(load("cuda").Tracer([cupti], KINDS, CAPACITY_BYTES)) as tracer:
+        for _ in range(2):
+            with pytest.raises(TraceUnavailableError) as caught:
+                tracer.start()
+            assert str(caught.value) == (
+                f"no CUPTI library can be used here: {cupti}: cuptiSubscribe failed with "
+                "CUPTI_ERROR_NOT_INITIALIZED (15): there is no driver, or it is older than this library"
+            )

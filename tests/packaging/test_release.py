@@ -70,11 +70,6 @@ def test_a_file_of_another_version_is_named(tree: Path, file: str, text: str) ->
     assert file in message
 
 
-def test_changes_that_are_not_committed_are_refused(tree: Path) -> None:
-    (tree / "new.py").touch()
-    assert check(tree)[0] == 1
-
-
 def test_a_tag_of_another_commit_is_refused(tree: Path) -> None:
     git(tree, "tag", "v1.2.0")
     commit(tree)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import platform
 import subprocess
 import sys
 import zipfile
@@ -40,50 +39,6 @@ def packed(folder: Path, *names: str, content: bytes = b"") -> Path:
         for name in names:
             wheel.writestr(f"pyxfer/native/{name}", content)
     return path
-
-
-def test_musl_is_refused_by_name(
-    wheels: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    monkeypatch.setattr(sys, "argv", ["wheels"])
-    assert wheels.main() == 1
-    assert "musl" in capsys.readouterr().err
-
-
-def test_a_missing_interpreter_is_skipped_and_said(
-    wheels: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["wheels", "--python", "3.99"])
-    assert wheels.main() == 1
-    captured = capsys.readouterr()
-    assert captured.out == "=== CPython 3.99 is not installed: skipped\n"
-    assert "3.99" in captured.err
-
-
-def test_an_interpreter_is_found_with_the_suffix_of_its_modules(
-    wheels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    (tmp_path / f"python{version}").symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    found = wheels.interpreter(version)
-    assert (found.version, found.suffix) == (version, importlib.machinery.EXTENSION_SUFFIXES[0])
-
-
-def test_an_interpreter_of_another_version_is_not_used(
-    wheels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "python3.99").symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert wheels.interpreter("3.99") is None
-
-
-def test_a_module_is_named_for_the_architecture_that_imports_it(wheels: ModuleType) -> None:
-    python = wheels.Interpreter("3.11", Path("python"), f".cpython-311-{platform.machine()}-linux-gnu.so")
-    assert wheels.suffix_of("aarch64", python) == ".cpython-311-aarch64-linux-gnu.so"
-    assert wheels.suffix_of("x86_64", python) == ".cpython-311-x86_64-linux-gnu.so"
 
 
 def test_a_wheel_with_modules_of_the_build_machine_is_refused(wheels: ModuleType, tmp_path: Path) -> None:

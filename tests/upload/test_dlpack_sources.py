@@ -97,59 +97,6 @@ def test_page_locked_memory_is_accepted(device: int) -> None:
     assert gathered(source_of(x)) == np.arange(3).tobytes()
 
 
-@pytest.mark.parametrize(
-    ("x", "numbers"),
-    [
-        (Capsuled(np.zeros(3, np.uint8), code=10), "(10, 8, 1)"),
-        (Capsuled(np.zeros(3, np.float32), lanes=4), "(2, 32, 4)"),
-    ],
-)
-def test_an_unknown_type_is_refused_with_its_numbers(x: Capsuled, numbers: str) -> None:
-    assert f"DLPack's type {numbers}" in refused(x)
-
-
-def test_an_array_of_more_than_2_63_bytes_is_refused() -> None:
-    shape = np.array([2**31, 2**31, 2**31], np.int64)
-    x = Capsuled(np.zeros((1, 1, 1)), shape=shape.ctypes.data)
-    assert "at most 64 dimensions and 2**63 - 1 bytes" in refused(x)
-
-
-def test_an_array_of_more_than_64_dimensions_is_refused() -> None:
-    ones = np.ones(65, np.int64)
-    assert "at most 64 dimensions" in refused(Capsuled(np.zeros(1), ndim=65, shape=ones.ctypes.data, strides=0))
-
-
-def test_a_later_version_of_dlpack_is_refused() -> None:
-    assert "DLPack 2" in refused(Capsuled(np.zeros(1), major=2))
-
-
-def test_a_used_capsule_is_refused() -> None:
-    class Used(Capsuled):
-        def __dlpack__(self, **arguments: Any) -> Any:
-            capsule = super().__dlpack__(**arguments)
-            np.from_dlpack(OneCapsule(capsule))
-            return capsule
-
-    assert "unused DLPack capsule" in refused(Used(np.zeros(1)))
-
-
-class OneCapsule:
-    """Returns a given capsule."""
-
-    def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self.capsule
-
-
-def test_an_object_that_is_not_a_capsule_is_refused() -> None:
-    assert "unused DLPack capsule" in refused(OneCapsule("tensor"))
-
-
 class Declining(Capsuled):
     """Refuses an export."""
 
@@ -161,22 +108,6 @@ def test_the_first_line_of_an_export_error_is_in_the_message() -> None:
     assert refused(Declining(np.zeros(1))) == (
         f"this {Declining.__module__}.Declining cannot be exported by DLPack: tensors that require gradient"
     )
-
-
-def test_an_export_error_without_text_gives_its_type() -> None:
-    class DecliningVersion0:
-        def __dlpack__(self) -> Any:
-            raise ValueError
-
-    assert refused(DecliningVersion0()).endswith("cannot be exported by DLPack: ValueError")
-
-
-def test_an_array_of_texts_is_refused_without_an_export() -> None:
-    class OfTexts(Declining):
-        class dtype:  # noqa: N801 - as in TensorFlow
-            name = "string"
-
-    assert "OfTexts of string does not hold numbers" in refused(OfTexts(np.zeros(1)))
 
 
 def test_a_tensor_on_a_gpu_is_an_array() -> None:

@@ -1,4 +1,4 @@
-"""The settings of a ring: their limits, and how they fit a budget."""
+"""The settings of a ring: their limits, how they fit a budget, and the variable PYXFER_RING."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from ring_samples import MIB
 from upload.tunings import START
 
-from pyxfer._upload.settings import RingSettings, default_settings, make_ring, settings_of, setup_of
+from pyxfer._upload.settings import (
+    PartialSettings,
+    RingSettings,
+    default_settings,
+    make_ring,
+    settings_from_environment,
+    settings_of,
+    setup_of,
+)
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -31,10 +39,6 @@ rings = st.builds(
     fill=st.sampled_from(["plain", "streaming", "demoting"]),
     spin_us=st.just(20),
 )
-
-
-def test_pinned_bytes_are_slots_times_chunk() -> None:
-    assert START.pinned_bytes == 512 * 64 * KIB
 
 
 @pytest.mark.parametrize(
@@ -93,21 +97,6 @@ def test_the_engine_accepts_the_limits(name: str, engine: Engine) -> None:
             assert ring.pinned_bytes == settings.pinned_bytes
 
 
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [({"chunk_bytes": 3 * MIB}, "a power of two"), ({"fill": "fast"}, "plain, streaming or demoting")],
-)
-def test_invalid_chunks_and_fills_are_refused(wrong: dict[str, Any], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        replace(START, **wrong)
-
-
-@pytest.mark.parametrize("wrong", ["4", 4.0, True, None, float("nan")])
-def test_threads_must_be_an_integer(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="1 to 64 threads"):
-        replace(START, threads=wrong)
-
-
 @pytest.mark.parametrize(("cpus", "threads"), [(1, 1), (2, 1), (3, 2), (9, 8), (64, 8)])
 def test_the_default_leaves_one_cpu(cpus: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cpus)))
@@ -125,3 +114,106 @@ def test_make_ring_uses_the_settings(engine: Engine) -> None:
 def test_settings_survive_a_document() -> None:
     assert settings_of(setup_of(START)) == START
     assert setup_of(START).pinned_bytes == START.pinned_bytes
+
+
+EXAMPLE = 'Example: PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"'
+
+
+def read(text: str) -> PartialSettings:
+    return settings_from_environment({"PYXFER_RING": text})
+
+
+def test_the_variable_can_have_every_setting() -> None:
+    assert read("threads=8,chunk=2MiB,slots=3,fill=plain,spin=20ms") == PartialSettings(8, 2 * MIB, 3, "plain", 20_000)
+
+
+@pytest.mark.parametrize("environ", [{}, {"PYXFER_RING": ""}, {"PYXFER_RING": "  "}])
+def test_an_empty_variable_gives_no_settings(environ: dict[str, str]) -> None:
+    assert settings_from_environment(environ) == PartialSettings()
+
+
+@pytest.mark.parametrize("text", ["spin=0", "spin=0ms", "spin=0 us"])
+def test_a_spin_of_zero_is_accepted(text: str) -> None:
+    assert read(text) == PartialSettings(spin_us=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("threads=65", "1 to 64 threads; got 65"),
+        ("chunk=100KiB", "a power of two from 4096 to 67108864 bytes; got 102400"),
+        ("slots=1", "2 to 4096 slots; got 1"),
+        ("spin=2s", "0 to 1000000 microseconds to spin; got 2000000"),
+        ("threads", "'threads' is not a setting"),
+        ("threads=", "'' is not a whole number"),
+        ("threads=eight", "'eight' is not a whole number"),
+        ("threads=-1", "'-1' is not a whole number"),
+        ("threads=8.0", "'8.0' is not a whole number"),
+        ("threads=\u0665", "is not a whole number"),
+        ("threads=8,", "'' is not a setting"),
+        ("thread=8", "'thread=8' is not a setting"),
+        ("threads=8,threads=9", "threads is given twice"),
+        ("chunk=2M", "ambiguous"),
+        ("chunk=2 parsecs", "unknown unit"),
+        ("spin=long", "duration"),
+        ("fill=fast", "plain, streaming or demoting; got 'fast'"),
+        ("threads=8;slots=3", "'8;slots=3' is not a whole number"),
+    ],
+)
+def test_an_invalid_variable_is_refused_with_the_cause_and_an_example(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=r"^PYXFER_RING=") as refused:
+        read(text)
+    assert why in str(refused.value)
+    assert EXAMPLE in str(refused.value)
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    message = ""
+    try:
+        read(text)
+    except UsageError as error:
+        message = str(error)
+    assert len(message) < 2000
+
+
+@pytest.mark.parametrize(
+    ("some", "fill"),
+    [
+        (PartialSettings(threads=8), "streaming"),
+        (PartialSettings(threads=9), "demoting"),
+        (PartialSettings(slots=64), "demoting"),
+        (PartialSettings(threads=2, fill="demoting"), "demoting"),
+    ],
+)
+def test_few_given_threads_replace_demoting_by_streaming(some: PartialSettings, fill: str) -> None:
+    assert some.applied_to(START).fill == fill
+
+
+def test_few_given_threads_keep_other_fills() -> None:
+    assert PartialSettings(threads=2).applied_to(replace(START, fill="plain")).fill == "plain"
+
+
+def test_given_settings_replace_others() -> None:
+    given = PartialSettings(threads=8, fill="plain")
+    assert given.completed_by(PartialSettings(threads=2, slots=4)) == PartialSettings(8, None, 4, "plain")
+    assert PartialSettings(slots=4).applied_to(START).slots == 4
+    assert PartialSettings().applied_to(START) == START
+
+
+@pytest.mark.parametrize(
+    ("some", "names"),
+    [
+        (PartialSettings(), ""),
+        (PartialSettings(threads=1), "threads"),
+        (PartialSettings(1, MIB), "threads and chunk"),
+        (PartialSettings(1, MIB, 2), "threads, chunk and slots"),
+    ],
+)
+def test_names_lists_the_given_settings(some: PartialSettings, names: str) -> None:
+    assert some.names == names
+
+
+def test_threads_chunk_and_slots_need_no_tuning() -> None:
+    assert PartialSettings(8, MIB, 3).needs_no_tuning
+    assert not PartialSettings(8, MIB, fill="plain").needs_no_tuning

@@ -184,19 +184,6 @@ def test_open_rings_together_stay_within_the_budget() -> None:
     assert any("above the budget of 64 MiB" in (trial.reason or "") for trial in found.trials)
 
 
-@pytest.mark.parametrize("budget_bytes", [32 * KIB, 100_000, MIB, 16 * MIB, 100 * MIB])
-def test_a_small_budget_is_kept(budget_bytes: int) -> None:
-    bench = ModelledBench(by_threads)
-    found = run_search(bench, budget_bytes=budget_bytes)
-    assert found.best.pinned_bytes <= bench.most_pinned_bytes <= budget_bytes
-
-
-def test_the_first_candidate_leaves_half_of_a_small_budget() -> None:
-    found = run_search(ModelledBench(by_threads), budget_bytes=16 * MIB)
-    assert rings(found, "first") == [replace(START, slots=128)]
-    assert found.best.threads == 10
-
-
 def test_a_budget_below_the_smallest_ring_is_refused() -> None:
     with pytest.raises(UsageError, match="give at least 32 KiB"):
         run_search(ModelledBench(flat), budget_bytes=32 * KIB - 1)
@@ -333,11 +320,6 @@ def test_a_fill_with_the_same_kernel_as_another_is_left_out(
     assert distinct_fills(engine, 0) == fills
 
 
-def test_the_fills_of_this_processor_include_plain_and_their_rings_are_closed(engine: Engine) -> None:
-    assert distinct_fills(engine, 0)[-1] == "plain"
-    assert testing.allocated() == []
-
-
 def test_fills_need_page_locked_memory(engine: Engine) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     with pytest.raises(CudaMemoryError):
@@ -364,9 +346,3 @@ def test_the_first_candidate_has_half_of_a_small_budget(budget_bytes: int, first
 def test_neighbours_are_sorted_by_distance(name: str, more: list[object], less: list[object]) -> None:
     found = neighbours(START, name, FILLS, START.threads)
     assert [[getattr(ring, name) for ring in rings] for rings in found] == [more, less]
-
-
-@pytest.mark.parametrize(("name", "nearest"), [("threads", [10, 8]), ("slots", [512, 256])])
-def test_values_outside_the_grid_have_neighbours(name: str, nearest: list[int]) -> None:
-    found = neighbours(replace(START, threads=9, slots=300), name, FILLS, START.threads)
-    assert [getattr(rings[0], name) for rings in found] == nearest

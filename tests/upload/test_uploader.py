@@ -1,4 +1,4 @@
-"""Uploads and downloads on the host runtime, where NumPy can read the device's memory."""
+"""Uploads and downloads on the host runtime, where NumPy can read the memory of the device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from upload.capsules import Capsuled
 from upload.memories import held
 
-from pyxfer._upload import uploader
+import pyxfer
+from pyxfer._upload import api, uploader
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
-from pyxfer.errors import CudaError, CudaMemoryError, FallbackWarning, UsageError
-from pyxfer.native import Engine
+from pyxfer.errors import CudaError, FallbackWarning, UsageError
+from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
 
 SMALL: dict[str, Any] = {"threads": 3, "chunk_bytes": 4096, "slots": 2}
@@ -44,12 +45,6 @@ def seen(array: Any) -> NDArray[Any]:
 
 
 # --- what arrives ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("nbytes", [1, 4096, 65535, 65536, 1 << 20])
-def test_arrays_of_any_size_arrive(up: Uploader, own: Target, nbytes: int) -> None:
-    array = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
-    assert np.array_equal(seen(up.upload(array, own)), array)
 
 
 class Batch(NamedTuple):
@@ -125,47 +120,10 @@ def test_threads_take_turns(up: Uploader, own: Target) -> None:
 # --- arguments that are refused --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [True, False])
-def test_an_array_that_cannot_be_sent_is_named(up: Uploader, own: Target, block: bool) -> None:
-    with pytest.raises(UsageError, match=r'^x\["b"\]\[0\]: '):
-        up.upload({"a": VALUES, "b": [np.array([object()])]}, own, block)
-
-
-@pytest.mark.parametrize("name", ["numpy", "", 3])
-def test_an_unknown_framework_is_refused_with_a_list(up: Uploader, name: Any) -> None:
-    why = r"is not a framework that arrays can be uploaded to: give one of 'torch', 'tensorflow', 'jax', 'cupy'$"
-    with pytest.raises(UsageError, match=why):
-        up.upload(VALUES, name)
-
-
 def test_a_framework_that_is_not_installed_is_named(up: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=r"^PyTorch is not installed: pip install torch$"):
         up.upload(VALUES, "torch")
-
-
-@pytest.mark.parametrize(
-    ("out", "why"),
-    [
-        (np.empty((2, 3), np.float32), r"out has shape \(2, 3\)"),
-        (np.empty((2, 3, 4), np.int32), "out has dtype int32"),
-        (np.broadcast_to(np.float32(0), (2, 3, 4)), "out is read-only"),
-    ],
-    ids=["shape", "dtype", "read-only"],
-)
-def test_download_refuses_an_out_that_does_not_fit(up: Uploader, own: Target, out: Any, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        up.download(up.upload(VALUES, own), out)
-
-
-def test_download_refuses_an_object_that_is_not_an_array(up: Uploader) -> None:
-    with pytest.raises(UsageError, match=r"^this float is not an array on a device"):
-        up.download(3.0)
-
-
-def test_download_refuses_an_array_with_gaps(up: Uploader) -> None:
-    with pytest.raises(UsageError, match="is not in C order"):
-        up.download(np.zeros((4, 4))[:, ::2])
 
 
 # --- the order with a stream -----------------------------------------------------------------------------------------
@@ -181,18 +139,6 @@ class OnStream(Target):
     def stream(self, device: int) -> int | None:
         del device
         return self.handle
-
-
-def test_a_source_may_be_changed_after_an_upload(engine: Engine, up: Uploader) -> None:
-    testing.model_link(2e9, 0, 2e9, 0)
-    array = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
-    contents = array.copy()
-    with closing(engine.Stream()) as stream:
-        y = up.upload(array, OnStream(engine, stream.handle))
-        array[:] = 0
-        del array
-        engine.synchronize(0)
-    assert np.array_equal(seen(y), contents)
 
 
 def test_later_work_of_the_stream_sees_the_complete_array(engine: Engine, up: Uploader) -> None:
@@ -300,14 +246,6 @@ def test_without_page_locked_memory_the_driver_copies_with_one_warning(own: Targ
         assert held("pinned") == 0
 
 
-def test_without_device_memory_an_upload_raises_and_the_uploader_continues(up: Uploader, own: Target) -> None:
-    testing.fail("cudaMalloc", 2, 2)
-    first = up.upload(VALUES, own)
-    with pytest.raises(CudaMemoryError, match="cudaMalloc"):
-        up.upload(VALUES, own)
-    assert np.array_equal(seen(up.upload(VALUES, own)), seen(first))
-
-
 def session(engine: Engine) -> None:
     """A small program with all kinds of transfers."""
     array = np.ones(1 << 15, np.uint8)
@@ -337,3 +275,83 @@ def test_no_failed_call_leaves_anything_allocated(engine: Engine) -> None:
                 gc.collect()
             assert testing.allocated() == [], (call, nth)
     assert raised >= {"cudaMalloc", "cudaHostAlloc", "cudaMemcpyAsync"}
+
+
+def test_settings_may_be_text_and_numbers_of_numpy(engine: Engine, own: Target) -> None:
+    assert engine.RUNTIME == "host"
+    with Uploader("host", threads=np.int32(2), chunk_bytes="8KiB", slots=np.int64(4), budget=np.int64(1 << 20)) as up:
+        up.upload(VALUES, own)
+        assert up.pinned_bytes == 32 << 10
+
+
+@pytest.mark.parametrize("device", ["nonsense", "", -1, 1.5, None, True, []])
+def test_without_a_gpu_an_invalid_device_is_refused(
+    device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", "There is no GPU."))
+    with pytest.raises(UsageError, match=r" is not a device: give an index, a UUID, a PCI address, or 'host'$"):
+        Uploader(device)
+    for named in (0, 7, "GPU-97fb2697-5e33-f94c-e6f8-46badc1872ff", "0000:00:06.0"):
+        with pytest.warns(FallbackWarning, match=r"^There is no GPU\. Arrays stay in host memory"):
+            Uploader(named).close()
+
+
+@pytest.mark.parametrize("pool", [0, "0", "0B", "0 B"])
+def test_a_pool_of_zero_keeps_nothing(pool: Any, own: Target) -> None:
+    with Uploader("host", pool=pool) as up:
+        del (y := [up.upload(np.ones(1000), own)])[:]
+        assert y == []
+        assert up._pool.idle_bytes == 0
+
+
+def test_an_uploader_closed_by_another_thread_raises_usage_error(own: Target) -> None:
+    up = Uploader("host")
+    up.upload(VALUES, own)
+    mover = up._mover
+    assert mover is not None
+    mover.close()  # as another thread may, after the check of the uploader
+    with pytest.raises(RuntimeError, match="the ring is closed"):
+        up.upload(VALUES, own)
+    up._closed, ready = True, up._ready
+    up._ready = lambda: mover  # type: ignore[method-assign]
+    with pytest.raises(UsageError):
+        up.upload(VALUES, own)
+    up._ready = ready  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("own_uploaders")
+def test_a_shared_uploader_allocates_nothing_before_its_use() -> None:
+    assert api._uploader("host") is api._uploader("host")
+    assert testing.allocated() == []
+
+
+@pytest.mark.usefixtures("own_uploaders")
+def test_threads_share_one_uploader() -> None:
+    found: set[int] = set()
+    threads = [threading.Thread(target=lambda: found.add(id(api._uploader("host")))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(api._by_index) == 1
+    assert found == {id(next(iter(api._by_index.values())))}
+
+
+@pytest.mark.usefixtures("own_uploaders")
+def test_arrays_are_page_locked_and_released() -> None:
+    x = pyxfer.empty_pinned((3, 4), np.int16, device="host")
+    assert (x.shape, x.dtype.name, held("pinned")) == ((3, 4), "int16", 24)
+    assert pyxfer.empty_pinned(2, device="host").dtype == np.float64
+    y = pyxfer.pin(VALUES, device="host")
+    assert held("registered") == VALUES.nbytes
+    assert np.array_equal(y, VALUES)
+    del x, y
+    assert held("pinned") + held("registered") == 0
+
+
+@pytest.mark.usefixtures("own_uploaders")
+@pytest.mark.parametrize("device", ["no such device", -1, 99])
+def test_an_unknown_device_is_refused(device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "cuda", ""))
+    with pytest.raises(UsageError, match="is none of the devices that CUDA shows"):
+        pyxfer.upload(VALUES, to="torch", device=device)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from upload.feeding import LONG_S, OwnError, threads
+from upload.feeding import LONG_S, threads
 from upload.memories import held
 
 from pyxfer._upload.device_arrays import block_bytes
@@ -85,36 +85,12 @@ def test_a_batch_does_not_overwrite_memory_that_other_work_reads(engine: Engine,
     assert all(ended)
 
 
-def test_uploads_run_while_the_loop_works(up: Uploader, own: Target) -> None:
-    drawn = threading.Event()
-
-    def source() -> Iterator[NDArray[np.uint8]]:
-        yield filled(0)
-        yield filled(1)
-        drawn.set()
-
-    with up.prefetch(source(), own) as batches:
-        next(batches)
-        assert drawn.wait(LONG_S)  # the loop's thread is here, so another one has sent the second batch
-
-
 def test_an_array_that_cannot_be_sent_is_named_in_place_of_its_batch(up: Uploader, own: Target) -> None:
     batches = up.prefetch([{"a": filled(0)}, {"a": np.array([object()])}], own)
     assert np.array_equal(np.from_dlpack(next(batches)["a"]), filled(0))
     with pytest.raises(UsageError, match=r'^batch\["a"\]: '):
         next(batches)
     assert list(batches) == []
-
-
-def test_an_error_of_the_source_comes_after_the_batches_before_it(up: Uploader, own: Target) -> None:
-    def source() -> Iterator[NDArray[np.uint8]]:
-        yield filled(0)
-        raise OwnError("in the source")
-
-    taken: list[Any] = []
-    with pytest.raises(OwnError, match="in the source"):
-        taken.extend(up.prefetch(source(), own))
-    assert len(taken) == 1
 
 
 def test_an_error_of_the_device_comes_in_place_of_the_batch(up: Uploader, own: Target) -> None:
@@ -151,14 +127,3 @@ def test_closing_the_uploader_ends_the_loop_with_an_error(up: Uploader, own: Tar
     released.set()
     with pytest.raises(UsageError):
         next(batches)
-
-
-@pytest.mark.parametrize("depth", [0, 1.5, None])
-def test_an_invalid_depth_is_refused_at_once(up: Uploader, own: Target, depth: Any) -> None:
-    with pytest.raises(UsageError, match=f"depth is .*; got {depth!r}"):
-        up.prefetch([], own, depth)
-
-
-def test_an_unknown_framework_is_refused_at_once(up: Uploader) -> None:
-    with pytest.raises(UsageError, match="'numpy' is not a framework"):
-        up.prefetch([], "numpy")  # type: ignore[arg-type]

@@ -102,13 +102,6 @@ def test_without_a_ceiling_copies_are_predicted_to_take_as_long_as_now() -> None
     assert "as long as now, because the ceiling is not known (3.50 ms)" in found.worked_out
 
 
-def test_a_pinned_input_gets_the_advice_prefetch_only() -> None:
-    script, length = training(made=1000, sent=300, computed=3000, pageable=False)
-    found = advice_for(script, length, made=1000)
-    assert "pin-and-prefetch" not in found
-    assert found["prefetch"].text.startswith("Prefetch the input: let another thread or process make the next one, and")
-
-
 def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     script, length = training(made=1000, sent=1600, computed=3000)
     found = advice_for(script, length, made=1000, gbps=62.5)["pin"]
@@ -143,18 +136,6 @@ def test_advice_on_pageable_copies_names_the_functions_of_pyxfer_for_their_direc
     assert "pyxfer.download would stage" in both
 
 
-def test_advice_on_a_pinned_input_does_not_name_staging_functions() -> None:
-    script, length = training(made=1000, sent=300, computed=3000, pageable=False)
-    assert "pyxfer" not in " ".join(row.text for row in advice_for(script, length, made=1000).values())
-
-
-def test_pinning_copies_that_are_hidden_gains_nothing() -> None:
-    script = Script()
-    script.kernel(0, 4000)
-    script.copy(CopyWay.H2D, 0, 1000, nbytes=SENT, pageable=True, stream=8)
-    assert advice_for(script, 4000, made=0) == {}
-
-
 def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     script, length = training(made=1000, sent=200, computed=3000, pageable=False)
     found = advice_for(script, length, made=1000)["waits"]
@@ -171,11 +152,6 @@ def test_advice_on_different_waits_names_the_longest() -> None:
     script.call("cudaDeviceSynchronize", 1300, 1400)
     script.call("cudaEventSynchronize", 1500, 1600)
     assert "(cudaStreamSynchronize and others)" in advice_for(script, length, made=1000)["waits"].text
-
-
-def test_avoiding_waits_is_not_advised_if_pageable_copies_wait_anyway() -> None:
-    script, length = training(made=1000, sent=1000, computed=3000, pageable=True)
-    assert "waits" not in advice_for(script, length, made=1000)
 
 
 @pytest.mark.parametrize(("pageable_bytes", "advised"), [(SENT, True), (SENT + 1, False)])

@@ -130,18 +130,6 @@ def test_optimizer_steps_are_skipped_and_counted(tmp_path: Path) -> None:
 
 
 @needs("torch")
-def test_the_first_optimizer_step_only_marks_the_beginning_of_the_second(tmp_path: Path) -> None:
-    _, result = watched(tmp_path, TRAINING)
-    assert result.steps.watched == 11
-
-
-@needs("torch")
-def test_the_optimizer_module_keeps_its_own_loader(tmp_path: Path) -> None:
-    printed, _ = watched(tmp_path, TRAINING, "--skip", "1", "--steps", "1")
-    assert printed == "SourceFileLoader\n"
-
-
-@needs("torch")
 def test_a_window_that_closes_inside_pytorchs_step_does_not_break_it(tmp_path: Path) -> None:
     _, result = watched(tmp_path, TRAINING, "--steps", "1")
     assert (result.steps.watched, result.ended) == (1, "complete")

@@ -1,17 +1,20 @@
-"""RangeRecorder that the program names, also in threads, generators and coroutines."""
+"""Marks: ranges that the program names, also in threads, generators and coroutines; and samples of its own lines."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 import pyxfer
 from pyxfer import UsageError
 from pyxfer._watch import marks
-from pyxfer._watch.marks import NamedRange, RangeRecorder, mark
+from pyxfer._watch.marks import LineSampler, NamedRange, RangeRecorder, mark
 
 
 def names(ranges: tuple[NamedRange, ...]) -> list[str]:
@@ -190,3 +193,135 @@ def test_a_very_long_name_is_cut(window: RangeRecorder) -> None:
     with mark("x" * 10_000):
         pass
     assert len(names(window.close(now()))[0]) == 200
+
+
+HERE = Path(__file__).name
+
+
+def sampled(work: Callable[[], object], is_enough: Callable[[LineSampler], bool]) -> LineSampler:
+    """Call `work` until there are enough samples of it."""
+    sampler = LineSampler()
+    sampler.start()
+    deadline = time.monotonic() + 30
+    while not is_enough(sampler) and time.monotonic() < deadline:
+        work()
+    sampler.stop()
+    assert is_enough(sampler), sampler.failure
+    return sampler
+
+
+def count_up() -> int:
+    return sum(range(20_000))
+
+
+def test_the_sampled_line_is_the_innermost_of_the_users_code() -> None:
+    def sleep_in_the_library() -> None:
+        threading.Event().wait(0.02)  # its own frames are Python's, and not the user's
+
+    sampler = sampled(sleep_in_the_library, lambda sampler: any("sleep_in" in seen.line for seen in sampler.samples))
+    line = next(seen.line for seen in sampler.samples if "sleep_in" in seen.line)
+    number = sleep_in_the_library.__code__.co_firstlineno + 1
+    assert line == f"{HERE}:{number} in sleep_in_the_library"
+
+
+def test_every_thread_is_sampled_with_its_native_id_and_name() -> None:
+    over = threading.Event()
+
+    def wait_for_the_end() -> None:
+        over.wait(30)
+
+    thread = threading.Thread(target=wait_for_the_end, name="loader")
+    thread.start()
+    sampler = sampled(count_up, lambda sampler: thread.native_id in sampler.names)
+    over.set()
+    thread.join()
+    assert thread.native_id is not None
+    assert sampler.names[thread.native_id] == "loader"
+    seen = {sample.line for sample in sampler.samples if sample.thread == thread.native_id}
+    assert all("in wait_for_the_end" in line for line in seen)
+
+
+def test_the_sampler_does_not_sample_itself() -> None:
+    sampler = sampled(count_up, lambda sampler: len(sampler.samples) > 3)
+    assert sampler.native_id not in {seen.thread for seen in sampler.samples}
+
+
+def test_no_frame_is_kept_alive() -> None:
+    class Large:
+        """A local variable of a sampled frame."""
+
+    def hold(gone: threading.Event) -> None:
+        held = Large()
+        import weakref
+
+        weakref.finalize(held, gone.set)
+        sampled(count_up, lambda sampler: len(sampler.samples) > 3)
+
+    gone = threading.Event()
+    hold(gone)
+    assert gone.is_set()
+
+
+def test_at_the_limit_every_second_sample_is_dropped_and_the_interval_doubles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(marks, "MOST_SAMPLES", 8)
+    sampler = LineSampler()
+    every_s = sampler._every_s
+    sampler.start()
+    deadline = time.monotonic() + 30
+    while sampler._every_s < 4 * every_s and time.monotonic() < deadline:
+        count_up()
+    sampler.stop()
+    assert sampler._every_s >= 4 * every_s
+    assert len(sampler.samples) <= 8 + threading.active_count()
+    moments = [sample.at_ns for sample in sampler.samples]
+    assert moments == sorted(moments)
+
+
+def test_an_error_while_sampling_ends_only_the_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> dict[int, object]:
+        raise RuntimeError("no frames")
+
+    monkeypatch.setattr(sys, "_current_frames", fail)
+    sampler = LineSampler()
+    sampler.start()
+    sampler.join(30)
+    assert sampler.failure == "RuntimeError: no frames"
+    sampler.stop()
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "pause_s"),
+    [(1e-6, marks.EVERY_S), (marks.MOST_SHARE * 0.1, 0.1), (1.0, marks.SLOWEST_S)],
+    ids=["cheap", "dear", "very dear"],
+)
+def test_a_dear_sample_makes_the_pause_longer(monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float) -> None:
+    """Sampling takes at most its share of a processor, on a clock that only samples advance."""
+    pauses: list[float] = []
+
+    class Running:
+        def acquire(self, timeout: float) -> bool:
+            pauses.append(timeout)
+            return len(pauses) > 3
+
+    class Clock:
+        now_s = 0.0
+
+        def thread_time(self) -> float:
+            return self.now_s
+
+        def perf_counter_ns(self) -> int:
+            return 0
+
+    sampler, clock = LineSampler(), Clock()
+
+    def sample() -> None:
+        clock.now_s += cost_s
+
+    monkeypatch.setattr(sampler, "_running", Running())
+    monkeypatch.setattr(sampler, "_sample", sample)
+    monkeypatch.setattr(marks, "time", clock)
+    sampler._sample_until_stopped()
+    assert pauses == pytest.approx([marks.EVERY_S] + [pause_s] * 3)
+    assert sampler.cost_s == pytest.approx(3 * cost_s)

@@ -1,9 +1,18 @@
-"""Programs that fork, spawn, or end without stopping their watch."""
+"""Programs that fork, spawn, or end without stopping their watch, and windows that a signal opens and closes."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
-from watch.programs import output, run_program
+from marks import slow
+from watch.programs import TIMEOUT_S, output, run_program, start_program
+
+from pyxfer._document.watches import Watched
+from pyxfer._watch.launch import numbered
 
 STEPS = """
 w = pyxfer.watch(device="host", ceilings=None)
@@ -23,10 +32,11 @@ with w:
             pass
         with pyxfer.mark("in the child"):
             pass
-        try:
-            w.result
-        except pyxfer.UsageError as error:
-            print(error, flush=True)
+        for use in (lambda: w.result, w.start):
+            try:
+                use()
+            except pyxfer.UsageError as error:
+                print("refused", flush=True)
         os._exit(0)
     os.waitpid(child, 0)
     with w.step():
@@ -34,8 +44,8 @@ with w:
 print(w.result.steps.watched, [row.name for row in w.result.ranges], children())
 """
     )
-    assert lines[0] == "This process was forked from the watched one, and is not watched itself."
-    assert lines[1].startswith("1 [] ['at least 1 child process ran during the window")
+    assert lines[:2] == ["refused"] * 2
+    assert lines[2].startswith("1 [] ['at least 1 child process")
 
 
 def test_a_forked_child_that_leaves_the_block_closes_nothing() -> None:
@@ -69,24 +79,6 @@ if child:
 """
     )
     assert lines == ["1 1", "1 1"]
-
-
-def test_a_forked_child_cannot_start_the_watch_of_its_parent() -> None:
-    lines = output(
-        STEPS
-        + """
-with w:
-    child = os.fork()
-    if child == 0:
-        try:
-            w.start()
-        except pyxfer.UsageError as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
-    )
-    assert lines == ["This watch belongs to the parent process of this fork: make a new one here."]
 
 
 def test_earlier_and_spawned_children_are_counted_too() -> None:
@@ -140,55 +132,6 @@ with pyxfer.watch(device="host") as w:
     assert "_watch/" not in result.stderr
 
 
-@pytest.mark.slow
-def test_loading_numpy_is_not_part_of_the_window() -> None:
-    lines = output(
-        """
-loaded = []
-class Noting:
-    def find_spec(self, name, path, target=None):
-        if name == "numpy":
-            loaded.append(time.perf_counter_ns())
-sys.meta_path.insert(0, Noting())
-w = pyxfer.watch(device="host", lines=False)
-w.start()
-w.stop()
-window = w._session.window
-print("numpy" in sys.modules, window.begin_ns <= loaded[0] <= window.end_ns)
-""",
-        head="import sys, time, pyxfer\n",
-    )
-    assert lines == ["True False"]
-
-
-def test_a_program_that_is_killed_inside_its_window_prints_nothing() -> None:
-    result = run_program(
-        """
-with pyxfer.watch(device="host") as w:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (-9, "", "")
-
-
-def test_ctrl_c_in_a_step_ends_the_window() -> None:
-    lines = output(
-        """
-w = pyxfer.watch(device="host", ceilings=None)
-try:
-    with w:
-        with w.step():
-            pass
-        with w.step():
-            signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:
-    pass
-print(w.result.ended, w.result.steps.watched, w.result.steps.failure)
-"""
-    )
-    assert lines == ["ended 1 KeyboardInterrupt"]
-
-
 def test_watching_does_not_import_numpy_or_rich() -> None:
     lines = output(
         """
@@ -199,3 +142,107 @@ print(sorted({"numpy", "rich", "typer", "torch"} & set(sys.modules)))
         head="import sys, pyxfer\n",
     )
     assert lines == ["[]"]
+
+
+# Takes steps without end. It prints when a window has some, and when it has closed, so that tests can wait for that.
+LOOP = """
+w = pyxfer.watch(device="host", ceilings=None)
+w.on_signal(save_to=sys.argv[1])
+print("ready", flush=True)
+was = False
+with copies() as made:
+    while True:
+        with w.step():
+            made.send()
+        if (w._session.is_active if was else getattr(w._session.steps, "count", 0) > 2) != was:
+            was = not was
+            print("open" if was else "closed", flush=True)
+"""
+
+
+def expect(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{line}\n"
+
+
+def expect_report(process: subprocess.Popen[str], number: int) -> None:
+    assert process.stderr is not None
+    seen = ""
+    while f"pyxfer: watch {number} of process {process.pid}:\n" not in seen:
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+
+
+@pytest.fixture
+def looping(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The running program, which saves its documents in `tmp_path`."""
+    with start_program(LOOP, str(tmp_path / "w.json")) as process:
+        expect(process, "ready")
+        yield process
+        process.kill()
+
+
+def test_signals_start_and_stop_windows_which_are_numbered(looping: subprocess.Popen[str], tmp_path: Path) -> None:
+    for number in (1, 2):
+        looping.send_signal(signal.SIGUSR1)
+        expect(looping, "open")
+        looping.send_signal(signal.SIGUSR1)
+        expect(looping, "closed")
+        expect_report(looping, number)
+    watched = Watched.load(tmp_path / "w-1.json")
+    assert watched.steps.watched > 0
+    assert watched.ended == "complete"
+
+
+def test_a_window_that_is_open_at_the_end_of_the_program_is_reported(
+    looping: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    looping.send_signal(signal.SIGUSR1)
+    expect(looping, "open")
+    looping.send_signal(signal.SIGINT)
+    _, err = looping.communicate(timeout=TIMEOUT_S)
+    assert f"pyxfer: watch 1 of process {looping.pid}:" in err
+    assert Watched.load(tmp_path / "w-1.json").steps.watched > 0
+
+
+def test_another_active_watch_is_reported_on_stderr() -> None:
+    program = """
+w = pyxfer.watch(device="host", ceilings=None)
+w.on_signal()
+with pyxfer.watch(device="host", ceilings=None):
+    signal.raise_signal(signal.SIGUSR1)
+    time.sleep(60)
+"""
+    with start_program(program) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("pyxfer: Another watch is active, started at <string>:")
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        ("signal.signal(signal.SIGUSR1, lambda *_: None); w.on_signal()", "SIGUSR1"),
+        (
+            "threading.excepthook = lambda args: print(args.exc_value)\n"
+            "    thread = threading.Thread(target=w.on_signal)\n"
+            "    thread.start()\n"
+            "    thread.join()",
+            "main thread",
+        ),
+        slow("w.on_signal(signal.SIGKILL)", "cannot be used"),
+        slow("w.on_signal(4711)", "4711"),
+        slow("w.on_signal(save_to='none/w.json')", "folder"),
+    ],
+)
+def test_an_unusable_signal_is_refused(call: str, word: str) -> None:
+    lines = output(f"w = pyxfer.watch()\ntry:\n    {call}\nexcept pyxfer.UsageError as error:\n    print(error)\n")
+    assert word in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("w.json", "w-3.json"), ("a.b/trace.json.gz", "a.b/trace-3.json.gz"), ("plain", "plain-3")]
+)
+def test_the_number_is_inserted_before_the_extensions(path: str, expected: str) -> None:
+    assert numbered(path, 3) == expected

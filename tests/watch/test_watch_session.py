@@ -1,52 +1,26 @@
-"""A watch from its start to its window, with the records of the host engine."""
+"""A watch from its start to its window, with the records of the host engine, and the steps that it counts."""
 
 from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Generator
 
 import pytest
-from watch.copying import NBYTES, copies, session, window_of
+from watch.copying import copies, session, window_of
 
 import pyxfer
 from pyxfer import UsageError
 from pyxfer._trace.collector import Collector
-from pyxfer._trace.records import CopyWay, Kind
 from pyxfer._watch import marks, recording, step_tracking
+from pyxfer._watch.marks import LineSampler
 from pyxfer._watch.recording import Recording
 from pyxfer._watch.step_tracking import NO_STEP
 from pyxfer._watch.window import Window
 from pyxfer.errors import TraceUnavailableError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-
-
-def copied_bytes(window: Window, way: CopyWay) -> int:
-    assert window.capture.value is not None, window.capture.reason
-    found = window.capture.value.of(Kind.COPY)
-    return int(found["nbytes"][found["way"] == way].sum())
-
-
-def test_the_window_has_the_requested_number_of_steps(engine: Engine) -> None:
-    with session(skip=3, steps=4) as watched:
-        for _ in range(10):
-            with watched.steps.step():
-                pass
-    window = window_of(watched)
-    assert (len(window.steps), window.skipped, window.ended) == (4, 3, "complete")
-
-
-def test_only_copies_of_the_window_are_recorded(engine: Engine) -> None:
-    with copies() as made, session(skip=1, steps=3) as watched:
-        for _ in range(6):
-            with watched.steps.step():
-                made.send()
-                made.send()
-                made.fetch()
-    window = window_of(watched)
-    assert copied_bytes(window, CopyWay.H2D) == 6 * NBYTES
-    assert copied_bytes(window, CopyWay.D2H) == 3 * NBYTES
 
 
 def test_a_step_begins_at_the_end_of_the_previous_one(
@@ -208,11 +182,6 @@ def test_a_watch_that_is_stopped_while_skipping_has_never_opened(engine: Engine)
     assert window.remarks[-1].code == "never-opened"
 
 
-def test_a_second_watch_is_refused_with_the_line_of_the_first(engine: Engine) -> None:
-    with session(), pytest.raises(UsageError, match=r"started at copying\.py:\d+ in session"):
-        pyxfer.watch(device="host").start()
-
-
 def test_an_active_watch_cannot_be_started_again(engine: Engine) -> None:
     with session() as watched, pytest.raises(UsageError, match="This watch is active already, since"):
         watched.start()
@@ -225,15 +194,6 @@ def test_another_watch_may_start_after_the_window_has_closed(engine: Engine) -> 
         with session(steps=1) as other, other.steps.step():
             pass
     assert len(window_of(other).steps) == 1
-
-
-def test_a_preemptible_watch_ends_when_another_starts(engine: Engine) -> None:
-    with session() as watched:
-        watched.is_preemptible = True
-        with session(steps=1) as other, other.steps.step():
-            pass
-        assert not watched.is_active
-    assert window_of(watched).end_ns <= window_of(other).begin_ns
 
 
 def test_a_missing_device_leaves_no_active_watch(engine: Engine) -> None:
@@ -275,12 +235,6 @@ def test_no_thread_is_left_after_the_window(engine: Engine) -> None:
             pass
         clock.join(10)
         assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("pyxfer-watch")]
-
-
-def test_a_window_without_copies_has_an_empty_capture(engine: Engine) -> None:
-    with session(steps=1) as watched, watched.steps.step():
-        pass
-    assert copied_bytes(window_of(watched), CopyWay.H2D) == 0
 
 
 def test_a_preempted_window_has_a_remark_with_the_line(engine: Engine) -> None:
@@ -330,3 +284,58 @@ def test_a_session_ends_also_if_its_callback_fails(engine: Engine) -> None:
         with pytest.raises(ZeroDivisionError):
             watched.stop()
         assert not watched.is_active
+
+
+def test_a_nested_skipped_step_is_part_of_the_outer_one(engine: Engine) -> None:
+    with session(skip=2, steps=1) as watched:
+        for _ in range(2):
+            with watched.steps.step(), watched.steps.step():
+                pass
+            assert watched.is_active
+        with watched.steps.step():
+            pass
+    window = window_of(watched)
+    assert (window.skipped, len(window.steps)) == (2, 1)
+
+
+def test_a_thread_that_ends_inside_its_step_does_not_affect_later_threads(engine: Engine) -> None:
+    def whole() -> None:
+        with watched.steps.step():
+            pass
+
+    with session() as watched:
+        for work in (lambda: watched.steps.step().__enter__(), *[whole] * 3):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    window = window_of(watched)
+    assert [step.closed for step in window.steps].count(True) == 3
+    assert not window.remarks
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_opening_the_window_is_not_part_of_a_step(engine: Engine, monkeypatch: pytest.MonkeyPatch, skip: int) -> None:
+    opened_ns: list[int] = []
+
+    class Noting(LineSampler):
+        def start(self) -> None:
+            super().start()
+            opened_ns.append(time.perf_counter_ns())
+
+    monkeypatch.setattr(recording, "LineSampler", Noting)
+    with session(skip=skip, steps=1, lines=True) as watched:
+        for _ in range(skip + 1):
+            with watched.steps.step():
+                pass
+    (step,) = window_of(watched).steps
+    assert step.from_ns >= opened_ns[0]
+
+
+def test_steps_of_several_optimizers_are_counted_separately_with_a_remark(engine: Engine) -> None:
+    with session() as watched:
+        for _ in range(3):
+            for optimizer in (1, 2):
+                watched.steps.optimizer_stepped(optimizer)
+    window = window_of(watched)
+    assert len(window.steps) == 5
+    assert [remark.code for remark in window.remarks] == ["optimizers"]

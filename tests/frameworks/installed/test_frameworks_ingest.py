@@ -67,14 +67,6 @@ def test_a_route_that_copies_has_a_bandwidth_and_a_share(whole_run: pyxfer.Run, 
 
 
 @needs("torch")
-def test_from_numpy_takes_the_same_time_for_any_size(whole_run: pyxfer.Run) -> None:
-    small, _, large = [row.elapsed_s for row in rows_of(whole_run, "torch") if row.route == "torch.ingest"]
-    assert small is not None
-    assert large is not None
-    assert large < 10 * small  # 48 times the bytes
-
-
-@needs("torch")
 @pytest.mark.skipif(is_installed("cupy"), reason="CuPy is installed")
 def test_a_missing_framework_is_a_row_with_the_install_command(whole_run: pyxfer.Run) -> None:
     worker = worker_of(whole_run, "cupy")

@@ -1,0 +1,338 @@
+"""Arrays as sources and destinations: NumPy arrays, scalars, buffers, mapped files, their dtypes and layouts."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import math
+import mmap
+import os
+import re
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from upload.memories import DTYPES, gathered
+
+from pyxfer._upload.arrays import (
+    BFLOAT16,
+    destination_of,
+    dtype_of_dlpack,
+    dtype_to_send,
+    is_array,
+    itemsize_of,
+    name_of,
+    source_of,
+)
+from pyxfer._upload.targets import Target
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import UsageError
+from pyxfer.native import Engine, load
+from pyxfer.units import format_size
+
+
+@st.composite
+def views(draw: st.DrawFn) -> Any:
+    """Transposed, sliced, reversed and repeated arrays, in C and Fortran order."""
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    dtype = draw(DTYPES)
+    data = np.random.default_rng(draw(st.integers(0, 99))).bytes(math.prod(shape) * dtype.itemsize)
+    x: Any = np.frombuffer(data, dtype).reshape(shape, order=draw(st.sampled_from("CF")))
+    x = x.transpose(draw(st.permutations(range(x.ndim))))
+    x = np.asarray(x[draw(hnp.basic_indices(x.shape, allow_newaxis=True, max_dims=5))])
+    if draw(st.booleans()):
+        x = np.broadcast_to(x, (draw(st.integers(0, 3)), *x.shape))
+    return x
+
+
+@given(views())
+def test_a_source_has_exactly_the_bytes_of_its_array(x: np.ndarray[Any, Any]) -> None:
+    source = source_of(x)
+    assert gathered(source) == x.tobytes()
+    assert (source.dtype, source.shape, source.nbytes) == (x.dtype, x.shape, len(x.tobytes()))
+
+
+@given(views())
+def test_the_source_of_a_view_has_its_address_and_strides(x: np.ndarray[Any, Any]) -> None:
+    source = source_of(x)
+    assert (source.address, source.strides) == (x.ctypes.data, x.strides)
+
+
+@pytest.mark.parametrize("scalar", [np.float32(2.5), np.int64(-3), np.complex64(1 - 2j), np.bool_(True)])
+def test_a_scalar_of_numpy_is_an_array_without_dimensions(scalar: np.generic) -> None:
+    source = source_of(scalar)
+    assert (source.shape, source.strides) == ((), ())
+    assert gathered(source) == scalar.tobytes()
+
+
+BUFFERS = {
+    "bytes": (b"abcdef", "uint8", (6,)),
+    "bytearray": (bytearray(b"abc"), "uint8", (3,)),
+    "array": (array.array("d", [1.0, 2.0]), "float64", (2,)),
+    "memoryview": (memoryview(b"abcdef")[::-2], "uint8", (3,)),
+    "shaped memoryview": (memoryview(b"abcdef").cast("H", (3, 1)), "uint16", (3, 1)),
+    "ctypes array": (((ctypes.c_int32 * 2) * 3)(), "int32", (3, 2)),
+    "empty": (b"", "uint8", (0,)),
+}
+
+
+@pytest.mark.parametrize(("buffer", "dtype", "shape"), BUFFERS.values(), ids=BUFFERS)
+def test_a_buffer_is_an_array_of_its_format_and_shape(buffer: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    source = source_of(buffer)
+    assert (name_of(source.dtype), source.shape) == (dtype, shape)
+    assert gathered(source) == memoryview(buffer).tobytes()
+
+
+def test_a_mapped_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        source = source_of(mapped)
+        assert gathered(source) == path.read_bytes()
+        assert source.readonly
+        del source
+    assert gathered(source_of(np.memmap(path, np.int16, "r", shape=(8, 16)))) == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("x", "readonly"),
+    [
+        (b"abc", True),
+        (np.broadcast_to(1, 3), True),
+        (memoryview(b"abc"), True),
+        (bytearray(b"abc"), False),
+        (np.zeros(3), False),
+        (array.array("i", [1]), False),
+    ],
+)
+def test_a_source_is_read_only_if_its_memory_is(x: Any, readonly: bool) -> None:
+    assert source_of(x).readonly == readonly
+
+
+def test_a_source_keeps_the_memory_alive() -> None:
+    x = np.arange(1000)
+    gone = weakref.ref(x)
+    source = source_of(x[::2])
+    del x
+    gc.collect()
+    assert gone() is not None
+    assert gathered(source) == np.arange(0, 1000, 2).tobytes()
+    del source
+    assert gone() is None
+
+
+def test_a_buffer_cannot_be_resized_while_its_source_exists() -> None:
+    buffer = bytearray(b"abc")
+    source = source_of(buffer)
+    with pytest.raises(BufferError):
+        buffer.extend(b"d")
+    del source
+    buffer.extend(b"d")
+
+
+def test_a_matrix_is_read_as_an_array() -> None:
+    matrix = np.arange(6).reshape(2, 3).view(np.matrix)
+    source = source_of(matrix)
+    assert (source.address, source.shape, type(source.keep)) == (matrix.ctypes.data, (2, 3), np.ndarray)
+
+
+def test_a_masked_array_without_masked_items_is_accepted() -> None:
+    x = np.ma.MaskedArray([1, 2, 3], mask=np.zeros(3, bool))
+    assert gathered(source_of(x)) == x.data.tobytes()
+
+
+class OnAGpu:
+    """Like a device array of numba."""
+
+    __cuda_array_interface__ = None
+
+
+def test_the_largest_possible_array_has_its_nbytes() -> None:
+    x = np.lib.stride_tricks.as_strided(np.zeros(1), (2**60 - 1,), (0,))
+    assert source_of(x).nbytes == 2**63 - 8
+
+
+ARRAYS = [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()]
+OTHERS = [None, 1, 1.5, 2j, True, "a", np.str_("a"), [], (), {}, set(), np.ndarray, np.float32]
+
+
+@pytest.mark.parametrize(("x", "expected"), [*((x, True) for x in ARRAYS), *((x, False) for x in OTHERS)])
+def test_is_array_is_true_even_for_arrays_that_cannot_be_sent(x: object, expected: bool) -> None:
+    assert is_array(x) == expected
+
+
+SENT = sorted({np.dtype(letter).name for letter in "?bBhHiIlLqQpPefdFD"})
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_numbers_are_sent_as_they_are(name: str) -> None:
+    assert dtype_to_send(np.dtype(name)) == np.dtype(name)
+
+
+def test_the_advice_for_other_byte_orders_works() -> None:
+    x = np.arange(4, dtype=">f4")
+    assert dtype_to_send(x.astype(x.dtype.newbyteorder("=")).dtype) == np.float32
+
+
+def test_bfloat16_of_ml_dtypes_is_represented_by_its_name() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    sent = dtype_to_send(np.dtype(ml_dtypes.bfloat16))
+    assert (sent, itemsize_of(sent), name_of(sent)) == (BFLOAT16, 2, "bfloat16")
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_dlpack_types_map_to_dtypes(name: str) -> None:
+    dtype = np.dtype(name)
+    code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[dtype.kind]
+    assert dtype_of_dlpack(code, 8 * dtype.itemsize, 1) == dtype
+
+
+@pytest.mark.parametrize("unknown", [(0, 4, 1), (2, 8, 1), (2, 128, 1), (3, 64, 1), (7, 8, 1), (2, 32, 4)])
+def test_other_types_of_dlpack_have_no_dtype(unknown: tuple[int, int, int]) -> None:
+    assert dtype_of_dlpack(*unknown) is None
+
+
+def test_names_distinguish_dtypes() -> None:
+    assert name_of(np.dtype("longlong")) == name_of(np.dtype("int64"))
+    assert {name_of(BFLOAT16), name_of(np.dtype("f2")), name_of(np.dtype("u2"))} == {"bfloat16", "float16", "uint16"}
+
+
+PAGES = 5 * mmap.ALLOCATIONGRANULARITY
+CONTENTS = np.random.default_rng(0).integers(0, 256, PAGES, np.uint8)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "images"
+    made.write_bytes(CONTENTS.tobytes())
+    return made
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+@pytest.mark.parametrize("offset", [0, 1000, 3 * mmap.ALLOCATIONGRANULARITY + 5])
+def test_an_array_in_a_file_is_sent(engine: Engine, path: Path, mode: str, offset: int) -> None:
+    mapped = np.memmap(path, np.uint8, mode, offset=offset)  # type: ignore[call-overload]
+    with Uploader("host", threads=2) as up:
+        assert np.array_equal(np.from_dlpack(up.upload(mapped[::3], Target(engine))), CONTENTS[offset::3])
+
+
+@pytest.mark.parametrize("offset", [0, 3 * mmap.ALLOCATIONGRANULARITY + 5])
+def test_an_array_of_a_truncated_file_is_refused(path: Path, offset: int) -> None:
+    with_gaps = np.memmap(path, np.uint8, "r", offset=offset)[::2].reshape(-1, 1)
+    os.truncate(path, PAGES - mmap.ALLOCATIONGRANULARITY)
+    left, whole = format_size(PAGES - mmap.ALLOCATIONGRANULARITY), format_size(PAGES)
+    why = f"this array is mapped from a file that was cut to {left}, and needs {whole} of it: map it again"
+    with pytest.raises(UsageError, match=re.escape(why)):
+        source_of(with_gaps)
+
+
+def test_a_mapping_made_without_numpy_is_checked_too(path: Path) -> None:
+    with path.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+    found = source_of(np.frombuffer(mapped, np.int32))
+    assert found.nbytes == PAGES
+    os.truncate(path, 100)
+    for x in (np.frombuffer(mapped, np.int32), mapped, memoryview(mapped)[8:]):
+        with pytest.raises(UsageError, match=f"was cut to 100 B, and needs {format_size(PAGES)}"):
+            source_of(x)
+
+
+def test_a_download_into_a_truncated_file_is_refused(engine: Engine, path: Path) -> None:
+    out = np.memmap(path, np.uint8, "r+")
+    os.truncate(path, 10)
+    with Uploader("host", threads=2) as up:
+        y = up.upload(CONTENTS, Target(engine))
+        with pytest.raises(UsageError, match=r"^out: this array is mapped from a file that was cut"):
+            up.download(y, out)
+
+
+def test_a_file_that_has_grown_or_was_deleted_is_accepted(path: Path) -> None:
+    mapped = np.memmap(path, np.uint8, "r")
+    os.truncate(path, 2 * PAGES)
+    path.unlink()
+    assert source_of(mapped).nbytes == PAGES
+
+
+def test_mapped_memory_without_a_file_is_accepted() -> None:
+    assert source_of(np.frombuffer(mmap.mmap(-1, PAGES), np.uint8)).nbytes == PAGES
+
+
+F4 = np.dtype(np.float32)
+as_strided = np.lib.stride_tricks.as_strided
+
+FITTING = {
+    "c order": np.zeros((2, 3), F4),
+    "fortran order": np.zeros((2, 3), F4, order="F"),
+    "backwards": np.zeros((2, 3), F4)[::-1, ::-1],
+    "every other": np.zeros((4, 9), F4)[::2, ::3],
+    "matrix": np.zeros((2, 3), F4).view(np.matrix),
+}
+
+
+@pytest.mark.parametrize("out", FITTING.values(), ids=FITTING)
+def test_a_fitting_array_is_written_in_place(out: np.ndarray[Any, Any]) -> None:
+    found = destination_of(out, (2, 3), F4)
+    assert (found.address, found.strides) == (out.ctypes.data, out.strides)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 1, 1)])
+def test_an_array_of_any_shape_can_be_a_destination(shape: tuple[int, ...]) -> None:
+    assert destination_of(np.zeros(shape, F4), shape, F4).shape == shape
+
+
+def test_a_buffer_can_be_a_destination() -> None:
+    assert destination_of(bytearray(3), (3,), np.dtype(np.uint8)).nbytes == 3
+
+
+extents = st.lists(st.integers(0, 4), min_size=1, max_size=3)
+
+
+@given(extents, st.data())
+def test_no_byte_of_an_accepted_destination_belongs_to_two_items(shape: list[int], data: st.DataObject) -> None:
+    strides = data.draw(st.lists(st.integers(-12, 12), min_size=len(shape), max_size=len(shape)))
+    memory = np.zeros(3 * 4 * 12 * 2 + 2, np.uint16)
+    out = as_strided(memory[memory.size // 2 :], shape, [2 * stride for stride in strides])
+    try:
+        destination_of(out, tuple(shape), np.dtype(np.uint16))
+    except UsageError:
+        return
+    places = [sum(i * s for i, s in zip(place, strides, strict=True)) for place in np.ndindex(*shape)]
+    assert len(set(places)) == len(places)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> NDArray[Any]:
+    """Of any dtype, sliced, reversed and transposed in any way."""
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9))
+    dtype = draw(DTYPES)
+    data = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 2 if dtype.kind == "b" else 100, shape)
+    array = np.asarray(data).astype(dtype).transpose(draw(st.permutations(range(len(shape)))))
+    index = (..., *[draw(st.slices(extent)) for extent in array.shape])
+    view: NDArray[Any] = array[index]
+    return view
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Uploader]:
+    with Uploader("host", threads=3, chunk_bytes=4096, slots=2) as made:
+        yield made
+
+
+@given(array=arrays(), block=st.booleans())
+def test_any_array_arrives_and_comes_back(up: Uploader, array: NDArray[Any], block: bool) -> None:
+    sent = up.upload(array, Target(load("host")), block)
+    y = sent if block else sent.result()
+    there = np.from_dlpack(y)
+    assert (there.shape, there.dtype) == (array.shape, array.dtype)
+    assert np.array_equal(there, array)
+    back = up.download(y)
+    assert (back.dtype, back.flags.owndata) == (array.dtype, True)
+    assert np.array_equal(back, array)

@@ -1,0 +1,257 @@
+"""Programs that fork, end, or have no GPU while they upload or prefetch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+# Python 3.12 and later warn of a fork while other threads run, which is what these programs are about.
+NO_FORK_WARNING = ("-W", "ignore:This process:DeprecationWarning")
+
+HEAD = """
+import os, sys, threading, time, warnings
+import numpy as np
+import pyxfer
+from pyxfer._upload import api, prefetch, uploader
+from pyxfer._upload.prefetch import Prefetch
+from pyxfer._upload.targets import Target
+from pyxfer.native._host import testing
+class Started:
+    def __init__(self, batch):
+        self.batch = batch
+    def result(self):
+        return self.batch
+place = {"device": "host"}
+shared = api._uploader("host")
+up = pyxfer.Uploader("host", threads=2, chunk_bytes=4096, slots=2)
+own = Target(up._engine)
+pooled = Target(up._engine, up._pool)
+x = np.ones(1 << 20, np.uint8)
+"""
+ENDED_CLEANLY = (0, "", "")
+
+
+def run_program(body: str, **variables: str) -> tuple[int, str, str]:
+    result = subprocess.run(
+        [sys.executable, *NO_FORK_WARNING, "-c", HEAD + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **variables},
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+# --- forks -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_function_raises_in_a_forked_child_and_continues_in_the_parent() -> None:
+    code, output, errors = run_program(
+        """
+        y = pyxfer.upload(x, own, **place)
+        kept = pyxfer.prefetch([x] * 3, own, **place)
+        z = up.upload(x, own)
+        if os.fork() == 0:
+            uses = (
+                lambda: pyxfer.upload(x, own, **place),
+                lambda: pyxfer.download(y),
+                lambda: pyxfer.prefetch([x], own, **place),
+                lambda: next(kept),
+                lambda: pyxfer.empty_pinned(3, **place),
+                lambda: pyxfer.pin(x, **place),
+                lambda: up.upload(x, own),
+                lambda: up.download(z),
+            )
+            for use in uses:
+                try:
+                    use()
+                except pyxfer.ForkedError as error:
+                    print(error, flush=True)
+            up.close()
+            del up, z
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        assert np.array_equal(pyxfer.download(y), x)
+        assert np.array_equal(up.download(z), x)
+        assert len(list(kept)) == 3
+        """
+    )
+    assert (code, errors) == (0, "")
+    lines = output.splitlines()
+    assert len(lines) == 8
+    assert all("spawn" in line or "forked child" in line for line in lines)
+
+
+def test_a_forked_child_may_drop_an_upload_of_its_parent() -> None:
+    ended = run_program(
+        """
+        testing.stall("cudaMemcpyAsync", 1, 120.0)
+        sent = up.upload([x, x], own, block=False)
+        if os.fork() == 0:
+            del sent
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        testing.release_stalls()
+        assert np.array_equal(up.download(sent.result()[1]), x)
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
+def test_a_forked_child_may_close_a_prefetch_of_its_parent_and_make_another() -> None:
+    ended = run_program(
+        """
+        batches = Prefetch(range(5), Started)
+        assert next(batches) == 0
+        if os.fork() == 0:
+            batches.close()
+            print(list(Prefetch(range(3), Started)), flush=True)
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        print(list(batches))
+        """
+    )
+    assert ended == (0, "[0, 1, 2]\n[1, 2, 3, 4]\n", "")
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+ENDINGS = {
+    "unused": "",
+    "under way": "sent = [pyxfer.upload(x, own, block=False, **place) for _ in range(9)]",
+    "by an exit": "sent = pyxfer.upload(x, own, block=False, **place); sys.exit(0)",
+    "dropped": "pyxfer.upload(x, own, block=False, **place)",
+    "taken": "y = np.from_dlpack(up.upload(x, own)); del up",
+    "never taken": "y = pyxfer.upload(x, own, **place).__dlpack__()",
+    "an upload in a circle": "kept = [up, up.upload(x, own, block=False)]; kept.append(kept); del up",
+    "in a loop": "for y in pyxfer.prefetch([x] * 9, own, **place): sys.exit(0)",
+    "before a loop": "batches = pyxfer.prefetch((x for _ in range(10**9)), own, depth=3, **place); next(batches)",
+    "a loop in a circle": "kept = [pyxfer.prefetch([x] * 9, own, **place)]; kept.append(kept)",
+    "with blocks kept": "y = [up.upload(x, pooled) for _ in range(4)]; del y[1:]",
+    "page-locked": "a = pyxfer.empty_pinned(9, **place); b = pyxfer.pin(x, **place); del x",
+    "page-locked in a circle": "c = [pyxfer.empty_pinned(9, **place)[::2], pyxfer.pin(x, **place)]; c.append(c); del x",
+}
+QUICK = ("under way", "by an exit", "in a loop", "page-locked in a circle")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [pytest.param(text, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, text in ENDINGS.items()],
+)
+def test_a_program_ends_cleanly(ending: str) -> None:
+    assert run_program(ending) == ENDED_CLEANLY
+
+
+def test_a_program_ends_although_its_device_does_not_answer() -> None:
+    ended = run_program(
+        """
+        uploader.AT_EXIT_S = 0.1
+        testing.stall("cudaMemcpyAsync", 1, 120.0)
+        sent = up.upload(x, own, block=False)
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
+def test_a_program_ends_although_a_pool_waits_for_its_device() -> None:
+    ended = run_program(
+        """
+        testing.stall("cudaMemcpyAsync", 1, 120.0)
+        threading.excepthook = lambda _: None
+        threading.Thread(target=lambda: up.upload(x, pooled), daemon=True).start()
+        while not testing.calls().get("cudaMemcpyAsync"):
+            pass
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
+def test_a_program_ends_although_the_source_of_a_prefetch_blocks() -> None:
+    ended = run_program(
+        """
+        prefetch.AT_EXIT_S = 0.1
+        def source():
+            yield 0
+            time.sleep(120)
+        batches = Prefetch(source(), Started)
+        print(next(batches))
+        """
+    )
+    assert ended == (0, "0\n", "")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param("up.upload(x, own)", id="uploading"),
+        pytest.param('pyxfer.empty_pinned(9999, device="host")', id="allocating"),
+        pytest.param("up.upload(x, own, block=False).result()", id="waiting", marks=pytest.mark.slow),
+        pytest.param("sent.done()", id="asking", marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_ends_while_threads_are_in_native_code(call: str) -> None:
+    ended = run_program(
+        f"""
+        begun = threading.Event()
+        sent = up.upload(x, own, block=False)
+        def use():
+            while True:
+                {call}
+                begun.set()
+        threading.excepthook = lambda _: None
+        for _ in range(3):
+            threading.Thread(target=use, daemon=True).start()
+        begun.wait()
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
+@pytest.mark.unsanitized(reason="a sanitizer ends the process if a thread cannot be started")
+def test_an_error_in_starting_the_thread_of_a_prefetch_leaves_nothing() -> None:
+    ended = run_program(
+        """
+        threading.stack_size(1 << 47)
+        try:
+            Prefetch(range(3), Started)
+        except RuntimeError:
+            print(len(prefetch._running))
+        """
+    )
+    assert ended == (0, "0\n", "")
+
+
+# --- without a GPU ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_there_is_one_warning_at_the_calling_line() -> None:
+    program = """
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            y = pyxfer.upload(x, own)
+            for _ in pyxfer.prefetch([x], own): pass
+            assert np.array_equal(pyxfer.download(y), x)
+        for warning in caught:
+            print(warning.category.__name__, warning.filename, warning.lineno)
+        """
+    line = (HEAD + textwrap.dedent(program)).splitlines().index("    y = pyxfer.upload(x, own)") + 1
+    assert run_program(program, CUDA_VISIBLE_DEVICES="") == (0, f"FallbackWarning <string> {line}\n", "")
+
+
+def test_require_gpu_raises_at_once_without_a_gpu() -> None:
+    ended = run_program(
+        """
+        try:
+            pyxfer.Uploader(require_gpu=True)
+        except pyxfer.CudaUnavailableError:
+            print("refused")
+        """,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert ended == (0, "refused\n", "")

@@ -1,0 +1,412 @@
+"""What the records show: copies by way, memory and size; work that overlaps; ranges that the user has named."""
+
+from __future__ import annotations
+
+import io
+import time
+import tracemalloc
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from watch.windows import (
+    LOADER,
+    MAIN,
+    MIB,
+    US,
+    ZERO_NS,
+    Flat,
+    Script,
+    activity_of,
+    analysed,
+    at,
+    make_window,
+    mark,
+    seen,
+    steps_at,
+)
+
+from pyxfer._document.runs import Fact
+from pyxfer._document.watches import CopyClass, Overlap
+from pyxfer._trace.records import RECORD, Capture, CopyWay, Flag, Kind, MemoryKind
+from pyxfer._watch.chrome import write_events
+from pyxfer._watch.copies import sizes_needed
+from pyxfer._watch.device_records import Cover, device_records
+from pyxfer._watch.ranges import MOST_NAMES
+from pyxfer._watch.window import Window
+
+
+def classes(script: Script, ceilings: Flat | None = None) -> tuple[CopyClass, ...]:
+    found: tuple[CopyClass, ...] = activity_of(analysed(make_window(script, 10_000), ceilings)).copies
+    return found
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "least", "below"),
+    [
+        (1, 0, 4096),
+        (4095, 0, 4096),
+        (4096, 4096, 16384),
+        (16384, 16384, 65536),
+        ((1 << 30) - 1, 1 << 28, 1 << 30),
+        (1 << 30, 1 << 30, None),
+    ],
+)
+def test_a_size_class_reaches_from_a_power_of_four_to_the_next(nbytes: int, least: int, below: int | None) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 10, nbytes=nbytes)
+    assert [(row.least_bytes, row.below_bytes) for row in classes(script)] == [(least, below)]
+
+
+def test_copies_of_one_class_are_summed() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 100, nbytes=MIB)
+    script.copy(CopyWay.H2D, 200, 400, nbytes=2 * MIB)
+    (row,) = classes(script)
+    assert (row.count, row.nbytes, row.seconds) == pytest.approx((2, 3 * MIB, 300e-6))
+    assert row.gbps.value == pytest.approx(3 * MIB / 300e-6 / 1e9)
+
+
+def test_classes_are_sorted_by_way_and_memory() -> None:
+    script = Script()
+    script.copy(CopyWay.D2D, 0, 1)
+    script.copy(CopyWay.D2H, 1, 2, pageable=True)
+    script.copy(CopyWay.H2D, 2, 3)
+    script.copy(CopyWay.H2D, 3, 4, pageable=True)
+    script.copy(CopyWay.P2P, 4, 5)
+    assert [(row.way, row.memory) for row in classes(script)] == [
+        ("h2d", "pageable"),
+        ("h2d", "pinned"),
+        ("d2h", "pageable"),
+        ("d2d", "device"),
+        ("p2p", "device"),
+    ]
+
+
+def test_the_share_of_the_ceiling_is_the_time_at_the_ceiling_over_the_time_taken() -> None:
+    script, flat = Script(), Flat(50.0)
+    script.copy(CopyWay.H2D, 0, 100, nbytes=1_000_000, pageable=True)
+    (row,) = classes(script, flat)
+    assert row.ceiling_share.value == pytest.approx(0.2)
+    assert {(direction, memory) for direction, memory, _ in flat.asked} == {("h2d", "pinned")}
+
+
+def test_a_share_without_a_ceiling_has_the_reason() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 100)
+    assert classes(script, Flat(None, "the device was busy"))[0].ceiling_share.reason == "the device was busy"
+
+
+def test_copies_that_stay_on_the_device_have_no_ceiling() -> None:
+    script = Script()
+    script.copy(CopyWay.D2D, 0, 100)
+    assert classes(script)[0].ceiling_share.reason == "only copies between host and device have a ceiling"
+
+
+def test_copies_below_4_kib_have_no_ceiling() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 1, nbytes=4095)
+    script.copy(CopyWay.H2D, 1, 2, nbytes=4096)
+    small, large = classes(script)
+    assert small.ceiling_share.reason == "a copy below 4 KiB goes within a command and has no ceiling"
+    assert large.ceiling_share.value == pytest.approx(4096 / 50e9 / 1e-6)
+
+
+def test_thousands_of_sizes_need_few_ceilings() -> None:
+    script, flat = Script(), Flat(50.0)
+    for nbytes in range(4096, 4096 + 3000):
+        script.copy(CopyWay.H2D, 0, 1, nbytes=nbytes)
+    classes(script, flat)
+    assert len(flat.asked) < 20
+
+
+def test_the_hidden_share_is_a_share_of_the_copies_time() -> None:
+    script = Script()
+    script.kernel(0, 50)
+    script.copy(CopyWay.H2D, 25, 125, stream=8)
+    assert classes(script)[0].hidden_share.value == pytest.approx(0.25)
+
+
+def test_a_batch_counts_all_its_copies_and_has_their_mean_size() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 10, nbytes=100 * 8192, copies=100)
+    (row,) = classes(script)
+    assert (row.count, row.nbytes, row.least_bytes) == (100, 100 * 8192, 4096)
+
+
+def test_copies_without_a_time_are_counted_and_have_no_bandwidth() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 0, nbytes=MIB)
+    watched = analysed(make_window(script, 100))
+    (row,) = activity_of(watched).copies
+    assert (row.count, row.nbytes, row.timed_bytes) == (1, MIB, 0)
+    assert row.gbps.reason == "the device gave no time for them"
+    assert "untimed" in [remark.code for remark in watched.remarks]
+
+
+def test_copies_of_another_device_are_only_counted() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 10, device=1)
+    watched = analysed(make_window(script, 100))
+    assert activity_of(watched).copies == ()
+    assert "1 record of other devices is not in the figures" in [remark.text for remark in watched.remarks]
+
+
+def test_pageable_copies_say_what_pinning_would_save() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 1000, nbytes=10_000_000, pageable=True)
+    script.copy(CopyWay.H2D, 1000, 1100, nbytes=1_000_000)
+    (row,) = activity_of(analysed(make_window(script, 2000, steps_at((0, 0, 2000))))).pageable
+    assert (row.way, row.count, row.nbytes, row.seconds) == ("h2d", 1, 10_000_000, pytest.approx(1e-3))
+    assert (row.pinned_s.value, row.saves_s.value) == (pytest.approx(200e-6), pytest.approx(800e-6))
+
+
+def test_ceilings_are_needed_at_the_mean_size_of_each_class() -> None:
+    script: Any = Script()
+    script.copy(CopyWay.H2D, 0, 1, nbytes=4096)
+    script.copy(CopyWay.H2D, 0, 1, nbytes=8192)
+    script.copy(CopyWay.H2D, 0, 1, nbytes=MIB)
+    script.copy(CopyWay.D2D, 0, 1, nbytes=64)
+    window = make_window(script, 10)
+    assert window.capture.value is not None
+    assert sizes_needed(device_records(window, window.capture.value)) == {"h2d": (6144, MIB)}
+
+
+def overlap_of(script: Script, length: float = 100) -> Overlap:
+    found: Overlap = activity_of(analysed(make_window(script, length))).overlap
+    return found
+
+
+def test_kernels_at_once_are_counted_while_any_runs() -> None:
+    script = Script()
+    script.kernel(0, 30, stream=7)
+    script.kernel(20, 40, stream=8)
+    overlap = overlap_of(script)
+    assert overlap.kernels == 2
+    assert overlap.kernels_at_once.value == pytest.approx(50 / 40)
+    assert overlap.kernels_share.value == pytest.approx(0.25)
+
+
+def test_the_device_is_busy_with_any_work_inside_the_window() -> None:
+    script = Script()
+    script.kernel(-50, 10)
+    script.copy(CopyWay.D2H, 40, 60)
+    script.set(90, 150)
+    assert overlap_of(script).busy_share == pytest.approx(0.4)
+
+
+def test_the_hidden_share_is_the_time_of_copies_under_kernels() -> None:
+    script = Script()
+    script.kernel(0, 20)
+    script.copy(CopyWay.H2D, 10, 30)
+    script.copy(CopyWay.D2H, 50, 70)
+    assert overlap_of(script).hidden_share.value == pytest.approx(0.25)
+
+
+def test_copies_at_once_is_the_largest_number_under_way() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 30, stream=7)
+    script.copy(CopyWay.D2H, 20, 40, stream=8)
+    overlap = overlap_of(script)
+    assert overlap.copies_at_once == 2
+    assert overlap.copies_share.value == pytest.approx(0.25)
+
+
+def test_without_work_there_is_no_share_of_it() -> None:
+    overlap = overlap_of(Script())
+    assert overlap.busy_share == 0
+    assert overlap.kernels_at_once.reason == "no kernel ran"
+    assert overlap.hidden_share.reason == "no copy has a time"
+
+
+def test_streams_are_listed_with_their_copies_and_kernels() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 10, nbytes=MIB, stream=13)
+    script.kernel(0, 50, stream=7)
+    script.kernel(60, 70, stream=13)
+    streams = activity_of(analysed(make_window(script, 100))).streams
+    assert [(use.stream, use.copies, use.copied_bytes, use.kernels) for use in streams] == [
+        (7, 0, 0, 1),
+        (13, 1, MIB, 1),
+    ]
+
+
+def test_ranges_of_one_name_are_one_row() -> None:
+    (row,) = analysed(make_window(Script(), 100, ranges=(mark("decode", 0, 10), mark("decode", 50, 60)))).ranges
+    assert (row.name, row.source, row.count) == ("decode", "mark", 2)
+    assert (row.seconds, row.share) == pytest.approx((20e-6, 0.2))
+
+
+def test_nested_ranges_of_one_name_count_each_instant_once() -> None:
+    (row,) = analysed(make_window(Script(), 100, ranges=(mark("f", 0, 50), mark("f", 10, 20)))).ranges
+    assert row.share == pytest.approx(0.5)
+
+
+def test_nvtx_ranges_are_paired_from_their_two_records() -> None:
+    script = Script()
+    script.nvtx("forward", 10, 40)
+    (row,) = analysed(make_window(script, 100)).ranges
+    assert (row.name, row.source) == ("forward", "nvtx")
+    assert row.seconds == pytest.approx(30e-6)
+
+
+def test_an_nvtx_range_without_an_end_lasts_to_the_end_of_the_window_and_gets_a_remark() -> None:
+    script = Script()
+    script.nvtx("forward", 10, None)
+    watched = analysed(make_window(script, 100))
+    assert watched.ranges[0].seconds == pytest.approx(90e-6)
+    assert "1 NVTX range had not ended with the window, and last to its end" in [r.text for r in watched.remarks]
+
+
+def test_ranges_are_cut_to_the_window() -> None:
+    (row,) = analysed(make_window(Script(), 100, ranges=(mark("decode", -50, 10),))).ranges
+    assert row.seconds == pytest.approx(10e-6)
+
+
+def test_the_busy_time_of_a_range_counts_work_of_all_threads() -> None:
+    script = Script()
+    script.kernel(5, 20)
+    (row,) = analysed(make_window(script, 100, ranges=(mark("decode", 10, 40),))).ranges
+    assert row.busy_s == pytest.approx(10e-6)
+
+
+def test_the_bytes_of_a_range_are_those_that_its_calls_requested() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 50, 60, nbytes=MIB, call=("cudaMemcpyAsync", 12, 14))
+    script.copy(CopyWay.D2H, 60, 70, nbytes=4, call=("cudaMemcpyAsync", 15, 16))
+    script.copy(CopyWay.H2D, 15, 20, nbytes=7, call=("cudaMemcpyAsync", 1, 2))
+    script.copy(CopyWay.H2D, 15, 20, nbytes=9, call=("cudaMemcpyAsync", 13, 15), thread=LOADER)
+    (row,) = analysed(make_window(script, 100, ranges=(mark("send", 10, 20),))).ranges
+    assert (row.h2d_bytes, row.d2h_bytes) == (MIB, 4)
+
+
+def test_without_records_ranges_still_have_their_times() -> None:
+    (row,) = analysed(make_window(None, 100, ranges=(mark("decode", 0, 10),))).ranges
+    assert (row.count, row.busy_s, row.h2d_bytes) == (1, None, None)
+
+
+@pytest.mark.parametrize("names", [MOST_NAMES, MOST_NAMES + 1])
+def test_the_longest_ranges_are_kept_and_a_remark_counts_all_names(names: int) -> None:
+    ranges = tuple(mark(f"batch {number}", 0, 1 + number) for number in range(names))
+    watched = analysed(make_window(Script(), 200, ranges=ranges))
+    assert len(watched.ranges) == MOST_NAMES
+    assert watched.ranges[0].name == f"batch {names - 1}"
+    assert ("many-ranges" in [remark.code for remark in watched.remarks]) == (names > MOST_NAMES)
+
+
+intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
+times = st.lists(st.integers(-5, 70), min_size=1, max_size=8)
+
+
+def array(pairs: list[tuple[int, int]]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def instants(pairs: list[tuple[int, int]]) -> set[int]:
+    return {instant for begin, end in pairs for instant in range(begin, end)}
+
+
+@given(intervals, times, times)
+def test_within_counts_the_instants_that_any_interval_contains(
+    pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]
+) -> None:
+    count = min(len(begins), len(lengths))
+    begin = np.array(begins[:count], np.int64)
+    end = begin + np.abs(np.array(lengths[:count], np.int64))
+    covered = instants(pairs)
+    expected = [len(covered & set(range(int(b), int(e)))) for b, e in zip(begin, end, strict=True)]
+    assert Cover(array(pairs)).within(begin, end).tolist() == expected
+
+
+@given(intervals, times)
+def test_holds_includes_both_ends_of_an_interval(pairs: list[tuple[int, int]], at: list[int]) -> None:
+    expected = [any(b <= t <= e for b, e in pairs if e > b) for t in at]
+    assert Cover(array(pairs)).holds(np.array(at, np.int64)).tolist() == expected
+
+
+def test_an_empty_cover_covers_nothing() -> None:
+    assert Cover().within(np.array([0]), np.array([10])).tolist() == [0]
+    assert Cover().total_ns == 0
+
+
+TURNS = 500_000
+"""Each has a copy, its call, and two kernels, which makes two million records."""
+STEPS = 2_000
+MOST_S = 30.0
+MOST_BYTES = 1 << 30
+"""The records take an eighth of it."""
+
+
+def many(turns: int = TURNS) -> Window:
+    """A copy, its call and two kernels every four microseconds."""
+    records: Any = np.zeros(4 * turns, RECORD)
+    turn = np.repeat(np.arange(turns, dtype=np.int64), 4)
+    offsets = np.tile(np.array([0, 1, 2, 3], np.int64) * US, turns)
+    records["start_ns"] = ZERO_NS + turn * 4 * US + offsets
+    records["end_ns"] = records["start_ns"] + 900
+    records["kind"] = np.tile([Kind.CALL, Kind.COPY, Kind.KERNEL, Kind.KERNEL], turns)
+    records["correlation"] = turn + 1
+    records["thread"] = MAIN
+    records["stream"] = np.tile([0, 7, 8, 9], turns)
+    copies = records["kind"] == Kind.COPY
+    records["nbytes"][copies] = np.arange(turns) * 16 + 1
+    records["way"][copies] = np.where(np.arange(turns) % 3, CopyWay.H2D, CopyWay.D2H)
+    records["source"][copies], records["target"][copies] = MemoryKind.PAGEABLE, MemoryKind.PINNED
+    calls = records["kind"] == Kind.CALL
+    records["name"][calls], records["flags"][calls] = 1, Flag.RUNTIME
+    length = turns * 4.0
+    spans = np.linspace(0, length, STEPS + 1)
+    steps = steps_at(*((a, a + 20, b) for a, b in pairwise(spans)))
+    samples = tuple(seen(when, f"train.py:{int(when) % 7} in step") for when in np.arange(0, length, 400.0))
+    ranges = tuple(mark(f"range {n % 5}", a, b) for n, (a, b) in enumerate(pairwise(spans)))
+    empty = make_window(None, length, steps, seen=samples, ranges=ranges)
+    capture = Fact(Capture(records, ("", "cudaMemcpyAsync", "gemm")))
+    return Window(
+        **{**vars(empty), "capture": capture, "begin_ns": at(0), "end_ns": at(length)},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.unsanitized(reason="it is about time and memory")
+def test_two_million_records_are_analysed_within_30_s_of_a_processor_and_1_gib() -> None:
+    window = many()
+    tracemalloc.start()
+    try:
+        begun = time.process_time()
+        watched = analysed(window, Flat(50.0))
+        took = time.process_time() - begun
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(row.count for row in activity_of(watched).copies) == TURNS
+    assert watched.steps.watched == STEPS
+    assert took < MOST_S
+    assert peak < MOST_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.unsanitized(reason="it is about memory")
+def test_a_trace_is_written_in_bounded_memory() -> None:
+    window = many(turns=100_000)
+    written = Counted()
+    tracemalloc.start()
+    try:
+        write_events(window, written)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert written.nbytes > 50_000_000
+    assert peak < 100_000_000
+
+
+class Counted(io.BytesIO):
+    """Counts the bytes that are written, and does not keep them."""
+
+    nbytes = 0
+
+    def write(self, data: Any) -> int:
+        self.nbytes += len(data)
+        return len(data)
