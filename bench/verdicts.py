@@ -200,7 +200,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     printed: tuple[Printed, ...]
     kind: Literal["verdicts"] = "verdicts"
-    schema_version: int = 2
+    schema_version: int = 1
 
 
 class Host:

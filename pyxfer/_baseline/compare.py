@@ -153,12 +153,12 @@ def _row(cell: Cell, judged: Judged, tolerance: float) -> CellComparison:
         b_gbps=_gbps(pair.b),
         a_processes=pair.a.n,
         b_processes=pair.b.n,
+        a_s=Fact(math.exp(pair.a.mean_log)),
+        b_s=Fact(math.exp(pair.b.mean_log)),
         why=_why(verdict, pair, found, tolerance),
         confirmed=judged.confirmed,
         assumed=found.assumed,
         least_loss=judged.least_loss,
-        a_s=Fact(math.exp(pair.a.mean_log)),
-        b_s=Fact(math.exp(pair.b.mean_log)),
     )
 
 
@@ -212,9 +212,9 @@ def _missing(cell: Cell, a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: d
         b_gbps=_gbps(other),
         a_processes=one.n if one else 0,
         b_processes=other.n if other else 0,
-        why=f"not compared: {why}",
         a_s=_seconds(one),
         b_s=_seconds(other),
+        why=f"not compared: {why}",
     )
 
 

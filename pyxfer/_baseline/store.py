@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from pyxfer._baseline import store_fleets, store_hosts, store_schema
+from pyxfer._baseline import store_fleets, store_hosts, store_runs, store_tables
 from pyxfer._baseline.cells import LINKS, RAW, CellPattern, cell_text, is_raw, parse_cell
 from pyxfer._baseline.changes import LEAST_HISTORY, MOST_CORRELATION, Changes, find_changes
 from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
 from pyxfer._baseline.store_hosts import KeptReport, StoredReport
-from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
+from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
     AnyRun,
     Baseline,
@@ -89,10 +89,8 @@ class Store(OneLine):
             StoreError: the run was not stored, or the server was lost and it is not known whether it was.
 
         """
-        new = store_schema.new_run(run, labels)
-        return self._database.write(
-            f"the run {new.row['id']}", lambda connection: store_schema.add_run(connection, new)
-        )
+        new = store_runs.new_run(run, labels)
+        return self._database.write(f"the run {new.row['id']}", lambda connection: store_runs.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
         """The run with this id, as it was stored.
@@ -125,9 +123,9 @@ class Store(OneLine):
             StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row, runs = store_schema.new_baseline(baseline)
+        row, runs = store_runs.new_baseline(baseline)
         what = f"the baseline {baseline.name!r:.80}"
-        return self._database.write(what, lambda connection: store_schema.add_baseline(connection, row, runs))
+        return self._database.write(what, lambda connection: store_runs.add_baseline(connection, row, runs))
 
     def baseline(self, name: str, identity: str) -> Baseline | None:
         """The current baseline of this name on the machine with this identity, or None."""
@@ -172,7 +170,7 @@ class Store(OneLine):
         return self._remove(baseline_id, BASELINES.c.id == baseline_id) > 0
 
     def _remove(self, what: str, *which: ColumnElement[bool]) -> int:
-        removed_at = store_schema.now_text()  # the same in every attempt, which counts the rows of an earlier one
+        removed_at = store_tables.now_text()  # the same in every attempt, which counts the rows of an earlier one
 
         def remove(connection: Connection) -> int:
             connection.execute(BASELINES.update().where(*which, _KEPT).values(removed_at=removed_at))
@@ -199,7 +197,7 @@ class Store(OneLine):
 
         """
         pattern = None if cell is None else parse_cell(cell)
-        since_s = None if since is None else store_schema.parse_since(since)
+        since_s = None if since is None else store_tables.parse_since(since)
         query = _Query(pattern, cell, host, since_s, limit)
         with self._database.reading() as connection:
             return _history(connection, query)
@@ -260,7 +258,7 @@ class Store(OneLine):
 
         """
         with self._database.reading() as connection:
-            return store_schema.parse_since(since, store_hosts.clock_s(connection))
+            return store_tables.parse_since(since, store_hosts.clock_s(connection))
 
     def host_reports(self, since_s: float) -> list[KeptReport]:
         """The documents of hosts that were stored since then, by the store's clock; the newest first."""
@@ -275,7 +273,7 @@ class Store(OneLine):
 
     def same_baseline(self, baseline: Baseline) -> str | None:
         """The id of an identical baseline, or None."""
-        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_schema.digest_of(baseline), _KEPT)
+        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_runs.digest_of(baseline), _KEPT)
         with self._database.reading() as connection:
             return connection.execute(same.limit(1)).scalar()
 
@@ -298,7 +296,7 @@ def check_store(url: str | os.PathLike[str] | None = None) -> None:
 
 
 def _stored_run(row: AnyRow) -> StoredRun:
-    run = store_schema.decode_run(row.id, store_schema.unpack(row.id, row.sha256, row.document))
+    run = store_runs.read_run(row.id, row.sha256, row.document)
     return StoredRun(row.id, row.stored_at, json.loads(row.labels), run)
 
 
@@ -310,14 +308,14 @@ def _whole_baseline(connection: Connection, query: Select[Any]) -> Baseline | No
     joined = select(RUNS.c.id, RUNS.c.sha256, DOCUMENTS.c.document).join(DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq)
     joined = joined.join(BASELINE_RUNS, BASELINE_RUNS.c.run == RUNS.c.seq).order_by(BASELINE_RUNS.c.place)
     runs = connection.execute(joined.where(BASELINE_RUNS.c.baseline == row.seq)).all()
-    stored = [store_schema.unpack(run.id, run.sha256, run.document) for run in runs]
-    if row.sha256 != store_schema.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, stored):
+    digests = [run.sha256 for run in runs]
+    if row.sha256 != store_runs.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
         raise StoreError(
             f"the baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged: it has changed "
             "since it was stored. Restore the store from a backup, or remove the baseline in Python with "
             f"pyxfer.open_store().remove_baseline_of_id({row.id!r})"
         )
-    decoded = tuple(store_schema.decode_run(run.id, data) for run, data in zip(runs, stored, strict=True))
+    decoded = [store_runs.read_run(run.id, run.sha256, run.document) for run in runs]
     return Baseline.of_processes(row.name, _fingerprint(row), row.made_at, labels, decoded)
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument, unknown
+from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import Remark, Run, Variant
 
 if TYPE_CHECKING:
     from pyxfer._document.tables import Table
 
-BASELINE_SCHEMA_VERSION = 2
-COMPARISON_SCHEMA_VERSION = 2
+BASELINE_SCHEMA_VERSION = 1
+COMPARISON_SCHEMA_VERSION = 1
 
 Verdict = Literal["SAME", "FAST", "SLOW", "AMBIGUOUS"]
 # Those of runs, and three of links: between GPUs, inside one, and dependent loads.
@@ -117,12 +117,12 @@ class CellComparison(msgspec.Struct, frozen=True):
     b_gbps: Fact[float]
     a_processes: int
     b_processes: int
+    a_s: Fact[float]
+    b_s: Fact[float]
     why: str
     confirmed: bool = False
     assumed: bool = False
     least_loss: float | None = None
-    a_s: Fact[float] = unknown("written by an earlier pyxfer")
-    b_s: Fact[float] = unknown("written by an earlier pyxfer")
 
 
 class Difference(msgspec.Struct, frozen=True):
