@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document import codec

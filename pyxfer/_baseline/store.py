@@ -15,7 +15,6 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_fleets, store_hosts, store_runs, store_tables
-from pyxfer._baseline.cells import LINKS, RAW, CellPattern, cell_text, is_raw, parse_cell
 from pyxfer._baseline.changes import LEAST_HISTORY, MOST_CORRELATION, Changes, find_changes
 from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
 from pyxfer._baseline.store_hosts import KeptReport, StoredReport
@@ -23,7 +22,6 @@ from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUM
 from pyxfer._document.baselines import (
     AnyRun,
     Baseline,
-    Cell,
     Fingerprint,
     History,
     HistoryChange,
@@ -33,6 +31,7 @@ from pyxfer._document.baselines import (
     KeptBaseline,
     StoredRun,
 )
+from pyxfer._document.cells import Cell, CellPattern, parse_cell
 from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
 from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Fact, Remark
@@ -107,7 +106,7 @@ class Store(OneLine):
 
     def newest_raw_runs(self, host: str) -> list[StoredRun]:
         """The newest run with raw copies of each GPU of a host."""
-        raw = select(CELLS.c.id).where(CELLS.c.route.startswith(f"{RAW}.", autoescape=True))
+        raw = select(CELLS.c.id).where(CELLS.c.group == "raw")
         newest = select(func.max(MEASURED.c.run)).join(RUNS, RUNS.c.seq == MEASURED.c.run).group_by(RUNS.c.gpu)
         newest = newest.where(MEASURED.c.host == host, MEASURED.c.cell.in_(raw), RUNS.c.gpu.is_not(None))
         runs = _WHOLE_RUN.where(RUNS.c.seq.in_(newest.scalar_subquery())).order_by(RUNS.c.gpu)
@@ -360,7 +359,7 @@ def _history(connection: Connection, query: _Query) -> History:
         if len(rows) > most and not remarks:
             text = f"there are more points than the newest {query.limit}, which are shown"
             remarks.append(Remark("limit", text, "name a host, a cell or a later time"))
-    groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell, group.worker or ""))
+    groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell.order, group.worker or ""))
     if not groups:
         remarks.append(Remark("nothing", _empty_text(connection, query)))
     return History(tuple(groups), (*_same_names(groups), *remarks))
@@ -391,14 +390,13 @@ def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
 
 
 def _cells(connection: Connection, query: Select[Any]) -> dict[int, Cell]:
-    return {number: Cell(*fields) for number, *fields in connection.execute(query)}
+    return {number: store_runs.read_cell(fields) for number, *fields in connection.execute(query)}
 
 
 def _is_usual(cell: Cell) -> bool:
-    one_way = cell.side == cell.direction and cell.direction in ("h2d", "d2h")
-    if cell.route.startswith(f"{LINKS}.host."):
-        return one_way and cell.mode == "ce"
-    return is_raw(cell) and one_way and cell.memory == "pinned" and cell.mode == "async" and cell.variant == "warm"
+    if not cell.is_alone or cell.memory != "pinned" or cell.variant != "warm":
+        return False
+    return cell.engine == "ce" if cell.is_of_links else cell.mode == "async"
 
 
 def _points(cell: int, query: _Query, most: int) -> Select[Any]:
@@ -434,7 +432,7 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
         device=newest.device,
         gpu=Fact(newest.gpu) if newest.gpu is not None else Fact(reason="its runs have no UUID"),
         cell=cell,
-        cell_text=cell_text(cell),
+        cell_text=cell.text,
         worker=newest.worker,
         median_gbps=median_gbps,
         points=points,

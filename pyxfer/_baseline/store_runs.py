@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.figures import Figure, figures_of
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.store_tables import (
     BASELINE_RUNS,
     BASELINES,
@@ -35,7 +35,8 @@ from pyxfer._baseline.store_tables import (
     unpack,
 )
 from pyxfer._document import codec
-from pyxfer._document.baselines import AnyRun, Baseline, Cell
+from pyxfer._document.baselines import AnyRun, Baseline
+from pyxfer._document.cells import Cell
 from pyxfer._document.codec import to_bare_json, to_sealed_json
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
@@ -151,7 +152,7 @@ def _cell_ids(connection: Connection, cells: set[Cell]) -> dict[Cell, int]:
     numbers = _numbers(connection)
     missing = sorted(keys.keys() - numbers.keys())  # in one order, so that two processes cannot deadlock
     if missing:
-        new = [{"key": key, **msgspec.structs.asdict(keys[key])} for key in missing]
+        new = [{"key": key, **_cell_row(keys[key])} for key in missing]
         insert_some = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         connection.execute(insert_some(CELLS).on_conflict_do_nothing(), new)
         numbers = _numbers(connection)
@@ -163,7 +164,19 @@ def _numbers(connection: Connection) -> dict[str, int]:
 
 
 def _key(cell: Cell) -> str:
-    return hashlib.sha256(json.dumps(msgspec.structs.astuple(cell)).encode("ascii")).hexdigest()
+    return sha256_of(to_bare_json(_cell_row(cell)))
+
+
+def _cell_row(cell: Cell) -> Row:
+    ends = {"source": json.dumps(cell.source), "destination": json.dumps(cell.destination)}
+    return {**msgspec.structs.asdict(cell), **ends}
+
+
+def read_cell(columns: Sequence[Any]) -> Cell:
+    """A cell from the columns with the names of its fields."""
+    fields = dict(zip(Cell.__struct_fields__, columns, strict=True))
+    ends = {name: tuple(json.loads(fields[name])) for name in ("source", "destination")}
+    return Cell(**{**fields, **ends})
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:

@@ -104,7 +104,8 @@ CELLS = Table(
     TABLES,
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("key", Text, nullable=False, unique=True),
-    Column("route", Text, nullable=False),
+    Column("group", Text, nullable=False),
+    Column("case", Text, nullable=False),
     Column("direction", Text, nullable=False),
     Column("side", Text, nullable=False),
     Column("memory", Text, nullable=False),
@@ -112,6 +113,10 @@ CELLS = Table(
     Column("variant", Text, nullable=False),
     Column("nbytes", Number, nullable=False),
     Column("batch", Number),
+    Column("engine", Text, nullable=False),
+    Column("source", Text, nullable=False),  # JSON
+    Column("destination", Text, nullable=False),
+    Column("node", Integer),
 )
 
 MEASURED = Table(

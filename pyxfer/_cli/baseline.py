@@ -376,7 +376,6 @@ def import_file(
 
 def lines_of(baseline: Baseline) -> list[CellLine]:
     """All cells with their bandwidth in every process."""
-    from pyxfer._baseline.cells import cell_text
     from pyxfer._baseline.samples import collect
     from pyxfer._report.baseline import CellLine
 
@@ -384,7 +383,7 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
     for cell, series in collect(baseline.processes).items():
         if series.n:
             rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.medians_s)
-            lines.append(CellLine(cell_text(cell), rates))
+            lines.append(CellLine(cell.text, rates))
     return lines
 
 

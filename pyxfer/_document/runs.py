@@ -409,6 +409,11 @@ class Measurement(Drawn, msgspec.Struct, frozen=True):
         return self.peak_share.value
 
     @property
+    def is_raw(self) -> bool:
+        """Whether it is a raw copy, by the driver or through a ring, and not a route of a framework or the user's."""
+        return self.route.startswith("raw.")
+
+    @property
     def may_be_ceiling(self) -> bool:
         """Whether this is a raw copy that is neither staged nor into a fresh destination."""
         return self.nature is None and self.mode != STAGED and self.variant == "warm"

@@ -14,7 +14,7 @@ from samples import FORMULA, MARKUP, SCRIPT, make_environment, make_run
 
 from pyxfer import StoreError, UsageError
 from pyxfer._baseline import store_runs
-from pyxfer._baseline.cells import identity
+from pyxfer._baseline.fingerprints import identity
 from pyxfer._baseline.store import Store, open_store
 
 HOSTILE = [
