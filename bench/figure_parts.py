@@ -59,7 +59,7 @@ def caption(run: Run, units: str = GB) -> str:
 
 
 def summary_of(row: Measurement | None) -> Summary | None:
-    """The summary of the valid trials, if they give an interval; documents of older versions hold narrower ones."""
+    """The summary of the valid trials, if they give an interval."""
     seconds = [] if row is None else [trial.elapsed_s for trial in row.trials if trial.invalid is None]
     summary = stats.summarise(seconds) if seconds else None
     return None if summary is None or summary.low_s is None else summary

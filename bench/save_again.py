@@ -22,7 +22,6 @@ import timers
 from pyxfer._document import codec
 from pyxfer._document.derivations import derived, differences
 from pyxfer._document.files import read_whole, write_whole
-from pyxfer._document.fleets import Fleet, FleetHost
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,8 +46,6 @@ def _derived(parsed: dict[str, Any], source: str) -> Any:
     if kind is None:
         return None
     document = codec.decode_unchecked(kind.struct, msgspec.json.encode(parsed), source)
-    if isinstance(document, Fleet):
-        document = msgspec.structs.replace(document, hosts=tuple(map(_with_errors, document.hosts)))
     found = derived(kind.name, document)
     # Rounding alone would make another file each time.
     return found if any(differences(document, found)) else document
@@ -70,11 +67,6 @@ def _timers_again(document: timers.Timers) -> timers.Timers:
 def _plain(document: Any) -> bytes:
     """The file of a measurement, as `shared.write_document` writes it."""
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-
-
-def _with_errors(host: FleetHost) -> FleetHost:
-    """Of a fleet that was saved without the errors of its figures, which are not known."""
-    return host if host.errors else msgspec.structs.replace(host, errors=(None,) * len(host.values))
 
 
 def refresh(root: Path, *, check: bool) -> list[str]:

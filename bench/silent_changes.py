@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pyxfer._baseline.cells import fingerprint_of
+from pyxfer._baseline.fingerprints import fingerprint_of
 from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.files import read_whole

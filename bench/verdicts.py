@@ -43,7 +43,7 @@ from pyxfer._baseline.judge import (
     overall_verdict,
 )
 from pyxfer._baseline.samples import Series
-from pyxfer._document.baselines import Cell
+from pyxfer._document.cells import Cell
 from pyxfer._document.exports import Cell as TableCell
 from pyxfer._document.exports import markdown_table
 from pyxfer._document.files import check_writable
@@ -55,7 +55,7 @@ from pyxfer.native import HOST, choose
 from pyxfer.units import format_percent
 
 CELLS = tuple(
-    Cell("raw.pinned-async", way, way, "pinned", "async", "warm", nbytes)
+    Cell("raw", "raw.pinned-async", way, way, "pinned", "async", "warm", nbytes)
     for way in ("h2d", "d2h")
     for nbytes in (1 << 20, 1 << 24, 1 << 28)
 )
@@ -200,7 +200,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     rows: tuple[Row, ...]
     printed: tuple[Printed, ...]
     kind: Literal["verdicts"] = "verdicts"
-    schema_version: int = 2
+    schema_version: int = 1
 
 
 class Host:

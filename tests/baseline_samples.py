@@ -12,7 +12,8 @@ from samples import MIB, make_environment, make_parameters, make_run
 
 from pyxfer._baseline.samples import Sample
 from pyxfer._document import runs
-from pyxfer._document.baselines import Cell, CellComparison, Comparison
+from pyxfer._document.baselines import CellComparison, Comparison
+from pyxfer._document.cells import Cell
 from pyxfer._document.runs import Direction, Fact, Measurement, Run
 from pyxfer._measure import stats
 

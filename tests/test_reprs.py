@@ -127,7 +127,7 @@ def test_a_table_escapes_names_and_counts_the_rows_that_it_leaves_out() -> None:
 
 
 def test_a_baseline_says_whose_it_is() -> None:
-    from pyxfer._baseline.cells import fingerprint_of
+    from pyxfer._baseline.fingerprints import fingerprint_of
 
     run = make_run()
     baseline = pyxfer.Baseline("monday", fingerprint_of(run), "2026-01-01", {}, (run, run))

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
-from pyxfer._baseline.cells import link_state
-from pyxfer._baseline.link_causes import at_gpus, between, gpus_of, patterns
-from pyxfer._document.baselines import AnyRun, Cause, Cell, CellComparison, Comparison, Difference
+from pyxfer._baseline.fingerprints import link_state
+from pyxfer._baseline.link_causes import at_gpus, between, patterns
+from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Comparison, Difference
+from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
 from pyxfer._document.machines import GIGATRANSFERS
 from pyxfer._document.runs import Fact, LinkState, Placement, Run
@@ -82,8 +83,8 @@ def _of_links(a: Links, b: Links, b_runs: Sequence[AnyRun], cells: tuple[CellCom
     before, now = ({run.device.index: run for run in runs_of_all(links)} for links in (a, b))
     found: list[tuple[int, Cause]] = []
     for number in now:
-        if any(not gpus_of(row.cell) or number in gpus_of(row.cell) for row in slow):
-            own = [row for row in cells if row.cell.route.startswith("links.host.") and gpus_of(row.cell) == {number}]
+        if any(number in row.cell.gpus or not row.cell.gpus for row in slow):
+            own = [row for row in cells if row.cell.group == "host" and row.cell.gpus == (number,)]
             runs = [run for run in _each_device(b_runs) if run.device.index == number]
             case = Case.of([before[number]], runs, own)
             # The environment was read with the first GPU.

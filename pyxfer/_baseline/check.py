@@ -8,12 +8,13 @@ from operator import itemgetter
 
 import msgspec
 
-from pyxfer._baseline.cells import cell_of, fingerprint_of, fingerprint_of_links, identity, make_fingerprint
 from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.fingerprints import fingerprint_of, fingerprint_of_links, identity, make_fingerprint
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE, POWER, Plan, is_look, is_settled
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._baseline.store import Store
-from pyxfer._document.baselines import AnyRun, Baseline, Cell, CellComparison, Comparison, Fingerprint, KeptBaseline
+from pyxfer._document.baselines import AnyRun, Baseline, CellComparison, Comparison, Fingerprint, KeptBaseline
+from pyxfer._document.cells import Cell, cell_of
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Fact, Remark
 from pyxfer._machine.devices import find_device, list_devices

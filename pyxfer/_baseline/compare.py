@@ -9,7 +9,6 @@ from collections.abc import Sequence, Set
 import msgspec
 
 from pyxfer._baseline.causes import differences, with_causes
-from pyxfer._baseline.cells import cell_text, is_of_links
 from pyxfer._baseline.judge import (
     COMPARISON,
     DEFAULT_TOLERANCE,
@@ -34,7 +33,8 @@ from pyxfer._baseline.samples import (
     other_gpus,
     same_run,
 )
-from pyxfer._document.baselines import Cell, CellComparison, Comparison, Verdict
+from pyxfer._document.baselines import CellComparison, Comparison, Verdict
+from pyxfer._document.cells import Cell
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._document.wording import change_text
 from pyxfer.errors import UsageError
@@ -109,9 +109,9 @@ def _is_assumed(row: CellComparison, several: Set[str]) -> bool:
 
 def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:
     cell = row.cell
-    if cell.direction != "both" and not is_of_links(cell):
+    if cell.direction != "both" and not cell.is_of_links:
         row = replace(row, cell=replace(cell, side=cell.direction))
-    text, a, b, high = cell_text(row.cell), row.a_gbps.value, row.b_gbps.value, row.high.value
+    text, a, b, high = row.cell.text, row.a_gbps.value, row.b_gbps.value, row.high.value
     if row.ratio.value is None or not a or not b or not high:
         return replace(row, text=text, verdict="AMBIGUOUS", confirmed=False)
     log_ratio = math.log(a / b)
@@ -144,7 +144,7 @@ def _row(cell: Cell, judged: Judged, tolerance: float) -> CellComparison:
     pair, found, verdict = judged.pair, judged.found, judged.verdict
     return CellComparison(
         cell=cell,
-        text=cell_text(cell),
+        text=cell.text,
         verdict=verdict,
         ratio=_ratio(found.log_ratio),
         low=_ratio(found.low),
@@ -153,12 +153,12 @@ def _row(cell: Cell, judged: Judged, tolerance: float) -> CellComparison:
         b_gbps=_gbps(pair.b),
         a_processes=pair.a.n,
         b_processes=pair.b.n,
+        a_s=Fact(math.exp(pair.a.mean_log)),
+        b_s=Fact(math.exp(pair.b.mean_log)),
         why=_why(verdict, pair, found, tolerance),
         confirmed=judged.confirmed,
         assumed=found.assumed,
         least_loss=judged.least_loss,
-        a_s=Fact(math.exp(pair.a.mean_log)),
-        b_s=Fact(math.exp(pair.b.mean_log)),
     )
 
 
@@ -203,7 +203,7 @@ def _missing(cell: Cell, a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: d
     one, other = of_a.get(cell), of_b.get(cell)
     return CellComparison(
         cell=cell,
-        text=cell_text(cell),
+        text=cell.text,
         verdict="AMBIGUOUS",
         ratio=nothing,
         low=nothing,
@@ -212,9 +212,9 @@ def _missing(cell: Cell, a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: d
         b_gbps=_gbps(other),
         a_processes=one.n if one else 0,
         b_processes=other.n if other else 0,
-        why=f"not compared: {why}",
         a_s=_seconds(one),
         b_s=_seconds(other),
+        why=f"not compared: {why}",
     )
 
 

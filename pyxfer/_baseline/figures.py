@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyxfer._baseline.cells import LINKS, cell_of
-from pyxfer._document.baselines import AnyRun, Cell, CellDirection, CellSide
-from pyxfer._document.links import HOST_END, LOAD_BYTES, Latency, LinkFlow, Links, SmallCopies, Traffic, end_name
+from pyxfer._document.baselines import AnyRun
+from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_small, cell_of_total
+from pyxfer._document.links import LOAD_BYTES, Latency, Links, SmallCopies, Traffic
 from pyxfer._document.runs import Fact, Measurement, Rate
-
-_MOST_NAMED = 2
 
 
 @dataclass(frozen=True)
@@ -74,28 +72,10 @@ def _of_traffic(row: Traffic) -> Iterator[Figure]:
     is_alone = len(row.flows) == 1
     if is_alone or _has_sides(row):
         for flow in row.flows:
-            ends = f"{_end(flow.source, row)}>{_end(flow.destination, row)}"
-            yield _of_rate(_cell(row, flow.side, ends), flow.rate, wrong=flow.verified.value is False)
+            yield _of_rate(cell_of_flow(row, flow), flow.rate, wrong=flow.verified.value is False)
     if not is_alone:
         wrong = any(flow.verified.value is False for flow in row.flows)
-        yield _of_rate(_cell(row, "sum", _all_ends(row.flows)), row.total, wrong=wrong)
-
-
-def _cell(row: Traffic, side: CellSide, ends: str) -> Cell:
-    direction = _direction(row)
-    memory = "device" if direction in ("peer", "local") else "pinned"
-    route = f"{LINKS}.{row.group}.{row.case}.{row.engine}:{ends}"
-    return Cell(route, direction, side, memory, row.engine, "warm", row.nbytes)
-
-
-def _direction(row: Traffic) -> CellDirection:
-    if row.group == "pairs":
-        return "peer"
-    if row.group == "local":
-        return "local"
-    if row.case == "both":
-        return "both"
-    return "h2d" if row.case.endswith("h2d") else "d2h"
+        yield _of_rate(cell_of_total(row), row.total, wrong=wrong)
 
 
 def _has_sides(row: Traffic) -> bool:
@@ -106,23 +86,6 @@ def _has_sides(row: Traffic) -> bool:
     """
     both = row.case.startswith("both")
     return not both and (row.group == "host" or row.case in ("h2d", "d2h"))
-
-
-def _end(end: int, row: Traffic) -> str:
-    return f"node{row.node}" if end == HOST_END and row.node is not None else end_name(end)
-
-
-def _all_ends(flows: Sequence[LinkFlow]) -> str:
-    """What a total is of: `host>all`, `0+1`, `all>3`."""
-    sources, destinations = ({getattr(flow, name) for flow in flows} for name in ("source", "destination"))
-    if sources == destinations:
-        return _named(sources - {HOST_END})
-    return f"{_named(sources)}>{_named(destinations)}"
-
-
-def _named(ends: Iterable[int]) -> str:
-    known = sorted(ends)
-    return "all" if len(known) > _MOST_NAMED else "+".join(map(end_name, known))
 
 
 def _of_rate(cell: Cell, rate: Fact[Rate], *, wrong: bool) -> Figure:
@@ -142,12 +105,7 @@ def _repeats_another(row: Latency) -> bool:
 
 
 def _of_latency(row: Latency) -> Figure:
-    target = "host" if row.node is None else f"node{row.node}"
-    ends = f"{target if row.target == HOST_END else row.target}>{row.device}"
-    memory = "pinned" if row.target == HOST_END else "device"
-    case = f"load-{row.load * 100:.0f}" if row.load else "idle"
-    route = f"{LINKS}.latency.{case}:{ends}"
-    cell = Cell(route, "latency", "latency", memory, "chase", "warm", row.footprint_bytes)
+    cell = cell_of_latency(row)
     found = row.p50.value
     if found is None:
         return Figure(cell, LOAD_BYTES, None, None, None, None, row.p50.reason or "it has no latency")
@@ -157,7 +115,4 @@ def _of_latency(row: Latency) -> Figure:
 
 
 def _of_small(row: SmallCopies) -> Figure:
-    ends = f"host>{row.device}" if row.direction == "h2d" else f"{row.device}>host"
-    route = f"{LINKS}.small.{row.way}:{ends}"
-    cell = Cell(route, row.direction, row.direction, "pinned", row.way, "warm", row.nbytes)
-    return _of_rate(cell, row.rate, wrong=row.verified.value is False)
+    return _of_rate(cell_of_small(row), row.rate, wrong=row.verified.value is False)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document import codec
@@ -133,12 +133,12 @@ def _listed(words: Sequence[str]) -> str:
 
 def check_import(baseline: Baseline, source: str) -> None:
     """Refuse a file that was edited after its export: invalid values, runs of another machine, or no times."""
-    from pyxfer._baseline import store_schema
+    from pyxfer._baseline import store_runs
 
     try:
-        store_schema.check_baseline(baseline)
+        store_runs.check_baseline(baseline)
         for run in baseline.processes:
-            store_schema.check_run(run)
+            store_runs.check_run(run)
     except UsageError as error:
         raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
     stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]

@@ -14,9 +14,9 @@ from statistics import NormalDist, median
 from typing import TypeVar
 
 from pyxfer._baseline.causes import LOCKED
-from pyxfer._baseline.cells import is_of_links
 from pyxfer._baseline.samples import Series, common, leave_out
-from pyxfer._document.baselines import Cell, Verdict
+from pyxfer._document.baselines import Verdict
+from pyxfer._document.cells import IDLE, Cell
 from pyxfer._measure.stats import quantile
 
 Key = TypeVar("Key")
@@ -52,14 +52,13 @@ def assumed_spread(kin: str, *, in_memory: bool) -> float:
 
 def kin_of(cell: Cell) -> str:
     """The cells of one kin have about the same spread between processes: those of one memory, or like links."""
-    if not is_of_links(cell):
+    if not cell.is_of_links:
         return cell.memory
-    group, case = cell.route.partition(":")[0].split(".")[1:3]
-    if group in _KINS:
-        return _KINS[group]
-    if group == "latency":
-        return "latency" if case == "idle" else "loaded latency"
-    if group == "together" or cell.side == "sum" or case.startswith("both"):
+    if cell.group in _KINS:
+        return _KINS[cell.group]
+    if cell.group == "latency":
+        return "latency" if cell.case == IDLE else "loaded latency"
+    if cell.group == "together" or cell.side == "sum":
         return "streams"
     return "peer" if cell.direction == "peer" else "one stream"
 

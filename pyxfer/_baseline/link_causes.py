@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pyxfer._document.baselines import Cause, Cell, CellComparison
+from pyxfer._document.baselines import Cause, CellComparison
+from pyxfer._document.cells import Cell
 from pyxfer._document.link_wording import listed
 from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name
 from pyxfer.units import format_gbps, format_percent
 
-_GPU = re.compile(r"(?<![a-z0-9])[0-9]+")  # and not the number of a NUMA node
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
 _MOST_NAMED = 4
-
-
-def gpus_of(cell: Cell) -> frozenset[int]:
-    """The GPUs that a cell of links names; empty for those of all."""
-    _, _, ends = cell.route.partition(":")
-    return frozenset(map(int, _GPU.findall(ends)))
 
 
 def between(a: Links, b: Links) -> Iterator[Cause]:
@@ -116,9 +109,9 @@ def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
     compared = [row for row in cells if row.ratio.value is not None]
     slow = [row for row in compared if row.verdict == "SLOW"]
     fine = [row for row in compared if row.verdict in ("SAME", "FAST")]
-    named = [gpus for row in slow if (gpus := gpus_of(row.cell))]
+    named = [frozenset(row.cell.gpus) for row in slow if row.cell.gpus]
     common = frozenset.intersection(*named) if named else frozenset()
-    elsewhere = [row for row in fine if gpus_of(row.cell) and not gpus_of(row.cell) & common]
+    elsewhere = [row for row in fine if row.cell.gpus and not common & set(row.cell.gpus)]
     if len(common) == 1 and elsewhere:
         text = f"All slow cells are of GPU {next(iter(common))}, and those of other GPUs are as fast as before."
         yield Cause("one-gpu", text, f"{len(slow)} cells are slow, and {len(elsewhere)} of other GPUs are not")
@@ -133,11 +126,11 @@ def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
 
 
 def _is_alone(cell: Cell) -> bool:
-    return cell.side == cell.direction and cell.route.startswith(("links.host.", "links.pairs."))
+    return cell.side == cell.direction and cell.group in ("host", "pairs")
 
 
 def _is_of_several(cell: Cell) -> bool:
-    return cell.route.startswith("links.together.") or (cell.direction == "peer" and cell.side == "sum")
+    return cell.group == "together" or (cell.direction == "peer" and cell.side == "sum")
 
 
 def at_gpus(found: Sequence[tuple[int, Cause]], count: int) -> Iterator[Cause]:

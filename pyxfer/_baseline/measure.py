@@ -17,9 +17,9 @@ from typing import BinaryIO, Protocol, TypeVar, cast
 
 import msgspec
 
-from pyxfer._baseline.cells import cell_of, is_automatic
 from pyxfer._baseline.figures import figures_of
 from pyxfer._document.baselines import AnyRun
+from pyxfer._document.cells import cell_of
 from pyxfer._document.links import CopyEngine, LinkGroup, Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
@@ -87,7 +87,7 @@ class Order:
         """The order of an earlier run; `device` is given because its index may have changed."""
         parameters = earlier.parameters
         # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
-        automatic = all(is_automatic(cell_of(measurement)) for measurement in earlier.measurements)
+        automatic = all(cell_of(measurement).is_automatic for measurement in earlier.measurements)
         return cls(
             device=device,
             directions=tuple(parameters.directions),

@@ -14,16 +14,14 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from pyxfer._baseline import store_fleets, store_hosts, store_schema
-from pyxfer._baseline.cells import LINKS, RAW, CellPattern, cell_text, is_raw, parse_cell
+from pyxfer._baseline import store_fleets, store_hosts, store_runs, store_tables
 from pyxfer._baseline.changes import LEAST_HISTORY, MOST_CORRELATION, Changes, find_changes
 from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
 from pyxfer._baseline.store_hosts import KeptReport, StoredReport
-from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
+from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
     AnyRun,
     Baseline,
-    Cell,
     Fingerprint,
     History,
     HistoryChange,
@@ -33,6 +31,7 @@ from pyxfer._document.baselines import (
     KeptBaseline,
     StoredRun,
 )
+from pyxfer._document.cells import Cell, CellPattern, parse_cell
 from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
 from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Fact, Remark
@@ -89,10 +88,8 @@ class Store(OneLine):
             StoreError: the run was not stored, or the server was lost and it is not known whether it was.
 
         """
-        new = store_schema.new_run(run, labels)
-        return self._database.write(
-            f"the run {new.row['id']}", lambda connection: store_schema.add_run(connection, new)
-        )
+        new = store_runs.new_run(run, labels)
+        return self._database.write(f"the run {new.row['id']}", lambda connection: store_runs.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
         """The run with this id, as it was stored.
@@ -109,7 +106,7 @@ class Store(OneLine):
 
     def newest_raw_runs(self, host: str) -> list[StoredRun]:
         """The newest run with raw copies of each GPU of a host."""
-        raw = select(CELLS.c.id).where(CELLS.c.route.startswith(f"{RAW}.", autoescape=True))
+        raw = select(CELLS.c.id).where(CELLS.c.group == "raw")
         newest = select(func.max(MEASURED.c.run)).join(RUNS, RUNS.c.seq == MEASURED.c.run).group_by(RUNS.c.gpu)
         newest = newest.where(MEASURED.c.host == host, MEASURED.c.cell.in_(raw), RUNS.c.gpu.is_not(None))
         runs = _WHOLE_RUN.where(RUNS.c.seq.in_(newest.scalar_subquery())).order_by(RUNS.c.gpu)
@@ -125,9 +122,9 @@ class Store(OneLine):
             StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row, runs = store_schema.new_baseline(baseline)
+        row, runs = store_runs.new_baseline(baseline)
         what = f"the baseline {baseline.name!r:.80}"
-        return self._database.write(what, lambda connection: store_schema.add_baseline(connection, row, runs))
+        return self._database.write(what, lambda connection: store_runs.add_baseline(connection, row, runs))
 
     def baseline(self, name: str, identity: str) -> Baseline | None:
         """The current baseline of this name on the machine with this identity, or None."""
@@ -172,7 +169,7 @@ class Store(OneLine):
         return self._remove(baseline_id, BASELINES.c.id == baseline_id) > 0
 
     def _remove(self, what: str, *which: ColumnElement[bool]) -> int:
-        removed_at = store_schema.now_text()  # the same in every attempt, which counts the rows of an earlier one
+        removed_at = store_tables.now_text()  # the same in every attempt, which counts the rows of an earlier one
 
         def remove(connection: Connection) -> int:
             connection.execute(BASELINES.update().where(*which, _KEPT).values(removed_at=removed_at))
@@ -199,7 +196,7 @@ class Store(OneLine):
 
         """
         pattern = None if cell is None else parse_cell(cell)
-        since_s = None if since is None else store_schema.parse_since(since)
+        since_s = None if since is None else store_tables.parse_since(since)
         query = _Query(pattern, cell, host, since_s, limit)
         with self._database.reading() as connection:
             return _history(connection, query)
@@ -260,7 +257,7 @@ class Store(OneLine):
 
         """
         with self._database.reading() as connection:
-            return store_schema.parse_since(since, store_hosts.clock_s(connection))
+            return store_tables.parse_since(since, store_hosts.clock_s(connection))
 
     def host_reports(self, since_s: float) -> list[KeptReport]:
         """The documents of hosts that were stored since then, by the store's clock; the newest first."""
@@ -275,7 +272,7 @@ class Store(OneLine):
 
     def same_baseline(self, baseline: Baseline) -> str | None:
         """The id of an identical baseline, or None."""
-        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_schema.digest_of(baseline), _KEPT)
+        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_runs.digest_of(baseline), _KEPT)
         with self._database.reading() as connection:
             return connection.execute(same.limit(1)).scalar()
 
@@ -298,7 +295,7 @@ def check_store(url: str | os.PathLike[str] | None = None) -> None:
 
 
 def _stored_run(row: AnyRow) -> StoredRun:
-    run = store_schema.decode_run(row.id, store_schema.unpack(row.id, row.sha256, row.document))
+    run = store_runs.read_run(row.id, row.sha256, row.document)
     return StoredRun(row.id, row.stored_at, json.loads(row.labels), run)
 
 
@@ -310,14 +307,14 @@ def _whole_baseline(connection: Connection, query: Select[Any]) -> Baseline | No
     joined = select(RUNS.c.id, RUNS.c.sha256, DOCUMENTS.c.document).join(DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq)
     joined = joined.join(BASELINE_RUNS, BASELINE_RUNS.c.run == RUNS.c.seq).order_by(BASELINE_RUNS.c.place)
     runs = connection.execute(joined.where(BASELINE_RUNS.c.baseline == row.seq)).all()
-    stored = [store_schema.unpack(run.id, run.sha256, run.document) for run in runs]
-    if row.sha256 != store_schema.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, stored):
+    digests = [run.sha256 for run in runs]
+    if row.sha256 != store_runs.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
         raise StoreError(
             f"the baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged: it has changed "
             "since it was stored. Restore the store from a backup, or remove the baseline in Python with "
             f"pyxfer.open_store().remove_baseline_of_id({row.id!r})"
         )
-    decoded = tuple(store_schema.decode_run(run.id, data) for run, data in zip(runs, stored, strict=True))
+    decoded = [store_runs.read_run(run.id, run.sha256, run.document) for run in runs]
     return Baseline.of_processes(row.name, _fingerprint(row), row.made_at, labels, decoded)
 
 
@@ -362,7 +359,7 @@ def _history(connection: Connection, query: _Query) -> History:
         if len(rows) > most and not remarks:
             text = f"there are more points than the newest {query.limit}, which are shown"
             remarks.append(Remark("limit", text, "name a host, a cell or a later time"))
-    groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell, group.worker or ""))
+    groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell.order, group.worker or ""))
     if not groups:
         remarks.append(Remark("nothing", _empty_text(connection, query)))
     return History(tuple(groups), (*_same_names(groups), *remarks))
@@ -393,14 +390,13 @@ def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
 
 
 def _cells(connection: Connection, query: Select[Any]) -> dict[int, Cell]:
-    return {number: Cell(*fields) for number, *fields in connection.execute(query)}
+    return {number: store_runs.read_cell(fields) for number, *fields in connection.execute(query)}
 
 
 def _is_usual(cell: Cell) -> bool:
-    one_way = cell.side == cell.direction and cell.direction in ("h2d", "d2h")
-    if cell.route.startswith(f"{LINKS}.host."):
-        return one_way and cell.mode == "ce"
-    return is_raw(cell) and one_way and cell.memory == "pinned" and cell.mode == "async" and cell.variant == "warm"
+    if not cell.is_alone or cell.memory != "pinned" or cell.variant != "warm":
+        return False
+    return cell.engine == "ce" if cell.is_of_links else cell.mode == "async"
 
 
 def _points(cell: int, query: _Query, most: int) -> Select[Any]:
@@ -436,7 +432,7 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
         device=newest.device,
         gpu=Fact(newest.gpu) if newest.gpu is not None else Fact(reason="its runs have no UUID"),
         cell=cell,
-        cell_text=cell_text(cell),
+        cell_text=cell.text,
         worker=newest.worker,
         median_gbps=median_gbps,
         points=points,

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import (
-    Column,
     Connection,
     Engine,
-    Integer,
-    MetaData,
-    Table,
-    Text,
     create_engine,
     event,
     func,
@@ -29,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
-from pyxfer._baseline import store_fleets, store_hosts, store_schema
+from pyxfer._baseline.store_tables import TABLES, VERSION, VERSIONS, now_text
 from pyxfer.errors import StoreError, UsageError
 
 T = TypeVar("T")
@@ -212,23 +207,6 @@ def _missing(place: Place) -> StoreError:
     )
 
 
-VERSIONS = Table(
-    "pyxfer_schema",
-    MetaData(),
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("made_at", Text, nullable=False),
-)
-
-STEPS: tuple[Callable[[Connection], None], ...] = (
-    store_schema.upgrade_to_1,
-    store_schema.upgrade_to_2,
-    store_fleets.upgrade_to_3,
-    store_hosts.upgrade_to_4,
-)
-"""Step n upgrades version n - 1 to version n. A step is not changed after its release."""
-NEWEST = len(STEPS)
-
-
 def version_of(connection: Connection) -> int:
     """The version of a store's tables; 0 if there are none."""
     if not inspect(connection).has_table(VERSIONS.name):
@@ -236,18 +214,15 @@ def version_of(connection: Connection) -> int:
     return connection.execute(select(func.max(VERSIONS.c.version))).scalar() or 0
 
 
-def migrate(connection: Connection, steps: Sequence[Callable[[Connection], None]] = STEPS) -> None:
-    """Apply the missing steps in the current transaction, which has the write lock on SQLite."""
+def create_tables(connection: Connection) -> None:
+    """Create the tables, unless another process has done so, in a transaction that has the write lock on SQLite."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     else:
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-    version = version_of(connection)
-    if version == 0:
-        VERSIONS.create(connection)
-    for number, step in enumerate(steps[version:], start=version + 1):
-        step(connection)
-        connection.execute(VERSIONS.insert(), {"version": number, "made_at": store_schema.now_text()})
+    if version_of(connection) == 0:
+        TABLES.create_all(connection, checkfirst=False)
+        connection.execute(VERSIONS.insert(), {"version": VERSION, "made_at": now_text()})
 
 
 # Drivers give no code when a connection fails, and SQLite none before Python 3.11.
@@ -298,7 +273,7 @@ class Database:
         except DBAPIError as error:
             raise StoreError(self._explain(error)) from error
 
-    def write(self, what: str, work: Callable[[Connection], T], *, is_migration: bool = False) -> T:
+    def write(self, what: str, work: Callable[[Connection], T], *, is_creation: bool = False) -> T:
         """Run `work` in a transaction, and repeat it if the server was lost.
 
         The commit may have succeeded although the server was lost, so `work` must look for its rows before it adds
@@ -308,7 +283,7 @@ class Database:
         while True:
             try:
                 with self.engine.connect() as connection, connection.begin():
-                    self._lock(connection, is_migration)
+                    self._lock(connection, is_creation)
                     return work(connection)
             except DBAPIError as error:
                 lost = lost or error.connection_invalidated
@@ -317,20 +292,20 @@ class Database:
                     raise StoreError(f"{what} {unsure if lost else 'was not saved'}: {self._explain(error)}") from error
             time.sleep(_PAUSE_S)
 
-    def _lock(self, connection: Connection, is_migration: bool) -> None:
-        """Wait for other writers on SQLite and for a migration on PostgreSQL, and check the version again."""
+    def _lock(self, connection: Connection, is_creation: bool) -> None:
+        """Wait for other writers on SQLite and for new tables on PostgreSQL, and check the version again."""
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-        elif not is_migration:
+        elif not is_creation:
             connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_MS}"))
             connection.execute(text("SELECT pg_advisory_xact_lock_shared(:lock)"), {"lock": LOCK})
-        if not is_migration:
+        if not is_creation:
             self.check_version(connection.execute(select(func.max(VERSIONS.c.version))).scalar() or 0)
 
     def check_version(self, version: int) -> None:
-        if version > NEWEST:
+        if version > VERSION:
             raise StoreError(
-                f"the store {self.place.shown} has version {version}, and this pyxfer knows versions up to {NEWEST}; "
+                f"the store {self.place.shown} has version {version}, and this pyxfer knows versions up to {VERSION}; "
                 "upgrade pyxfer (pip install --upgrade pyxfer)"
             )
 
@@ -353,7 +328,7 @@ class Database:
 
 
 def open_database(place: Place, *, create: bool) -> Database:
-    """The store at a place, with tables of the newest version.
+    """The store at a place, with its tables.
 
     Raises:
         StoreError: it does not exist and `create` is false, cannot be used, or is of a later version.
@@ -366,9 +341,8 @@ def open_database(place: Place, *, create: bool) -> Database:
         database.check_version(version)
         if version == 0 and not create:
             raise _missing(place)
-        if version < NEWEST:
-            what = f"version {NEWEST} of the tables (they have version {version})"
-            database.write(what, migrate, is_migration=True)
+        if version == 0:
+            database.write("the schema of the store", create_tables, is_creation=True)
     except BaseException:
         database.close()
         raise

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Connection, Double, Index, LargeBinary, MetaData, Table, Text, func, select
+from sqlalchemy import Connection, func, select
 
-from pyxfer._baseline.store_fleets import without_nul
-from pyxfer._baseline.store_schema import EscapedText, Number, Row, check_host
-from pyxfer._document.codec import decode, to_sealed_json
-from pyxfer._document.fleets import MOST_HOST_BYTES, HostReport
-from pyxfer.errors import DocumentError, UsageError
-
-TABLES_4 = MetaData()
-
-HOST_REPORTS = Table(
-    "pyxfer_host_reports",
-    TABLES_4,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("stored_s", Double, nullable=False),
-    Column("host", EscapedText, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
-    Column("document", LargeBinary, nullable=False),
-    Index("pyxfer_host_reports_stored", "stored_s"),
-    sqlite_autoincrement=True,
+from pyxfer._baseline.store_tables import (
+    HOST_REPORTS,
+    Row,
+    add_once,
+    check_host,
+    decode_stored,
+    new_id,
+    pack,
+    unpack,
+    without_nul,
 )
+from pyxfer._document.codec import to_sealed_json
+from pyxfer._document.fleets import MOST_HOST_BYTES, HostReport
+from pyxfer.errors import StoreError, UsageError
+
 _COLUMNS = HOST_REPORTS.c
 
 
@@ -55,11 +46,6 @@ class StoredReport:
     reason: str | None
 
 
-def upgrade_to_4(connection: Connection) -> None:
-    """Create the table of hosts' documents."""
-    TABLES_4.create_all(connection, checkfirst=False)
-
-
 def new_report(report: HostReport, host: str | None) -> Row:
     """The row of a document, without the time of storing."""
     if not isinstance(report, HostReport):
@@ -70,24 +56,15 @@ def new_report(report: HostReport, host: str | None) -> Row:
     if len(data) > MOST_HOST_BYTES:
         limit = f"{MOST_HOST_BYTES >> 20} MiB"
         raise UsageError(f"the document of a host has at most {limit}; this one has {len(data)} bytes")
-    return {
-        "id": f"h-{secrets.token_hex(6)}",
-        "host": name,
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "document": zlib.compress(data),
-    }
+    return {"id": new_id("h"), "host": name, **pack(data)}
 
 
 def add_report(connection: Connection, row: Row) -> str:
     """Store a document, unless it is already stored, and return its id."""
-    same = (_COLUMNS.sha256 == row["sha256"], _COLUMNS.host == row["host"])
-    known = connection.execute(select(_COLUMNS.id).where(*same).limit(1)).scalar()
-    if known is not None:
-        return str(known)
     stored_s = clock_s(connection)
     stored_at = datetime.fromtimestamp(stored_s, timezone.utc).isoformat(timespec="milliseconds")
-    connection.execute(HOST_REPORTS.insert().values(**row, stored_s=stored_s, stored_at=stored_at))
-    return str(row["id"])
+    row = {**row, "stored_s": stored_s, "stored_at": stored_at}
+    return add_once(connection, HOST_REPORTS, row, "sha256", "host")[0]
 
 
 def clock_s(connection: Connection) -> float:
@@ -108,26 +85,9 @@ def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredR
     small = sa.case((func.length(_COLUMNS.document) <= MOST_HOST_BYTES, _COLUMNS.document))
     rows = select(_COLUMNS.id, _COLUMNS.host, _COLUMNS.sha256, small.label("document"))
     for row in connection.execute(rows.where(_COLUMNS.id.in_(ids))):
-        report = _read(row.id, row.sha256, row.document)
-        yield (
-            StoredReport(row.id, row.host, None, report)
-            if isinstance(report, str)
-            else StoredReport(row.id, row.host, report, None)
-        )
-
-
-def _read(report_id: str, sha256: str, packed: bytes | None) -> HostReport | str:
-    """A document, or the reason why it cannot be read."""
-    what = f"the document {report_id} in the store"
-    try:
-        data = None if packed is None else zlib.decompressobj().decompress(packed, MOST_HOST_BYTES + 1)
-    except zlib.error:
-        data = b""
-    if data is None or len(data) > MOST_HOST_BYTES:
-        return f"{what} is larger than {MOST_HOST_BYTES >> 20} MiB"
-    if hashlib.sha256(data).hexdigest() != sha256:
-        return f"{what} is damaged: it has changed since it was stored"
-    try:
-        return decode(HostReport, data, what, recomputed=False)
-    except DocumentError as error:
-        return str(error)
+        what = f"the document {row.id} in the store"
+        try:
+            data = unpack(what, row.sha256, row.document, MOST_HOST_BYTES)
+            yield StoredReport(row.id, row.host, decode_stored(HostReport, data, what), None)
+        except StoreError as error:
+            yield StoredReport(row.id, row.host, None, str(error))

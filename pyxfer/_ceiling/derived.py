@@ -115,7 +115,7 @@ def _as_named(row: Measurement) -> Measurement:
     """A raw route's name has its memory and its mode, which say how it is timed. A framework's route has no gate."""
     way = way_of(row.route, row.direction, row.variant)
     if way is None:
-        is_gated = row.bracket == "gated" and not row.route.startswith("raw.")
+        is_gated = row.bracket == "gated" and not row.is_raw
         return replace(row, variant="warm", bracket="drained" if is_gated else row.bracket)
     variant = row.variant if can_be_fresh(way) else "warm"
     return replace(row, memory=way.memory, mode=way.mode, variant=variant, bracket=way_head(way).bracket)

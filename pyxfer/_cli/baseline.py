@@ -376,7 +376,6 @@ def import_file(
 
 def lines_of(baseline: Baseline) -> list[CellLine]:
     """All cells with their bandwidth in every process."""
-    from pyxfer._baseline.cells import cell_text
     from pyxfer._baseline.samples import collect
     from pyxfer._report.baseline import CellLine
 
@@ -384,7 +383,7 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
     for cell, series in collect(baseline.processes).items():
         if series.n:
             rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.medians_s)
-            lines.append(CellLine(cell_text(cell), rates))
+            lines.append(CellLine(cell.text, rates))
     return lines
 
 
@@ -456,7 +455,7 @@ def save(
 
     With --links, the links of all GPUs; the budget is then 15s for each GPU, and each copy has the size of its link.
     """
-    from pyxfer._baseline import store_schema
+    from pyxfer._baseline import store_tables
     from pyxfer._baseline.check import added_to, check_processes, make_baseline
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import open_store
@@ -465,9 +464,9 @@ def save(
         check_processes(processes)
     Outlet({}, report)  # refuses a report that cannot be written, before anything is measured
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
-    store_schema.check_name(name)
+    store_tables.check_name(name)
     labels = _parse_labels(label)
-    store_schema.check_labels(labels)
+    store_tables.check_labels(labels)
     orders.check_options(context, links=links, require_gpu=require_gpu)
     asked: AnyOrder = (
         orders.order_of_links(context, group, engine, sizes, budget)
@@ -480,7 +479,7 @@ def save(
         before, order = _what_to_measure(target, asked, name, store, add=add)
         measure = _measuring(started, order, processes, "", lambda count: True)
         runs = _measure_all(measure, processes, lambda: open_store(store), labels)
-    made_at = store_schema.now_text()
+    made_at = store_tables.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
     show(_kept(baseline, store), store=store)
     write_report(report, baseline)
@@ -579,7 +578,7 @@ def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None) -> None
     """Append the runs of a check to its baseline."""
     from pyxfer._baseline.check import added_to
     from pyxfer._baseline.store import open_store
-    from pyxfer._baseline.store_schema import now_text
+    from pyxfer._baseline.store_tables import now_text
 
     with open_store(store, create=False) as opened:
         kept = opened.add_baseline(added_to(before, {}, runs, now_text()))

@@ -128,7 +128,7 @@ def gbps_of(row: Measurement) -> float:
 
 def is_raw(measurement: Measurement) -> bool:
     """Whether it is a copy by the driver, not staged, and not through a framework or a user's function."""
-    return measurement.may_be_ceiling and measurement.route.startswith("raw.")
+    return measurement.may_be_ceiling and measurement.is_raw
 
 
 def best(run: Run, side: Side, *, pageable: bool = False) -> Measurement | None:

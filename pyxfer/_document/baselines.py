@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument, unknown
+from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument
 from pyxfer._document.printing import OneLine, Printed
-from pyxfer._document.runs import Remark, Run, Variant
+from pyxfer._document.runs import Remark, Run
 
 if TYPE_CHECKING:
     from pyxfer._document.tables import Table
 
-BASELINE_SCHEMA_VERSION = 2
-COMPARISON_SCHEMA_VERSION = 2
+BASELINE_SCHEMA_VERSION = 1
+COMPARISON_SCHEMA_VERSION = 1
 
 Verdict = Literal["SAME", "FAST", "SLOW", "AMBIGUOUS"]
-# Those of runs, and three of links: between GPUs, inside one, and dependent loads.
-CellDirection = Literal["h2d", "d2h", "both", "ingest", "peer", "local", "latency"]
-CellSide = Literal["h2d", "d2h", "sum", "ingest", "peer", "local", "latency"]
 
 AnyRun = Run | Links
 """What one process has measured."""
@@ -46,22 +44,6 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     driver_major: Fact[int]
     runtime_major: Fact[int]
     gpus: dict[int, str] = {}
-
-
-class Cell(msgspec.Struct, frozen=True, order=True):
-    """One route at one size, as it is measured again and again.
-
-    A route of links ends in what the copies join: `links.pairs.write.ce:0>1`.
-    """
-
-    route: str
-    direction: CellDirection
-    side: CellSide
-    memory: str
-    mode: str
-    variant: Variant
-    nbytes: int
-    batch: int | None = None
 
 
 class Baseline(OneLine, SavedDocument, frozen=True):
@@ -117,12 +99,12 @@ class CellComparison(msgspec.Struct, frozen=True):
     b_gbps: Fact[float]
     a_processes: int
     b_processes: int
+    a_s: Fact[float]
+    b_s: Fact[float]
     why: str
     confirmed: bool = False
     assumed: bool = False
     least_loss: float | None = None
-    a_s: Fact[float] = unknown("written by an earlier pyxfer")
-    b_s: Fact[float] = unknown("written by an earlier pyxfer")
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any, Generic, TypeVar
 
@@ -40,7 +40,6 @@ from pyxfer.errors import DocumentError, UsageError
 
 T = TypeVar("T")
 Json = dict[str, Any]
-Step = Callable[[Json], Json]
 
 # --- the kinds -------------------------------------------------------------------------------------------------------
 
@@ -65,8 +64,8 @@ class Kind(Generic[T]):
         phrase: The title with an article, for errors about a file of another kind.
         writer: What writes such a file.
         schema_file: The published schema.
-        upgrades: By version n, the function that turns a document of version n into one of version n + 1.
-        decode_runs: Replaces the runs inside a document, which have separate versions, by structs.
+        prepare: Called with the parsed JSON before its conversion: replaces the runs inside a document, which have
+            separate versions, by structs. It is also the place of a later version's upgrade of earlier documents.
         check: Raises `DocumentError` for contents that the struct's types allow and pyxfer never writes.
         one_line: Matches the objects that the file has on one line each, because it has thousands of them.
 
@@ -79,8 +78,7 @@ class Kind(Generic[T]):
     phrase: str
     writer: str
     schema_file: str
-    upgrades: Mapping[int, Step] = field(default_factory=dict)
-    decode_runs: Callable[[Json, str], Json] = _unchanged
+    prepare: Callable[[Json, str], Json] = _unchanged
     check: Callable[[T, str], None] = _accept
     one_line: re.Pattern[bytes] | None = None
     also: tuple[str, ...] = ()
@@ -160,8 +158,6 @@ RUN = Kind(
     phrase="a run",
     writer="--export-json",
     schema_file="docs/run.schema.json",
-    # Version 2 added workers, natures and page faults, version 3 the device's records, all optional.
-    upgrades={1: dict, 2: dict},
     check=_check_run,
     one_line=_TRIAL_OR_PART,
     also=("ceiling", "measure", "frameworks", "explain"),
@@ -185,9 +181,7 @@ BASELINE = Kind(
     phrase="a baseline",
     writer="pyxfer baseline export",
     schema_file="docs/baseline.schema.json",
-    # Version 2 added links.
-    upgrades={1: dict},
-    decode_runs=_decode_runs_of_baseline,
+    prepare=_decode_runs_of_baseline,
     check=_check_baseline,
     one_line=_TRIAL_OR_PART,
 )
@@ -199,8 +193,6 @@ COMPARISON = Kind(
     phrase="a comparison",
     writer="pyxfer compare --export-json",
     schema_file="docs/comparison.schema.json",
-    # Version 2 added cells of links and the times of both sides.
-    upgrades={1: dict},
     check=check_comparison,
 )
 EXAMINATION = Kind(
@@ -212,7 +204,7 @@ EXAMINATION = Kind(
     writer="pyxfer doctor --export-json",
     schema_file="docs/doctor.schema.json",
     one_line=_TRIAL,
-    decode_runs=_decode_runs_of_examination,
+    prepare=_decode_runs_of_examination,
     check=_check_examination,
 )
 SESSION = Kind(
@@ -295,7 +287,7 @@ def digest_of(document: Json) -> str:
 
 
 def decode(struct: type[T], data: bytes, source: str = "this document", *, recomputed: bool = True) -> T:
-    """Decode a document of any version up to the newest.
+    """Decode a document.
 
     `recomputed`: also compare its figures with those that follow from its others, which takes most of the time.
 
@@ -373,15 +365,7 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     _check_version(document, source, kind.title, kind.version)
     if named is None and kind is not RUN:  # the types of a run refuse any other value of its `kind` field
         raise DocumentError(f"{source} is not {refusal}")
-    newest = upgrade(document, kind.upgrades, kind.version)
-    return convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
-
-
-def upgrade(document: Json, steps: Mapping[int, Step], newest: int) -> Json:
-    """Turn a document of an older version into one of the newest, one version at a time."""
-    for version in range(document["schema_version"], newest):
-        document = {**steps[version](document), "schema_version": version + 1}
-    return document
+    return convert(kind.prepare(document, source), kind.struct, source, kind.title)
 
 
 def convert(document: Any, struct: type[T], source: str, title: str) -> T:

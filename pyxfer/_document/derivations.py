@@ -28,7 +28,7 @@ _MODULES = {
     "links": "pyxfer._links.derived",
     "host": "pyxfer._fleet.derived",
     "fleet": "pyxfer._fleet.judge",
-    "baseline": "pyxfer._baseline.cells",
+    "baseline": "pyxfer._baseline.fingerprints",
     "comparison": "pyxfer._baseline.compare",
     "examination": "pyxfer._doctor.links",
     "watch": "pyxfer._watch.derived",

@@ -35,7 +35,7 @@ class SavedDocument(msgspec.Struct, frozen=True):
 
     @classmethod
     def load(cls: type[SavedT], path: str | os.PathLike[str]) -> SavedT:
-        """Load a saved document of this or an earlier version.
+        """Load a saved document.
 
         Raises:
             DocumentError: the file cannot be read, or is not such a document; the text says why.

@@ -96,22 +96,13 @@ __all__ = [
 ]
 
 
-# Reasons for a row without traced trials. They are compared with those in saved documents, so a wording that changes
-# joins the earlier ones below.
+# Reasons for a row without traced trials. They are compared with those in saved documents.
 NOT_TRACED = "not traced"
 NOT_ASKED = "tracing was left out"
 UNTRACED = "the run ended before it was traced"
 NO_TRIAL_TO_TRACE = "it has no trial that counts"
 OF_SIDES = "its two sides have theirs"
-EARLIER_REASONS: frozenset[str] = frozenset(
-    (
-        "nobody traced it",
-        "it was not asked for (--no-trace)",
-        "the budget was spent before it was traced: give a longer --budget",
-    )
-)
-"""Reasons in runs that earlier versions have saved."""
-NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OF_SIDES)) | EARLIER_REASONS
+NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OF_SIDES))
 """The reasons that are not failures."""
 # In order of time. Time that cannot be assigned stays in the part that it began in.
 PartName = Literal[
@@ -263,7 +254,7 @@ class Published(msgspec.Struct, frozen=True):
     source: str
 
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 
 # `ingest` does not cross the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
@@ -416,6 +407,11 @@ class Measurement(Drawn, msgspec.Struct, frozen=True):
     def of_peak(self) -> float | None:
         """Share of the link's protocol peak; None if not known."""
         return self.peak_share.value
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it is a raw copy, by the driver or through a ring, and not a route of a framework or the user's."""
+        return self.route.startswith("raw.")
 
     @property
     def may_be_ceiling(self) -> bool:

@@ -13,7 +13,7 @@ RingFill = Literal["plain", "streaming", "demoting"]
 CopyDirection = Literal["h2d", "d2h"]
 Verdict = Literal["first", "faster", "smaller", "not faster", "given up", "cut short", "not tried"]
 
-TUNING_SCHEMA_VERSION = 2
+TUNING_SCHEMA_VERSION = 1
 
 
 class RingSetup(msgspec.Struct, frozen=True):

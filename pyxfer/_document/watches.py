@@ -24,7 +24,6 @@ from pyxfer._document.runs import (
     SavedDocument,
     Summary,
     Tracing,
-    unknown,
 )
 from pyxfer.units import format_seconds
 
@@ -444,7 +443,7 @@ class Timeline(msgspec.Struct, frozen=True):
 class Activity(msgspec.Struct, frozen=True):
     """The contents of the device's records. `others`: copies and kernels of other devices, which no figure includes.
 
-    `timeline`: null in documents of earlier versions. `stretches`: sums over equal stretches of the window.
+    `timeline`: null if it was not kept. `stretches`: sums over equal stretches of the window.
     """
 
     copies: tuple[CopyClass, ...]
@@ -558,7 +557,7 @@ class Watched(Printed, SavedDocument, frozen=True):
     used_after_bytes: Fact[int]
     advice: tuple[Advice, ...]
     remarks: tuple[Remark, ...]
-    ceiling_source: Fact[CeilingSource] = unknown("it was not kept")
+    ceiling_source: Fact[CeilingSource]
     kind: Literal["watch"] = "watch"
     schema_version: int = WATCH_SCHEMA_VERSION
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
+from pyxfer._document.cells import cell_of_total
 from pyxfer._document.links import (
     COPY_ENGINES,
     GROUPS,
@@ -59,8 +60,7 @@ class TrafficPlan:
 
     @property
     def name(self) -> str:
-        ends = ",".join(f"{flow.source}>{flow.destination}@{flow.device}" for flow in self.flows)
-        return f"{self.group} {self.case} {self.engine} {ends} {self.node}"
+        return cell_of_total(self).text
 
     @property
     def devices(self) -> frozenset[int]:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.compare import certainly_slower, compare_samples
 from pyxfer._baseline.figures import figures_of
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample
-from pyxfer._document.baselines import AnyRun, Cell, CellComparison, Comparison
+from pyxfer._document.baselines import AnyRun, CellComparison, Comparison
+from pyxfer._document.cells import Cell
 from pyxfer._document.runs import Measurement, Rate, Run, Summary
 from pyxfer._document.sessions import XferSession, runs_of
 from pyxfer._document.wording import change_text
@@ -81,8 +82,8 @@ class Against:
         found.notes += _notes(comparison)
         for row in comparison.cells:
             if row.b_processes:
-                found.words[row.cell.route] = _word(row, known)
-        unsure = [f"{row.cell.route}: {row.why}" for row in comparison.cells if _may_be_beyond(row, tolerance)]
+                found.words[row.cell.case] = _word(row, known)
+        unsure = [f"{row.cell.case}: {row.why}" for row in comparison.cells if _may_be_beyond(row, tolerance)]
         found.notes += unsure if self._limits else ()
         for limit in self._limits:
             found.failures += _failures(limit, a, b, comparison)
@@ -98,7 +99,7 @@ def _cells(runs: Sequence[AnyRun]) -> set[Cell]:
 
 def _word(row: CellComparison, known: set[str]) -> str:
     if row.ratio.value is None:
-        return _OTHER_BYTES if row.cell.route in known else "new"
+        return _OTHER_BYTES if row.cell.case in known else "new"
     if row.verdict in ("SLOW", "FAST"):
         return change_text(math.log(row.ratio.value))
     return "same" if row.verdict == "SAME" else "unsure"
@@ -120,7 +121,7 @@ def _failures(limit: Limit, a: Sample, b: Sample, comparison: Comparison) -> lis
     if limit.seconds is not None:
         return [text for row in comparison.cells if (text := _beyond_seconds(limit, limit.seconds, row))]
     slower = certainly_slower(comparison, limit.share or DEFAULT_TOLERANCE)
-    return [f"{row.cell.route}: {limit.text}: at least {_least(row)}{unit}" for row in slower]
+    return [f"{row.cell.case}: {limit.text}: at least {_least(row)}{unit}" for row in slower]
 
 
 def _least(row: CellComparison) -> str:
@@ -132,7 +133,7 @@ def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | 
         return None
     before_s = row.cell.nbytes * (2 if row.cell.side == "sum" else 1) / row.a_gbps.value / 1e9
     more_s = (row.low.value - 1) * before_s
-    return f"{row.cell.route}: {limit.text}: at least {format_seconds(more_s)} longer" if more_s > seconds else None
+    return f"{row.cell.case}: {limit.text}: at least {format_seconds(more_s)} longer" if more_s > seconds else None
 
 
 def _in_ceilings(sample: Sample) -> Sample:

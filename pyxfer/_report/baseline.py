@@ -113,9 +113,9 @@ def _verdict(row: CellComparison) -> str:
 
 def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
     cell = row.cell
-    if cell.route.startswith("links."):
+    if cell.is_of_links:
         return "", "", "", "", 0  # as measured, because numbers of GPUs do not sort as text
-    return cell.direction, cell.side, cell.memory, f"{cell.route} {cell.mode} {cell.variant}", cell.nbytes
+    return cell.direction, cell.side, cell.memory, f"{cell.case} {cell.mode} {cell.variant}", cell.nbytes
 
 
 def _short(name: str, letter: str) -> str:

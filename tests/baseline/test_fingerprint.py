@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from samples import MARKUP, make_device, make_environment, make_link, make_run
 
-from pyxfer._baseline.cells import fingerprint_of, identity
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._document.runs import Fact, LinkState, Run, unknown
 
 

@@ -52,7 +52,7 @@ def test_an_equal_host_is_the_same(gpus: int) -> None:
 def test_a_slow_pair_is_found_and_nothing_else() -> None:
     found = compared(count=5, gpus=4, rate_of=slow_pair(1, 2))
     expected = {
-        f"links.pairs.{case}.{engine}:1>2"
+        f"links.pairs.{case}.{engine}:gpu1-gpu2"
         for case, engine in (("write", "ce"), ("write", "sm"), ("read", "ce"), ("read", "sm"), ("through-host", "ce"))
     }
     alone = {text.rpartition(":")[0] for text in slow(found) if text.split(".")[2] in ("read", "write", "through-host")}
@@ -68,7 +68,10 @@ def test_a_shared_uplink_slows_copies_together_and_not_alone() -> None:
     assert slow(found) == {
         f"links.together.{case}:128MiB"
         for engine in ("ce", "sm")
-        for case in (*(f"h2d.{engine}:{ends}" for ends in ("host>0", "host>1", "host>0+1")), f"both.{engine}:0+1")
+        for case in (
+            *(f"h2d.{engine}:{ends}" for ends in ("host-gpu0", "host-gpu1", "host-gpu0+gpu1")),
+            f"both.{engine}:gpu0+gpu1",
+        )
     }
     assert causes(found)[:1] == ["shared-uplink"]
     assert "only-together" in causes(found)
@@ -140,8 +143,10 @@ def test_a_longer_latency_is_slow() -> None:
 
     before = make_sample("A", groups=("host", "latency"))
     found = compare_samples(before, Sample("B", tuple(longer(number) for number in range(3))))
-    assert {text.rpartition(":")[0] for text in slow(found)} == {f"links.latency.idle:{gpu}>{gpu}" for gpu in (0, 1)}
-    row = next(row for row in found.cells if row.text == "links.latency.idle:0>0:2MiB")
+    assert {text.rpartition(":")[0] for text in slow(found)} == {
+        f"links.latency.idle:gpu{gpu}-gpu{gpu}" for gpu in (0, 1)
+    }
+    row = next(row for row in found.cells if row.text == "links.latency.idle:gpu0-gpu0:2MiB")
     assert row.a_s.value == pytest.approx(142e-9, rel=0.01)
     assert row.b_s.value == pytest.approx(284e-9, rel=0.01)
 
@@ -162,7 +167,7 @@ def test_a_cell_with_wrong_contents_is_not_compared() -> None:
 
     found = compare_samples(make_sample("A"), Sample("B", tuple(map(damaged, make_processes(seed=2)))))
     (row,) = (row for row in found.cells if row.ratio.value is None)
-    assert row.text == "links.host.h2d.ce:host>0:128MiB"
+    assert row.text == "links.host.h2d.ce:host-gpu0:128MiB"
     assert "contents differ" in row.why
 
 
@@ -215,8 +220,8 @@ def test_a_check_confirms_a_slow_pair() -> None:
     numbers = iter(range(20))
     found = check(baseline, lambda: make_process(next(numbers), 2, rate_of=slow_pair(0, 1)))
     confirmed = {row.text for row in found.confirmed}
-    assert confirmed >= {f"links.pairs.{case}.ce:0>1:512MiB" for case in ("read", "write")}
-    assert all("0>1" in text or "0+1" in text for text in confirmed)
+    assert confirmed >= {f"links.pairs.{case}.ce:gpu0-gpu1:512MiB" for case in ("read", "write")}
+    assert all("gpu0-gpu1" in text or "gpu0+gpu1" in text for text in confirmed)
 
 
 def test_a_check_of_an_equal_host_ends_after_one_process() -> None:

@@ -11,8 +11,8 @@ from baseline_samples import make_processes, named_host
 from samples import make_device, make_environment, make_run
 
 import pyxfer
-from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.check import find_baseline, make_baseline, this_machine
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.store import Store, open_store
 from pyxfer._document.runs import Fact, Run, unknown
 from pyxfer.errors import CudaUnavailableError, UsageError

@@ -17,8 +17,8 @@ from samples import make_measurement, make_parameters, make_run
 from watch_samples import make_unseen, make_watched
 from xfer_samples import session
 
-from pyxfer._baseline.cells import fingerprint_of
 from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.fingerprints import fingerprint_of
 from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.fleets import Fleet

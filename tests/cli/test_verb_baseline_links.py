@@ -44,14 +44,16 @@ def test_the_page_has_the_slow_cells_and_their_cause(command: Command, files: di
     ended = command("compare", files["fast"], files["slow"])
     assert ended.returncode == 0
     assert ended.stdout.startswith("SLOW: 8 of ")
-    assert any("links.together.h2d.ce:host>0+1:128MiB" in line and "SLOW" in line for line in ended.stdout.splitlines())
+    assert any(
+        "links.together.h2d.ce:host-gpu0+gpu1:128MiB" in line and "SLOW" in line for line in ended.stdout.splitlines()
+    )
     assert "share an uplink" in ended.stdout
 
 
 def test_latencies_are_shown_in_nanoseconds(command: Command, files: dict[str, str], tmp_path: Path) -> None:
     markdown = tmp_path / "out.md"
     ended = command("compare", files["fast"], files["loads"], "--export-md", str(markdown))
-    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("links.latency.idle:host>0:2MiB"))
+    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("links.latency.idle:host-gpu0:2MiB"))
     assert line.split()[1:3] == ["1181.0", "1181.0"]
     assert "1181.0 ns" in markdown.read_text()
 
@@ -66,20 +68,20 @@ def test_exports_have_every_cell(command: Command, files: dict[str, str], tmp_pa
     options = [word for form, path in out.items() for word in (f"--export-{form}", path)]
     assert command("compare", files["fast"], files["slow"], *options).returncode == 0
     rows = {row["text"]: row for row in json.loads(Path(out["json"]).read_text())["cells"]}
-    load = "links.latency.idle:host>0:2MiB"
+    load = "links.latency.idle:host-gpu0:2MiB"
     assert rows[load]["a_s"]["value"] == pytest.approx(1181e-9, rel=0.01)
     github = {row["name"]: row for row in json.loads(Path(out["github"]).read_text())}
     assert github[load]["unit"] == "million loads/s"
     assert github[load]["value"] == pytest.approx(1e3 / 1181, rel=0.01)
     bencher = json.loads(Path(out["bencher"]).read_text())
     assert bencher[load]["latency"]["value"] == pytest.approx(1181, rel=0.01)
-    assert bencher["links.pairs.write.ce:0>1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
+    assert bencher["links.pairs.write.ce:gpu0-gpu1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
 
 
 def test_a_baseline_of_links_is_shown_and_has_no_report(command: Command, files: dict[str, str]) -> None:
     shown = command("show", files["fast"])
     assert shown.returncode == 0
-    assert "links.pairs.write.ce:0>1:512MiB" in shown.stdout
+    assert "links.pairs.write.ce:gpu0-gpu1:512MiB" in shown.stdout
     ended = command("report", files["fast"])
     assert (ended.returncode, "a baseline of links has no report" in ended.stderr) == (2, True)
 
@@ -150,7 +152,7 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     assert checked.returncode == 1, checked.stdout + checked.stderr
     (suite,) = junitparser.JUnitXml.fromfile(str(junit))
     failed = {case.name.rpartition(":")[0] for case in suite if any(each.type == "SLOW" for each in case.result)}
-    assert "links.together.h2d.ce:host>0+1" in failed
+    assert "links.together.h2d.ce:host-gpu0+gpu1" in failed
     assert not any(name.startswith("links.host.h2d") for name in failed)
 
 
@@ -159,7 +161,7 @@ def test_processes_measure_links_of_host_memory(tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "s.db"))
     saved = pyxfer("baseline", "save", "--links", *ONE, *store, CUDA_VISIBLE_DEVICES="")
     assert saved.returncode == 0, saved.stderr
-    assert "links.local.copy.ce:0>0:64KiB" in saved.stdout
+    assert "links.local.copy.ce:gpu0-gpu0:64KiB" in saved.stdout
     checked = pyxfer(
         "baseline", "check", "--links", "--devices", "host", "--tolerance", "99%", "--retries", "0", *store
     )

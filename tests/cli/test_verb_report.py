@@ -35,13 +35,12 @@ def test_a_report_of_every_kind_in_one_page(command: Command, files: dict[str, s
 
 
 @pytest.mark.slow
-def test_documents_of_several_kinds_machines_and_versions_are_one_page(command: Command, tmp_path: Path) -> None:
-    older = json.loads(codec.encode(make_run(measurements=(make_measurement(),), curves=())))
-    (tmp_path / "older.json").write_bytes(codec.seal(json.dumps({**older, "schema_version": 2}).encode()))
+def test_documents_of_several_kinds_and_machines_are_one_page(command: Command, tmp_path: Path) -> None:
+    codec.save(make_run(measurements=(make_measurement(),), curves=()), tmp_path / "here.json")
     elsewhere = make_run(measurements=(make_measurement(),), curves=(), environment=make_environment(host="other"))
-    codec.save(elsewhere, tmp_path / "newer.json")
+    codec.save(elsewhere, tmp_path / "elsewhere.json")
     codec.save(DOCUMENTS["links"], tmp_path / "links.json")
-    names = [str(tmp_path / f"{name}.json") for name in ("older", "newer", "links")]
+    names = [str(tmp_path / f"{name}.json") for name in ("here", "elsewhere", "links")]
     assert command("report", *names, "-o", str(tmp_path / "all.html")).returncode == 0
     page = (tmp_path / "all.html").read_text()
     assert page.count("<article") == 3

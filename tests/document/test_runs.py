@@ -1,4 +1,4 @@
-"""Runs: any file is a run or an error, older runs are read, impossible figures are refused."""
+"""Runs: any file is a run or an error, impossible figures are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches: impossible figures are refused, and watches of an earlier pyxfer are read."""
+"""Watches: impossible figures are refused."""
 
 from __future__ import annotations
 
@@ -124,11 +124,3 @@ def test_a_watch_with_any_number_is_refused_or_printed(place: str, number: float
         return
     assert watch_text(watched, 80)
     assert watched.to_markdown()
-
-
-def test_a_watch_without_slow_steps_is_read() -> None:
-    steps = json.loads(ENCODED)["steps"]
-    del steps["slow"]
-    for step in steps["each"]:
-        del step["slow"]
-    assert codec.decode(Watched, altered(steps=steps)) == WATCHED

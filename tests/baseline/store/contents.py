@@ -1,22 +1,31 @@
-"""The contents of a store, read without pyxfer."""
+"""The contents of a store, without pyxfer."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 
 from pyxfer._baseline.store import open_store
 
 
-def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+@contextmanager
+def database(url: str) -> Iterator[Connection]:
+    """A transaction without pyxfer."""
     engine = create_engine(url if "://" in url else f"sqlite:///{url}")
     try:
-        with engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(text(query))]
+        with engine.begin() as connection:
+            yield connection
     finally:
         engine.dispose()
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    with database(url) as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
 
 
 def keys(url: str) -> list[str]:

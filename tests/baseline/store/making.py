@@ -6,7 +6,7 @@ from typing import Any
 
 from samples import make_device, make_environment, make_measurement, make_run
 
-from pyxfer._baseline.cells import fingerprint_of
+from pyxfer._baseline.fingerprints import fingerprint_of
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Fact, Run, Share
 

@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from baseline.store.earlier import database
+from baseline.store.contents import database
 from baseline.store.making import make_baseline
 from sqlalchemy import text
 from typer.testing import CliRunner
 
 from pyxfer import StoreError
-from pyxfer._baseline import store_schema
+from pyxfer._baseline import store_runs
 from pyxfer._baseline.store import open_store
 from pyxfer._cli.main import app
 from pyxfer._document import codec
@@ -79,7 +79,7 @@ def test_a_changed_document_is_an_error_that_names_its_run(path: str) -> None:
         of_run = f"(SELECT seq FROM pyxfer_runs WHERE id = '{run_id}')"
         change(path, f"UPDATE pyxfer_documents SET document = :value WHERE run = {of_run}", b"")
         for read in (lambda: store.run(run_id), lambda: store.baseline_of_id(id_of_bad(path))):
-            with pytest.raises(StoreError, match=f"the document of the run {run_id} .* is damaged"):
+            with pytest.raises(StoreError, match=f"the run {run_id} .* is damaged"):
                 read()
 
 
@@ -89,7 +89,7 @@ def test_runs_without_a_newer_field_are_not_changed(path: str, monkeypatch: pyte
         assert count or not isinstance(value, Run)
         return codec.seal(data)
 
-    monkeypatch.setattr(store_schema, "to_sealed_json", without_ring)
+    monkeypatch.setattr(store_runs, "to_sealed_json", without_ring)
     with open_store(path) as store:
         added = store.add_baseline(make_baseline("earlier"))
         monkeypatch.undo()

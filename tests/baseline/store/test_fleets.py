@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from baseline.store.earlier import database
+from baseline.store.contents import database
 from fleet_samples import HOSTILE, judged, make_fleet, make_host, make_hosts
 from sqlalchemy import text
 

@@ -11,7 +11,7 @@ from samples import KIB, MIB, PAGEABLE, make_device, make_environment, make_meas
 
 from pyxfer import UsageError
 from pyxfer._baseline.store import Store
-from pyxfer._baseline.store_schema import parse_since
+from pyxfer._baseline.store_tables import parse_since
 from pyxfer._document.runs import Fact, unknown
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from baseline.store import contents, postgres
-from baseline.store.earlier import database, make_version
+from baseline.store.contents import database
 from command_line import COMMAND, TIMEOUT_S, environment
 from fleet_samples import HOSTILE, make_host, make_hosts
 from sqlalchemy import make_url, text
@@ -187,8 +187,8 @@ def test_a_job_that_is_ended_while_the_store_does_not_answer_keeps_its_document(
     open_store(url).close()
     job = [*COMMAND, "host", "--devices", "host", "--name", "node-7", "--budget", "6s", "--save", "--store", url]
     variables = environment(PYXFER_HOSTRT="link=2e9:1e-6:1e9:1e-6", TMPDIR=str(tmp_path))
-    with database(url) as migration:
-        migration.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+    with database(url) as other:
+        other.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
         with subprocess.Popen(
             job, env=variables, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as process:
@@ -203,10 +203,3 @@ def test_a_job_that_is_ended_while_the_store_does_not_answer_keeps_its_document(
     assert str(file) in said
     assert HostReport.load(file).host == "node-7"
     postgres_server.drop(url)
-
-
-def test_a_migrated_store_takes_documents_of_hosts(store_url: str) -> None:
-    make_version(store_url, 3)
-    with open_store(store_url) as store:
-        store.add_host_report(make_host("n1"))
-    assert contents.rows(store_url, "SELECT host FROM pyxfer_host_reports") == [("n1",)]

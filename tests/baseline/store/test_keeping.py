@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from samples import FORMULA, MARKUP, SCRIPT, make_environment, make_run
 
 from pyxfer import StoreError, UsageError
-from pyxfer._baseline import store_schema
-from pyxfer._baseline.cells import identity
+from pyxfer._baseline import store_runs
+from pyxfer._baseline.fingerprints import identity
 from pyxfer._baseline.store import Store, open_store
 
 HOSTILE = [
@@ -60,10 +60,10 @@ def test_saving_a_baseline_again_stores_nothing(store: Store) -> None:
 
 
 def test_a_repeated_attempt_finds_its_baseline_behind_a_newer_one(store: Store) -> None:
-    row, runs = store_schema.new_baseline(make_baseline())
+    row, runs = store_runs.new_baseline(make_baseline())
 
     def attempt() -> str:
-        return store._database.write("it", lambda connection: store_schema.add_baseline(connection, row, runs))
+        return store._database.write("it", lambda connection: store_runs.add_baseline(connection, row, runs))
 
     first = attempt()
     other = store.add_baseline(make_baseline(labels={"n": "2"}))

@@ -12,7 +12,7 @@ from baseline.store.making import make_baseline
 from samples import make_environment, make_measurement, make_run
 from sqlalchemy import create_engine, text
 
-from pyxfer._baseline.cells import identity
+from pyxfer._baseline.fingerprints import identity
 from pyxfer._baseline.store import open_store
 
 HOSTS, DAYS = 1000, 365

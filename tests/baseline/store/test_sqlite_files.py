@@ -234,12 +234,3 @@ def test_a_store_without_write_permission_can_be_read_and_refuses_a_save(path: P
         assert "check the permissions of the file and its folder" in written.stderr
     finally:
         tmp_path.chmod(0o700)
-
-
-def test_a_store_with_a_write_ahead_log_can_be_used(path: Path) -> None:
-    with open_store(str(path)) as store:
-        first = store.add_run(make_run())
-    assert contents.rows(str(path), "PRAGMA journal_mode=wal") == [("wal",)]
-    with open_store(str(path)) as store:
-        second = store.add_run(make_run(), {"n": "2"})
-        assert [store.run(run_id).run for run_id in (first, second)] == [make_run()] * 2

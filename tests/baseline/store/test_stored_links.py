@@ -13,8 +13,8 @@ from link_samples import link_device, make_links
 from samples import make_device, make_run
 
 from pyxfer import DocumentError, UsageError
-from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.check import find_baseline, make_baseline
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.inputs import check_import, sample_of
 from pyxfer._baseline.store import Store
 from pyxfer._document import codec
@@ -22,7 +22,7 @@ from pyxfer._document.baselines import Baseline
 from pyxfer._document.machines import Fact
 
 MADE_AT = "2025-11-21T09:00:00+00:00"
-PAIR = "links.pairs.write.ce:0>1:512MiB"
+PAIR = "links.pairs.write.ce:gpu0-gpu1:512MiB"
 
 
 def baseline() -> Baseline:
@@ -67,20 +67,21 @@ def test_a_cell_of_links_has_a_history(store: Store) -> None:
     assert group.gpu.value == "GPU-0, GPU-1"
     assert group.median_gbps == pytest.approx(396.1, rel=0.02)
     assert {each.cell_text for each in store.history("links.pairs.write.ce").groups} == {
-        f"links.pairs.write.ce:{ends}:512MiB" for ends in ("0>1", "1>0")
+        f"links.pairs.write.ce:{ends}:512MiB" for ends in ("gpu0-gpu1", "gpu1-gpu0")
     }
 
 
 def test_the_history_of_a_latency_has_its_time(store: Store) -> None:
     store.add_run(make_process(0, 1, groups=("host", "latency")))
-    (group,) = store.history("links.latency.idle:host>0:2MiB").groups
+    (group,) = store.history("links.latency.idle:host-gpu0:2MiB").groups
     assert group.points[0].median_s == pytest.approx(1181e-9, rel=0.01)
 
 
 def test_without_a_cell_the_history_is_of_the_copies_of_each_gpu(store: Store) -> None:
     store.add_run(make_process(0, 1))
     assert {group.cell_text for group in store.history().groups} == {
-        f"links.host.{ends}:128MiB" for ends in ("h2d.ce:host>0", "h2d.ce:host>1", "d2h.ce:0>host", "d2h.ce:1>host")
+        f"links.host.{ends}:128MiB"
+        for ends in ("h2d.ce:host-gpu0", "h2d.ce:host-gpu1", "d2h.ce:gpu0-host", "d2h.ce:gpu1-host")
     }
 
 

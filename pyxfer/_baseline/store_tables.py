@@ -1,0 +1,315 @@
+"""The tables of a store, what goes into their columns, and stored documents."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+import zlib
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import (
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    select,
+)
+
+from pyxfer._document.codec import decode
+from pyxfer.errors import DocumentError, StoreError, UsageError
+from pyxfer.units import parse_moment
+
+T = TypeVar("T")
+Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of type INTEGER
+Row = dict[str, Any]
+
+VERSION = 1
+TABLES = MetaData()
+
+VERSIONS = Table(
+    "pyxfer_schema",
+    TABLES,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("made_at", Text, nullable=False),
+)
+
+RUNS = Table(
+    "pyxfer_runs",
+    TABLES,
+    Column("seq", Number, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("stored_at", Text, nullable=False),
+    Column("stored_s", Double, nullable=False),
+    Column("taken_at", Text, nullable=False),
+    Column("taken_s", Double, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("gpu", Text),
+    Column("device", Text, nullable=False),
+    Column("runtime", Text, nullable=False),
+    Column("identity", Text, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+    Index("pyxfer_runs_of_host", "host", "seq"),
+    sqlite_autoincrement=True,
+)
+
+# In a separate table, so that a history does not read the pages of documents.
+DOCUMENTS = Table(
+    "pyxfer_documents",
+    TABLES,
+    Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True, autoincrement=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+BASELINES = Table(
+    "pyxfer_baselines",
+    TABLES,
+    Column("seq", Number, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("identity", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("made_at", Text, nullable=False),
+    Column("stored_at", Text, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("removed_at", Text),
+    Index("pyxfer_baselines_current", "identity", "name", "seq"),
+    Index("pyxfer_baselines_of_host", "host", "name"),
+    sqlite_autoincrement=True,
+)
+
+BASELINE_RUNS = Table(
+    "pyxfer_baseline_runs",
+    TABLES,
+    Column("baseline", Number, ForeignKey(BASELINES.c.seq), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("run", Number, ForeignKey(RUNS.c.seq), nullable=False),
+)
+
+CELLS = Table(
+    "pyxfer_cells",
+    TABLES,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("group", Text, nullable=False),
+    Column("case", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("side", Text, nullable=False),
+    Column("memory", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("variant", Text, nullable=False),
+    Column("nbytes", Number, nullable=False),
+    Column("batch", Number),
+    Column("engine", Text, nullable=False),
+    Column("source", Text, nullable=False),  # JSON
+    Column("destination", Text, nullable=False),
+    Column("node", Integer),
+)
+
+MEASURED = Table(
+    "pyxfer_measured",
+    TABLES,
+    Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("cell", Number, ForeignKey(CELLS.c.id), nullable=False),
+    Column("host", Text, nullable=False),
+    Column("taken_s", Double, nullable=False),
+    Column("worker", Text),
+    Column("gbps", Double, nullable=False),
+    Column("low_gbps", Double),
+    Column("high_gbps", Double),
+    Column("median_s", Double, nullable=False),
+    Index("pyxfer_measured_cell", "cell", "taken_s"),
+    Index("pyxfer_measured_host", "host", "cell", "taken_s"),
+)
+
+FLEETS = Table(
+    "pyxfer_fleets",
+    TABLES,
+    Column("seq", Number, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("stored_at", Text, nullable=False),
+    Column("judged_at", Text, nullable=False),
+    Column("judged_s", Double, nullable=False),
+    Column("hosts", Integer, nullable=False),
+    Column("slow", Integer, nullable=False),
+    Column("suspect", Integer, nullable=False),
+    Column("not_judged", Integer, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("document", LargeBinary, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+FLEET_HOSTS = Table(
+    "pyxfer_fleet_hosts",
+    TABLES,
+    Column("fleet", Number, ForeignKey(FLEETS.c.seq), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("cell", Text),
+    Column("loss", Double),
+    Column("reason", Text),
+    Column("figures", Text, nullable=False),
+    Index("pyxfer_fleet_hosts_of_host", "host", "fleet"),
+)
+
+HOST_REPORTS = Table(
+    "pyxfer_host_reports",
+    TABLES,
+    Column("seq", Number, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("stored_at", Text, nullable=False),
+    Column("stored_s", Double, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("document", LargeBinary, nullable=False),
+    Index("pyxfer_host_reports_stored", "stored_s"),
+    sqlite_autoincrement=True,
+)
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def new_id(letter: str) -> str:
+    return f"{letter}-{secrets.token_hex(6)}"
+
+
+def add_once(connection: Connection, table: Table, row: Row, *same: str) -> tuple[str, int | None]:
+    """Insert a row, unless one is there with the same values in these columns.
+
+    Returns the id of the row, and its number if it is new.
+    """
+    equal = (table.c[name] == row[name] for name in same)
+    known = connection.execute(select(table.c.id).where(*equal).limit(1)).scalar()
+    return (str(known), None) if known is not None else (str(row["id"]), insert(connection, table, row))
+
+
+def insert(connection: Connection, table: Table, row: Row) -> int:
+    key = connection.execute(table.insert().values(row)).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+# --- stored documents ------------------------------------------------------------------------------------------------
+
+
+def pack(data: bytes) -> Row:
+    """The columns of a document: its digest, and the compressed document."""
+    return {"sha256": sha256_of(data), "document": zlib.compress(data)}
+
+
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> bytes:
+    """The document of a row. `packed` is None for one that was too large to read; 0 is no limit.
+
+    Raises:
+        StoreError: it is too large, or has changed since it was stored.
+
+    """
+    try:
+        limit = most_bytes + 1 if most_bytes else 0
+        data = None if packed is None else zlib.decompressobj().decompress(packed, limit)
+    except zlib.error:
+        data = b""
+    if data is None or (most_bytes and len(data) > most_bytes):
+        raise StoreError(f"{what} is larger than {most_bytes >> 20} MiB")
+    if sha256_of(data) != sha256:
+        raise StoreError(
+            f"{what} is damaged: it has changed since it was stored. The others can be read; check the disk, and "
+            "restore this one from a backup"
+        )
+    return data
+
+
+def decode_stored(struct: type[T], data: bytes, what: str) -> T:
+    """A document, which was recomputed when it came into the store, and has not changed since.
+
+    Raises:
+        StoreError: this pyxfer cannot read it.
+
+    """
+    try:
+        return decode(struct, data, what, recomputed=False)
+    except DocumentError as error:
+        raise StoreError(str(error)) from error
+
+
+# --- values of columns -----------------------------------------------------------------------------------------------
+
+
+def without_nul(text: str) -> str:
+    """The text without null characters, which PostgreSQL cannot store."""
+    return text.replace("\x00", "\ufffd")
+
+
+MOST_LABELS, LONGEST_VALUE = 64, 2000
+LONGEST_HOST = 253
+LONGEST_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
+_AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
+_SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
+
+
+def check_name(name: str) -> None:
+    _check_text(name, "the name of a baseline", 1, LONGEST_NAME)
+
+
+def check_host(name: str) -> None:
+    _check_text(name, "the name of a host", 1, LONGEST_HOST)
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > MOST_LABELS:
+        raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and not {len(labels)}")
+    for name, value in labels.items():
+        _check_text(name, "the name of a label", 1, LONGEST_NAME)
+        _check_text(value, f"the value of the label {name!r:.80}", 0, LONGEST_VALUE)
+
+
+def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be text, and is a {type(value).__name__}")
+    if not shortest <= len(value) <= longest:
+        raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8") from None
+
+
+def seconds_of(moment: str) -> float:
+    """The seconds since 1970 of a time in a document."""
+    return parse_moment(moment).timestamp()
+
+
+def parse_since(text: str, now_s: float | None = None) -> float:
+    """The seconds since 1970 of a date, or of a time such as `30d`, `12h`, `90min` or `2w` before now."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return (time.time() if now_s is None else now_s) - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        return seconds_of(text.strip())
+    except UsageError:
+        raise UsageError(f"since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
+
+
+def now_text() -> str:
+    """The present time as in documents, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

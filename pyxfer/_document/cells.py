@@ -1,0 +1,382 @@
+"""Cells: what is measured again and again, on one host or on many, and their text.
+
+A text has the parts of a cell, joined by colons:
+
+    h2d:pinned:256MiB                       a raw copy; both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh
+    h2d:gpu0:pinned:256MiB                  the same of one GPU of several
+    torch.to:96MiB                          a framework's route; torch.to:512 is a batch
+    links.pairs.write.ce:gpu0-gpu1:512MiB   a copy of `pyxfer links`: group, case, engine, ends
+    links.latency.idle:host-gpu0:2MiB       a latency
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
+
+import msgspec
+
+from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, Latency, LinkGroup, SmallCopies
+from pyxfer._document.runs import Direction, Measurement, Memory, Variant
+from pyxfer.errors import UsageError
+from pyxfer.units import format_size, parse_size
+
+CellGroup = Literal["raw", "route", "host", "together", "pairs", "local", "latency", "numa", "small"]
+# Those of runs, and three of links: between GPUs, inside one, and dependent loads.
+CellDirection = Literal["h2d", "d2h", "both", "ingest", "peer", "local", "latency"]
+CellSide = Literal["h2d", "d2h", "sum", "ingest", "peer", "local", "latency"]
+Ends = tuple[int, ...]
+"""Numbers of GPUs, or `HOST_END`, or `ALL_GPUS`."""
+ALL_GPUS = -2
+
+LINKS = "links"
+IDLE = "idle"
+"""The case of a latency without a load on the link."""
+_MOST_NAMED = 2
+
+
+class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One copy or latency, as it is measured again and again.
+
+    `group`: "raw" for raw copies, "route" for other routes, or the group of links. `case`: the name of the route, or
+    the case of links. `engine`: of copies of links. `source` and `destination`: numbers of GPUs, -1 for the host, -2
+    for all GPUs; a total of both directions has its GPUs as the source, and no destination. Runs of one device have no
+    ends. `node`: the NUMA node of the host memory, if chosen.
+    """
+
+    group: CellGroup
+    case: str
+    direction: CellDirection
+    side: CellSide
+    memory: str
+    mode: str
+    variant: Variant
+    nbytes: int
+    batch: int | None = None
+    engine: str = ""
+    source: Ends = ()
+    destination: Ends = ()
+    node: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The text, which `parse_cell` reads. A mode that `--mode auto` selects is left out."""
+        return self._text(has_mode=not self.is_automatic)
+
+    @property
+    def full_text(self) -> str:
+        """The text with the mode."""
+        return self._text(has_mode=True)
+
+    def _text(self, *, has_mode: bool) -> str:
+        size = [_size_text(self.nbytes) if self.batch is None else str(self.batch)]
+        fresh = ["fresh"] if self.variant == "fresh" else []
+        if self.group == "route":
+            return ":".join([self.case, *size, *fresh])
+        if self.group == "raw":
+            way = f"{self.direction}/{self.side}" if self.direction == "both" else self.direction
+            gpus = ["+".join(map(_gpu_text, self.gpus))] if self.gpus else []
+            return ":".join([way, *gpus, self.memory, *([self.mode] if has_mode else []), *size, *fresh])
+        head = ".".join(filter(None, (LINKS, self.group, self.case, self.engine)))
+        return ":".join([head, self._ends_text(), *size])
+
+    def _ends_text(self) -> str:
+        names = {HOST_END: "host" if self.node is None else f"node{self.node}", ALL_GPUS: "all"}
+        ends = filter(None, (self.source, self.destination))
+        return "-".join("+".join(names.get(number) or _gpu_text(number) for number in end) for end in ends)
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether its mode is the one that `--mode auto` selects; a test compares this with `_ceiling.ways`."""
+        return self.mode == ("memcpy" if self.memory == "pageable" and self.direction != "both" else "async")
+
+    @property
+    def is_of_links(self) -> bool:
+        return self.group in GROUPS
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is a copy between the host and one GPU, in one direction, without other traffic."""
+        return self.group in ("raw", "host") and self.side == self.direction and self.side in ("h2d", "d2h")
+
+    @property
+    def gpus(self) -> Ends:
+        """The GPUs that it names; none for those of all."""
+        return tuple(dict.fromkeys(number for number in (*self.source, *self.destination) if number >= 0))
+
+    @property
+    def family(self) -> Cell:
+        """The same for cells that differ only in the numbers of their GPUs."""
+        source, destination = (tuple(min(number, 0) for number in end) for end in (self.source, self.destination))
+        return msgspec.structs.replace(self, source=source, destination=destination)
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """A key to sort by."""
+        return tuple(-1 if value is None else value for value in msgspec.structs.astuple(self))
+
+
+def _gpu_text(number: int) -> str:
+    return f"gpu{number}"
+
+
+def _size_text(nbytes: int) -> str:
+    """The shortest exact text."""
+    text = format_size(nbytes).replace(" ", "")
+    return text if parse_size(text) == nbytes else f"{nbytes}B"
+
+
+# --- the cells of rows -----------------------------------------------------------------------------------------------
+
+
+class FlowLike(Protocol):
+    """A stream of copies, planned or measured."""
+
+    @property
+    def source(self) -> int: ...
+    @property
+    def destination(self) -> int: ...
+    @property
+    def side(self) -> FlowSide: ...
+
+
+class TrafficLike(Protocol):
+    """Copies that run at once, planned or measured."""
+
+    @property
+    def group(self) -> LinkGroup: ...
+    @property
+    def case(self) -> str: ...
+    @property
+    def engine(self) -> CopyEngine: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def node(self) -> int | None: ...
+    @property
+    def flows(self) -> tuple[FlowLike, ...]: ...
+
+
+def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
+    """The cell of a row of a run; with the number of its GPU if it is one of several."""
+    group: CellGroup = "raw" if row.is_raw else "route"
+    cell = Cell(group, row.route, row.direction, row.side, row.memory, row.mode, row.variant, row.nbytes, row.batch)
+    return cell if gpu is None else msgspec.structs.replace(cell, **_ends_of_gpu(cell.direction, gpu))
+
+
+def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
+    """The ends of a raw copy."""
+    if direction == "both":
+        return {"source": (gpu,)}
+    names = ("source", "destination") if direction == "h2d" else ("destination", "source")
+    return dict(zip(names, ((HOST_END,), (gpu,)), strict=True))
+
+
+def cell_of_flow(traffic: TrafficLike, flow: FlowLike) -> Cell:
+    """The cell of one stream."""
+    return _traffic_cell(traffic, flow.side, (flow.source,), (flow.destination,))
+
+
+def cell_of_total(traffic: TrafficLike) -> Cell:
+    """The cell of all streams together; of a single one, its own."""
+    if len(traffic.flows) == 1:
+        return cell_of_flow(traffic, traffic.flows[0])
+    sources, destinations = ({getattr(flow, name) for flow in traffic.flows} for name in ("source", "destination"))
+    if sources == destinations:
+        return _traffic_cell(traffic, "sum", _named(sources - {HOST_END}), ())
+    return _traffic_cell(traffic, "sum", _named(sources), _named(destinations))
+
+
+def _named(ends: Iterable[int]) -> Ends:
+    known = sorted(ends)
+    return (ALL_GPUS,) if len(known) > _MOST_NAMED else tuple(known)
+
+
+def _traffic_cell(traffic: TrafficLike, side: CellSide, source: Ends, destination: Ends) -> Cell:
+    direction = _direction_of(traffic)
+    memory = "device" if direction in ("peer", "local") else "pinned"
+    return Cell(
+        traffic.group,
+        traffic.case,
+        direction,
+        side,
+        memory,
+        "",
+        "warm",
+        traffic.nbytes,
+        engine=traffic.engine,
+        source=source,
+        destination=destination,
+        node=traffic.node,
+    )
+
+
+def _direction_of(traffic: TrafficLike) -> CellDirection:
+    if traffic.group == "pairs":
+        return "peer"
+    if traffic.group == "local":
+        return "local"
+    found = {flow.side for flow in traffic.flows}
+    if len(found) > 1:
+        return "both"
+    return "h2d" if found == {"h2d"} else "d2h"
+
+
+def cell_of_latency(row: Latency) -> Cell:
+    return Cell(
+        "latency",
+        f"load-{row.load * 100:.0f}" if row.load else IDLE,
+        "latency",
+        "latency",
+        "pinned" if row.target == HOST_END else "device",
+        "",
+        "warm",
+        row.footprint_bytes,
+        source=(row.target,),
+        destination=(row.device,),
+        node=row.node,
+    )
+
+
+def cell_of_small(row: SmallCopies) -> Cell:
+    ends = _ends_of_gpu(row.direction, row.device)
+    return Cell("small", row.way, row.direction, row.direction, "pinned", "", "warm", row.nbytes, **ends)
+
+
+# --- patterns --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CellPattern:
+    """The groups that a cell may be of, and the fields that it must have."""
+
+    groups: tuple[str, ...]
+    fields: Mapping[str, object]
+
+    def matches(self, cell: Cell) -> bool:
+        return cell.group in self.groups and all(getattr(cell, name) == value for name, value in self.fields.items())
+
+
+_EXAMPLE = (
+    "write a cell such as h2d:pinned:256MiB, both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh, torch.to:96MiB or "
+    "links.pairs.write.ce:gpu0-gpu1:512MiB"
+)
+_LONGEST = 300
+_NUMBER = re.compile(r"[.0-9]")
+_BATCH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_MODE = re.compile(r"memcpy|async|batch|staged")
+_END = re.compile(r"(host|all|gpu|node)([0-9]{0,6})", re.ASCII)
+_SIDES: tuple[CellSide, ...] = ("h2d", "d2h", "sum")
+
+
+def parse_cell(text: str) -> CellPattern:
+    """A pattern of cells from text; a part that the text leaves out matches any value.
+
+    Raises:
+        UsageError: the text is not a cell; the error has an example.
+
+    """
+    parts = [part.strip() for part in text.split(":")]
+    if len(text) > _LONGEST or not all(parts):
+        raise UsageError(f"{text[:_LONGEST]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
+    head = parts[0].split(".")
+    if head[0] == LINKS:
+        return _links_pattern(head[1:], parts[1:], text)
+    direction, side = _way(parts[0])
+    return _raw_pattern(direction, side, parts[1:], text) if direction else _route_pattern(parts, text)
+
+
+def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
+    fields: dict[str, Any] = dict(zip(("group", "case", "engine"), head, strict=False))
+    if len(head) > 3 or fields.get("group", GROUPS[0]) not in GROUPS or fields.get("engine", "ce") not in COPY_ENGINES:  # noqa: PLR2004
+        raise UsageError(
+            f"{'.'.join(head)!r} in the cell {text!r} is not a group, case and engine of links; {_EXAMPLE}"
+        )
+    ends = None if not rest else _ends(rest[0])
+    if ends is not None:
+        fields |= ends
+        del rest[0]
+    if rest and _NUMBER.match(rest[0]):
+        fields["nbytes"] = parse_size(rest.pop(0))
+    if rest:
+        raise UsageError(f"{rest[0]!r} in the cell {text!r} is not a size, or is in the wrong place; {_EXAMPLE}")
+    return CellPattern(GROUPS, fields)
+
+
+def _ends(text: str) -> dict[str, Any] | None:
+    """The ends and the NUMA node; None if the text is no ends."""
+    source, dash, destination = text.partition("-")
+    found = [_end(part) for part in ((source, destination) if dash else (source,))]
+    if any(end is None for end in found):
+        return None
+    numbers = [number for end, number in filter(None, found)]
+    ends = [end for end, _ in filter(None, found)]
+    node = next((number for number in numbers if number is not None), None)
+    return {"source": ends[0], "destination": ends[1] if dash else (), "node": node}
+
+
+def _end(text: str) -> tuple[Ends, int | None] | None:
+    """One end, and the NUMA node in it."""
+    numbers, node = [], None
+    for part in text.split("+"):
+        found = _END.fullmatch(part)
+        if found is None or bool(found[2]) != (found[1] in ("gpu", "node")):
+            return None
+        if found[1] == "node":
+            node = int(found[2])
+        numbers.append({"host": HOST_END, "node": HOST_END, "all": ALL_GPUS}.get(found[1], int(found[2] or 0)))
+    return tuple(numbers), node
+
+
+def _raw_pattern(direction: CellDirection, side: CellSide | None, parts: list[str], text: str) -> CellPattern:
+    rest = list(parts)
+    gpu = _taken(rest, lambda part: bool(re.fullmatch(r"gpu[0-9]{1,6}", part, re.ASCII)))
+    memory = _taken(rest, lambda part: part in get_args(Memory))
+    mode = _taken(rest, lambda part: bool(_MODE.fullmatch(part)))
+    if rest[:1] == ["streams"]:
+        mode = ":".join(rest[:2])
+        del rest[:2]
+    size = _taken(rest, lambda part: bool(_NUMBER.match(part)))
+    variant = _taken(rest, lambda part: part in get_args(Variant))
+    if rest:
+        raise UsageError(
+            f"{rest[0]!r} in the cell {text!r} is not a GPU, memory, mode, size or variant, or is in the wrong place; "
+            f"{_EXAMPLE}"
+        )
+    nbytes = None if size is None else parse_size(size)
+    known = {"direction": direction, "side": side, "memory": memory, "mode": mode, "variant": variant, "nbytes": nbytes}
+    ends = {} if gpu is None else _ends_of_gpu(direction, int(gpu.removeprefix("gpu")))
+    return CellPattern(("raw", "route") if direction == "ingest" else ("raw",), {**_known(known), **ends})
+
+
+def _route_pattern(parts: list[str], text: str) -> CellPattern:
+    rest = parts[::-1]  # from the end, because the route may contain colons
+    variant = _taken(rest, lambda part: part in get_args(Variant))
+    size = _taken(rest, lambda part: bool(_NUMBER.match(part))) if len(rest) > 1 else None
+    route = ":".join(rest[::-1])
+    if "." not in route:
+        raise UsageError(
+            f"{text!r} is not a cell: {route!r} is not a direction or a route such as torch.to; {_EXAMPLE}"
+        )
+    batch = int(size) if size is not None and _BATCH.fullmatch(size) else None
+    nbytes = parse_size(size) if size is not None and batch is None else None
+    return CellPattern(("raw", "route"), _known({"case": route, "variant": variant, "nbytes": nbytes, "batch": batch}))
+
+
+def _way(text: str) -> tuple[CellDirection | None, CellSide | None]:
+    name, slash, side_text = text.partition("/")
+    direction = next((direction for direction in get_args(Direction) if direction == name), None)
+    side = next((side for side in _SIDES if side == side_text), None)
+    if slash and (direction != "both" or side is None):
+        return None, None
+    return direction, side
+
+
+def _taken(parts: list[str], fits: Callable[[str], bool]) -> str | None:
+    return parts.pop(0) if parts and fits(parts[0]) else None
+
+
+def _known(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}

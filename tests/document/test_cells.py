@@ -1,0 +1,186 @@
+"""Cells as text, and the cells that a text matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import MIB, make_measurement
+
+from pyxfer._ceiling.ways import MEMORIES, plan_ways
+from pyxfer._document.cells import ALL_GPUS, Cell, CellPattern, cell_of, cell_of_flow, cell_of_total, parse_cell
+from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowSide, LinkGroup
+from pyxfer._document.runs import Memory, Side
+from pyxfer.errors import UsageError
+
+PINNED = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", "async", "warm", 256 * MIB)
+BATCH = Cell("route", "torch.to", "h2d", "h2d", "pageable", "async", "warm", 77_070_336, 512)
+
+MODES = ("memcpy", "async", "batch", "streams:4", "staged")
+WAYS = st.sampled_from(plan_ways(("h2d", "d2h", "both"), MEMORIES, MODES, fresh=True))
+SIDES: tuple[Side, ...] = ("h2d", "d2h", "sum")
+
+
+SIZES = st.integers(1, 2**40)
+NODES = st.none() | st.integers(0, 7)
+
+
+@st.composite
+def raw_cells(draw: st.DrawFn) -> Cell:
+    way, gpu = draw(WAYS), draw(st.none() | st.integers(0, 15))
+    side = draw(st.sampled_from(SIDES)) if way.direction == "both" else way.direction
+    names = {name: getattr(way, name) for name in ("route", "direction", "memory", "mode", "variant")}
+    return cell_of(msgspec.structs.replace(make_measurement(), side=side, nbytes=draw(SIZES), **names), gpu)
+
+
+@dataclass(frozen=True)
+class Flow:
+    source: int
+    destination: int
+    side: FlowSide
+
+
+@dataclass(frozen=True)
+class Copies:
+    group: LinkGroup
+    case: str
+    engine: CopyEngine
+    nbytes: int
+    node: int | None
+    flows: tuple[Flow, ...]
+
+
+@st.composite
+def link_cells(draw: st.DrawFn) -> Cell:
+    groups: tuple[LinkGroup, ...] = ("host", "together", "pairs", "local", "numa")
+    group = draw(st.sampled_from(groups))
+    case = draw(st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True))
+    gpus = draw(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True))
+    if group in ("pairs", "local"):
+        flows = [Flow(one, other, "peer") for one, other in zip(gpus, (*gpus[1:], gpus[0]), strict=True)]
+    else:
+        there, back = [Flow(HOST_END, gpu, "h2d") for gpu in gpus], [Flow(gpu, HOST_END, "d2h") for gpu in gpus]
+        flows = draw(st.sampled_from((there, back, there + back)))
+    node = draw(NODES) if group == "numa" else None
+    copies = Copies(group, case, draw(st.sampled_from(COPY_ENGINES)), draw(SIZES), node, tuple(flows))
+    return draw(st.sampled_from([cell_of_total(copies), *(cell_of_flow(copies, flow) for flow in flows)]))
+
+
+CELLS = raw_cells() | link_cells()
+
+
+def test_a_cell_does_not_depend_on_the_time() -> None:
+    assert cell_of(make_measurement(16 * MIB, slower=2.0)) == cell_of(make_measurement(16 * MIB))
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (PINNED, "h2d:pinned:256MiB"),
+        (Cell("raw", "raw.pinned-async", "both", "sum", "pinned", "async", "warm", MIB), "both/sum:pinned:1MiB"),
+        (
+            Cell("raw", "raw.pageable-memcpy", "d2h", "d2h", "pageable", "memcpy", "fresh", MIB),
+            "d2h:pageable:1MiB:fresh",
+        ),
+        (Cell("route", "torch.to", "h2d", "h2d", "pageable", "async", "warm", 96 * MIB), "torch.to:96MiB"),
+        (BATCH, "torch.to:512"),
+    ],
+)
+def test_the_text_of_a_cell_names_it(cell: Cell, text: str) -> None:
+    assert cell.text == text
+    assert parse_cell(text).matches(cell)
+
+
+def test_the_full_text_of_a_cell_has_its_mode() -> None:
+    assert PINNED.full_text == "h2d:pinned:async:256MiB"
+
+
+def test_a_mode_that_auto_selects_is_left_out() -> None:
+    for way in plan_ways(("h2d", "d2h", "both"), get_args(Memory), ("auto",), fresh=True):
+        side: Side = "sum" if way.direction == "both" else way.direction
+        cell = Cell("raw", way.route, way.direction, side, way.memory, way.mode, way.variant, MIB)
+        assert f":{way.mode}:" not in cell.text
+
+
+@given(CELLS)
+def test_the_text_of_a_cell_matches_the_cell(cell: Cell) -> None:
+    assert parse_cell(cell.text).matches(cell)
+    assert parse_cell(cell.full_text).matches(cell)
+
+
+@given(CELLS, st.data())
+def test_a_text_is_of_one_cell(cell: Cell, data: st.DataObject) -> None:
+    other = data.draw(st.just(cell) | CELLS | changed(cell))
+    assert (cell.text == other.text) == (cell.full_text == other.full_text)
+    if cell.full_text != other.full_text and cell.variant == other.variant:
+        assert not parse_cell(cell.full_text).matches(other)
+
+
+def changed(cell: Cell) -> st.SearchStrategy[Cell]:
+    """The cell with another size, GPU, node or engine."""
+    ends = st.sampled_from(((), (0,), (7,), (HOST_END,), (ALL_GPUS,), (0, 7)))
+    changes: dict[str, st.SearchStrategy[Any]] = {"nbytes": SIZES}
+    if cell.is_of_links:
+        changes |= {"source": ends.filter(bool), "destination": ends, "engine": st.sampled_from(COPY_ENGINES)}
+    return st.sampled_from(sorted(changes)).flatmap(
+        lambda name: changes[name].map(lambda value: msgspec.structs.replace(cell, **{name: value}))
+    )
+
+
+@pytest.mark.parametrize("text", ["h2d", "h2d:pinned", "h2d:256MiB", "h2d:async", "h2d:pinned:warm"])
+def test_a_part_that_is_left_out_matches_every_value(text: str) -> None:
+    assert parse_cell(text).matches(PINNED)
+
+
+@pytest.mark.parametrize(
+    "text", ["d2h", "both", "h2d:pageable", "h2d:memcpy", "h2d:1MiB", "h2d:fresh", "torch.to", "both/h2d"]
+)
+def test_a_different_part_does_not_match(text: str) -> None:
+    assert not parse_cell(text).matches(PINNED)
+
+
+def test_a_direction_alone_matches_raw_copies_only() -> None:
+    assert not parse_cell("h2d").matches(BATCH)
+
+
+def test_the_mode_streams_has_a_number() -> None:
+    assert parse_cell("h2d:pinned:streams:4:1MiB") == CellPattern(
+        ("raw",), {"direction": "h2d", "memory": "pinned", "mode": "streams:4", "nbytes": MIB}
+    )
+
+
+def test_a_route_may_contain_colons() -> None:
+    assert parse_cell("user.f:x:1MiB") == CellPattern(("raw", "route"), {"case": "user.f:x", "nbytes": MIB})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        "h2d:",
+        "pinned:256MiB",
+        "h2d:pinned:256MiB:hot",
+        "h2d:256MiB:pinned",
+        "both/ingest:1MiB",
+        "both/x:1MiB",
+        "h2d/sum",
+    ],
+)
+def test_an_invalid_cell_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="h2d:pinned:256MiB"):
+        parse_cell(text)
+
+
+def test_an_ambiguous_size_is_refused() -> None:
+    with pytest.raises(UsageError, match="ambiguous"):
+        parse_cell("h2d:pinned:256M")
+
+
+def test_a_very_long_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="too long"):
+        parse_cell("h2d:" * 100_000)
