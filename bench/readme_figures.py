@@ -49,7 +49,6 @@ from first_upload import Firsts
 from prefetched_training import Prefetched
 
 from pyxfer._document.examinations import Examination
-from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
 from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
@@ -58,6 +57,7 @@ from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline
 from pyxfer._report.fleet import print_fleet
 from pyxfer._report.frameworks import summary_lines
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.host import print_host_card
 from pyxfer._report.host_report import print_host_report
 from pyxfer._report.layout import NARROWEST

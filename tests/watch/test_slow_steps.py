@@ -15,8 +15,7 @@ from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, 
 from pyxfer._document import codec
 from pyxfer._document.runs import Remark
 from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watched
-from pyxfer._report.headlines import headline
-from pyxfer._report.watch import watch_text
+from pyxfer._report.kinds import headline
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import analyse
 from pyxfer._watch.parts import warming_up
@@ -272,11 +271,11 @@ def test_the_fix_for_first_steps_skips_them(unchanged: bool, skipped: int, lengt
 
 def test_first_steps_are_said_before_the_verdict() -> None:
     watched = taking(3_630_000, 320_000, 300_000)
-    page = watch_text(watched, 80)
+    page = watched.report(80)
     said = "Step 1 took 3.63 s, and the 2 usual ones a median of 310 ms"
     assert page.index(said) < page.index(watched.verdict.text[:40])
     assert page.count("Step 1 took") == 1
-    assert headline(watched).text.startswith(said)
+    assert headline(watched).startswith(said)
 
 
 # --- figures without them --------------------------------------------------------------------------------------------
