@@ -5,6 +5,7 @@ the codec when they are called; those of `printing` import the pages, exports an
 
 - `intervals`: the rule for the interval of a median
 - `printing`: the methods by which documents show themselves
+- `remark_codes`: the codes of remarks, with their severities and meanings
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
 - `tunings`: the settings of a ring and the trials behind them

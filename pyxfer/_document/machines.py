@@ -108,7 +108,10 @@ def unknown(reason: str) -> Fact[T]:
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that a reader has to know about a result, with the option or step that changes it."""
+    """Something that a reader has to know about a result, with the option or step that changes it.
+
+    `code`: one of `remark_codes.REMARKS`, which has its severity and meaning.
+    """
 
     code: str
     text: str
