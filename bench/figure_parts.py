@@ -10,12 +10,12 @@ from typing import TypeVar
 import msgspec
 import shared
 
-from pyxfer._document.exports import escape_markdown
 from pyxfer._document.files import read_whole
 from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Measurement, Run, Summary
 from pyxfer._measure import stats
+from pyxfer._report.grid import escape_markdown
 from pyxfer._report.layout import NARROWEST, Page
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.units import format_seconds

@@ -31,10 +31,11 @@ import numpy as np
 import shared
 from numpy.typing import NDArray
 
-from pyxfer._document.exports import Cell, markdown_table
 from pyxfer._document.files import check_writable, read_whole
 from pyxfer._document.fleets import FleetSettings
 from pyxfer._fleet.losses import Flags, Judged, answers_of, controls_of, judge_figures, looks_again, shift_of
+from pyxfer._report.grid import markdown_table
+from pyxfer._report.tables import Value
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent
 
@@ -315,7 +316,7 @@ def table(document: Detection) -> str:
     """The table for docs/fleet.md."""
     header = ["noise", "stays with the host", "hosts", "clean fleets", "false alarms", "flagged once", "3 % losses"]
     header += ["found", "limit printed, pinned", "true", "found", "limit printed, pageable", "true", "found"]
-    body: list[list[Cell]] = [
+    body: list[list[Value]] = [
         [
             row.noise,
             format_percent(row.stays),

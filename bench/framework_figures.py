@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 from figure_parts import caption, fenced, gbps_cell, mbps_cell, printed
 
-from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Direction, Measurement, Published, Run
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.notes import gather
 from pyxfer._report.route_tables import Group, Row, batch_of, group_rows, group_title, title
 from pyxfer._report.run import print_run

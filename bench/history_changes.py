@@ -26,8 +26,9 @@ import shared
 from numpy.typing import NDArray
 
 from pyxfer._baseline.changes import LEAST_RUNS, Changes, find_changes
-from pyxfer._document.exports import Cell, markdown_table
 from pyxfer._document.files import check_writable
+from pyxfer._report.grid import markdown_table
+from pyxfer._report.tables import Value
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent
 
@@ -249,7 +250,7 @@ def table(document: Found) -> str:
     """The table for docs/baselines.md."""
     header = ["noise", "runs", "clean: changed", "drift", "5 % lasting", "2 % lasting", "5 % for 5 runs"]
     header += ["for 6 to 15", "newest 5 runs", "states a loss", "median loss", "for runs", "found"]
-    body: list[list[Cell]] = [
+    body: list[list[Value]] = [
         [
             row.noise,
             row.runs,

@@ -26,11 +26,11 @@ import numpy as np
 import shared
 from numpy.typing import NDArray
 
-from pyxfer._document.exports import markdown_table
 from pyxfer._document.files import check_writable
 from pyxfer._document.runs import Run, Side, Trial
 from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Group, Sampler
+from pyxfer._report.grid import markdown_table
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.units import format_percent
 

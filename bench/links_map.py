@@ -27,9 +27,9 @@ import numpy as np
 import shared
 from numpy.typing import NDArray
 
-from pyxfer._document.exports import markdown_table
 from pyxfer._document.files import check_writable
 from pyxfer._links import sharing
+from pyxfer._report.grid import markdown_table
 from pyxfer.units import format_percent
 
 LINK, PEER = 55.0, 390.0

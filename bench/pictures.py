@@ -16,7 +16,7 @@ from figure_parts import complete_links, complete_run
 from pyxfer._document.files import write_whole
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
-from pyxfer._report.charts import chart_of
+from pyxfer._report.kinds import chart_of
 from pyxfer._report.webpage import report_bytes
 
 PICTURES = {

@@ -49,15 +49,16 @@ from first_upload import Firsts
 from prefetched_training import Prefetched
 
 from pyxfer._document.examinations import Examination
-from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
+from pyxfer._document.remark_codes import REMARKS
 from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline
 from pyxfer._report.fleet import print_fleet
 from pyxfer._report.frameworks import summary_lines
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.host import print_host_card
 from pyxfer._report.host_report import print_host_report
 from pyxfer._report.layout import NARROWEST
@@ -156,8 +157,15 @@ def figures(results: Path) -> Figures:
         "coverage-widths": lambda: intervals.widths_table(coverage_of(results)),
         "coverage-committed": lambda: intervals.committed_table(coverage_of(results)),
         "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),
+        "remark-codes": remark_table,
         "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
     }
+
+
+def remark_table() -> str:
+    """Every code of a remark."""
+    rows = [(code, kind.severity, kind.meaning) for code, kind in sorted(REMARKS.items())]
+    return markdown_table(("code", "severity", "meaning"), rows)
 
 
 def counted_verdicts(results: Path) -> verdicts.Verdicts:

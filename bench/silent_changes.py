@@ -13,7 +13,6 @@ status is 1, as after an edited file that was believed.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import re
 import sys
@@ -139,21 +138,9 @@ def replaced(document: Any, path: Path_, value: Any) -> Any:
 
 def page_of(document: Any) -> str:
     """The page that `pyxfer show` prints."""
-    from pyxfer._cli.baseline import lines_of
-    from pyxfer._document.sessions import XferSession
-    from pyxfer._report.baseline import print_baseline
-    from pyxfer._report.layout import Page
-    from pyxfer._report.session import print_session
+    from pyxfer._report.kinds import page_text
 
-    if not isinstance(document, (Baseline, XferSession)):
-        return str(document.report(_WIDTH))
-    text = io.StringIO()
-    page = Page(text)
-    if isinstance(document, Baseline):
-        print_baseline(document, lines_of(document), page)
-    else:
-        print_session(document, page)
-    return text.getvalue()
+    return page_text(document, _WIDTH)
 
 
 def silent(data: bytes, each: int, reseal: Callable[[bytes], bytes] | None) -> tuple[list[Change], int]:

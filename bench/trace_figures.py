@@ -13,14 +13,13 @@ import shared
 from figure_parts import GB, INTERVAL, complete_run, fenced, load_own, printed, seconds_cell
 from watched_training import PHASES, Phase, Trained, Training, cost_text
 
-from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
 from pyxfer._report.explain import find_explained, print_explained
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.recipes import RECIPES
 from pyxfer._report.route_tables import title
 from pyxfer._report.run import print_run
-from pyxfer._report.watch import watch_text
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent, format_seconds, format_size
 
@@ -213,7 +212,7 @@ def watched_table(found: Sequence[Training]) -> str:
 
 def watch_page(document: Training) -> str:
     """The page of the usual loop's watch on a terminal."""
-    return fenced(watch_text(document.loops[0].watched, NARROWEST))
+    return fenced(document.loops[0].watched.report(NARROWEST))
 
 
 def _median(loop: Trained, phase: Phase) -> str:

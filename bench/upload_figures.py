@@ -13,8 +13,8 @@ from first_upload import First, Firsts
 from prefetched_training import Prefetched
 from watched_training import cost_text
 
-from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Direction, Measurement, Run
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.route_tables import title
 from pyxfer.units import format_percent, format_seconds, format_size
 

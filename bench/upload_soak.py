@@ -24,10 +24,10 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Device, Environment
 from pyxfer._machine.engine import is_host
 from pyxfer._machine.environment import read_environment
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._upload.targets import Target
 from pyxfer.native import Engine
 from pyxfer.units import format_seconds, format_size

@@ -44,12 +44,12 @@ from pyxfer._baseline.judge import (
 )
 from pyxfer._baseline.samples import Series
 from pyxfer._document.cells import Cell
-from pyxfer._document.exports import Cell as TableCell
-from pyxfer._document.exports import markdown_table
 from pyxfer._document.files import check_writable
 from pyxfer._document.runs import Device, Environment
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
+from pyxfer._report.grid import markdown_table
+from pyxfer._report.tables import Value
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_percent
@@ -393,7 +393,7 @@ def lost_text(row: Row) -> str:
 def table(document: Verdicts) -> str:
     """The table of checks for docs/baselines.md."""
     header = ["noise between processes", "processes", "lost", "repeats", *HEADINGS, "runs"]
-    body: list[list[TableCell]] = [
+    body: list[list[Value]] = [
         [
             row.noise,
             row.processes,
@@ -411,7 +411,7 @@ def table(document: Verdicts) -> str:
 def comparison_table(document: Verdicts) -> str:
     """The table of comparisons of one run with one run."""
     header = ["noise between processes", "lost", "repeats", "SAME", "AMBIGUOUS", "SLOW or FAST", "fails"]
-    body: list[list[TableCell]] = [
+    body: list[list[Value]] = [
         [
             row.noise,
             lost_text(row),
@@ -433,7 +433,7 @@ def comparison_table(document: Verdicts) -> str:
 def printed_table(document: Verdicts) -> str:
     """The table of printed losses."""
     header = ["noise between processes", "processes", "repeats", "printed", "found", "needed"]
-    body: list[list[TableCell]] = [
+    body: list[list[Value]] = [
         [
             row.noise,
             processes_text(row.sittings),

@@ -256,27 +256,18 @@ def format_percent(share: float) -> str:
     return f"{float(f'{percent:.2g}'):g} %" if abs(percent) < _ONE_DECIMAL_FROM else f"{percent:.1f} %"
 
 
-def formatted_value(text: str) -> float | None:
-    """The number that one of the functions above has formatted, in bytes, seconds, GB/s or per cent; or None."""
-    number, _, unit = text.partition(" ")
-    try:
-        value = float(number) * _FORMATTED[unit]
-    except (KeyError, ValueError):
-        return None
-    return value if math.isfinite(value) else None
+_NO_CHANGE = 1e-4
+_FAR_FASTER = -math.log(100)
 
 
-_FORMATTED = {
-    "": 1.0,
-    "B": 1.0,
-    "GB/s": 1.0,
-    "%": 1.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "ns": 1e-9,
-    **{name: float(factor) for name, factor in (*_DECIMAL.items(), *_BINARY.items())},
-}
+def format_change(log_ratio: float) -> str:
+    """Format the change of bandwidth that the logarithm of a ratio of times means, e.g. `4.8 % slower`."""
+    if log_ratio < _FAR_FASTER:
+        return "many times faster"
+    share = math.expm1(-log_ratio)
+    if abs(share) < _NO_CHANGE:
+        return "no change"
+    return f"{format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
 
 
 def _quantity(text: str, what: str, example: str) -> tuple[Fraction, str]:

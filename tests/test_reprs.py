@@ -23,7 +23,7 @@ from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
 from pyxfer._document.runs import Fact
 from pyxfer._measure import bracket
-from pyxfer._report.baseline import print_comparison
+from pyxfer._report.comparison import print_comparison
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run

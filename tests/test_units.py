@@ -432,21 +432,3 @@ def test_words_are_known_whatever_their_case() -> None:
     for value in (None, 5, "", ["h2d"]):
         with pytest.raises(UsageError, match=r"^x .* is unknown"):
             units.word_of(value, ("h2d",), "x")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        (units.format_seconds(2.5e-6), 2.5e-6),
-        (units.format_size(1536), 1536),
-        (units.format_size(771e6), 771e6),
-        (units.format_gbps(55.31), 55.31),
-        (units.format_percent(0.369), 36.9),
-        ("20", 20),
-        ("", None),
-        ("16 to 64 MiB", None),
-        ("nan", None),
-    ],
-)
-def test_a_formatted_value_is_read_back(text: str, value: float | None) -> None:
-    assert units.formatted_value(text) == (None if value is None else pytest.approx(value))

@@ -36,9 +36,8 @@ from pyxfer._baseline.samples import (
 from pyxfer._document.baselines import CellComparison, Comparison, Verdict
 from pyxfer._document.cells import Cell
 from pyxfer._document.runs import Fact, Remark, unknown
-from pyxfer._document.wording import change_text
 from pyxfer.errors import UsageError
-from pyxfer.units import format_percent
+from pyxfer.units import format_change, format_percent
 
 replace = msgspec.structs.replace
 _FARTHEST = math.log(1e6)
@@ -174,18 +173,18 @@ def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str
         return f"within {limit} either way if processes differ {spread}, which is assumed"
     if found.assumed and verdict == "AMBIGUOUS":
         return (
-            f"{change_text(found.log_ratio)}, of one process on each side: processes are assumed to differ {spread}, "
+            f"{format_change(found.log_ratio)}, of one process on each side: processes are assumed to differ {spread}, "
             "which does not show this change; measure several processes of each side"
         )
     if found.assumed:
-        return f"{change_text(found.log_ratio)}, far more than processes differ ({spread} is assumed)"
+        return f"{format_change(found.log_ratio)}, far more than processes differ ({spread} is assumed)"
     if verdict == "SAME":
         return f"within {limit} either way{_source(pair)}"
     if verdict == "AMBIGUOUS":
-        reach = f"anything from {change_text(found.low)} to {change_text(found.high)}"
+        reach = f"anything from {format_change(found.low)} to {format_change(found.high)}"
         return f"{reach}: processes differ {spread}{_source(pair)}"
     surest = found.low if verdict == "SLOW" else found.high
-    return f"at least {change_text(surest)}, which is beyond {limit}{_source(pair)}"
+    return f"at least {format_change(surest)}, which is beyond {limit}{_source(pair)}"
 
 
 def _source(pair: Pair) -> str:

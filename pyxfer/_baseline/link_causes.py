@@ -8,8 +8,7 @@ import msgspec
 
 from pyxfer._document.baselines import Cause, CellComparison
 from pyxfer._document.cells import Cell
-from pyxfer._document.link_wording import listed
-from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name
+from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name, end_names
 from pyxfer.units import format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
@@ -36,7 +35,7 @@ def _shared_uplinks(a: Links, b: Links) -> Iterator[Cause]:
 def _shared_uplink(group: SharedGroup) -> Cause:
     return Cause(
         "shared-uplink",
-        f"GPUs {listed(group.devices)} share an uplink in {group.direction}, and did not before.",
+        f"GPUs {end_names(group.devices)} share an uplink in {group.direction}, and did not before.",
         f"the interference map: beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
         "check the uplink of their switch (lspci -vv, LnkSta), and whether a card has been moved",
     )
@@ -139,5 +138,5 @@ def at_gpus(found: Sequence[tuple[int, Cause]], count: int) -> Iterator[Cause]:
     for number, cause in found:
         of_cause.setdefault(cause, []).append(number)
     for cause, numbers in of_cause.items():
-        who = "" if len(numbers) == count else f"{'GPU' if len(numbers) == 1 else 'GPUs'} {listed(numbers)}: "
+        who = "" if len(numbers) == count else f"{'GPU' if len(numbers) == 1 else 'GPUs'} {end_names(numbers)}: "
         yield msgspec.structs.replace(cause, text=f"{who}{cause.text}")

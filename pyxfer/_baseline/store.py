@@ -33,7 +33,7 @@ from pyxfer._document.baselines import (
 )
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
 from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Fact, Remark
 from pyxfer.errors import StoreError, UsageError
 
@@ -53,7 +53,7 @@ _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, D
 )
 
 
-class Store(OneLine):
+class Store(ShortRepr):
     """Runs and baselines in one database, opened by `open_store`; not for several threads at once."""
 
     def __init__(self, database: Database) -> None:
@@ -62,7 +62,7 @@ class Store(OneLine):
     def __enter__(self) -> Store:
         return self
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return self.shown
 
     def __exit__(

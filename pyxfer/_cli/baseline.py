@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from pyxfer._baseline.measure import AnyOrder
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import Store
-    from pyxfer._document import exports
-    from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History
-    from pyxfer._report.baseline import CellLine
+    from pyxfer._document.baselines import AnyRun, Baseline, Comparison
     from pyxfer._report.layout import Page
 
 
@@ -149,25 +147,25 @@ _FOR_CI = ("github", "bencher")
 
 
 def _deliver(comparison: Comparison, outlet: Outlet) -> None:
-    from pyxfer._report.baseline import print_comparison
+    from pyxfer._report.comparison import print_comparison
 
     encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit", *_FOR_CI)}
     outlet.deliver(encoders, lambda page: print_comparison(comparison, page), comparison)
 
 
 def _encoded(comparison: Comparison, form: str) -> str:
-    from pyxfer._document import codec, exports
-    from pyxfer._report.baseline import print_comparison, to_junit
+    from pyxfer._document import codec
+    from pyxfer._report.comparison import benchmarks, metrics, print_comparison, to_junit
     from pyxfer._report.layout import Page
 
     if form == "json":
         return codec.encode(comparison).decode()
     if form == "md":
-        return exports.comparison_markdown(comparison)
+        return comparison.to_markdown()
     if form == "github":
-        return json_text(exports.comparison_benchmarks(comparison))
+        return json_text(benchmarks(comparison))
     if form == "bencher":
-        return json_text(exports.comparison_metrics(comparison))
+        return json_text(metrics(comparison))
     if form == "junit":
         return to_junit(comparison).decode()
     text = io.StringIO()
@@ -206,35 +204,14 @@ def history(
     Without --host, all hosts of the store are shown; many hosts have one line each.
     """
     from pyxfer._baseline.store import open_store
-    from pyxfer._report.baseline import print_history
+    from pyxfer._report.history import print_history
+    from pyxfer._report.kinds import table_of
 
     outlet = _outlet("json" if json else form, None, FORMATS, report, json=export_json, csv=export_csv)
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
-    encoders = {"json": lambda: json_text(found), "csv": lambda: _to_csv(found)}
+    encoders = {"json": lambda: json_text(found), "csv": lambda: table_of(found).to_csv()}
     outlet.deliver(encoders, lambda page: print_history(found, page), found)
-
-
-_HISTORY_HEADER = (
-    *("host", "runtime", "device", "gpu", "cell", "worker", "taken_at", "run"),
-    *("gbps", "low_gbps", "high_gbps", "median_s", "to_median", "level_gbps"),
-)
-
-
-def _to_csv(found: History) -> str:
-    from pyxfer._document import exports
-
-    rows: list[tuple[exports.Cell, ...]] = []
-    for group in found.groups:
-        of_group = (group.host, group.runtime, group.device, group.gpu.value, group.cell_text, group.worker)
-        level, later = group.median_gbps, {change.run_id: change.after_gbps for change in group.changes}
-        if group.changes:
-            level = group.changes[0].before_gbps
-        for point in group.points:
-            level = later.get(point.run_id, level)
-            figures = (point.gbps, point.low_gbps, point.high_gbps, point.median_s, point.change, level)
-            rows.append((*of_group, point.taken_at, point.run_id, *figures))
-    return exports.csv_table(_HISTORY_HEADER, rows)
 
 
 DEFAULT_NAME, LINKS_NAME = "default", "links"
@@ -304,7 +281,7 @@ def show(
         baseline = opened.baseline_of_id(kept.id)
     outlet.deliver(
         {"json": lambda: json_text({"id": kept.id, "baseline": baseline})},
-        lambda page: print_baseline(baseline, lines_of(baseline), page, kept),
+        lambda page: print_baseline(baseline, page, kept),
     )
 
 
@@ -372,19 +349,6 @@ def import_file(
             return
         added = opened.add_baseline(baseline)
         say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.processes)} runs")
-
-
-def lines_of(baseline: Baseline) -> list[CellLine]:
-    """All cells with their bandwidth in every process."""
-    from pyxfer._baseline.samples import collect
-    from pyxfer._report.baseline import CellLine
-
-    lines = []
-    for cell, series in collect(baseline.processes).items():
-        if series.n:
-            rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.medians_s)
-            lines.append(CellLine(cell.text, rates))
-    return lines
 
 
 def _open(url: str | None) -> Store:

@@ -36,7 +36,7 @@ def _found(values: Values) -> Iterable[str]:
 
 
 def charts() -> Iterable[str]:
-    from pyxfer._report.webpage import CHARTS
+    from pyxfer._report.kinds import CHARTS
 
     return CHARTS
 

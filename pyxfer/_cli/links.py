@@ -69,13 +69,10 @@ def links(
     """
     import pyxfer
     from pyxfer import units
-    from pyxfer._document import link_exports
     from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
     from pyxfer._report.links import print_links
 
-    exports = Exports[Links](
-        *(export_json, export_csv, export_md), link_exports.links_csv, link_exports.links_markdown, report
-    )
+    exports = Exports[Links](export_json, export_csv, export_md, report)
     groups = units.words_of(group, GROUPS, "--group")
     engines = units.words_of(engine, COPY_ENGINES, "--engine")
     announce_runtime(0 if devices is None else devices, require_gpu)

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
-from pyxfer._cli.baseline import check, compare, history, lines_of, save
+from pyxfer._cli.baseline import check, compare, history, save
 from pyxfer._cli.export import app as export
 from pyxfer._cli.failures import (
     INTERRUPTED,
@@ -124,46 +124,11 @@ def show(
     Prints a run, links, watch, examination, baseline, comparison, pytest session, host or fleet again.
     """
     from pyxfer._document import codec
-    from pyxfer._document.baselines import Baseline, Comparison
-    from pyxfer._document.examinations import Examination
-    from pyxfer._document.fleets import Fleet, HostReport
-    from pyxfer._document.links import Links
-    from pyxfer._document.runs import Run
-    from pyxfer._document.sessions import XferSession
-    from pyxfer._document.watches import Watched
-    from pyxfer._report.baseline import print_baseline, print_comparison
-    from pyxfer._report.doctor import print_examination
-    from pyxfer._report.fleet import print_fleet
-    from pyxfer._report.host_report import print_host_report
+    from pyxfer._report.kinds import print_document
     from pyxfer._report.layout import Page
-    from pyxfer._report.links import print_links
-    from pyxfer._report.run import print_run
-    from pyxfer._report.session import print_session
-    from pyxfer._report.watch import print_watch
 
-    page = Page(sys.stdout)
-    kinds = (Run, Links, Watched, Examination, Baseline, Comparison, XferSession, HostReport, Fleet)
-    document: Any = codec.load_any(_STDIN if file == "-" else file, kinds)
-    if isinstance(document, Run):
-        print_run(document, page, sort)
-    elif sort is not None:
-        raise UsageError(f"--sort applies to a run, and {file!r} is not one: leave it out.")
-    elif isinstance(document, Links):
-        print_links(document, page)
-    elif isinstance(document, Examination):
-        print_examination(document, page)
-    elif isinstance(document, Baseline):
-        print_baseline(document, lines_of(document), page)
-    elif isinstance(document, Comparison):
-        print_comparison(document, page)
-    elif isinstance(document, XferSession):
-        print_session(document, page)
-    elif isinstance(document, HostReport):
-        print_host_report(document, page)
-    elif isinstance(document, Fleet):
-        print_fleet(document, page)
-    else:
-        print_watch(document, page)
+    document = codec.load_any(_STDIN if file == "-" else file, tuple(kind.struct for kind in codec.KINDS))
+    print_document(document, Page(sys.stdout), sort)
 
 
 What = Annotated[

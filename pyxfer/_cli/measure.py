@@ -220,8 +220,8 @@ def tune(
     """
     from pyxfer import units
     from pyxfer._machine.devices import find_device
-    from pyxfer._report.host import print_tuning
     from pyxfer._report.text import device_text
+    from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
     outlet = Outlet(json_target(json, export_json), report)

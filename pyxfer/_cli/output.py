@@ -39,16 +39,14 @@ class Exports(Generic[Document]):
         json: str | None,
         csv: str | None,
         md: str | None,
-        to_csv: Callable[[Document], str],
-        to_markdown: Callable[[Document], str],
         report: str | None = None,
     ) -> None:
         from pyxfer._document import codec, files
 
         encoders: dict[str, Callable[[Document], str]] = {
             "--export-json": lambda run: codec.encode(run).decode(),
-            "--export-csv": to_csv,
-            "--export-md": to_markdown,
+            "--export-csv": lambda run: run.to_csv(),
+            "--export-md": lambda run: run.to_markdown(),
         }
         given = dict(zip(encoders, (json, csv, md), strict=True))
         paths: dict[str, str] = {option: path for option, path in given.items() if path is not None}
@@ -247,9 +245,7 @@ class ProgressReport:
 
 def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Run]:
     """The exports of a run."""
-    from pyxfer._document import exports
-
-    return Exports(json, csv, md, exports.run_csv, exports.run_markdown, report)
+    return Exports(json, csv, md, report)
 
 
 def deliver_run(run: Run, exports: Exports[Run]) -> None:

@@ -10,10 +10,10 @@ from pyxfer._doctor.case import Findings, fine, undetermined
 from pyxfer._doctor.session import examine, examined_again, in_order, without_trials
 from pyxfer._document.derivations import derived
 from pyxfer._document.examinations import Examination, Finding
-from pyxfer._document.link_wording import listed, ways_around, without_nvlink
-from pyxfer._document.links import SHARED_BELOW, Links, end_name
+from pyxfer._document.links import SHARED_BELOW, Links, end_name, end_names
 from pyxfer._document.runs import unknown
 from pyxfer._measure.link_runs import runs_of
+from pyxfer._report.link_words import ways_around, without_nvlink
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent
 
@@ -82,7 +82,7 @@ def _sharing(links: Links) -> Findings:
     for group in sharing.groups.value:
         yield Finding(
             "shared-uplink",
-            f"GPUs {listed(group.devices)}, {group.direction}",
+            f"GPUs {end_names(group.devices)}, {group.direction}",
             "suspicious",
             f"beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
             _ALONE,

@@ -1,11 +1,11 @@
-"""The structs of every document, and their JSON, CSV, Markdown, schemas and files.
+"""The structs of every document, and their JSON, schemas and files.
 
-A module imports only modules above it in this list, with two exceptions. The structs' methods `save`, `load`, `to_csv`,
-`to_markdown` and `table` import the codec, the exports or the tables when they are called; those of `printing` import
-the pages.
+A module imports only modules above it in this list, with two exceptions. The structs' methods `save` and `load` import
+the codec when they are called; those of `printing` import the pages, exports and charts, which are in `pyxfer._report`.
 
 - `intervals`: the rule for the interval of a median
-- `printing`: documents as one line, as their page and as a small table
+- `printing`: the methods by which documents show themselves
+- `remark_codes`: the codes of remarks, with their severities and meanings
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
 - `tunings`: the settings of a ring and the trials behind them
@@ -15,12 +15,7 @@ the pages.
 - `examinations`: findings of the doctor about a host
 - `sessions`: measurements of a pytest session
 - `fleets`: one host of a fleet, and the verdicts on all of them
-- `link_wording`: sentences about links
 - `files`: writing a file completely or not at all
-- `wording`: sentences that exports and terminal pages share
-- `exports`: CSV and Markdown
-- `link_exports`: CSV and Markdown of links
-- `tables`: rows for pandas, polars, pyarrow and DuckDB
 - `derivations`: figures that do not follow from the others
 - `checks`: limits of the figures of runs and comparisons
 - `link_checks`: limits of the figures of links

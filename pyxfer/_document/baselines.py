@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
 from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument
-from pyxfer._document.printing import OneLine, Printed
+from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Remark, Run
-
-if TYPE_CHECKING:
-    from pyxfer._document.tables import Table
 
 BASELINE_SCHEMA_VERSION = 1
 COMPARISON_SCHEMA_VERSION = 1
@@ -46,7 +43,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus: dict[int, str] = {}
 
 
-class Baseline(OneLine, SavedDocument, frozen=True):
+class Baseline(ShortRepr, SavedDocument, frozen=True):
     """The figures that a host has reached: those of several processes, one after the other.
 
     They are `runs` of the link of one device, or `links` of all GPUs.
@@ -75,7 +72,7 @@ class Baseline(OneLine, SavedDocument, frozen=True):
         """What each process has measured."""
         return (*self.runs, *self.links)
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"{self.name!r} of {self.fingerprint.host}, {self.fingerprint.device}: {len(self.processes)} runs"
 
 
@@ -125,7 +122,7 @@ class Cause(msgspec.Struct, frozen=True):
     fix: str | None = None
 
 
-class Comparison(Printed, SavedDocument, frozen=True):
+class Comparison(HasTable, SavedDocument, frozen=True):
     """The comparison of all cells of A and B, with the differences between the two.
 
     `verdict` is SLOW if any cell is, SAME if all compared cells are, FAST if some are and the others are SAME, and
@@ -146,15 +143,9 @@ class Comparison(Printed, SavedDocument, frozen=True):
     kind: Literal["comparison"] = "comparison"
     schema_version: int = COMPARISON_SCHEMA_VERSION
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         slow = sum(row.verdict == "SLOW" for row in self.cells)
         return f"{self.a} with {self.b}: {self.verdict}, {slow} of {len(self.cells)} cells slow"
-
-    def table(self) -> Table:
-        """Return one row per cell, for pandas, polars, pyarrow or DuckDB."""
-        from pyxfer._document.tables import table_of
-
-        return table_of(self)
 
 
 HISTORY_SCHEMA_VERSION = 1

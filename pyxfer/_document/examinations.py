@@ -8,7 +8,7 @@ import msgspec
 
 from pyxfer._document.links import Links
 from pyxfer._document.machines import Moment
-from pyxfer._document.printing import OneLine, Printed
+from pyxfer._document.printing import HasPage, ShortRepr
 from pyxfer._document.runs import (
     Device,
     Direction,
@@ -37,7 +37,7 @@ def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
     return most is not None and (measurement.gbps or 0.0) > most
 
 
-class Finding(OneLine, msgspec.Struct, frozen=True):
+class Finding(ShortRepr, msgspec.Struct, frozen=True):
     """The result of one check: what was seen, what was expected and why, how sure that is, and what to do."""
 
     code: str
@@ -49,7 +49,7 @@ class Finding(OneLine, msgspec.Struct, frozen=True):
     sure: Sureness
     do: str | None = None
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"{self.code}, {self.status}: {self.seen}"
 
 
@@ -167,7 +167,7 @@ class Nearest(msgspec.Struct, frozen=True):
     differs: tuple[str, ...]
 
 
-class Examination(Printed, SavedDocument, frozen=True):
+class Examination(HasPage, SavedDocument, frozen=True):
     """An examination of a host: the run without its trials, the values read around it, and the findings.
 
     `links`: the run of links that was examined; then `run` has the copies of its first GPU.
@@ -181,7 +181,7 @@ class Examination(Printed, SavedDocument, frozen=True):
     kind: Literal["examination"] = "examination"
     schema_version: int = EXAMINATION_SCHEMA_VERSION
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         faults = sum(finding.status in ("wrong", "suspicious") for finding in self.findings)
         return f"of {self.device.name}: {self.worst}, {faults} of {len(self.findings)} findings wrong or suspicious"
 

@@ -6,18 +6,15 @@ lower, and of a latency that is 3 % higher.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from pyxfer._document.examinations import Finding
 from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument, unknown
-from pyxfer._document.printing import Printed
+from pyxfer._document.printing import HasPage, HasTable
 from pyxfer._document.runs import Ending
 from pyxfer.errors import UsageError
-
-if TYPE_CHECKING:
-    from pyxfer._document.tables import Table
 
 HOST_SCHEMA_VERSION = 1
 FLEET_SCHEMA_VERSION = 1
@@ -49,7 +46,7 @@ class HostCell(msgspec.Struct, frozen=True):
     peak: Fact[float]
 
 
-class HostReport(Printed, SavedDocument, frozen=True):
+class HostReport(HasPage, SavedDocument, frozen=True):
     """The document of `pyxfer host`: everything that a fleet judges of one host.
 
     `labels` are the user's, such as rack=r7. `facts` are read from the host and may explain a loss; a fact that could
@@ -72,7 +69,7 @@ class HostReport(Printed, SavedDocument, frozen=True):
     failure: str | None = None
     schema_version: int = HOST_SCHEMA_VERSION
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         host = self.host or "a host without a name"
         known = sum(cell.value.value is not None for cell in self.cells)
         count = "1 GPU" if len(self.devices) == 1 else f"{len(self.devices)} GPUs"
@@ -222,7 +219,7 @@ class Contrast(msgspec.Struct, frozen=True):
     cells: tuple[str, ...]
 
 
-class Fleet(Printed, SavedDocument, frozen=True):
+class Fleet(HasTable, SavedDocument, frozen=True):
     """The document of `pyxfer fleet`: every host with its verdict, the cohorts, and what slow hosts have in common."""
 
     kind: Literal["fleet"]
@@ -235,7 +232,7 @@ class Fleet(Printed, SavedDocument, frozen=True):
     remarks: tuple[Remark, ...] = ()
     schema_version: int = FLEET_SCHEMA_VERSION
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         once = hosts_once(self)
         verdicts = [host.verdict for host in once]
         counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("slow", "suspect", "not judged")]
@@ -252,12 +249,6 @@ class Fleet(Printed, SavedDocument, frozen=True):
         if verdict not in get_args(HostVerdict):
             raise UsageError(f"verdict {verdict!r:.40} is not one of {', '.join(get_args(HostVerdict))}")
         return tuple(host for host in self.hosts if host.verdict == verdict)
-
-    def table(self) -> Table:
-        """Return one row per host and cell, for pandas, polars, pyarrow or DuckDB."""
-        from pyxfer._document.tables import table_of
-
-        return table_of(self)
 
     def host(self, name: str) -> FleetHost:
         """The judged host of this name, or the first one if none was judged.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -22,13 +22,10 @@ from pyxfer._document.machines import (
     SavedDocument,
     unknown,
 )
-from pyxfer._document.printing import OneLine, Printed
+from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_size
-
-if TYPE_CHECKING:
-    from pyxfer._document.tables import Table
 
 __all__ = [
     "COPY_ENGINES",
@@ -88,6 +85,12 @@ Counter = Literal["pcie-sent", "pcie-received", "nvlink-sent", "nvlink-received"
 def end_name(end: int) -> str:
     """`host`, or the number of a GPU."""
     return "host" if end == HOST_END else str(end)
+
+
+def end_names(ends: Sequence[int]) -> str:
+    """`0, 1 and 2`."""
+    words = [end_name(end) for end in ends]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 class LinkDevice(msgspec.Struct, frozen=True):
@@ -171,7 +174,7 @@ class Counted(msgspec.Struct, frozen=True):
     sent: int
 
 
-class Traffic(OneLine, msgspec.Struct, frozen=True):
+class Traffic(ShortRepr, msgspec.Struct, frozen=True):
     """Copies that run at once, or one stream of them. `nbytes`: size of each copy.
 
     `total`: bytes of all flows in the interval in which all were busy. `sum_alone_gbps`: the sum of separate runs,
@@ -193,7 +196,7 @@ class Traffic(OneLine, msgspec.Struct, frozen=True):
     trials: tuple[LinkTrial, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         ends = ", ".join(f"{end_name(flow.source)}>{end_name(flow.destination)}" for flow in self.flows)
         figure = f"no rate: {self.total.reason}" if self.gbps is None else format_gbps(self.gbps)
         return f"{self.group} {self.case} {self.engine} {ends} {format_size(self.nbytes)}: {figure}"
@@ -246,7 +249,7 @@ class Chased(msgspec.Struct, frozen=True):
     high_ns: float | None
 
 
-class Latency(OneLine, msgspec.Struct, frozen=True):
+class Latency(ShortRepr, msgspec.Struct, frozen=True):
     """Dependent loads of a GPU from memory, one after the other.
 
     `target`: where the memory is. `footprint_bytes`: how far the loads spread, `places` of them, in a random order that
@@ -270,7 +273,7 @@ class Latency(OneLine, msgspec.Struct, frozen=True):
     trials: tuple[LatencyTrial, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         found = self.p50.value
         figure = f"no latency: {self.p50.reason}" if found is None else f"{found.ns:.0f} ns"
         busy = f" at {self.load * 100:.0f} % load" if self.load else ""
@@ -384,7 +387,7 @@ class LinksParameters(msgspec.Struct, frozen=True):
     seed: int
 
 
-class Links(Printed, SavedDocument, frozen=True):
+class Links(HasTable, SavedDocument, frozen=True):
     """The document of `pyxfer links`."""
 
     kind: Literal["links"]
@@ -405,7 +408,7 @@ class Links(Printed, SavedDocument, frozen=True):
     failure: str | None = None
     schema_version: int = LINKS_SCHEMA_VERSION
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         rows = f"{len(self.traffics) + len(self.latencies) + len(self.small)} rows"
         parts = [f"links of {len(self.devices)} {'GPU' if len(self.devices) == 1 else 'GPUs'}: {rows}"]
         for direction in ("h2d", "d2h"):
@@ -478,24 +481,6 @@ class Links(Printed, SavedDocument, frozen=True):
         if self.sharing is None:
             raise UsageError("This run has no interference map; it takes two GPUs and the group together.")
         return self.sharing
-
-    def table(self) -> Table:
-        """Return one row per figure, for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""
-        from pyxfer._document.tables import table_of
-
-        return table_of(self)
-
-    def to_csv(self) -> str:
-        """CSV with one row per figure and unrounded numbers."""
-        from pyxfer._document import link_exports
-
-        return link_exports.links_csv(self)
-
-    def to_markdown(self) -> str:
-        """Markdown tables with rounded numbers."""
-        from pyxfer._document import link_exports
-
-        return link_exports.links_markdown(self)
 
 
 def seconds_a_gigabyte(trials: Sequence[LinkTrial], numbers: Sequence[int]) -> list[float]:

@@ -7,7 +7,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer.units import format_gbps
 
 SavedT = TypeVar("SavedT", bound="SavedDocument")
@@ -108,14 +108,17 @@ def unknown(reason: str) -> Fact[T]:
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that a reader has to know about a result, with the option or step that changes it."""
+    """Something that a reader has to know about a result, with the option or step that changes it.
+
+    `code`: one of `remark_codes.REMARKS`, which has its severity and meaning.
+    """
 
     code: str
     text: str
     fix: str | None = None
 
 
-class Device(OneLine, msgspec.Struct, frozen=True):
+class Device(ShortRepr, msgspec.Struct, frozen=True):
     """A device. `index` is CUDA's number under the current CUDA_VISIBLE_DEVICES."""
 
     index: int
@@ -130,7 +133,7 @@ class Device(OneLine, msgspec.Struct, frozen=True):
     vgpu: Fact[bool]
     confidential: Fact[bool]
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return self.name if self.runtime == "host" else f"{self.index}: {self.name}"
 
 
@@ -178,7 +181,7 @@ def protocol_gbps(raw_gbps: float, payload_bytes: int, side: Side, *, short: boo
     return raw_gbps * payload_bytes / (payload_bytes + overhead)
 
 
-class Link(OneLine, msgspec.Struct, frozen=True):
+class Link(ShortRepr, msgspec.Struct, frozen=True):
     """The link between host memory and a device, with its theoretical peaks."""
 
     kind: LinkKind
@@ -196,7 +199,7 @@ class Link(OneLine, msgspec.Struct, frozen=True):
     d2h_peak_gbps: Fact[float]
     remarks: tuple[Remark, ...] = ()
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         state = self.under_load.value or self.now.value
         words = [self.kind if state is None else f"{self.kind} {state.generation}.0 x{state.width}"]
         peaks = (("h2d", self.h2d_peak_gbps.value), ("d2h", self.d2h_peak_gbps.value))

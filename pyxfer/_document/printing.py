@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from pyxfer._report.tables import Table
 
 _LONGEST = 200
 VEGA_LITE = 6
 """Major version of the charts that documents give to notebooks."""
 
 
-class OneLine:
-    """An object whose `repr()` is its class and `_in_short()`, whatever its fields contain."""
+def _kinds() -> Any:
+    """The reports of all kinds, which are in a layer above the documents."""
+    from pyxfer._report import kinds
+
+    return kinds
+
+
+class ShortRepr:
+    """An object whose `repr()` is its class and `_summary()`, whatever its fields contain."""
 
     __slots__ = ()
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        text = "".join(character if character.isprintable() else " " for character in self._in_short())
+        text = "".join(character if character.isprintable() else " " for character in self._summary())
         return f"<{type(self).__name__} {text if len(text) <= _LONGEST else f'{text[: _LONGEST - 3]}...'}>"
 
 
-class Drawn(OneLine):
+class HasCharts(ShortRepr):
     """An object with charts, which a notebook shows as the first of them and a small table."""
 
     __slots__ = ()
@@ -37,26 +46,22 @@ class Drawn(OneLine):
             UsageError: it has no such chart (the text names those that it has), or Altair is not installed.
 
         """
-        from pyxfer._report.charts import altair_chart
-
-        chart: alt.Chart = altair_chart(self, name)
+        chart: alt.Chart = _kinds().altair_chart(self, name)
         return chart
 
     def _repr_html_(self) -> str:
-        from pyxfer._report.documents import small_table
-
-        return small_table(self)
+        html: str = _kinds().small_table(self)
+        return html
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
         """The first chart for a notebook that draws Vega-Lite, the small table, and one line of text."""
-        from pyxfer._report.charts import chart_of, charts_of
-
-        names = list(charts_of(self))
-        drawn = {f"application/vnd.vegalite.v{VEGA_LITE}+json": chart_of(self, names[0])} if names else {}
+        kinds = _kinds()
+        names = list(kinds.charts_of(self))
+        drawn = {f"application/vnd.vegalite.v{VEGA_LITE}+json": kinds.chart_of(self, names[0])} if names else {}
         return {**drawn, "text/html": self._repr_html_(), "text/plain": repr(self)}
 
 
-class Printed(Drawn):
+class HasPage(HasCharts):
     """A document with a page of its own."""
 
     __slots__ = ()
@@ -68,9 +73,70 @@ class Printed(Drawn):
             UsageError: `columns` is not a whole number above zero.
 
         """
-        from pyxfer._report.documents import page_text
-
-        return page_text(self, columns)
+        text: str = _kinds().page_text(self, columns)
+        return text
 
     def __str__(self) -> str:
         return self.report()
+
+
+class HasTable(HasPage):
+    """A document whose rows are a table."""
+
+    __slots__ = ()
+
+    def table(self) -> Table:
+        """Return its rows for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""
+        return _table_of(self)
+
+    def to_csv(self) -> str:
+        """CSV with its rows and unrounded numbers."""
+        return _csv_of(self)
+
+    def to_markdown(self) -> str:
+        """Markdown with its verdict, tables and notes, with rounded numbers."""
+        return _markdown_of(self)
+
+
+class HasTables(HasPage):
+    """A watch, which has several tables: `steps`, `copies`, `calls` and `ranges`."""
+
+    __slots__ = ()
+
+    def table(self, name: str = "steps") -> Table:
+        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB.
+
+        Raises:
+            UsageError: the table does not exist.
+
+        """
+        return _table_of(self, name)
+
+    def to_csv(self, table: str = "steps") -> str:
+        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
+
+        Raises:
+            UsageError: the table does not exist.
+
+        """
+        return _csv_of(self, table)
+
+    def to_markdown(self) -> str:
+        """Markdown with the verdict and all tables, with rounded numbers."""
+        return _markdown_of(self)
+
+
+def _table_of(document: object, name: str = "") -> Table:
+    grid = _kinds().table_of(document, name)
+    table: Table = grid.table()
+    return table
+
+
+def _csv_of(document: object, name: str = "") -> str:
+    text: str = _kinds().table_of(document, name).to_csv()
+    return text
+
+
+def _markdown_of(document: object) -> str:
+    text: str = _kinds().to_markdown(document)
+    return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -32,15 +32,9 @@ from pyxfer._document.machines import (
     Side,
     unknown,
 )
-from pyxfer._document.printing import Drawn, Printed
+from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
-
-if TYPE_CHECKING:
-    from pyxfer._document.tables import Table
-
-if TYPE_CHECKING:
-    from pyxfer._document.tables import Table
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -332,7 +326,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measurement(Drawn, msgspec.Struct, frozen=True):
+class Measurement(HasCharts, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
@@ -363,7 +357,7 @@ class Measurement(Drawn, msgspec.Struct, frozen=True):
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         figure = f"no bandwidth: {self.rate.reason}" if self.gbps is None else format_gbps(self.gbps)
         share = "" if self.of_ceiling is None else f", {format_percent(self.of_ceiling)} of the ceiling"
         return f"{self.route} {self.side} {format_size(self.nbytes)}: {figure}{share}"
@@ -509,7 +503,7 @@ class Parameters(msgspec.Struct, frozen=True):
 RunKind = Literal["ceiling", "measure", "frameworks", "explain"]
 
 
-class Run(Printed, SavedDocument, frozen=True):
+class Run(HasTable, SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
     kind: RunKind
@@ -534,12 +528,12 @@ class Run(Printed, SavedDocument, frozen=True):
     ring: Fact[Ring] = unknown(NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"
         rows = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
         own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.nature]
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
-        return text if main is None else f"{text}, {main._in_short()}"
+        return text if main is None else f"{text}, {main._summary()}"
 
     def ceiling(self, direction: Direction, nbytes: str | int) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.
@@ -561,21 +555,3 @@ class Run(Printed, SavedDocument, frozen=True):
                 f"This run has no ceiling for {direction} at {format_size(nbytes)}; it has {sizes or 'none'}."
             )
         return max(known, key=lambda row: row.gbps or 0.0)
-
-    def table(self) -> Table:
-        """Return one row per measurement, for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""
-        from pyxfer._document.tables import table_of
-
-        return table_of(self)
-
-    def to_csv(self) -> str:
-        """CSV with one row per measurement and unrounded numbers."""
-        from pyxfer._document import exports
-
-        return exports.run_csv(self)
-
-    def to_markdown(self) -> str:
-        """A Markdown table with one row per measurement and rounded numbers."""
-        from pyxfer._document import exports
-
-        return exports.run_markdown(self)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from pyxfer._document.machines import Moment
-from pyxfer._document.printing import Printed
+from pyxfer._document.printing import HasTables
 from pyxfer._document.runs import (
     Device,
     Environment,
@@ -26,9 +26,6 @@ from pyxfer._document.runs import (
     Tracing,
 )
 from pyxfer.units import format_seconds
-
-if TYPE_CHECKING:
-    from pyxfer._document.tables import Table
 
 __all__ = [
     "LEAST_OF_CEILING",
@@ -532,7 +529,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     points: dict[CopyWayName, tuple[tuple[int, float], ...]] = {}
 
 
-class Watched(Printed, SavedDocument, frozen=True):
+class Watched(HasTables, SavedDocument, frozen=True):
     """The document of a watch: one window of a program.
 
     `outside_s`: the part of the window that is in no step of the thread whose steps take the most of it.
@@ -571,35 +568,7 @@ class Watched(Printed, SavedDocument, frozen=True):
                 f"{self.parts.period_s:g} s"
             )
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"
         what = steps if self.steps.watched else format_seconds(self.window_s)
         return f"{what} on {self.device.name}: {self.verdict.text}"
-
-    def table(self, name: str = "steps") -> Table:
-        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB.
-
-        Raises:
-            UsageError: the table does not exist.
-
-        """
-        from pyxfer._document.tables import table_of
-
-        return table_of(self, name)
-
-    def to_csv(self, table: str = "steps") -> str:
-        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
-
-        Raises:
-            UsageError: the table does not exist.
-
-        """
-        from pyxfer._document import exports
-
-        return exports.watch_csv(self, table)
-
-    def to_markdown(self) -> str:
-        """Markdown with the verdict and all tables, with rounded numbers."""
-        from pyxfer._document import exports
-
-        return exports.watch_markdown(self)

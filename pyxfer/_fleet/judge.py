@@ -40,7 +40,7 @@ _MOST_LOG = 50.0
 _MOST_NAMED = 3
 Confirmations = Mapping[str, Sequence[HostReport]]
 _NO_CONTROL = Remark(
-    "no control",
+    "no-control",
     "no host without a loss was measured again: all hosts may be slower now, so no loss is confirmed",
     "measure two of the other hosts again, too",
 )
@@ -441,7 +441,7 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost], tables: Sequen
     shared = sorted(name for name, count in owns.items() if name and count > 1)
     if shared:
         yield Remark(
-            "one machine",
+            "one-machine",
             f"several hosts call themselves by one name: {', '.join(shared[:3])}",
             "if they are one machine under several names, its jobs slowed each other down; name it once",
         )
@@ -464,7 +464,7 @@ def _second_remarks(unanswered: Sequence[Arrival], too_early: int) -> Iterator[R
     if too_early:
         count = "1 document does" if too_early == 1 else f"{too_early} documents do"
         text = "of hosts that were measured again: the judged ones are as new or newer"
-        yield Remark("too early", f"{count} not count {text}", "measure these hosts again")
+        yield Remark("too-early", f"{count} not count {text}", "measure these hosts again")
 
 
 def _version() -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Direction, Fact, Memory, Nature, Returns, Workload
 from pyxfer.errors import PyxferError
 from pyxfer.units import format_size
@@ -49,7 +49,7 @@ class RefusedError(PyxferError):
     """A route or a framework is not available here; the message says why."""
 
 
-class Transfer(OneLine):
+class Transfer(ShortRepr):
     """One route, set up for one size. Only `run` is timed."""
 
     copies = 1
@@ -62,7 +62,7 @@ class Transfer(OneLine):
         self.place = place
         self.result: Any = None
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"of {format_size(self.place.nbytes)}"
 
     @property
@@ -104,7 +104,7 @@ Make = Callable[["Place"], Transfer]
 
 
 @dataclass(frozen=True, repr=False)
-class Route(OneLine):
+class Route(ShortRepr):
     """One line of a framework's table.
 
     `copy` and `image_batch` set up a transfer for the workload of that name. They raise a RefusedError if the route is
@@ -129,7 +129,7 @@ class Route(OneLine):
     staged: bool = False
     """Whether threads fill or empty page-locked slots while the copy engine uses other slots."""
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"{self.name}, {self.direction}: {self.call}"
 
     @property

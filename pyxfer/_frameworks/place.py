@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._frameworks.base import RefusedError, Transfer, Where
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.uploader import Uploader
@@ -43,7 +43,7 @@ MOST_SLOTS = 32
 SLOTS = 3
 
 
-class Place(OneLine):
+class Place(ShortRepr):
     """The argument of a route's `copy` and `image_batch`: size, device, sources, and raw access to device memory."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Place(OneLine):
         self._turn = 0
         self._held: NDArray[Any] | None = None
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"for {format_size(self.nbytes)} on device {self.device}"
 
     def source(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from pyxfer._ceiling import ways
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import STAGED, Direction, Fact, Memory, Published, Returns, Workload
 from pyxfer._frameworks.base import Dma, Framework, RefusedError, Route, RouteBracket, Started, installed_version
 from pyxfer.errors import UsageError
@@ -106,7 +106,7 @@ _RAW_CALLS = {
 
 
 @dataclass(frozen=True, repr=False)
-class RouteStatus(OneLine):
+class RouteStatus(ShortRepr):
     """A route, and whether it is available here."""
 
     name: str
@@ -120,7 +120,7 @@ class RouteStatus(OneLine):
     available: bool
     reason: str
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"{self.name}, {', '.join(self.direction)}: {'available' if self.available else self.reason}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import UsageError
 from pyxfer.native import choose
 from pyxfer.units import format_seconds
@@ -141,7 +141,7 @@ class HostClock(_HostTimes):
 # --- the timer of users ----------------------------------------------------------------------------------------------
 
 
-class Timer(OneLine):
+class Timer(ShortRepr):
     """Times a block with CUDA events: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`.
 
     Args:
@@ -159,7 +159,7 @@ class Timer(OneLine):
         self._bracket: Bracket | None = None
         self._times: _Times | None = None
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         if self._times is not None:
             return format_seconds(self._times.elapsed_s)
         return "without a time" if self._bracket is None else "running"

@@ -19,10 +19,9 @@ from pyxfer._document.baselines import AnyRun, CellComparison, Comparison
 from pyxfer._document.cells import Cell
 from pyxfer._document.runs import Measurement, Rate, Run, Summary
 from pyxfer._document.sessions import XferSession, runs_of
-from pyxfer._document.wording import change_text
 from pyxfer._pytest.settings import Limit
 from pyxfer.errors import UsageError
-from pyxfer.units import format_seconds
+from pyxfer.units import format_change, format_seconds
 
 HERE = "this session"
 _OTHER_BYTES = "other bytes"
@@ -101,7 +100,7 @@ def _word(row: CellComparison, known: set[str]) -> str:
     if row.ratio.value is None:
         return _OTHER_BYTES if row.cell.case in known else "new"
     if row.verdict in ("SLOW", "FAST"):
-        return change_text(math.log(row.ratio.value))
+        return format_change(math.log(row.ratio.value))
     return "same" if row.verdict == "SAME" else "unsure"
 
 
@@ -125,7 +124,7 @@ def _failures(limit: Limit, a: Sample, b: Sample, comparison: Comparison) -> lis
 
 
 def _least(row: CellComparison) -> str:
-    return change_text(math.log(row.low.value or 1.0))
+    return format_change(math.log(row.low.value or 1.0))
 
 
 def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | None:

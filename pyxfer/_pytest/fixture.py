@@ -223,7 +223,7 @@ def _tracer() -> Remark | None:
     if sys.gettrace() is None:
         return None
     return Remark(
-        "traced",
+        "debugger",
         "a debugger or coverage tool traces every line, which slows Python code",
         "measure without it",
     )

@@ -1,4 +1,4 @@
-"""The page of an examination: a summary, then all findings, the most serious first."""
+"""Examinations: the page with a summary and all findings, the most serious first, and the table of findings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._document.examinations import Examination, Finding, Nearest, Status
+from pyxfer._report import run
+from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.layout import Page
+from pyxfer._report.report import Badge, Report
 from pyxfer._report.text import Lines, clean, device_text, link_text, sentence
 
+_BADGES: dict[Status, Badge] = {"fine": "good", "unknown": "none", "suspicious": "doubtful", "wrong": "bad"}
 _STYLES: dict[Status, str] = {"wrong": "bold red", "suspicious": "yellow", "unknown": "", "fine": ""}
 _IN_FULL: tuple[Status, ...] = ("wrong", "suspicious")
 _IN_ONE_LINE: tuple[Status, ...] = ("unknown", "fine")
@@ -73,26 +77,26 @@ def _with_text(environment: runs.Environment) -> str:
     return f"pyxfer {clean(environment.pyxfer)}{driver}"
 
 
-def _nearest_text(nearest: Nearest, run: runs.Run) -> str:
+def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
     """The known host, and the share of its figures that is reached here, or how it differs."""
     reference = nearest.reference
     words = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
     if nearest.alike:
-        return f"{words}: the same device, link and payload. {_reached(nearest, run)}"
+        return f"{words}: the same device, link and payload. {_reached(nearest, here)}"
     return f"{words}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
 
 
-def _reached(nearest: Nearest, run: runs.Run) -> str:
+def _reached(nearest: Nearest, own: runs.Run) -> str:
     """The share of its largest pinned copies that is reached here."""
     words = []
     for side in _SIDES:
-        sizes = [m.nbytes for m in run.measurements if m.side == side and m.gbps is not None]
+        sizes = [m.nbytes for m in own.measurements if m.side == side and m.gbps is not None]
         known = [nbytes for nbytes in sizes if nearest.reference.gbps(side, "pinned", nbytes)]
         if known:
             there = nearest.reference.gbps(side, "pinned", max(known)) or 0.0
             here = max(
                 m.gbps or 0.0
-                for m in run.measurements
+                for m in own.measurements
                 if m.side == m.direction == side and m.nbytes == max(known) and m.may_be_ceiling
             )
             words.append(f"{side} {units.format_percent(here / there)} of its {units.format_gbps(there)}")
@@ -121,3 +125,33 @@ def _line(finding: Finding) -> tuple[str, str]:
     if finding.status == "unknown" and finding.do:
         words = f"{words.rstrip('.')}; {clean(finding.do, _LONGEST)}"
     return f"  {clean(finding.subject)}", words
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def _badge(examination: Examination) -> tuple[Badge, str]:
+    badge: Badge = "none" if examination.run.runtime == "host" else _BADGES[examination.worst]
+    return badge, examination.worst
+
+
+def _grids(examination: Examination) -> list[Grid]:
+    findings = [finding for status in ORDER for finding in examination.of(status)]
+    rows = [(f.status, f.subject, f.seen, f.expected, f.why, f.do or "", f.sure) for f in findings]
+    headings = ("status", "what", "seen", "expected", "why", "to do", "sure")
+    return [text_grid("Findings", headings, rows), run.measurements(examination.run)]
+
+
+REPORT = Report(
+    struct=Examination,
+    title=lambda _: "pyxfer doctor",
+    page=print_examination,
+    headline=summary,
+    badge=_badge,
+    heading=heading_lines,
+    grids=_grids,
+    sections=lambda examination: run.sections(examination.run),
+    charts=lambda examination: run.REPORT.charts(examination.run),
+    captions=run.REPORT.captions,
+    environment=lambda examination: examination.environment,
+)

@@ -1,4 +1,4 @@
-"""The page of a fleet: a sentence, the worst hosts, causes, groups, what could have been found, what is missing."""
+"""Fleets: the page with the worst hosts, causes, groups and what is missing; the table of figures; histories."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pyxfer._document.fleets import Cohort, CohortCell, Fleet, FleetHost, HostPoint, KeptFleet, hosts_once
+from pyxfer._report import grid
+from pyxfer._report.fleet_charts import charts_of_fleet
 from pyxfer._report.fleet_words import (
     LONGEST_NAME,
     by_family,
@@ -21,7 +23,9 @@ from pyxfer._report.fleet_words import (
     sentence,
     worst_first,
 )
+from pyxfer._report.grid import Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table
+from pyxfer._report.report import Badge, Caption, Report, Section
 from pyxfer._report.text import Lines, clean, remark_text
 from pyxfer.units import format_percent
 
@@ -256,3 +260,110 @@ def _usual(value: float | None) -> str:
 def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     return (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+_MOST_SHOWN = 500
+
+
+def _badge(fleet: Fleet) -> tuple[Badge, str]:
+    slow, suspect = len(fleet.with_verdict("slow")), len(fleet.with_verdict("suspect"))
+    if slow:
+        return "bad", f"{slow} slow"
+    if all(host.verdict == "not judged" for host in fleet.hosts):
+        return "none", "not judged"
+    has_groups = any(cell.groups is not None for cohort in fleet.cohorts for cell in cohort.cells)
+    if suspect or has_groups:
+        return "doubtful", f"{suspect} suspect" if suspect else "two groups"
+    return "good", "none slow"
+
+
+def _grids(fleet: Fleet) -> list[Grid]:
+    """The flagged hosts and then the others, and the cells of each cohort."""
+    others = [host for host in fleet.hosts if host.verdict not in ("slow", "suspect")]
+    listed = [*flagged_hosts(fleet), *others][:_MOST_SHOWN]
+    name = f"{len(listed)} of {len(fleet.hosts)} hosts" if len(listed) < len(fleet.hosts) else "Hosts"
+    rows = [(*host_row(fleet, host), host.state, _labels_text(host)) for host in listed]
+    grids = [text_grid(name, (*HOST_HEADINGS, "state", "labels"), rows)]
+    for cohort in fleet.cohorts[:_MOST_SHOWN]:
+        families = [family_row(name, cells) for name, cells in by_family(cohort.cells).items()]
+        grids.append(text_grid(f"Figures: {cohort_text(cohort.alike)}", FAMILY_HEADINGS, families))
+    return grids
+
+
+def _labels_text(host: FleetHost) -> str:
+    return clean(", ".join(f"{name}={value}" for name, value in host.labels.items()))
+
+
+def _sections(fleet: Fleet) -> list[Section]:
+    cohorts = [(cohort_text(cohort.alike), clean(cohort.reason)) for cohort in fleet.cohorts]
+    of_cohorts = [("-", remark_text(remark)) for cohort in fleet.cohorts for remark in cohort.remarks]
+    return [
+        ("What the slow hosts share", _listed(contrast_lines(fleet))),
+        ("Two groups", _listed(group_lines(fleet))),
+        ("How they were judged", cohorts),
+        ("Notes on hosts", [(name.strip(), text) for name, text in missing_lines(fleet)]),
+        ("Remarks", [*_listed(remark_lines(fleet)), *of_cohorts]),
+    ]
+
+
+def _listed(lines: Lines) -> Lines:
+    return [("-", text) for _, text in lines]
+
+
+_COLUMNS = (
+    grid.Column("host"),
+    grid.Column("state"),
+    grid.Column("verdict"),
+    grid.Column("cohort", "whole"),
+    grid.Column("cell"),
+    grid.Column("unit"),
+    grid.Column("value", "number"),
+    grid.Column("usual", "number"),
+    grid.Column("loss", "number"),
+    grid.Column("confirmed", "flag"),
+    grid.Column("source"),
+)
+
+
+def _figures_of_hosts(fleet: Fleet) -> Grid:
+    """One row for each host and cell, and one without a cell for a host that has no figures.
+
+    `loss` is that of a flagged cell, as it is stated, and `confirmed` whether it was low again.
+    """
+    rows: list[Row] = []
+    for host in fleet.hosts:
+        head = fields(host, "host", "state", "verdict", "cohort", "source")
+        losses = {loss.cell: loss for loss in host.losses}
+        cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
+        for cell, value in zip(cells, host.values, strict=True):
+            loss = losses.get(cell.name)
+            flagged = {} if loss is None else {"loss": loss.stated, "confirmed": loss.confirmed}
+            own = {"cell": cell.name, "value": value, **fields(cell, "unit", "usual")}
+            rows.append({**head, **own, **flagged})
+        if not cells:
+            rows.append(head)
+    return Grid("Figures", _COLUMNS, rows)
+
+
+REPORT = Report(
+    struct=Fleet,
+    title=lambda _: "pyxfer fleet",
+    page=print_fleet,
+    headline=sentence,
+    badge=_badge,
+    heading=heading_lines,
+    grids=_grids,
+    sections=_sections,
+    charts=charts_of_fleet,
+    captions={
+        "fleet": Caption(
+            "Hosts beside each other",
+            "Change against what is usual in the host's cohort, in per cent; of figures that differ only in the GPU, "
+            "the worst one. Darker is slower. Of many hosts the worst are drawn, and below them quantiles of the "
+            "others.",
+        )
+    },
+    table=lambda fleet, _: _figures_of_hosts(fleet),
+)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from pyxfer._document.fleets import Contrast, Fleet, FleetHost, HostVerdict, hosts_once
-from pyxfer._report.baseline import junit_document, legal
+from pyxfer._report.comparison import junit_document, legal
 from pyxfer._report.fleet_words import contrast_text, host_name, loss_text, sentence, worst_first
 from pyxfer._report.prometheus import collected, label_text
 from pyxfer._report.text import clean

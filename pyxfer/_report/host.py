@@ -1,32 +1,31 @@
-"""The pages of a machine: the card of `pyxfer`, `pyxfer info` and `pyxfer tune`."""
+"""The pages of a machine: the card of `pyxfer` and `pyxfer info`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import msgspec
 
 from pyxfer import units
 from pyxfer._document import runs
-from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
+from pyxfer._document.tunings import RingState
 from pyxfer._report import rates as sections
-from pyxfer._report.layout import Column, Page, fitting_table, rate_cells, to_table
+from pyxfer._report.layout import Column, Page, to_table
 from pyxfer._report.notes import gather
 from pyxfer._report.rates import peak_lines
 from pyxfer._report.text import (
     Lines,
-    capitalised,
     clean,
     device_text,
+    environment_lines,
     fact_text,
     link_state_text,
     link_text,
     memory_text,
-    reason_text,
     remark_text,
     yes_no,
 )
+from pyxfer._report.tune import ring_lines
 
 
 def print_machine(
@@ -102,152 +101,6 @@ def _placement_lines(placement: runs.Placement) -> Lines:
         ("CPUs for measuring", fact_text(placement.cpus)),
         ("memory from node", fact_text(placement.memory_node)),
     ]
-
-
-def environment_lines(environment: runs.Environment) -> Lines:
-    """Versions, clocks and settings of the machine."""
-    return [
-        ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
-        ("pyxfer", clean(environment.pyxfer)),
-        ("Python", clean(environment.python)),
-        ("NumPy", clean(environment.numpy)),
-        ("CUDA runtime", clean(environment.cuda_runtime)),
-        ("driver", fact_text(environment.driver)),
-        ("driver's CUDA", fact_text(environment.driver_cuda)),
-        ("CUDA_VISIBLE_DEVICES", fact_text(environment.visible_devices)),
-        ("GPU clocks", fact_text(environment.gpu_clocks, _clocks_text)),
-        ("throttled by", fact_text(environment.throttle_reasons, _list_text)),
-        ("performance state", fact_text(environment.performance_state)),
-        ("GPU temperature", fact_text(environment.temperature_c, lambda celsius: f"{celsius} C")),
-        ("persistence", fact_text(environment.persistence, yes_no)),
-        ("other GPU processes", fact_text(environment.other_gpu_processes, _list_text)),
-        ("CPU", f"{fact_text(environment.cpu_model)}, {environment.cpus_usable} usable"),
-        ("CPU governor", fact_text(environment.cpu_governor)),
-        ("memory", fact_text(environment.memory_bytes, memory_text)),
-        ("memory available", fact_text(environment.memory_available_bytes, memory_text)),
-        ("transparent huge pages", fact_text(environment.transparent_huge_pages)),
-        ("IOMMU", fact_text(environment.iommu)),
-        ("kernel", clean(environment.kernel)),
-        ("system", fact_text(environment.system)),
-        ("container", fact_text(environment.container)),
-        ("virtual machine", fact_text(environment.virtual_machine)),
-    ]
-
-
-def _clocks_text(clocks: runs.Clocks) -> str:
-    return (
-        f"SM {clocks.sm_mhz} MHz of at most {clocks.sm_most_mhz}, "
-        f"memory {clocks.memory_mhz} MHz of at most {clocks.memory_most_mhz}"
-    )
-
-
-def _list_text(items: Sequence[object]) -> str:
-    return ", ".join(str(item) for item in items) or "none"
-
-
-_PLAIN = "plain copy"
-
-
-def ring_lines(state: RingState) -> Lines:
-    """The ring's settings, their source, figures and file."""
-    tuned = state.tuning.value
-    return [
-        ("settings", setup_text(state.ring)),
-        ("from", reason_text(state.reason)),
-        *(_figures(tuned) if tuned is not None else []),
-        ("file", clean(state.path.value) if state.path.value else reason_text(state.path.reason)),
-        *(("remark", capitalised(reason_text(remark))) for remark in state.remarks),
-    ]
-
-
-def setup_text(ring: RingSetup) -> str:
-    """`8 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked`."""
-    threads = f"{ring.threads} {'thread' if ring.threads == 1 else 'threads'}"
-    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
-    return f"{threads}, {slots}, {ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
-
-
-def print_tuning(state: RingState, page: Page) -> None:
-    """The chosen settings, and every candidate."""
-    page.hanging(ring_lines(state))
-    tuned = state.tuning.value
-    if tuned is None:
-        return
-    if tuned.timed:
-        page.heading("Trials: GB/s by direction and size, and speed relative to the best before")
-        page.show(fitting_table(_ring_columns(tuned), page.columns))
-    _print_not_tried(tuned, page)
-
-
-def _figures(tuned: Tuned) -> Lines:
-    rates = [(f"{way} GB/s", _beside_plain(way, tuned.rates, tuned.plain)) for way in get_args(CopyDirection)]
-    pays = tuned.pays_from_bytes
-    pays_text = f"never: {reason_text(pays.reason)}" if pays.value is None else units.format_size(pays.value)
-    return [*rates, ("pays from", pays_text)]
-
-
-def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
-    others = {rate.nbytes: rate for rate in plain if rate.direction == way}
-    pairs = [(ring, others[ring.nbytes]) for ring in rates if ring.direction == way and ring.nbytes in others]
-    parts = [
-        f"{_rate_text(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_rate_text(other)})"
-        for ring, other in pairs
-    ]
-    return ", ".join(parts) or "not timed"
-
-
-def _rate_text(rate: CopyRate) -> str:
-    return units.format_gbps(rate.gbps).removesuffix(" GB/s")
-
-
-def _ring_columns(tuned: Tuned) -> list[Column]:
-    """The trials that have figures, with the plain copy as the last row."""
-    trials = tuned.timed
-    rings = [trial.ring for trial in trials]
-    return [
-        Column(("threads x", "slots x", "chunk"), (*map(_made_text, rings), ""), left=True),
-        Column(("fill",), (*(ring.fill for ring in rings), ""), left=True),
-        *_rate_columns(trials, tuned.plain),
-        Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials], [""] * len(trials)), "")),
-        Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
-    ]
-
-
-def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> list[Column]:
-    rows = [
-        {(rate.direction, rate.nbytes): rate.gbps for rate in rates}
-        for rates in (*(trial.rates for trial in trials), plain)
-    ]
-    columns = []
-    for way in get_args(CopyDirection):
-        for nbytes in sorted({size for row in rows for direction, size in row if direction == way}):
-            cells = rate_cells([row.get((way, nbytes)) for row in rows], ["-"] * len(rows), least=1, most=3)
-            columns.append(Column((way, *units.format_size(nbytes).split()), cells))
-    return columns
-
-
-def _print_not_tried(tuned: Tuned, page: Page) -> None:
-    """One line per reason, because an expired limit applies to many rings."""
-    by_reason: dict[str, list[RingSetup]] = {}
-    for trial in tuned.trials:
-        if trial.verdict == "not tried":
-            by_reason.setdefault(trial.reason or "no reason given", []).append(trial.ring)
-    if by_reason:
-        page.heading("Not tried")
-        page.hanging(
-            ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(ring_name, rings))}")
-            for why, rings in by_reason.items()
-        )
-
-
-def ring_name(ring: RingSetup) -> str:
-    """Threads, slots, chunk and fill."""
-    return f"{_made_text(ring)} {ring.fill}"
-
-
-def _made_text(ring: RingSetup) -> str:
-    """`15x512x64 KiB`: threads, slots, and the size of a slot."""
-    return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
 
 
 # Below this share of the ceiling the card suggests comparing kinds of memory.

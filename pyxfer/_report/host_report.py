@@ -1,11 +1,15 @@
-"""The page of a host's report: its figures and findings, without a verdict, which needs other hosts."""
+"""Hosts of a fleet: the figures and findings of one, without a verdict, which needs other hosts."""
 
 from __future__ import annotations
 
 from pyxfer import units
 from pyxfer._document.fleets import HostCell, HostReport
+from pyxfer._report.fleet_charts import charts_of_host
+from pyxfer._report.fleet_words import counted, figure_text
+from pyxfer._report.grid import Cell, Grid, text_grid
 from pyxfer._report.layout import Page
-from pyxfer._report.text import Lines, clean
+from pyxfer._report.report import INTERVALS, Badge, Caption, Report
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, reason_text, remark_text
 
 _LONGEST = 600
 
@@ -47,3 +51,56 @@ def _figure(cell: HostCell) -> str:
     if cell.unit == "GB/s" and cell.peak.value is not None:
         figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of the peak"
     return figure
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def _headline(report: HostReport) -> str:
+    known = sum(cell.value.value is not None for cell in report.cells)
+    where = f" These figures are of {HOST_MEMORY}." if report.runtime == "host" else ""
+    name = clean(report.host or "a host without a name")
+    text = f"{name}: {known} of {counted(len(report.cells), 'figure')} for a fleet, without a verdict.{where}"
+    return text if report.ended == "complete" else f"{text} {reason_text(report.failure or report.ended)}"
+
+
+def _badge(report: HostReport) -> tuple[Badge, str]:
+    """A host alone has no verdict."""
+    if report.ended != "complete":
+        return "doubtful", report.ended
+    wrong = sum(finding.status == "wrong" for finding in report.findings)
+    return "doubtful" if wrong else "none", f"{wrong} wrong" if wrong else "complete"
+
+
+def _grids(report: HostReport) -> list[Grid]:
+    figures = [
+        (
+            cell.name,
+            Cell("") if cell.value.value is None else Cell(figure_text(cell.value.value, cell.unit), cell.value.value),
+            "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
+            Cell(str(len(cell.samples)), len(cell.samples)),
+            cell.value.reason or "",
+        )
+        for cell in report.cells
+    ]
+    findings = [(each.status, each.subject, each.seen, each.expected, each.do or "") for each in report.findings]
+    return [
+        text_grid("Figures", ("cell", "figure", "95 % interval", "trials", "missing because"), figures),
+        text_grid("Facts", ("fact", "value"), report.facts.items()),
+        text_grid("Findings", ("status", "what", "seen", "expected", "to do"), findings),
+    ]
+
+
+REPORT = Report(
+    struct=HostReport,
+    title=lambda _: "pyxfer host",
+    page=print_host_report,
+    headline=_headline,
+    badge=_badge,
+    heading=_heading,
+    grids=_grids,
+    sections=lambda report: [("Remarks", [("-", remark_text(remark)) for remark in report.remarks])],
+    charts=charts_of_host,
+    captions={"figures": Caption("Figures of this host", INTERVALS)},
+    environment=lambda report: report.environment,
+)

@@ -7,7 +7,6 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pyxfer._document.link_wording import engine_words
 from pyxfer._document.links import (
     HOST_END,
     CopyEngine,
@@ -20,9 +19,7 @@ from pyxfer._document.links import (
     Traffic,
 )
 from pyxfer._document.runs import Rate
-from pyxfer._report.headlines import titled
-from pyxfer._report.link_words import alone_text, found, group_text, sentence, slow_text
-from pyxfer._report.links import latency_row
+from pyxfer._report.link_words import alone_text, engine_words, found, group_text, latency_row, sentence, slow_text
 from pyxfer._report.plots import (
     BLUES,
     COLOURS,
@@ -38,7 +35,7 @@ from pyxfer._report.plots import (
     rate_plot,
     stacked,
 )
-from pyxfer._report.text import clean
+from pyxfer._report.text import clean, titled
 from pyxfer.units import format_gbps, format_percent, format_size
 
 Place = tuple[int, int]

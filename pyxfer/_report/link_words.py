@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyxfer._document.link_wording import engine_words, listed, ways_around, without_nvlink
 from pyxfer._document.links import (
     HOST_END,
     SHARED_BELOW,
+    Counted,
     HostDirection,
+    Latency,
     Links,
     Nature,
     SharedGroup,
     SlowLink,
     Traffic,
     end_name,
+    end_names,
 )
 from pyxfer._document.runs import Remark
 from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
 
 _LOSES_BY = 0.1
+# Above the noise of a counter, which also counts packet headers and other traffic.
+_COUNTED_SHARE = 0.5
 _LONGEST = 2000
 
 NATURES: dict[Nature, str] = {
@@ -84,7 +88,7 @@ def _shared_words(run: Links) -> str:
         return f"Whether they share a link is not known: {clean(run.sharing.groups.reason or '')}."
     if run.sharing.groups.value:
         members = dict.fromkeys(group.devices for group in run.sharing.groups.value)
-        return f"GPUs {'; '.join(listed(each) for each in members)} slow each other down."
+        return f"GPUs {'; '.join(end_names(each) for each in members)} slow each other down."
     return "None slows another down."
 
 
@@ -138,7 +142,9 @@ def group_text(group: SharedGroup) -> str:
         "hidden": "the machine hides its PCIe tree",
     }[group.tree]
     keeps = format_percent(group.keeps)
-    return f"GPUs {listed(group.devices)} share an uplink {group.direction}: beside another one keeps {keeps}; {tree}."
+    return (
+        f"GPUs {end_names(group.devices)} share an uplink {group.direction}: beside another one keeps {keeps}; {tree}."
+    )
 
 
 def _undecided(run: Links) -> Iterator[str]:
@@ -179,12 +185,60 @@ def losing_sides(run: Links) -> Iterator[str]:
             )
 
 
+def latency_row(
+    rows: Sequence[Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
+) -> Latency | None:
+    """The row of a pair by footprint, launches and load."""
+    own = [row for row in rows if (row.device, row.target) == pair and row.load == load]
+    footprints = {row.footprint_bytes for row in own}
+    for row in own:
+        is_large = len(footprints) > 1 and row.footprint_bytes == max(footprints)
+        if large in (None, is_large) and quick in (None, row.hops < row.places):
+            return row
+    return None
+
+
+def engine_words(engine: str) -> str:
+    """The reader's name of what copies."""
+    return {"ce": "copy engines", "sm": "kernels"}[engine]
+
+
+def ways_around(run: Links) -> Iterator[str]:
+    """Pairs whose bytes did not cross the NVLink that joins them."""
+    joined = {(peer.source, peer.destination) for peer in run.peers if peer.kind == "nvlink"}
+    for row in run.traffics:
+        ends = (row.flows[0].source, row.flows[0].destination)
+        if row.group == "pairs" and len(row.flows) == 1 and row.peer_access and ends in joined:
+            sent = {each.counter: each for each in row.counted if each.device == ends[0]}
+            if _is_crossed(sent.get("pcie-sent")) and not _is_crossed(sent.get("nvlink-sent"), unknown=True):
+                yield (
+                    f"{end_name(ends[0])} to {end_name(ends[1])} ({row.case}, {engine_words(row.engine)}) went over "
+                    "PCI Express, although NVLink joins the two."
+                )
+
+
+def _is_crossed(counted: Counted | None, *, unknown: bool = False) -> bool:
+    """Whether a counter saw most of the bytes; `unknown` if there is no count."""
+    if counted is None or counted.counted.value is None or not counted.sent:
+        return unknown
+    return counted.counted.value >= _COUNTED_SHARE * counted.sent
+
+
+def without_nvlink(run: Links) -> Iterator[str]:
+    """Pairs without NVLink where most pairs have it."""
+    bare = [peer for peer in run.peers if peer.kind == "pcie" and peer.source < peer.destination]
+    joined = [peer for peer in run.peers if peer.kind == "nvlink" and peer.source < peer.destination]
+    if bare and len(joined) > len(bare):
+        pairs = ", ".join(f"{peer.source} and {peer.destination}" for peer in bare)
+        yield f"No NVLink joins GPUs {pairs}; the other {len(joined)} pairs have one."
+
+
 def nature_texts(run: Links) -> Iterator[str]:
     """One sentence for each way in which GPUs differ from cards in slots."""
     for nature, text in NATURES.items():
         numbers = tuple(each.device.index for each in run.devices if nature in each.natures)
         if numbers:
-            who = f"GPU {numbers[0]}" if len(numbers) == 1 else f"Each of GPUs {listed(numbers)}"
+            who = f"GPU {numbers[0]}" if len(numbers) == 1 else f"Each of GPUs {end_names(numbers)}"
             yield f"{who} {text}."
 
 

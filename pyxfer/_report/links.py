@@ -1,16 +1,40 @@
-"""The page of a run of links: a sentence, tables with shares, and what limits what."""
+"""Runs of links: the page with a sentence, tables with shares, and what limits what; one table of all figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from pyxfer._document.links import HOST_END, Chased, HostDirection, Latency, LinkFlow, Links, Traffic
-from pyxfer._document.runs import Fact
+from pyxfer._document.links import (
+    HOST_END,
+    Chased,
+    HostDirection,
+    Latency,
+    LinkFlow,
+    Links,
+    SmallCopies,
+    Traffic,
+    end_name,
+)
+from pyxfer._document.runs import Fact, Rate, Share
+from pyxfer._report.grid import Column as GridColumn
+from pyxfer._report.grid import Grid, fields
 from pyxfer._report.layout import Column, Page, fitting_table, spread
-from pyxfer._report.link_words import found, limits, nature_texts, peer_ends, remarks, sentence, share_of_sum
+from pyxfer._report.link_charts import charts_of_links
+from pyxfer._report.link_words import (
+    found,
+    latency_row,
+    limits,
+    nature_texts,
+    peer_ends,
+    remarks,
+    sentence,
+    share_of_sum,
+)
+from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
 from pyxfer._report.text import sentence as as_sentence
-from pyxfer.units import format_percent, format_seconds, format_size
+from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
 _MATRIX_FROM = 4
 """Fewer GPUs have a line a pair instead of a matrix."""
@@ -294,19 +318,6 @@ def _place(target: int) -> str:
     return "the host" if target == HOST_END else f"GPU {target}"
 
 
-def latency_row(
-    rows: Sequence[Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
-) -> Latency | None:
-    """The row of a pair by footprint, launches and load."""
-    own = [row for row in rows if (row.device, row.target) == pair and row.load == load]
-    footprints = {row.footprint_bytes for row in own}
-    for row in own:
-        is_large = len(footprints) > 1 and row.footprint_bytes == max(footprints)
-        if large in (None, is_large) and quick in (None, row.hops < row.places):
-            return row
-    return None
-
-
 def _ns(row: Latency | None, part: str) -> str:
     fact: Fact[Chased] | None = None if row is None else row.p50 if part == "p50" else row.p99
     return _NONE if fact is None or fact.value is None else f"{fact.value.ns:.0f}"
@@ -369,3 +380,220 @@ def note_texts(run: Links) -> list[str]:
     missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
     texts = [*nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
     return texts + [as_sentence(remark_text(remark)) for remark in remarks(run)]
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _ns_text(ns: float) -> str:
+    return f"{ns:.0f} ns"
+
+
+_COLUMNS = (
+    *(GridColumn(name, heading=name) for name in ("group", "case", "engine", "from", "to")),
+    GridColumn("issued_by", "whole"),
+    GridColumn("side", heading="side"),
+    GridColumn("beside", heading="beside"),
+    GridColumn("nbytes", "whole", "size", format_size),
+    GridColumn("peer_access", "flag"),
+    GridColumn("node", "whole", "node"),
+    GridColumn("gbps", "number", "bandwidth", format_gbps),
+    GridColumn("low_gbps", "number"),
+    GridColumn("high_gbps", "number"),
+    GridColumn("caller_gbps", "number", "caller gets", format_gbps),
+    GridColumn("caller_low_gbps", "number"),
+    GridColumn("caller_high_gbps", "number"),
+    GridColumn("of_alone", "number", "of alone", format_percent),
+    GridColumn("of_alone_low", "number"),
+    GridColumn("of_alone_high", "number"),
+    GridColumn("of_peak", "number", "of peak", format_percent),
+    GridColumn("sum_alone_gbps", "number", "sum of separate", format_gbps),
+    GridColumn("slowest_gbps", "number"),
+    GridColumn("least_overlap", "number"),
+    GridColumn("n", "whole"),
+    GridColumn("verified", "flag"),
+    GridColumn("ns", "number", "median", _ns_text),
+    GridColumn("low_ns", "number"),
+    GridColumn("high_ns", "number"),
+    GridColumn("p99_ns", "number", "p99", _ns_text),
+    GridColumn("p99_low_ns", "number"),
+    GridColumn("p99_high_ns", "number"),
+    GridColumn("load", "number", "load", format_percent),
+    GridColumn("load_gbps", "number", "copied beside it", format_gbps),
+    GridColumn("footprint_bytes", "whole", "within", format_size),
+    GridColumn("hops", "whole", "loads in a launch"),
+    GridColumn("fastest_ns", "number"),
+    GridColumn("slowest_ns", "number"),
+    GridColumn("missing", heading="missing"),
+    GridColumn("remarks", heading="remarks"),
+)
+_Row = dict[str, Any]
+
+
+def _grids(run: Links) -> list[Grid]:
+    rows = _rows(run)
+    return [
+        Grid("Copies", _COLUMNS, [row for row in rows if row["case"] != "latency"]),
+        Grid("Latency", _COLUMNS, [row for row in rows if row["case"] == "latency"]),
+    ]
+
+
+def _rows(run: Links) -> list[_Row]:
+    """One row for each stream of copies, each total, latency and way of small copies."""
+    rows = [row for traffic in run.traffics for row in _traffic_rows(traffic)]
+    rows += [_latency_cells(latency) for latency in run.latencies]
+    return rows + [_small_row(copies) for copies in run.small]
+
+
+def _traffic_rows(traffic: Traffic) -> Iterator[_Row]:
+    common = {
+        **fields(traffic, "group", "case", "engine", "nbytes", "peer_access", "node", "least_overlap"),
+        "n": len(traffic.valid),
+        "remarks": "; ".join(map(remark_text, traffic.remarks)),
+    }
+    for flow in traffic.flows:
+        yield {**common, **_flow_cells(flow, traffic)}
+    if len(traffic.flows) > 1:
+        sums = fields(traffic, "sum_alone_gbps", "slowest_gbps")
+        yield {**common, "side": "total", **_rate_cells(traffic.total), **sums}
+
+
+def _flow_cells(flow: LinkFlow, traffic: Traffic) -> _Row:
+    others = [f"{end_name(each.source)} to {end_name(each.destination)}" for each in traffic.flows if each is not flow]
+    return {
+        "from": end_name(flow.source),
+        "to": end_name(flow.destination),
+        "issued_by": flow.device,
+        "beside": ", ".join(others),
+        **fields(flow, "side", "verified"),
+        **_rate_cells(flow.rate),
+        **_share_cells(flow.alone_share),
+        "of_peak": flow.peak_share.value,
+    }
+
+
+def _rate_cells(rate: Fact[Rate]) -> _Row:
+    return {"missing": rate.reason} if rate.value is None else fields(rate.value, "gbps", "low_gbps", "high_gbps")
+
+
+def _share_cells(share: Fact[Share]) -> _Row:
+    if share.value is None:
+        return {}
+    return {"of_alone": share.value.value, "of_alone_low": share.value.low, "of_alone_high": share.value.high}
+
+
+def _latency_cells(row: Latency) -> _Row:
+    quantiles = {"": row.p50.value, "p99_": row.p99.value}
+    return {
+        "group": "latency" if row.node is None else "numa",
+        "case": "latency",
+        "from": end_name(row.target),
+        "to": end_name(row.device),
+        "issued_by": row.device,
+        **{f"{of}{name}": value for of, each in quantiles.items() for name, value in fields(each, *_NS).items()},
+        **fields(row, "node", "load", "load_gbps", "footprint_bytes", "hops"),
+        "fastest_ns": None if row.fastest.value is None else row.fastest.value.ns,
+        "slowest_ns": None if row.slowest.value is None else row.slowest.value.ns,
+        "n": sum(trial.invalid is None for trial in row.trials),
+        "missing": row.p50.reason,
+        "remarks": "; ".join(map(remark_text, row.remarks)),
+    }
+
+
+_NS = ("ns", "low_ns", "high_ns")
+
+
+def _small_row(row: SmallCopies) -> _Row:
+    ends = ("host", end_name(row.device))
+    source, destination = ends if row.direction == "h2d" else ends[::-1]
+    caller = fields(row.caller_rate.value, "gbps", "low_gbps", "high_gbps")
+    return {
+        "group": "small",
+        "case": f"{row.way} of {row.copies}",
+        "engine": "ce",
+        "from": source,
+        "to": destination,
+        "issued_by": row.device,
+        "side": row.direction,
+        "n": len(row.seconds),
+        **fields(row, "nbytes", "verified"),
+        **_rate_cells(row.rate),
+        **{f"caller_{name}": value for name, value in caller.items()},
+    }
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def _headline(run: Links) -> str:
+    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
+    ending = "" if run.ended == "complete" else f"The run was {run.ended} before its end. "
+    return f"{ending}{sentence(run)}{where}"
+
+
+def _badge(run: Links) -> tuple[Badge, str]:
+    """`good` says that the run is complete; a slow link or a shared uplink is doubtful."""
+    flows = [flow for row in run.traffics for flow in row.flows]
+    if any(fact.value is False for fact in (*(flow.verified for flow in flows), *(row.verified for row in run.small))):
+        return "bad", "wrong contents"
+    if run.ended != "complete":
+        return ("bad" if run.ended == "failed" else "doubtful"), run.ended
+    if run.runtime == "host":
+        return "none", "host memory"
+    slow = () if run.sharing is None else run.sharing.slow.value or ()
+    if slow:
+        return "doubtful", f"{len(slow)} slow {'link' if len(slow) == 1 else 'links'}"
+    if run.sharing is not None and run.sharing.groups.value:
+        return "doubtful", "shared uplink"
+    return "good", "complete"
+
+
+def _sections(run: Links) -> list[Section]:
+    named = {"What limits what": list(limits(run)), "Notes": note_texts(run)}
+    return [(name, [("-", text) for text in texts]) for name, texts in named.items()]
+
+
+REPORT = Report(
+    struct=Links,
+    title=lambda _: "pyxfer links",
+    page=print_links,
+    headline=_headline,
+    badge=_badge,
+    heading=heading_lines,
+    grids=_grids,
+    sections=_sections,
+    charts=charts_of_links,
+    captions={
+        "host": Caption(
+            "Each GPU and the host",
+            f"One GPU at a time. {INTERVALS} The peak is that of the link after its packet headers.",
+        ),
+        "together": Caption(
+            "All GPUs together",
+            "All GPUs copy at once, and only the time in which all are busy counts. The sum of separate runs is what "
+            "the links would give if they shared nothing.",
+        ),
+        "interference": Caption(
+            "What a GPU keeps beside another one",
+            "The share of a GPU's rate alone that it keeps while the other one copies in the same direction. A cell "
+            "with a letter has no figure; the letter's line says why.",
+        ),
+        "pairs": Caption(
+            "GPU to GPU",
+            "One pair at a time, GB/s. A cell with a letter has no figure; the letter's line says why.",
+        ),
+        "numa": Caption(
+            "GPUs and NUMA nodes",
+            "One GPU at a time with page-locked memory of one node, GB/s. A cell with a letter has no figure; the "
+            "letter's line says why.",
+        ),
+        "latency": Caption(
+            "Latency of dependent loads",
+            "Each load waits for the one before it. Under load, copies run in the direction of the loaded bytes; "
+            "quantiles are of means of few loads. A thin line is the 95 % interval.",
+        ),
+        "small": Caption("Small copies", INTERVALS),
+    },
+    table=lambda run, _: Grid("Links", _COLUMNS, _rows(run)),
+    environment=lambda run: run.environment,
+)

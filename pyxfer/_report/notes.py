@@ -9,14 +9,12 @@ from dataclasses import dataclass
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import NO_FAULT
 from pyxfer._report.text import clean, remark_text
 
 _PLACES_SHOWN = 4
 _STRETCH = 3
-# These do not make a median less precise, and the page counts invalid trials elsewhere.
-_HARMLESS = {"outliers", "invalid-trials", "traced"}
-_MAY_BE_COMMON = {"unstable", "wide", "drift"}
 # In a small table a letter at every value is easy to read.
 _FEWEST_VALUES = 12
 _FAR = 3
@@ -66,7 +64,7 @@ def _common(run: runs.Run, alike: Sequence[_Concern]) -> list[_Concern]:
     A median that is far less precise than the others still has its letter.
     """
     known = [row for row in run.measurements if row.rate.value is not None]
-    if {concern.remark.code for concern in alike} - _MAY_BE_COMMON or len(known) < _FEWEST_VALUES:
+    if {severity_of(concern.remark.code) for concern in alike} != {"precision"} or len(known) < _FEWEST_VALUES:
         return []
     widths = {concern.index: _half_width(run.measurements[concern.index]) for concern in alike}
     far = _FAR * statistics.median(widths.values())
@@ -116,7 +114,7 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
     if measurement.rate.value is None:
         reason = measurement.rate.reason or "no reason given"
         return [_Concern(index, f"missing {reason}", runs.Remark("missing", reason))]
-    doubts = [remark for remark in measurement.remarks if remark.code not in _HARMLESS]
+    doubts = [remark for remark in measurement.remarks if severity_of(remark.code) != "info"]
     found = [_Concern(index, f"remark {remark.code}", remark) for remark in doubts]
     if measurement.verified.value is False:
         wrong = runs.Remark("contents", "the bytes that arrived are not the bytes that were sent", None)

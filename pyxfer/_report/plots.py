@@ -151,7 +151,7 @@ def rate_plot(
         {"mark": _mark("line", strokeWidth=2), "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash}},
         {
             "mark": {"type": "point", "size": 42, "filled": True, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_told("series", "text")},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("series", "text")},
         },
     ]
     curves = [point for point in fits or () if "knee" not in point]
@@ -160,7 +160,7 @@ def rate_plot(
         encoding = {"x": x, "y": y, "color": colour}
         layers.append({"data": {"values": curves}, "mark": _mark("line", strokeWidth=0.8), "encoding": encoding})
     if knees:
-        encoding = {"x": x, "y": y, "color": colour, **_told("series", "knee")}
+        encoding = {"x": x, "y": y, "color": colour, **_tooltip("series", "knee")}
         knee = {"type": "point", "shape": "circle", "size": 150, "strokeWidth": 1.6, "opacity": 1}
         layers.append({"data": {"values": knees}, "mark": knee, "encoding": encoding})
     plot: Spec = {"data": {"values": values}, "layer": layers}
@@ -212,7 +212,7 @@ def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[flo
     layers: list[Spec] = [
         {
             "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
-            "encoding": {"x": {**x, "stack": None}, "y": y, **({"color": colour} if roles else {}), **_told("text")},
+            "encoding": {"x": {**x, "stack": None}, "y": y, **({"color": colour} if roles else {}), **_tooltip("text")},
         },
         {
             "mark": _mark("rule", color=INK, strokeWidth=1.4),
@@ -243,7 +243,7 @@ def waterfall_plot(parts: Sequence[tuple[str, float]], title: str, width: int) -
     layers: list[Spec] = [
         {
             "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
-            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, **_told("part", "text")},
+            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, **_tooltip("part", "text")},
         },
         {"mark": {**_WORDS, "dx": 5}, "encoding": {"x": {**x, "field": "end"}, "y": y, "text": _text("text")}},
     ]
@@ -274,7 +274,7 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
         },
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_told("text")},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
     ]
     return _rows(values, layers, width, _title(title, width))
@@ -347,7 +347,7 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
             "mark": _mark("rule", color=COLOURS[0], opacity=0.5),
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
         },
-        {"mark": marker, "encoding": {"x": x, "y": y, **_told("text")}},
+        {"mark": marker, "encoding": {"x": x, "y": y, **_tooltip("text")}},
     ]
     if changes:
         line = _mark("rule", color=COLOURS[1], strokeWidth=2)
@@ -355,7 +355,11 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
             {"data": {"values": stretches}, "mark": line, "encoding": {"x": x, "x2": {"field": "end"}, "y": y}}
         )
         layers.append(
-            {"data": {"values": changes}, "mark": {**_PEAK_RULE, "aria": True}, "encoding": {"x": x, **_told("text")}}
+            {
+                "data": {"values": changes},
+                "mark": {**_PEAK_RULE, "aria": True},
+                "encoding": {"x": x, **_tooltip("text")},
+            }
         )
     data, height = {"values": values}, _PLOT_HEIGHT
     return {"data": data, "layer": layers, "width": width, "height": height, "title": _title(title, width)}
@@ -383,7 +387,7 @@ def heat_plot(
     layers: list[Spec] = [
         {
             "mark": {"type": "rect", "stroke": GRID, "strokeWidth": 1},
-            "encoding": {"x": x, "y": y, "color": colour, **_told("text")},
+            "encoding": {"x": x, "y": y, "color": colour, **_tooltip("text")},
         },
         {"mark": _mark("text", color=INK, fontSize=11), "encoding": {"x": x, "y": y, "text": _text("figure")}},
     ]
@@ -436,7 +440,7 @@ def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title
         step = {"type": "bar", "height": _BAR_HEIGHT, "color": GRID}
         words = {**_WORDS, "align": "center", "aria": False}
         middle = {"x": {**x, "field": "middle"}, "y": y, "text": _text("step")}
-        layers.append({"data": {"values": steps}, "mark": step, "encoding": {**span, **_told("text")}})
+        layers.append({"data": {"values": steps}, "mark": step, "encoding": {**span, **_tooltip("text")}})
         layers.append({"data": {"values": steps}, "mark": words, "encoding": middle})
     return _rows(lanes, layers, width, _title(title, width))
 
@@ -462,7 +466,7 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
         },
         {
             "mark": {"type": "point", "size": 42, "filled": True, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_told("text")},
+            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
     ]
     data = {"values": values}
@@ -520,7 +524,7 @@ def _text(name: str) -> Spec:
     return {"field": name, "type": "nominal"}
 
 
-def _told(*names: str) -> Spec:
+def _tooltip(*names: str) -> Spec:
     """What a mark says when a pointer is on it, and to a screen reader."""
     tooltip = [{"field": name, "type": "nominal"} for name in names]
     described = " + ': ' + ".join(f"datum['{name}']" for name in names)

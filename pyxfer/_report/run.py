@@ -1,34 +1,54 @@
-"""The page of a run, measured now or loaded from a file."""
+"""Runs: the page, measured now or loaded from a file, the table of measurements, and the first sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, get_args
 
 from rich.table import Table
 
+from pyxfer import units
 from pyxfer._document import runs
-from pyxfer._report import rates as sections
-from pyxfer._report.explain import print_explained
+from pyxfer._report.explain import find_explained, print_explained
+from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
+from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
-from pyxfer._report.rates import rate_tables
-from pyxfer._report.text import Lines
+from pyxfer._report.rates import (
+    RATES_HEADING,
+    clock_line,
+    ending_text,
+    fit_reasons,
+    fits_table,
+    has_times,
+    heading_lines,
+    invalid_lines,
+    locking_lines,
+    peak_lines,
+    rate_tables,
+    remark_lines,
+    ring_lines,
+    verified_text,
+)
+from pyxfer._report.report import Badge, Report, Section
+from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
 
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     """All sections of the page; with `sort`, the rates are one row per measurement in that order."""
     explaining = run.kind == "explain" and sort is None
     marks, notes = gather(run)
-    page.hanging(sections.heading_lines(run), style="bold")
-    if sections.ending_text(run):
+    page.hanging(heading_lines(run), style="bold")
+    if ending_text(run):
         page.line()
-        page.line(sections.ending_text(run), style="bold red")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and sections.has_times(run) else []
+        page.line(ending_text(run), style="bold red")
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and has_times(run) else []
     if summary:
         page.heading("Summary")
         page.hanging(summary)
-    if not sections.has_times(run) and notes:
+    if not has_times(run) and notes:
         page.heading("Nothing was measured")
         page.hanging([("-", note.text) for note in notes], style="yellow")
         notes = ()
@@ -38,11 +58,11 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     elif run.kind == "frameworks" and sort is None:
         print_frameworks(run, marks, page)
     else:
-        _print_rates(rate_tables(run, marks, page.columns, sort), page, sections.clock_line(run))
+        _print_rates(rate_tables(run, marks, page.columns, sort), page, clock_line(run))
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    if sections.has_times(run):
+    if has_times(run):
         _print_fits(run, page)
     for name, lines in last_sections(run):
         if lines and not (explaining and name == "Page-locking"):
@@ -53,18 +73,18 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
 def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
     """What follows the figures: each section's name and lines, which may be none."""
     return [
-        ("Page-locking", sections.locking_lines(run)),
-        ("Ring", sections.ring_lines(run)),
+        ("Page-locking", locking_lines(run)),
+        ("Ring", ring_lines(run)),
         ("Workers", worker_lines(run)),
-        ("Peaks", sections.peak_lines(run.link)),
-        ("Checks", [("contents", sections.verified_text(run)), *sections.invalid_lines(run)]),
-        ("Remarks", sections.remark_lines(run)),
+        ("Peaks", peak_lines(run.link)),
+        ("Checks", [("contents", verified_text(run)), *invalid_lines(run)]),
+        ("Remarks", remark_lines(run)),
     ]
 
 
 def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:
     if tables:
-        page.heading(sections.RATES_HEADING)
+        page.heading(RATES_HEADING)
     for table in tables:
         page.line()
         page.show(table)
@@ -77,7 +97,215 @@ def _print_fits(run: runs.Run, page: Page) -> None:
     if not run.curves:
         return
     page.heading("Fits, t = t0 + n/B")
-    table = sections.fits_table(run)
+    table = fits_table(run)
     if table is not None:
         page.show(table)
-    page.hanging(sections.fit_reasons(run))
+    page.hanging(fit_reasons(run))
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    Column("worker_name", heading="worker", saved=False),
+    *(Column(name, heading=name) for name in ("route", "direction", "side", "memory", "mode", "variant")),
+    Column("nbytes", "whole", "size", units.format_size),
+    Column("gbps", "number", "bandwidth", units.format_gbps),
+    Column("low_gbps", "number"),
+    Column("high_gbps", "number"),
+    Column("interval", heading="95 % interval", saved=False),
+    Column("caller_gbps", "number", "caller gets", units.format_gbps),
+    Column("of_ceiling", "number", "of ceiling", units.format_percent),
+    Column("of_peak", "number", "of peak", units.format_percent),
+    Column("median_s", "number", "median", units.format_seconds),
+    *(Column(name, "number") for name in ("low_s", "high_s", "iqr_s", "mad_s", "min_s")),
+    Column("n", "whole", "trials"),
+    *(Column(name, "number") for name in ("dispatch_s", "wall_s", "first_s")),
+    Column("verified", "flag"),
+    Column("missing"),
+    Column("remarks"),
+    Column("notes", heading="notes", saved=False),
+    Column("worker"),
+    Column("framework", heading="framework"),
+    Column("call", heading="call"),
+    Column("host_copies", "whole", "host copies"),
+    Column("dma", heading="dma"),
+    Column("returns", heading="returns"),
+    Column("batch", "whole", "batch"),
+    Column("overhead_s", "number", "overhead", units.format_seconds),
+    Column("faults", "number", "faults"),
+    Column("dma_s", "number"),
+    Column("dma_bytes", "whole"),
+    Column("dma_copies", "number"),
+    Column("dma_source"),
+    Column("dma_gbps", "number"),
+    Column("dma_missing"),
+    *(Column(name) for name in ("runtime", "device", "host", "taken_at")),
+)
+
+
+def measurements(run: runs.Run) -> Grid:
+    """A row per measurement, with the letters of its notes."""
+    marks, notes = gather(run)
+    where = {"runtime": run.runtime, "device": run.device.name, **fields(run.environment, "host", "taken_at")}
+    rows = [
+        {**_cells(m), "notes": mark or clean(m.rate.reason or ""), **where}
+        for m, mark in zip(run.measurements, marks, strict=True)
+    ]
+    return Grid("Measurements", _COLUMNS, rows, [(note.mark or "-", note.text) for note in notes])
+
+
+def _cells(m: runs.Measurement) -> dict[str, Any]:
+    """The cells of a row by column; an empty cell may be left out."""
+    rate = m.rate.value
+    low = None if rate is None else rate.low_gbps
+    return {
+        **fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+        **fields(rate, "gbps", "low_gbps", "high_gbps"),
+        "interval": Cell(rate_interval(rate), low),
+        **fields(m, "caller_gbps", "of_ceiling", "of_peak"),
+        **fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+        **fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
+        "missing": m.rate.reason,
+        "remarks": "; ".join(map(remark_text, m.remarks)),
+        # A raw row of a framework's worker has only the worker's name.
+        **fields(m, "worker", "batch", "faults"),
+        "worker_name": m.worker,
+        **fields(m.nature, "framework", "call", "host_copies", "dma", "returns"),
+        "overhead_s": None if m.nature is None else m.overhead_s,
+        **_dma_cells(m),
+    }
+
+
+def _dma_cells(m: runs.Measurement) -> dict[str, Any]:
+    dma = m.dma.value
+    if dma is None:
+        return {"dma_missing": m.dma.reason}
+    return {
+        "dma_s": dma.seconds.value,
+        "dma_bytes": dma.nbytes,
+        "dma_copies": dma.copies,
+        "dma_source": dma.source,
+        "dma_gbps": dma.gbps,
+        "dma_missing": dma.seconds.reason,
+    }
+
+
+def _grids(run: runs.Run) -> list[Grid]:
+    return [measurements(run), *_parts(run)]
+
+
+def _parts(run: runs.Run) -> list[Grid]:
+    """The breakdown of an explained route."""
+    explained = find_explained(run) if run.kind == "explain" else None
+    breakdown = None if explained is None or explained.is_wrong else explained.row.breakdown.value
+    if breakdown is None:
+        return []
+    whole_s = breakdown.elapsed_s
+    lines = [*((part.name, part.seconds) for part in breakdown.parts), ("one traced transfer", whole_s)]
+    rows = [
+        (name, Cell(units.format_seconds(seconds), seconds), units.format_percent(seconds / (whole_s or 1.0)))
+        for name, seconds in lines
+    ]
+    return [
+        text_grid(f"Where the time of {clean(run.parameters.explained or '')} goes", ("part", "time", "of it"), rows)
+    ]
+
+
+def sections(run: runs.Run) -> list[Section]:
+    """Why it is of host memory, why there is no breakdown, and what follows the figures."""
+    reason = clean(run.runtime_reason) if run.runtime == "host" else ""
+    unknown = [("-", text) for text in (_unknown_parts(run),) if text]
+    return [("Runtime", [("-", reason)] if reason else []), ("Where the time goes", unknown), *last_sections(run)]
+
+
+def _unknown_parts(run: runs.Run) -> str:
+    """Why an explained route has no breakdown."""
+    explained = find_explained(run) if run.kind == "explain" else None
+    if explained is None:
+        return ""
+    if explained.is_wrong:
+        return "Its contents were wrong, so its times mean nothing."
+    breakdown = explained.row.breakdown
+    return "" if breakdown.value is not None else f"Not known: {reason_text(breakdown.reason)}"
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def _headline(run: runs.Run) -> str:
+    if not has_times(run):
+        return ending_text(run) or "Nothing was measured."
+    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
+    ending = f"{ending_text(run)} " if ending_text(run) else ""
+    return f"{ending}{_figures_text(run)}{where}"
+
+
+def _figures_text(run: runs.Run) -> str:
+    if run.kind == "explain":
+        explained = find_explained(run)
+        return "" if explained is None else f"{explained_text(explained)}."
+    if run.kind == "frameworks":
+        lines = summary_lines(run, [""] * len(run.measurements))
+        first = next((f"{name} {text}" for name, text in lines if name), "")
+        return f"{first}." if first else ""
+    texts = [text for side in get_args(runs.Side) if (text := reached_text(run, side))]
+    return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
+
+
+def _badge(run: runs.Run) -> tuple[Badge, str]:
+    if any(m.verified.value is False for m in run.measurements):
+        return "bad", "wrong contents"
+    if run.ended != "complete":
+        return ("bad" if run.ended == "failed" else "doubtful"), run.ended
+    missing = sum(m.rate.value is None and m.direction != "ingest" for m in run.measurements)
+    if missing or not run.measurements:
+        return "doubtful", f"{missing} of {len(run.measurements)} figures missing"
+    if run.runtime == "host":
+        return "none", "host memory"
+    return "good", "complete"
+
+
+REPORT = Report(
+    struct=runs.Run,
+    title=lambda run: f"pyxfer {run.kind}",
+    page=print_run,
+    headline=_headline,
+    badge=_badge,
+    heading=heading_lines,
+    grids=_grids,
+    sections=sections,
+    charts=charts_of_run,
+    captions=CAPTIONS,
+    environment=lambda run: run.environment,
+)
+
+
+# --- one measurement -------------------------------------------------------------------------------------------------
+
+
+def _figures(m: runs.Measurement) -> Lines:
+    """What is known of one measurement, the bandwidth first."""
+    rate, counted = m.rate.value, sum(trial.invalid is None for trial in m.trials)
+    known = {
+        "bandwidth": units.format_gbps(rate.gbps) if rate is not None else m.rate.reason or "",
+        "95 % interval": rate_interval(rate),
+        "of the ceiling": "" if m.of_ceiling is None else units.format_percent(m.of_ceiling),
+        "of the peak": "" if m.of_peak is None else units.format_percent(m.of_peak),
+        "median": "" if m.elapsed_s is None else units.format_seconds(m.elapsed_s),
+        "trials": str(counted) if counted else "",
+    }
+    return [(name, text) for name, text in known.items() if text]
+
+
+MEASUREMENT = Report(
+    struct=runs.Measurement,
+    title=lambda m: clean(m.route),
+    page=lambda m, page: page.hanging(_figures(m)),
+    headline=repr,
+    badge=lambda _: ("none", "measurement"),
+    heading=lambda _: [],
+    grids=lambda m: [text_grid("Figures", ("figure", "value"), _figures(m))],
+    sections=lambda _: [],
+    charts=charts_of_measurement,
+    captions=CAPTIONS,
+)

@@ -1,4 +1,4 @@
-"""The page of a saved session of pytest."""
+"""Sessions of pytest: the page, the table of tests, and the chart of their shares of the ceiling."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyxfer._document.sessions import Place, Tested, XferSession
+from pyxfer._report.grid import Grid, text_grid
+from pyxfer._report.grid import number as number_cell
+from pyxfer._report.plots import MOST_BARS, Spec, Values, bar_plot
 from pyxfer._report.prose import folded
-from pyxfer._report.text import HOST_MEMORY, clean, device_text, link_text, reason_text, remark_text
+from pyxfer._report.report import Badge, Caption, Charts, Report
+from pyxfer._report.text import HOST_MEMORY, clean, device_text, environment_lines, link_text, reason_text, remark_text
 from pyxfer.units import format_gbps, format_percent, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._document.sessions import Place, Tested, XferSession
     from pyxfer._report.layout import Page
 
 
@@ -144,3 +148,73 @@ def print_session(session: XferSession, page: Page) -> None:
             page.line(line, style=colour)
     if session.ended == "interrupted":
         page.line("Interrupted: not all tests have run.")
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+_LONGEST_LABEL = 48
+
+
+def _headline(session: XferSession) -> str:
+    failed = sum(test.outcome == "failed" for test in session.tests)
+    return f"{len(session.tests)} tests measured transfers; {failed} of them failed."
+
+
+def _badge(session: XferSession) -> tuple[Badge, str]:
+    failed = any(test.outcome == "failed" for test in session.tests)
+    return ("bad", "failed") if failed else ("good", "passed")
+
+
+def _grids(session: XferSession) -> list[Grid]:
+    rows = [
+        (
+            test.test,
+            test.outcome,
+            test.measurement.direction,
+            number_cell(test.measurement.nbytes, format_size),
+            number_cell(test.measurement.gbps, format_gbps),
+            number_cell(test.measurement.of_ceiling, format_percent),
+            test.judged.word,
+            "; ".join(test.judged.reasons),
+        )
+        for test in session.tests
+    ]
+    headings = ("test", "outcome", "way", "size", "bandwidth", "of ceiling", "limit", "why")
+    return [text_grid("Tests", headings, rows)]
+
+
+def _charts(session: XferSession) -> Charts:
+    tests = [test for test in session.tests if test.measurement.of_ceiling is not None]
+    return {"tests": (lambda width: _tests_chart(tests, width)) if tests else None}
+
+
+def _tests_chart(tests: Sequence[Tested], width: int) -> Spec:
+    """The share of the ceiling that each test reached."""
+    bars: Values = []
+    for test in tests[:MOST_BARS]:
+        share, least = test.measurement.ceiling_share.value, test.expected.min_of_ceiling
+        value = 0.0 if share is None else share.value
+        ends = (value, value) if share is None or share.low is None or share.high is None else (share.low, share.high)
+        words = format_percent(value) + ("" if least is None else f", at least {format_percent(least)}")
+        name = clean(test.test.partition("::")[2] or test.test, _LONGEST_LABEL)
+        figures = {"gbps": value * 100, "low": ends[0] * 100, "high": ends[1] * 100}
+        bars.append({"series": name, **figures, "text": f"{name}: {words}", "figure": words})
+    slow = sum(test.judged.word == "too slow" for test in tests)
+    title = f"{slow} of {len(tests)} tests are below their limit" if slow else f"{len(tests)} tests, none too slow"
+    return bar_plot(bars, title, width, "% of the ceiling", line=(100.0, "the ceiling"))
+
+
+REPORT = Report(
+    struct=XferSession,
+    title=lambda _: "pytest",
+    page=print_session,
+    headline=_headline,
+    badge=_badge,
+    heading=lambda session: [("began", clean(session.began_at)), ("pytest", clean(session.pytest))],
+    grids=_grids,
+    sections=lambda session: [
+        (f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places
+    ],
+    charts=_charts,
+    captions={"tests": Caption("Share of the ceiling that each test reached", "A thin line is the 95 % interval.")},
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from pyxfer import units
 from pyxfer._document import runs
 
 T = TypeVar("T")
@@ -66,6 +67,37 @@ def fact_text(fact: runs.Fact[T], say: Callable[[T], str] = str) -> str:
     return clean(say(fact.value))
 
 
+def moment_text(moment: str) -> str:
+    """`2025-11-21 08:30:00`, in UTC as in documents."""
+    return escaped(moment.replace("T", " ").removesuffix("+00:00").partition(".")[0], 32)
+
+
+NANO = 1e9
+
+
+def nanoseconds_text(seconds: float | None) -> str:
+    """`1180.2`; empty for None."""
+    return "" if seconds is None else f"{seconds * NANO:.1f}"
+
+
+def format_latency(seconds: float) -> str:
+    """`1180.2 ns`."""
+    return f"{nanoseconds_text(seconds)} ns"
+
+
+def rate_interval(rate: runs.Rate | None) -> str:
+    """The ends of a rate's interval, or nothing."""
+    if rate is None or rate.low_gbps is None or rate.high_gbps is None:
+        return ""
+    low = units.format_gbps(rate.low_gbps).removesuffix(" GB/s")
+    return f"{low} to {units.format_gbps(rate.high_gbps)}"
+
+
+def titled(runtime: runs.Runtime, text: str) -> str:
+    """The finding. Of host memory it says so, because no link has these figures."""
+    return f"{text} ({HOST_MEMORY})" if runtime == "host" else text
+
+
 def memory_text(nbytes: float) -> str:
     return f"{nbytes / 1024**3:.1f} GiB"
 
@@ -114,3 +146,44 @@ def remark_text(remark: runs.Remark) -> str:
     if fix.startswith("-"):
         return f"{text.rstrip('.')}; try {fix}"
     return f"{text.rstrip('.')}. {fix[:1].upper()}{fix[1:]}"
+
+
+def environment_lines(environment: runs.Environment) -> Lines:
+    """Versions, clocks and settings of the machine."""
+    return [
+        ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
+        ("pyxfer", clean(environment.pyxfer)),
+        ("Python", clean(environment.python)),
+        ("NumPy", clean(environment.numpy)),
+        ("CUDA runtime", clean(environment.cuda_runtime)),
+        ("driver", fact_text(environment.driver)),
+        ("driver's CUDA", fact_text(environment.driver_cuda)),
+        ("CUDA_VISIBLE_DEVICES", fact_text(environment.visible_devices)),
+        ("GPU clocks", fact_text(environment.gpu_clocks, _clocks_text)),
+        ("throttled by", fact_text(environment.throttle_reasons, _list_text)),
+        ("performance state", fact_text(environment.performance_state)),
+        ("GPU temperature", fact_text(environment.temperature_c, lambda celsius: f"{celsius} C")),
+        ("persistence", fact_text(environment.persistence, yes_no)),
+        ("other GPU processes", fact_text(environment.other_gpu_processes, _list_text)),
+        ("CPU", f"{fact_text(environment.cpu_model)}, {environment.cpus_usable} usable"),
+        ("CPU governor", fact_text(environment.cpu_governor)),
+        ("memory", fact_text(environment.memory_bytes, memory_text)),
+        ("memory available", fact_text(environment.memory_available_bytes, memory_text)),
+        ("transparent huge pages", fact_text(environment.transparent_huge_pages)),
+        ("IOMMU", fact_text(environment.iommu)),
+        ("kernel", clean(environment.kernel)),
+        ("system", fact_text(environment.system)),
+        ("container", fact_text(environment.container)),
+        ("virtual machine", fact_text(environment.virtual_machine)),
+    ]
+
+
+def _clocks_text(clocks: runs.Clocks) -> str:
+    return (
+        f"SM {clocks.sm_mhz} MHz of at most {clocks.sm_most_mhz}, "
+        f"memory {clocks.memory_mhz} MHz of at most {clocks.memory_most_mhz}"
+    )
+
+
+def _list_text(items: Sequence[object]) -> str:
+    return ", ".join(str(item) for item in items) or "none"

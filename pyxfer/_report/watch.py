@@ -1,289 +1,54 @@
-"""The page of a watch: what bounds the program, where a step's time goes, its copies, and what would be faster."""
+"""Watches: the page with what bounds the program and where a step's time goes, the tables, and the charts."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 
 from pyxfer import units
-from pyxfer._document import watches
-from pyxfer._document.runs import Summary
 from pyxfer._document.watches import (
     FIRST_STEPS,
+    STEP_PARTS,
+    Activity,
     CopyClass,
+    LaneName,
     NamedRange,
     Overlap,
-    Pageable,
     Parts,
-    Steps,
-    StreamUse,
-    Surprise,
-    SurpriseKind,
+    Timeline,
     Watched,
+    WatchedStep,
 )
-from pyxfer._document.wording import part_words, size_text, slow_text, sum_text, unseen_reason
-from pyxfer._report.layout import (
-    Column,
-    Page,
-    bars,
-    checked_columns,
-    fitting_table,
-    grid_width,
-    percent_cells,
-    rate_cells,
-    time_cells,
+from pyxfer._report import grid
+from pyxfer._report.grid import Cell, Grid, Row, fields, named, text_grid
+from pyxfer._report.layout import Column, Page, bars, fitting_table, grid_width, percent_cells, rate_cells, time_cells
+from pyxfer._report.plots import MOST_BARS, Make, Spec, Values, bar_plot, step_plot, timeline_plot, waterfall_plot
+from pyxfer._report.report import Badge, Caption, Charts, Report, Section
+from pyxfer._report.text import clean, remark_text
+from pyxfer._report.watch_words import (
+    advice_lines,
+    beside_lines,
+    call_lines,
+    ceiling_text,
+    copies_text,
+    ending_text,
+    first_steps_text,
+    heading_lines,
+    memory_lines,
+    no_share_texts,
+    overlap_lines,
+    pageable_lines,
+    part_words,
+    shortened,
+    size_text,
+    slow_text,
+    steps_text,
+    sum_text,
+    unseen_text,
 )
-from pyxfer._report.text import Lines, clean, device_text, fact_text, link_text, memory_text, reason_text, remark_text
-
-MOST_CALLS = 8
-MOST_STREAMS = 4
-MOST_FUNCTIONS = 3
-_LONGEST_NAME = 60
-_LONGEST_ADVICE = 600
-_WORTH_A_LINE = 0.001
-"""A share of the window: pinning a loss value that every step fetches would save nothing."""
-_DOES: dict[SurpriseKind, str] = {
-    "d2h": "fetches",
-    "wait": "waits",
-    "blocking copy": "copies and waits",
-    "allocation": "allocates memory",
-}
-_RELEASES = ("Free", "Unregister", "Release")
-_RARELY, _MANY = 0.01, 999.5
-"""Calls per step: below the first the total count says more; from the second on `.3g` would print an exponent."""
-
-
-def heading_lines(watched: Watched) -> Lines:
-    """What was watched, on which device and host."""
-    environment, tracing = watched.environment, watched.tracing.value
-    versions = [f"pyxfer {clean(environment.pyxfer)}"]
-    lines = [("device", device_text(watched.device))]
-    if watched.runtime == "cuda":
-        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
-        lines.append(("link", link_text(watched.link)))
-    if tracing is not None:
-        versions.append(f"records by {clean(tracing.library.rpartition('/')[2], longest=_LONGEST_NAME)}")
-    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
-    lines.append(("with", ", ".join(versions)))
-    lines.append(("window", _window_text(watched)))
-    if watched.steps.finder is not None and watched.steps.watched:
-        lines.append(("steps", found_text(watched.steps)))
-    return lines
-
-
-def first_steps_text(watched: Watched) -> str:
-    """What is said before the verdict, or an empty text."""
-    said = next((remark for remark in watched.remarks if remark.code == FIRST_STEPS), None)
-    return "" if said is None else f"{remark_text(said)[:1].upper()}{remark_text(said)[1:]}."
-
-
-def found_text(steps: Steps) -> str:
-    """What the steps are that were found in an unchanged script."""
-    if steps.finder == "keras":
-        return "batches of Keras fit"
-    if steps.finder == "optimizer":
-        return "steps of PyTorch's optimizers"
-    names = ", ".join(shortened(name, _LONGEST_NAME) for name in steps.functions[:MOST_FUNCTIONS])
-    more = f" and {len(steps.functions) - MOST_FUNCTIONS} more" if len(steps.functions) > MOST_FUNCTIONS else ""
-    return f"calls of {names}{more} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
-
-
-def ending_text(watched: Watched) -> str:
-    """Why the window is incomplete, or an empty text."""
-    if watched.ended == "failed":
-        return "The program failed in this window; the page shows what was recorded until then."
-    return ""
-
-
-def steps_text(watched: Watched) -> str:
-    """The heading of the table of parts."""
-    took = units.format_seconds(watched.parts.period_s)
-    if watched.steps.slow is not None:
-        return f"Where the mean usual step's {took} went (usual steps: {watched.steps.usual})"
-    whose = "the mean step's" if watched.steps.watched else "the window's"
-    return f"Where {whose} {took} went"
-
-
-def beside_lines(watched: Watched) -> Lines:
-    """Figures below the parts: how long steps are, copies under kernels, and the time between steps."""
-    parts, steps = watched.parts, watched.steps
-    summary, slow = steps.period.value, slow_text(watched)
-    hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
-    lines = [] if summary is None else [("-", _steps_text(summary))]
-    lines += [("-", slow)] if slow else []
-    lines += [
-        ("-", f"copies {way} under kernels, in addition: {units.format_seconds(seconds)}")
-        for way, seconds in hidden.items()
-        if seconds
-    ]
-    if steps.between_s:
-        step = "usual step" if slow else "step"
-        lines.append(("-", f"host between steps: {units.format_seconds(steps.between_s)} of a {step}"))
-    return lines
-
-
-def overlap_lines(watched: Watched) -> Lines:
-    """How busy the device was, and what ran at the same time."""
-    activity = watched.activity.value
-    if activity is None or not activity.streams:
-        return []
-    overlap = activity.overlap
-    return [
-        ("device", f"busy for {units.format_percent(overlap.busy_share)} of the window"),
-        ("copies", copies_text(overlap)),
-        ("kernels", _kernels_text(overlap)),
-        ("streams", _streams_text(activity.streams)),
-    ]
-
-
-def unseen_text(watched: Watched) -> str:
-    """Why there are no records, unless a remark has the reason."""
-    reason = unseen_reason(watched)
-    return f"No device records: {clean(reason)}" if reason else ""
-
-
-def ceiling_text(watched: Watched) -> str:
-    """The source of the ceiling, or an empty text."""
-    activity, source = watched.activity.value, watched.ceiling_source.value
-    if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
-        return ""
-    if source.source == "measured":
-        return "Ceiling: raw copies from pinned memory, measured here after the window."
-    device, host = (shortened(text, _LONGEST_NAME) for text in (source.device, source.host))
-    whose = f"of {device} on {host}, {clean(source.taken_at)}"
-    return f"Ceiling: raw copies from pinned memory in a saved run {whose}."
-
-
-def pageable_lines(watched: Watched) -> Lines:
-    """What pinning the pageable memory would save."""
-    activity = watched.activity.value
-    rows = activity.pageable if activity is not None else ()
-    worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
-    return [(row.way, _pageable_text(row, _a_step(watched))) for row in worth]
-
-
-def call_lines(watched: Watched) -> Lines:
-    activity = watched.activity.value
-    rows = activity.surprises if activity is not None else ()
-    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MOST_CALLS]]
-    if len(rows) > MOST_CALLS:
-        lines.append(("", f"and {len(rows) - MOST_CALLS} more; --export-json has all"))
-    return lines
-
-
-def memory_lines(watched: Watched) -> Lines:
-    """Memory in use, allocated and released."""
-    activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
-    lines = []
-    if before.value is not None and after.value is not None:
-        used = f"{memory_text(before.value)} of device memory before the window, {memory_text(after.value)} after"
-        lines.append(("in use", used))
-    for row in activity.allocated if activity is not None else ():
-        allocated = f"{sum_text(row.allocated_bytes)} allocated ({row.allocations} x)"
-        released = f", {sum_text(row.released_bytes)} released ({row.releases} x)" if row.releases else ""
-        lines.append((shortened(row.memory, _LONGEST_NAME), f"{allocated}{released}"))
-    if activity is not None and activity.allocation_calls_in_steps:
-        lines.append(("in steps", f"calls that allocate or release memory: {activity.allocation_calls_in_steps}"))
-    return lines
-
-
-def advice_lines(watched: Watched) -> Lines:
-    """What would be faster, the largest gain first."""
-    whole = _a_step(watched) if watched.steps.watched else "for the window"
-    now = units.format_seconds(watched.parts.period_s)
-    lines = []
-    for number, advice in enumerate(watched.advice, start=1):
-        predicted = units.format_seconds(advice.predicted_s)
-        less = units.format_percent(advice.gain_share)
-        text, worked_out = (clean(part, _LONGEST_ADVICE) for part in (advice.text, advice.worked_out))
-        lines.append((f"{number}.", text))
-        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {worked_out}."))
-    if len(watched.advice) > 1:
-        lines.append(("", "These gains do not add up: several may remove the same time."))
-    if not lines and watched.verdict.bound_by != "unknown":  # an unknown bound has no predictions
-        lines.append(("-", "pyxfer predicts no gain of 2 % or more."))
-    return lines
-
-
-def _a_step(watched: Watched) -> str:
-    return "a step" if watched.steps.slow is None else "a usual step"
-
-
-def _window_text(watched: Watched) -> str:
-    steps, took = watched.steps, units.format_seconds(watched.window_s)
-    words = [took, f"steps {steps.watched}" if steps.watched else "without steps"]
-    words += [f"skipped before {steps.skipped}"] if steps.skipped else []
-    words += [f"failed {steps.failed}"] if steps.failed else []
-    words += ["until the program ended"] if watched.ended == "ended" else []
-    return ", ".join(words)
-
-
-def _steps_text(summary: Summary) -> str:
-    median, shortest, longest = map(units.format_seconds, (summary.median_s, summary.min_s, summary.max_s))
-    return f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}"
-
-
-def copies_text(overlap: Overlap) -> str:
-    """How much of the copies is under kernels, and how many run at once."""
-    if overlap.hidden_share.value is None:
-        return fact_text(overlap.hidden_share)
-    hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
-    if overlap.copies_at_once < 2:  # noqa: PLR2004  # one copy alone is not "at once"
-        return f"{hidden}; never two at once"
-    share = fact_text(overlap.copies_share, units.format_percent)
-    return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
-
-
-def _kernels_text(overlap: Overlap) -> str:
-    if overlap.kernels_at_once.value is None:
-        return fact_text(overlap.kernels_at_once)
-    at_once, share = overlap.kernels_at_once.value, fact_text(overlap.kernels_share, units.format_percent)
-    return f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
-
-
-def _streams_text(streams: tuple[StreamUse, ...]) -> str:
-    shown = [_stream_text(use) for use in streams[:MOST_STREAMS]]
-    more = f" and {len(streams) - MOST_STREAMS} more" if len(streams) > MOST_STREAMS else ""
-    return f"{len(streams)}: {'; '.join(shown)}{more}"
-
-
-def _stream_text(use: StreamUse) -> str:
-    words = [f"kernels {use.kernels}"] if use.kernels else []
-    words += [f"copies {use.copies}, {sum_text(use.copied_bytes)}"] if use.copies else []
-    return f"stream {use.stream} ({', '.join(words)})"
-
-
-def _pageable_text(row: Pageable, a_step: str) -> str:
-    copies = f"{sum_text(row.nbytes)} ({row.count} x) in {units.format_seconds(row.seconds)}"
-    if row.saves_s.value is None or row.pinned_s.value is None:
-        return f"{copies}; gain of pinning {fact_text(row.saves_s)}"
-    pinned = f"{copies}; pinned, at the ceiling, {units.format_seconds(row.pinned_s.value)}"
-    if row.saves_s.value <= 0:
-        return f"{pinned}: no gain"
-    per_step = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
-    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{per_step}"
-
-
-def _call_text(row: Surprise) -> str:
-    releases = row.what == "allocation" and any(word in row.call for word in _RELEASES)
-    does = "releases memory" if releases else _DOES[row.what]
-    words = [f"{shortened(row.call, _LONGEST_NAME) or 'unnamed call'} {does}"]
-    words += [sum_text(row.nbytes)] if row.nbytes else []
-    words.append(f"({_often(row)})")
-    line = row.line.value
-    words.append(f"at {shortened(line, _LONGEST_NAME)}" if line else f"[{reason_text(row.line.reason)}]")
-    words += [f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else []
-    return " ".join(words)
-
-
-def _often(row: Surprise) -> str:
-    if row.per_step is None or row.per_step < _RARELY:
-        return f"{row.count} x"
-    return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
-
+from pyxfer.units import format_gbps, format_percent, format_seconds
 
 MOST_RANGES = 10
 _WIDEST_BAR = 40
@@ -339,14 +104,6 @@ def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
     return fitting_table([column for column in columns if any(column.cells)], width)
 
 
-def shortened(text: str, most: int) -> str:
-    """A harmless line of at most `most` cells; wide letters, such as Chinese ones, take two."""
-    line = clean(text)
-    if cell_len(line) <= most:
-        return line
-    return f"{set_cell_size(line, most - 3).rstrip()}..."
-
-
 def _share_cells(shares: Sequence[float | None]) -> tuple[str, ...]:
     return tuple("-" if share is None else f"{share * 100:.1f} %" for share in shares)
 
@@ -362,7 +119,7 @@ def _bytes_cell(nbytes: int | None) -> str:
 COPIES_HEADING = "Copies, by the device's own records (1 GB = 1e9 bytes)"
 
 
-def print_watch(watched: watches.Watched, page: Page) -> None:
+def print_watch(watched: Watched, page: Page) -> None:
     """The whole page, with the verdict before every figure."""
     page.hanging(heading_lines(watched), style="bold")
     if ending_text(watched):
@@ -399,14 +156,7 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
             page.hanging(lines)
 
 
-def watch_text(watched: watches.Watched, columns: int) -> str:
-    """The page for a terminal of this width."""
-    text = io.StringIO()
-    print_watch(watched, Page(text, checked_columns(columns)))
-    return text.getvalue()
-
-
-def _print_copies(watched: watches.Watched, page: Page) -> None:
+def _print_copies(watched: Watched, page: Page) -> None:
     activity, unseen, ceiling = watched.activity.value, unseen_text(watched), ceiling_text(watched)
     if activity is None and unseen:
         page.line()
@@ -420,17 +170,271 @@ def _print_copies(watched: watches.Watched, page: Page) -> None:
         page.line(ceiling)
 
 
-def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
-    """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
-    activity, reasons = watched.activity.value, dict[str, list[str]]()
-    if activity is None or watched.ceiling_source.value is None:
-        return ()
-    for row in activity.copies:
-        if row.way in ("h2d", "d2h") and row.ceiling_share.reason is not None:
-            reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.way} {size_text(row)}")
-    return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())
-
-
-def _calls_heading(watched: watches.Watched) -> str:
+def _calls_heading(watched: Watched) -> str:
     inside = "steps" if watched.steps.watched else "the window"
     return f"Calls in {inside} that fetch, wait or allocate: total time"
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+_NUMBERS = ("period_s", *(f"{name.replace(' ', '_')}_s" for name in STEP_PARTS), "hidden_h2d_s", "hidden_d2h_s")
+_STEPS = (
+    grid.Column("number", "whole"),
+    grid.Column("at_s", "number"),
+    grid.Column("thread", "whole"),
+    *(grid.Column(name, "number") for name in _NUMBERS),
+    grid.Column("slow", "flag"),
+)
+_COPIES = (
+    grid.Column("way", heading="way"),
+    grid.Column("memory", heading="memory"),
+    grid.Column("size", heading="size", saved=False),
+    grid.Column("least_bytes", "whole"),
+    grid.Column("below_bytes", "whole"),
+    grid.Column("count", "whole", "count"),
+    grid.Column("nbytes", "whole", "bytes", sum_text),
+    grid.Column("timed_bytes", "whole"),
+    grid.Column("seconds", "number", "time", format_seconds),
+    grid.Column("gbps", "number", "bandwidth", format_gbps),
+    grid.Column("ceiling_share", "number"),
+    grid.Column("of_ceiling", "number", "of ceiling", format_percent, saved=False),
+    grid.Column("hidden_share", "number", "hidden", format_percent),
+)
+_CALLS = (
+    grid.Column("what"),
+    grid.Column("call", heading="call"),
+    grid.Column("where", heading="line", saved=False),
+    grid.Column("line"),
+    grid.Column("range", heading="range"),
+    grid.Column("count", "whole", "count"),
+    grid.Column("seconds", "number", "time", format_seconds),
+    grid.Column("nbytes", "whole"),
+    grid.Column("per_step", "number"),
+)
+_RANGES = (
+    grid.Column("name", heading="name"),
+    grid.Column("source"),
+    grid.Column("count", "whole", "count"),
+    grid.Column("seconds", "number", "time", format_seconds),
+    grid.Column("share", "number", "of the window", format_percent),
+    grid.Column("busy_s", "number"),
+    grid.Column("h2d_bytes", "whole"),
+    grid.Column("d2h_bytes", "whole"),
+)
+
+
+def _tables(watched: Watched) -> dict[str, Grid]:
+    """The tables that CSV and data frames have."""
+    activity = watched.activity.value
+    copies = () if activity is None else activity.copies
+    calls = () if activity is None else activity.surprises
+    return {
+        "steps": Grid("Steps", _STEPS, [_step_row(step) for step in watched.steps.each]),
+        "copies": Grid(
+            "Copies",
+            _COPIES,
+            [{**_saved(row, _COPIES), **_said(row)} for row in copies],
+        ),
+        "calls": Grid(
+            "Calls inside steps",
+            _CALLS,
+            [{**_saved(row, _CALLS), "where": row.line.value or row.line.reason} for row in calls],
+        ),
+        "ranges": Grid("Ranges", _RANGES, [_saved(row, _RANGES) for row in watched.ranges]),
+    }
+
+
+def _said(row: CopyClass) -> Row:
+    return {"size": Cell(size_text(row), row.least_bytes), "of_ceiling": row.of_ceiling}
+
+
+def _saved(struct: object, columns: Sequence[grid.Column]) -> dict[str, Any]:
+    return fields(struct, *(column.name for column in columns if column.saved))
+
+
+def _step_row(step: WatchedStep) -> Row:
+    known = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in step.parts.named()}
+    own = fields(step, "number", "at_s", "thread", "slow")
+    return {**own, **known, **fields(step.parts, "period_s", "hidden_h2d_s", "hidden_d2h_s")}
+
+
+def _grids(watched: Watched) -> list[Grid]:
+    parts, tables = watched.parts, _tables(watched)
+    words = part_words(parts)
+    shares = [(words[name], _time(seconds), _share(parts.share(name))) for name, seconds in parts.named()]
+    gains = [(each.text, _time(each.gain_s), _share(each.gain_share), each.worked_out) for each in watched.advice]
+    return [
+        text_grid("Parts of the period", ("part", "time", "share"), shares),
+        text_grid("Timeline, by all records", ("work", "busy", "of the stretch", "spans drawn"), _lanes(watched)),
+        *(tables[name] for name in ("copies", "calls", "ranges")),
+        text_grid("Next steps (predicted)", ("what", "gain a period", "share", "worked out"), gains),
+    ]
+
+
+def _lanes(watched: Watched) -> list[tuple[str | Cell, ...]]:
+    line = None if watched.activity.value is None else watched.activity.value.timeline
+    return [
+        (lane.what, _time(lane.busy_s), _share(line.share(lane)), Cell(str(len(lane.spans)), len(lane.spans)))
+        for lane in (() if line is None else line.lanes)
+        if line is not None
+    ]
+
+
+def _time(seconds: float) -> Cell:
+    return Cell(format_seconds(seconds), seconds)
+
+
+def _share(share: float) -> Cell:
+    return Cell(format_percent(share), share)
+
+
+# --- charts ----------------------------------------------------------------------------------------------------------
+
+_MOST_STEPS = 400
+_LONGEST_LABEL = 48
+
+
+def _charts(watched: Watched) -> Charts:
+    words = part_words(watched.parts)
+    parts = [(words[name], seconds) for name, seconds in watched.parts.named() if seconds > 0]
+    activity = watched.activity.value
+    copies = [row for row in (activity.copies if activity is not None else ()) if row.gbps.value is not None]
+    title = f"{steps_text(watched)}: {clean(watched.verdict.text, 400)}"
+    return {
+        "parts": (lambda width: waterfall_plot(parts, title, width)) if parts else None,
+        "steps": (lambda width: _steps_chart(watched, width)) if watched.steps.each else None,
+        "timeline": _timeline(activity) if activity is not None else None,
+        "copies": (lambda width: _copies_chart(copies, width)) if copies else None,
+    }
+
+
+def _steps_chart(watched: Watched, width: int) -> Spec:
+    """The parts of every step, one above the other."""
+    words = part_words(watched.parts)
+    steps = watched.steps.each[:_MOST_STEPS]
+    values = [
+        {"step": step.number, "part": words[name], "ms": seconds * 1e3, "order": place}
+        for step in steps
+        for place, (name, seconds) in enumerate(step.parts.named())
+        if seconds > 0
+    ]
+    median = watched.steps.period.value
+    text = "" if median is None else f"{watched.steps.watched} steps, median {units.format_seconds(median.median_s)}"
+    text = "; ".join(filter(None, (text, slow_text(watched))))
+    left = len(watched.steps.each) - len(steps)
+    return step_plot(values, f"{text}; the first {len(steps)} are drawn" if left else text, width)
+
+
+def _timeline(activity: Activity) -> Make | None:
+    """When the device copied and computed in a few steps."""
+    line = activity.timeline
+    if line is None or not line.lanes or line.end_s <= line.begin_s:
+        return None
+    shares = {lane.what: line.share(lane) for lane in line.lanes}
+    spans: Values = [
+        {"lane": lane.what, "begin": begin * 1e3, "end": end * 1e3, "share": units.format_percent(shares[lane.what])}
+        for lane in line.lanes
+        for begin, end in lane.spans
+    ]
+    steps: Values = [
+        {
+            "lane": "step",
+            "begin": step.begin_s * 1e3,
+            "end": step.end_s * 1e3,
+            "middle": (step.begin_s + step.end_s) * 500,
+            "step": str(step.number),
+            "text": f"step {step.number}: {units.format_seconds(step.end_s - step.begin_s)}",
+        }
+        for step in line.steps
+    ]
+    ends = (line.begin_s * 1e3, line.end_s * 1e3)
+    title = _timeline_text(line, shares, activity.overlap)
+    return lambda width: timeline_plot(spans, steps, ends, title, width)
+
+
+def _timeline_text(line: Timeline, shares: Mapping[LaneName, float], overlap: Overlap) -> str:
+    numbers = [step.number for step in line.steps]
+    what = "The window" if not numbers else f"Steps {numbers[0]} to {numbers[-1]}"
+    if len(numbers) == 1:
+        what = f"Step {numbers[0]}"
+    words = ", ".join(f"{name} {units.format_percent(share)}" for name, share in shares.items())
+    gaps = f". Bars also cover gaps up to {units.format_seconds(line.merged_s)}; the shares do not"
+    merged = gaps if line.merged_s else ""
+    return f"{what}: {words} of the time. All copies of the window: {copies_text(overlap)}{merged}"
+
+
+def _copies_chart(copies: Sequence[CopyClass], width: int) -> Spec:
+    """The bandwidth of each class of copies."""
+    bars: Values = []
+    for row in copies[:MOST_BARS]:
+        share = "" if row.of_ceiling is None else f", {units.format_percent(row.of_ceiling)}"
+        gbps = row.gbps.value or 0.0
+        name = f"{row.way} {clean(row.memory, _LONGEST_LABEL)}, {size_text(row)}"
+        text = f"{name}: {units.format_gbps(gbps)}{share}"
+        bars.append(
+            {"series": name, "gbps": gbps, "low": gbps, "high": gbps, "text": text, "figure": f"{gbps:.3g}{share}"}
+        )
+    longest = max(copies, key=lambda row: row.seconds)
+    what = f"{longest.way} of {clean(longest.memory)} memory, {size_text(longest)}"
+    crossed = f"{sum_text(sum(row.nbytes for row in copies))} in {sum(row.count for row in copies)} copies"
+    title = f"{crossed}; most of their time: {what}. Bandwidth, and share of the ceiling"
+    return bar_plot(bars, title, width, "GB/s")
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+_LONGEST = 600
+
+
+def _badge(watched: Watched) -> tuple[Badge, str]:
+    bound = watched.verdict.bound_by
+    if watched.ended == "failed":
+        return "bad", "failed"
+    if bound == "unknown":
+        return "none", "unknown"
+    return ("good" if bound == "device" else "doubtful"), f"bound by {bound}"
+
+
+def _sections(watched: Watched) -> list[Section]:
+    unseen = unseen_text(watched)
+    return [
+        ("Evidence", [("-", clean(text, _LONGEST)) for text in watched.verdict.evidence]),
+        ("Device records", [("-", unseen)] if unseen else []),
+        ("Steps", beside_lines(watched)),
+        ("Overlap", overlap_lines(watched)),
+        ("Pageable memory", pageable_lines(watched)),
+        ("Memory", memory_lines(watched)),
+        ("Next steps", advice_lines(watched)),
+        ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks]),
+    ]
+
+
+REPORT = Report(
+    struct=Watched,
+    title=lambda _: "pyxfer watch",
+    page=print_watch,
+    headline=lambda watched: " ".join(filter(None, (first_steps_text(watched), clean(watched.verdict.text, _LONGEST)))),
+    badge=_badge,
+    heading=heading_lines,
+    grids=_grids,
+    sections=_sections,
+    charts=_charts,
+    captions={
+        "parts": Caption(
+            "Where the time of a step goes",
+            "Each part begins where the one before it ends. Copies under kernels are not in the sum.",
+        ),
+        "steps": Caption("Steps of the window", "The parts of each step, one above the other."),
+        "timeline": Caption(
+            "Copies and kernels over time",
+            "When each kind of work ran in a few steps of median length; the input of a step is made before it. At the "
+            "right is the share of the time by all records, also where gaps between spans are too short to be drawn.",
+        ),
+        "copies": Caption(
+            "Copies of the window",
+            "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
+        ),
+    },
+    table=lambda watched, name: named(_tables(watched), name or "steps", "a watch"),
+    environment=lambda watched: watched.environment,
+)

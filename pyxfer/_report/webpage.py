@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from typing import Any
@@ -19,10 +19,8 @@ from typing import Any
 import msgspec
 
 from pyxfer._document import codec, fleets, runs
-from pyxfer._document.baselines import Baseline
-from pyxfer._report.charts import charts_of
-from pyxfer._report.contents import Cell, Contents, Grid, contents_of, environment_of
-from pyxfer._report.headlines import headline
+from pyxfer._report.grid import Cell, Grid
+from pyxfer._report.kinds import charts_of, page_text, report_of
 from pyxfer._report.plots import (
     BLUES,
     COLOURS,
@@ -33,11 +31,13 @@ from pyxfer._report.plots import (
     ORANGES,
     VEGA_LITE,
     WIDE,
+    Make,
     Spec,
     stacked,
     themed,
 )
-from pyxfer._report.text import Lines, clean
+from pyxfer._report.report import Caption
+from pyxfer._report.text import Lines, clean, environment_lines
 from pyxfer.errors import UsageError
 
 NEEDS_REPORT = "reports need vl-convert, which is not installed: pip install 'pyxfer[report]'"
@@ -47,64 +47,6 @@ MOST_EMBEDDED = 400_000
 MOST_EMBEDDED_HOSTS = 2000
 """Compressing a larger fleet takes seconds, and the result would be too large."""
 
-_TITLES = {
-    "sizes": "Bandwidth by size",
-    "trials": "Times of the trials",
-    "routes": "Routes beside the ceiling",
-    "uploads": "Uploads beside usual calls",
-    "waterfall": "Where the time goes",
-    "parts": "Where the time of a step goes",
-    "steps": "Steps of the window",
-    "timeline": "Copies and kernels over time",
-    "copies": "Copies of the window",
-    "host": "Each GPU and the host",
-    "together": "All GPUs together",
-    "interference": "What a GPU keeps beside another one",
-    "pairs": "GPU to GPU",
-    "numa": "GPUs and NUMA nodes",
-    "latency": "Latency of dependent loads",
-    "small": "Small copies",
-    "rings": "Candidates of the tuning",
-    "cells": "Change of each cell",
-    "history": "Bandwidth over time",
-    "tests": "Share of the ceiling that each test reached",
-    "fleet": "Hosts beside each other",
-    "figures": "Figures of this host",
-}
-CHARTS = tuple(_TITLES)
-_INTERVALS = "Bands and thin lines on bars are 95 % intervals; one that leaves the plot is cut off at its edge."
-_CAPTIONS = {
-    "sizes": f"{_INTERVALS} Thin curves are fits of t = t0 + n/B; a circle is the size that reaches half of B. The "
-    "dashed line is the peak of the link after its packet headers.",
-    "trials": "Each step of a line is a trial; of more than 200, every n-th is drawn.",
-    "routes": f"{_INTERVALS} The dashed line is the ceiling, in the same rounds where there is one.",
-    "uploads": _INTERVALS,
-    "waterfall": "One traced transfer, the one closest to the median. Each part begins where the one before it ends.",
-    "parts": "Each part begins where the one before it ends. Copies under kernels are not in the sum.",
-    "steps": "The parts of each step, one above the other.",
-    "timeline": "When each kind of work ran in a few steps of median length; the input of a step is made before it. "
-    "At the right is the share of the time by all records, also where gaps between spans are too short to be drawn.",
-    "copies": "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
-    "host": f"One GPU at a time. {_INTERVALS} The peak is that of the link after its packet headers.",
-    "together": "All GPUs copy at once, and only the time in which all are busy counts. The sum of separate runs is "
-    "what the links would give if they shared nothing.",
-    "interference": "The share of a GPU's rate alone that it keeps while the other one copies in the same direction. A "
-    "cell with a letter has no figure; the letter's line says why.",
-    "pairs": "One pair at a time, GB/s. A cell with a letter has no figure; the letter's line says why.",
-    "numa": "One GPU at a time with page-locked memory of one node, GB/s. A cell with a letter has no figure; the "
-    "letter's line says why.",
-    "latency": "Each load waits for the one before it. Under load, copies run in the direction of the loaded bytes; "
-    "quantiles are of means of few loads. A thin line is the 95 % interval.",
-    "small": _INTERVALS,
-    "rings": "Uploads and downloads of pageable memory through each ring, and as one plain copy.",
-    "cells": "A line is the 95 % interval of the change between processes.",
-    "history": "A thin line is the 95 % interval of a run. A dashed line is a change that chance does not explain; the "
-    "lines between are medians. The axis does not begin at 0.",
-    "tests": "A thin line is the 95 % interval.",
-    "fleet": "Change against what is usual in the host's cohort, in per cent; of figures that differ only in the GPU, "
-    "the worst one. Darker is slower. Of many hosts the worst are drawn, and below them quantiles of the others.",
-    "figures": _INTERVALS,
-}
 _METHOD = (
     "Bandwidth is the bytes of a transfer over the median time of its trials; 1 GB is 1e9 bytes. Trials of everything "
     "that is compared take turns in the same rounds. Intervals are of the median, at 95 %, and assume no independence "
@@ -115,6 +57,7 @@ _DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d
 _DARK_BLUES = ("#1b2732", "#1d3346", "#1f415d", "#225075", "#265f8d")
 _DARK_ORANGES = ("#2b241f", "#40301f", "#57391d", "#6e421a", "#854b17")
 _DARK_INK = {INK: "#e6eaef", FAINT: "#a3adb8", GRID: "#3a424c"}
+_COLUMNS = 120
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MOST_TWICE = 3
@@ -127,8 +70,6 @@ def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = N
         UsageError: the suffix is unknown, vl-convert is not installed, or there is no such chart or report.
 
     """
-    if any(isinstance(document, Baseline) and document.links for document in documents):
-        raise UsageError("a baseline of links has no report; pyxfer show prints it")
     if suffix == ".html":
         if chart is not None:
             raise UsageError("a page has all charts: leave out --chart, or write to .svg, .png or .pdf")
@@ -208,12 +149,11 @@ def _svg(spec: Spec) -> str:
 
 def page_html(documents: Sequence[object]) -> str:
     """The whole page: an article for each document, its style and its script."""
-    contents = [contents_of(document) for document in documents]
-    articles = [
-        _article(document, shown, f"document-{number}")
-        for number, (document, shown) in enumerate(zip(documents, contents, strict=True), start=1)
-    ]
-    title = "pyxfer report" if len(documents) > 1 else f"{contents[0].name}: {headline(documents[0]).word}"
+    articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
+    title = "pyxfer report"
+    if len(documents) == 1:
+        report = report_of(documents[0])
+        title = f"{report.title(documents[0])}: {report.badge(documents[0])[1]}"
     script = _resource("webpage.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
@@ -236,52 +176,52 @@ def page_html(documents: Sequence[object]) -> str:
 
 def _machines(documents: Sequence[object]) -> str:
     """A note if the documents are of several machines, whose figures do not compare."""
-    found = {environment.host for document in documents if (environment := environment_of(document)) is not None}
+    environments = [report_of(document).environment(document) for document in documents]
+    found = {environment.host for environment in environments if environment is not None}
     if len(found) < 2:  # noqa: PLR2004 - two machines
         return ""
     names = ", ".join(sorted(clean(host) for host in found))
     return f"<p>These documents are of different machines: {escape(names)}.</p>"
 
 
-def _article(document: object, contents: Contents, anchor: str) -> str:
-    head, makes = headline(document), charts_of(document)
-    charts = [_figure(name, make, anchor, head.text) for name, make in makes.items()]
-    grids = [_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(contents.grids) if grid.rows]
-    sections = [
-        _section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in contents.sections if lines
-    ]
-    text = f'<pre tabindex="0">{escape(contents.page)}</pre>'
-    page = f"<details><summary>The page of the command</summary>{text}</details>"
-    empty = "" if charts else "<p>No chart: no figure can be drawn.</p>"
+def _article(document: object, anchor: str) -> str:
+    report = report_of(document)
+    title, words, (badge, word) = report.title(document), report.headline(document), report.badge(document)
+    environment = report.environment(document)
+    about = [("Environment", environment_lines(environment))] if environment is not None else []
+    grids = [grid for grid in report.grids(document) if grid.rows]
+    sections = [(name, lines) for name, lines in (*report.sections(document), *about) if lines]
+    makes = charts_of(document)
+    links = [(f"{anchor}-chart-{name}", report.captions[name].title) for name in makes]
+    links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(grids)]
+    links += [(f"{anchor}-{_anchor(name)}", name) for name, _ in sections]
+    text = f'<pre tabindex="0">{escape(page_text(document, _COLUMNS))}</pre>'
     return "".join(
         [
-            f'<article id="{anchor}"><h2>{escape(contents.name)}</h2>',
-            f'<p class="light {head.light}">{_SIGNS[head.light]} {escape(head.word)}</p>',
-            f'<p class="lead">{escape(head.text)}</p>',
-            _lines(contents.heading),
-            _contents_list(contents, list(makes), anchor),
-            *charts,
-            empty,
-            *grids,
-            *sections,
-            _download(document, contents.name),
-            page,
+            f'<article id="{anchor}"><h2>{escape(title)}</h2>',
+            f'<p class="badge {badge}">{_SIGNS[badge]} {escape(word)}</p>',
+            f'<p class="lead">{escape(words)}</p>',
+            _lines(report.heading(document)),
+            _contents_list(links),
+            *(_figure(f"{anchor}-chart-{name}", make, report.captions[name], words) for name, make in makes.items()),
+            "" if makes else "<p>No chart: no figure can be drawn.</p>",
+            *(_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(grids)),
+            *(_section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in sections),
+            _download(document, title),
+            f"<details><summary>The page of the command</summary>{text}</details>",
             "</article>",
         ]
     )
 
 
-def _contents_list(contents: Contents, charts: Sequence[str], anchor: str) -> str:
-    links = [(f"{anchor}-chart-{name}", _TITLES[name]) for name in charts]
-    links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(contents.grids) if grid.rows]
-    links += [(f"{anchor}-{_anchor(name)}", name) for name, lines in contents.sections if lines]
+def _contents_list(links: Sequence[tuple[str, str]]) -> str:
     items = [f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links]
     return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
 
 
-def _figure(name: str, make: Callable[[int], Spec], anchor: str, words: str) -> str:
+def _figure(anchor: str, make: Make, caption: Caption, words: str) -> str:
     plot = make(WIDE)
-    described = f'role="img" aria-label="{escape(f"{_TITLES[name]}. {words}")}"'
+    described = f'role="img" aria-label="{escape(f"{caption.title}. {words}")}"'
     wide = _inline(plot)
     if len(plot.get("vconcat", ())) > _MOST_TWICE:
         drawn = f'<div class="scroll" tabindex="0" {described}>{wide}</div>'
@@ -289,8 +229,8 @@ def _figure(name: str, make: Callable[[int], Spec], anchor: str, words: str) -> 
         drawn = (
             f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{_inline(make(NARROW))}</div>'
         )
-    caption = f"<figcaption>{escape(_CAPTIONS[name])}</figcaption>"
-    return _section(_TITLES[name], f"<figure>{drawn}{caption}</figure>", f"{anchor}-chart-{name}")
+    below = f"<figcaption>{escape(caption.text)}</figcaption>"
+    return _section(caption.title, f"<figure>{drawn}{below}</figure>", anchor)
 
 
 def _inline(plot: Spec) -> str:
@@ -310,27 +250,22 @@ def _lines(lines: Lines) -> str:
 
 
 def _table(grid: Grid, anchor: str) -> str:
-    numeric = [all(row[place].value is not None or not row[place].text for row in grid.rows) for place in _places(grid)]
+    headings, rows = grid.readable()
+    numeric = [all(cell.value is not None or not cell.text for cell in column) for column in zip(*rows, strict=True)]
     head = "".join(
         f'<th scope="col"{_NUMBER if number else ""}><button type="button">{escape(heading)}</button></th>'
-        for heading, number in zip(grid.headings, numeric, strict=True)
+        for heading, number in zip(headings, numeric, strict=True)
     )
-    rows = "".join(
-        f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numeric, strict=True))}</tr>"
-        for row in grid.rows
+    body = "".join(
+        f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numeric, strict=True))}</tr>" for row in rows
     )
-    name = escape(grid.name)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return _section(
-        grid.name, f'<div class="scroll" tabindex="0" role="region" aria-label="{name}">{table}</div>', anchor
-    )
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    scrolled = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(grid.name)}">{table}</div>'
+    notes = [(mark, text) for mark, text in grid.notes]
+    return _section(grid.name, f"{scrolled}{_lines(notes) if notes else ''}", anchor)
 
 
 _NUMBER = ' class="number"'
-
-
-def _places(grid: Grid) -> range:
-    return range(len(grid.headings))
 
 
 def _cell(cell: Cell, number: bool) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.trees import map_arrays
 from pyxfer.errors import DeviceTimeoutError, UsageError
@@ -79,7 +79,7 @@ class Dropped:
         self._uploads.clear()
 
 
-class Upload(OneLine):
+class Upload(ShortRepr):
     """A running upload of an array or a structure of arrays, made by `upload(..., block=False)`.
 
     The sources must not change until it is done. A dropped `Upload` continues, and its memory is kept until it ends.
@@ -94,7 +94,7 @@ class Upload(OneLine):
         self._made = False
         self._result: Any = None
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         started = self._started  # another thread may be in result()
         done = sum(upload.ticket.done() for upload in started)
         return "done" if done == len(started) else f"running: {done} of {len(started)} arrays done"

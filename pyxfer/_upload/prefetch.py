@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.targets import Cupy, Target, Torch
@@ -361,7 +361,7 @@ def depth_of(depth: object) -> int:
     return count
 
 
-class Prefetch(OneLine, Generic[Batch, Result]):
+class Prefetch(ShortRepr, Generic[Batch, Result]):
     """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
 
     A thread draws the batches, each after a call of `prepare`, and calls `send`. If it raises, the error comes out in
@@ -386,7 +386,7 @@ class Prefetch(OneLine, Generic[Batch, Result]):
         self._turn = threading.Lock()
         self._feeder = Feeder(iter(batches), send, depth_of(depth), prepare)
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         return f"of depth {self._feeder.depth}: {'ended' if self._feeder.is_over else 'open'}"
 
     def __iter__(self) -> Prefetch[Batch, Result]:

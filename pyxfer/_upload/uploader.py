@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
@@ -66,7 +66,7 @@ _CLOSED = "this Uploader is closed: make a new one"
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 
 
-class Uploader(OneLine):
+class Uploader(ShortRepr):
     """Uploads arrays to one device and downloads them. Any thread may use it; calls take turns.
 
     The first use starts its threads and page-locks at most `budget` bytes, which it keeps until it is closed. The
@@ -108,7 +108,7 @@ class Uploader(OneLine):
         self._dropped = Dropped()
         _open.add(self)
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         place = "in host memory" if is_host(self._engine) else f"for GPU {self._device}"
         if self._closed:
             return f"{place}: closed"

@@ -8,7 +8,7 @@ import signal
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pyxfer._document.printing import OneLine
+from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
@@ -56,7 +56,7 @@ _COLUMNS = 80
 _NOT_STARTED = "This watch was never started: use it in a with statement, or call its start()."
 
 
-class Watch(OneLine):
+class Watch(ShortRepr):
     """A watch made by `pyxfer.watch()`. Use it in a `with` statement or with `start()` and `stop()`, also repeatedly.
 
     After its window has closed, `result` is the document, and `report()` the same as text.
@@ -68,7 +68,7 @@ class Watch(OneLine):
         self._result: Watched | None = None
         self._result_window: Window | None = None
 
-    def _in_short(self) -> str:
+    def _summary(self) -> str:
         window = self._session.window
         if self._session.is_active:
             return "watching"
@@ -138,7 +138,7 @@ class Watch(OneLine):
 
     def report(self, columns: int = _COLUMNS) -> str:
         """Return the result as text for a terminal of this width."""
-        return _as_text(self.result, columns)
+        return self.result.report(columns)
 
     def to_json(self, path: Path | None = None) -> str:
         """Return the result as JSON. With a path, also write it there, whole or not at all."""
@@ -184,7 +184,7 @@ class Watch(OneLine):
     def _print_report(self, count: int, window: Window, save_to: str | None) -> None:
         """Report this window, not `self.result`: the next window may be open already."""
         watched = self._document(window)
-        print_message(f"watch {count} of process {os.getpid()}:\n{_as_text(watched, _COLUMNS)}")
+        print_message(f"watch {count} of process {os.getpid()}:\n{watched.report(_COLUMNS)}")
         if save_to is not None:
             watched.save(numbered(save_to, count))
 
@@ -218,9 +218,3 @@ def watch(
 
     """
     return Watch(make_options(skip, steps, seconds, device, lines, capacity), checked_ceilings(ceilings))
-
-
-def _as_text(watched: Watched, columns: int) -> str:
-    from pyxfer._report.watch import watch_text
-
-    return watch_text(watched, columns)

@@ -30,8 +30,9 @@ from pyxfer._baseline.judge import ASSUMED, ASSUMED_LOCKED, Plan, estimate, make
 from pyxfer._baseline.samples import Sample, collect, standard_error
 from pyxfer._document.baselines import AnyRun, Comparison
 from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
-from pyxfer._document.wording import change_text, overall_text
+from pyxfer._report.comparison import overall_text
 from pyxfer.errors import UsageError
+from pyxfer.units import format_change
 
 OTHER_WAY = {"SLOW": "FAST", "FAST": "SLOW", "SAME": "SAME", "AMBIGUOUS": "AMBIGUOUS"}
 
@@ -150,12 +151,12 @@ def test_a_cell_has_its_ratio_interval_and_both_rates() -> None:
     assert (row.low.value or 0) < (row.ratio.value or 0) < (row.high.value or 0)
     assert (row.a_gbps.value or 0) / (row.b_gbps.value or 1) == pytest.approx(1.25, rel=0.005)
     assert (row.a_processes, row.b_processes) == (3, 3)
-    assert row.why == f"at least {change_text(math.log(row.low.value or 1))}, which is beyond 3 %"
+    assert row.why == f"at least {format_change(math.log(row.low.value or 1))}, which is beyond 3 %"
 
 
 def test_a_faster_cell_has_the_end_of_its_interval_that_is_nearer() -> None:
     row = row_of(compared(0.8))
-    assert row.why == f"at least {change_text(math.log(row.high.value or 1))}, which is beyond 3 %"
+    assert row.why == f"at least {format_change(math.log(row.high.value or 1))}, which is beyond 3 %"
 
 
 def test_the_overall_ratio_is_the_geometric_mean() -> None:
@@ -357,9 +358,9 @@ def test_the_time_of_a_run_changes_nothing() -> None:
 
 
 def test_the_tolerance_is_of_bandwidth() -> None:
-    assert change_text(slow_limit(0.05)) == "5 % slower"
-    assert change_text(1e-9) == "no change"
-    assert change_text(-slow_limit(0.05)) == "5.3 % faster"
+    assert format_change(slow_limit(0.05)) == "5 % slower"
+    assert format_change(1e-9) == "no change"
+    assert format_change(-slow_limit(0.05)) == "5.3 % faster"
 
 
 def test_an_impossible_time_is_not_used() -> None:

@@ -14,7 +14,7 @@ from samples import make_run
 from pyxfer._ceiling.session import ceiling
 from pyxfer._cli.failures import NotKeptError
 from pyxfer._cli.output import run_exports
-from pyxfer._document import codec, exports, files
+from pyxfer._document import codec, files
 from pyxfer._document.runs import Remark, Run
 from pyxfer.errors import UsageError
 
@@ -23,8 +23,8 @@ def test_exports_are_written_in_their_formats(tmp_path: Path) -> None:
     run = make_run()
     run_exports(str(tmp_path / "r.json"), str(tmp_path / "r.csv"), str(tmp_path / "r.md")).finish(run)
     assert Run.load(tmp_path / "r.json") == run
-    assert (tmp_path / "r.csv").read_text() == exports.run_csv(run)
-    assert (tmp_path / "r.md").read_text() == exports.run_markdown(run)
+    assert (tmp_path / "r.csv").read_text() == run.to_csv()
+    assert (tmp_path / "r.md").read_text() == run.to_markdown()
 
 
 def test_a_dash_writes_to_stdout_at_the_end(

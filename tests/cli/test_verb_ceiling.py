@@ -10,7 +10,6 @@ from command_line import in_terminal, interrupt_when, pyxfer, shell
 from in_process import Command
 from marks import slow
 
-from pyxfer._document import exports
 from pyxfer._document.runs import NOT_ASKED, Run
 
 # A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
@@ -71,8 +70,8 @@ def test_every_export_is_written(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names.values())
     run = Run.load(tmp_path / "run.json")
-    assert (tmp_path / "run.csv").read_text() == exports.run_csv(run)
-    assert (tmp_path / "run.md").read_text() == exports.run_markdown(run)
+    assert (tmp_path / "run.csv").read_text() == run.to_csv()
+    assert (tmp_path / "run.md").read_text() == run.to_markdown()
 
 
 @pytest.mark.slow

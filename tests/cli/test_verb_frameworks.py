@@ -12,7 +12,7 @@ from command_line import interrupt_when, pyxfer, shell
 from in_process import Command
 from marks import slow
 
-from pyxfer._document import codec, exports
+from pyxfer._document import codec
 from pyxfer._document.runs import Run
 
 FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
@@ -165,8 +165,8 @@ def test_exports_are_written_and_can_be_shown(tmp_path: Path) -> None:
     names = {"--export-json": "run.json", "--export-csv": "run.csv", "--export-md": "run.md"}
     result = pyxfer(*QUICK, "torch", *(part for pair in names.items() for part in pair), cwd=tmp_path)
     run = Run.load(tmp_path / "run.json")
-    assert (tmp_path / "run.csv").read_text() == exports.run_csv(run)
-    assert (tmp_path / "run.md").read_text() == exports.run_markdown(run)
+    assert (tmp_path / "run.csv").read_text() == run.to_csv()
+    assert (tmp_path / "run.md").read_text() == run.to_markdown()
     shown = pyxfer("show", "run.json", cwd=tmp_path)
     assert shown.stdout == result.stdout
 

@@ -13,7 +13,6 @@ from watch_samples import TURNS, make_stalled, make_watched
 
 from pyxfer._document import codec
 from pyxfer._document.watches import Watched
-from pyxfer._report.watch import watch_text
 from pyxfer.errors import DocumentError
 
 WATCHED = make_watched()
@@ -122,5 +121,5 @@ def test_a_watch_with_any_number_is_refused_or_printed(place: str, number: float
         watched = codec.decode(Watched, data)
     except DocumentError:
         return
-    assert watch_text(watched, 80)
+    assert watched.report(80)
     assert watched.to_markdown()

@@ -12,8 +12,8 @@ from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet, HostReport
 from pyxfer._fleet.collect import arrival_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
-from pyxfer._report.charts import chart_of, charts_of
 from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line, to_junit
+from pyxfer._report.kinds import chart_of, charts_of
 
 CELLS = ("gpu0 h2d pinned 256MiB", "gpu1 h2d pinned 256MiB", "gpu0 d2h pageable 16MiB", "gpu0 latency host", "all h2d")
 

@@ -81,14 +81,14 @@ def test_a_document_that_is_not_later_confirms_nothing(began_at: str) -> None:
     second["n7"] = [msgspec.structs.replace(hosts[7], began_at=began_at)]
     fleet = judge(arrivals(hosts), confirmations=second)
     assert by_name(fleet)["n7"].verdict == "suspect"
-    assert codes_of(fleet) == {"too early"}
+    assert codes_of(fleet) == {"too-early"}
 
 
 def test_without_a_control_nothing_is_confirmed() -> None:
     hosts = make_hosts(60, {7: 0.03})
     fleet = judge(arrivals(hosts), confirmations={"n7": [later(hosts[7])]})
     assert by_name(fleet)["n7"].verdict == "suspect"
-    assert codes_of(fleet) == {"no control"}
+    assert codes_of(fleet) == {"no-control"}
 
 
 def test_a_second_measurement_without_a_document_is_a_remark() -> None:
@@ -203,7 +203,7 @@ def test_the_newest_document_of_a_host_is_judged_and_the_others_are_told() -> No
 def test_one_machine_under_two_names_is_told() -> None:
     rows = [*arrivals(make_hosts(12)), row_of(make_host("n3"), "10.0.0.3", "ssh")]
     (remark,) = judge(rows).remarks
-    assert remark.code == "one machine"
+    assert remark.code == "one-machine"
     assert "n3" in remark.text
 
 

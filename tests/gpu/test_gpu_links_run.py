@@ -20,7 +20,7 @@ def run() -> Links:
 def test_a_run_is_complete_and_verified(run: Links) -> None:
     assert (run.ended, run.failure) == ("complete", None)
     assert all(flow.verified.value is not False for row in run.traffics for flow in row.flows)
-    missing = {f"{row._in_short()}" for row in run.traffics if row.gbps is None and row.peer_access is not True}
+    missing = {f"{row._summary()}" for row in run.traffics if row.gbps is None and row.peer_access is not True}
     assert not missing
     assert codec.decode(Links, codec.encode(run)) == run
 

@@ -16,7 +16,7 @@ from pyxfer._baseline.check import check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Comparison
-from pyxfer._report.baseline import to_junit
+from pyxfer._report.comparison import to_junit
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
 ILLEGAL = "a\x00\x1b[31m<&\"'>]]>\ud800\ufffe"

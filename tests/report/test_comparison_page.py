@@ -14,7 +14,7 @@ from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.runs import Fact, LinkState
-from pyxfer._report.baseline import print_comparison
+from pyxfer._report.comparison import print_comparison
 from pyxfer._report.layout import Page
 
 CONTROL = "a\x1b[31mred\nline\x00"

@@ -10,9 +10,8 @@ from report_samples import DOCUMENTS
 
 from pyxfer._document.fleets import Fleet
 from pyxfer._fleet.judge import judge
-from pyxfer._report.charts import chart_of, charts_of
 from pyxfer._report.fleet_charts import losses_of, rows_of
-from pyxfer._report.headlines import headline
+from pyxfer._report.kinds import badge, chart_of, charts_of
 from pyxfer._report.plots import NARROW, WIDE
 
 
@@ -71,21 +70,20 @@ def test_a_fleet_without_figures_has_no_chart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fleet", "light", "word"),
+    ("fleet", "colour", "word"),
     [
         (DOCUMENTS["fleet"], "bad", "2 slow"),
         (DOCUMENTS["fleet of two groups"], "doubtful", "two groups"),
         (judge([]), "none", "not judged"),
     ],
 )
-def test_the_light_is_the_verdict(fleet: Fleet, light: str, word: str) -> None:
-    head = headline(fleet)
-    assert (head.light, head.word) == (light, word)
+def test_the_badge_is_the_verdict(fleet: Fleet, colour: str, word: str) -> None:
+    assert badge(fleet) == (colour, word)
 
 
 def test_a_suspect_host_is_doubtful() -> None:
-    assert headline(judge(arrivals(make_hosts(60, {7: 0.05})))).light == "doubtful"
-    assert headline(judged(make_hosts(60))).light == "good"
+    assert badge(judge(arrivals(make_hosts(60, {7: 0.05}))))[0] == "doubtful"
+    assert badge(judged(make_hosts(60)))[0] == "good"
 
 
 def test_a_host_has_its_rates_as_bars() -> None:

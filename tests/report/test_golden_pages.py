@@ -1,4 +1,4 @@
-"""Whole pages at 80 columns, two for each command.
+"""Whole pages at 80 columns and the same documents as Markdown, which has what a report in HTML has.
 
 `PYXFER_WRITE_PAGES=1 pytest tests/report/test_golden_pages.py` writes them again; read the difference before a commit.
 """
@@ -9,30 +9,39 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from baseline.store.making import make_baseline
 from baseline_samples import Slower, as_usual, make_sample, slow_pinned
 from doctor.cases import bare_metal, copies, counters, h200, h200_link, health
 from explain_samples import make_explain_run
+from fleet_samples import CELLS, judged, make_host
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
 from pages import full_run, host_run
+from report_samples import make_history
 from ring_samples import make_state
-from samples import KIB, MIB, make_link, make_run
-from watch_samples import make_stalled, make_watched
+from samples import KIB, MIB, make_device, make_environment, make_link, make_run
+from watch_samples import make_stalled, make_unseen, make_watched
+from xfer_samples import row_of
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known
 from pyxfer._document import runs
+from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health
+from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
 from pyxfer._document.runs import Fact, LinkState
-from pyxfer._report.baseline import print_comparison
-from pyxfer._report.doctor import print_examination
-from pyxfer._report.host import print_host_card, print_machine, print_tuning
+from pyxfer._document.sessions import Place, XferSession
+from pyxfer._fleet.collect import Arrival
+from pyxfer._fleet.judge import judge
+from pyxfer._report.baseline import print_baselines
+from pyxfer._report.fleet import print_fleets, print_host_history
+from pyxfer._report.host import print_host_card, print_machine
+from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
-from pyxfer._report.links import print_links
-from pyxfer._report.run import print_run
-from pyxfer._report.watch import print_watch
 
 FOLDER = Path(__file__).parent / "pages"
 CARD = full_run(sizes=(4 * KIB, MIB, 64 * MIB))
@@ -42,57 +51,118 @@ def info(run: runs.Run, page: Page) -> None:
     print_machine([run.device], [run.link], [run.placement], [make_state()], run.environment, page)
 
 
-def doctor(run: runs.Run, seen: Health, page: Page) -> None:
+def doctor(run: runs.Run, seen: Health) -> Examination:
     nearest = nearest_known(run)
-    print_examination(Examination(run, Fact(seen), nearest, examine(run, seen, nearest.value)), page)
+    return Examination(run, Fact(seen), nearest, examine(run, seen, nearest.value))
 
 
-def compare(slower: Slower, page: Page, **run: runs.Link) -> None:
+def compare(slower: Slower, **run: runs.Link) -> Comparison:
     # Without noise, which may differ between versions of NumPy.
     a = make_sample("old.json", between=0.0, within=0.0)
     b = make_sample("new.json", slower=slower, run=make_run(**run), between=0.0, within=0.0)
-    print_comparison(compare_samples(a, b), page)
+    return compare_samples(a, b)
 
 
-FOUR_GPUS = make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1))
+def fleet() -> Fleet:
+    """Twenty hosts, of which one is slow and one has not answered."""
+    hosts = [
+        make_host(
+            f"n{number}",
+            {
+                name: usual * (1 + 0.0004 * (number * place % 5 - 2)) * (0.92 if (number, place) == (3, 3) else 1)
+                for place, (name, usual) in enumerate(CELLS.items(), start=3)
+            },
+            labels={"rack": f"r{number % 5}"},
+        )
+        for number in range(20)
+    ]
+    late = judge([Arrival("n99", "late", "no answer within 25 s", None, "ssh")]).hosts
+    found = judged(hosts)
+    return msgspec.structs.replace(
+        found, hosts=(*found.hosts, *late), judged_at="2026-11-23T12:00:00+00:00", pyxfer="0.1.0"
+    )
+
+
+def pytest_session() -> XferSession:
+    tests = (row_of(), row_of("tests/test_b.py::test_other", None))
+    place = Place("cuda", "", make_device(), make_link(), make_environment())
+    return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests)
+
+
+def kept_baseline() -> KeptBaseline:
+    baseline = make_baseline()
+    made = baseline.made_at
+    return KeptBaseline("3f2a", "default", "f1-0a", baseline.fingerprint, made, made, {}, ("a", "b", "c"), 1)
+
+
+HOST_POINTS = [
+    HostPoint("1f", "2026-11-22T12:00:00+00:00", "measured", "fine", None, None, None, {"gpu0 h2d": (55.0, 54.9)}),
+    HostPoint(
+        "2e", "2026-11-23T12:00:00+00:00", "measured", "slow", "gpu0 h2d", 0.05, None, {"gpu0 h2d": (52.1, 55.0)}
+    ),
+]
 NARROW = h200_link(LinkState(5, 8))
+DOCUMENTS: dict[str, Any] = {
+    "baseline": make_baseline(labels={"slot": "3"}),
+    "ceiling": full_run(),
+    "ceiling-doubts": make_run(),
+    "ceiling-host": host_run(full_run(ended="interrupted")),
+    "compare-same": compare(as_usual),
+    "compare-slow": compare(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(generation=5, width=8)))),
+    "doctor-fine": doctor(h200(), health()),
+    "doctor-wrong": doctor(bare_metal(link=NARROW, measurements=copies(0.48)), health(after=counters(99))),
+    "explain": make_explain_run(),
+    "explain-host": host_run(make_explain_run()),
+    "fleet": fleet(),
+    "fleet-host": make_host(labels={"rack": "r7"}),
+    "frameworks": make_frameworks_run(),
+    "frameworks-images": make_image_batch_run(),
+    "history": make_history(),
+    "links": make_links(),
+    "links-four": make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)),
+    "session": pytest_session(),
+    "tune": make_state(),
+    "tune-untuned": make_state(tuning=Fact(reason="not tuned yet")),
+    "watch": make_watched(),
+    "watch-stalled": make_stalled(),
+    "watch-unseen": make_unseen(),
+}
+MARKDOWN = (
+    *("baseline", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "fleet", "fleet-host"),
+    *("frameworks-images", "history", "links", "session", "tune", "watch-stalled"),
+)
 PAGES: dict[str, Callable[[Page], None]] = {
-    "ceiling": lambda page: print_run(full_run(), page),
-    "ceiling-host": lambda page: print_run(host_run(full_run(ended="interrupted")), page),
-    "compare-same": lambda page: compare(as_usual, page),
-    "compare-slow": lambda page: compare(
-        slow_pinned(2.0), page, link=make_link(under_load=Fact(LinkState(generation=5, width=8)))
-    ),
-    "doctor-fine": lambda page: doctor(h200(), health(), page),
-    "doctor-wrong": lambda page: doctor(
-        bare_metal(link=NARROW, measurements=copies(0.48)), health(after=counters(99)), page
-    ),
-    "explain": lambda page: print_run(make_explain_run(), page),
-    "explain-host": lambda page: print_run(host_run(make_explain_run()), page),
-    "frameworks": lambda page: print_run(make_frameworks_run(), page),
-    "frameworks-images": lambda page: print_run(make_image_batch_run(), page),
+    "baseline-list": lambda page: print_baselines([kept_baseline()], "SQLite file xfer.db", page),
+    "fleet-list": lambda page: print_fleets([KeptFleet("1f", "2026-11-23T12:00:00+00:00", 40, 1, 0, 1)], page),
+    "fleet-of-host": lambda page: print_host_history("n3", HOST_POINTS, page),
     "host-card": lambda page: print_host_card(CARD, page),
     "host-card-host": lambda page: print_host_card(host_run(CARD), page),
     "info": lambda page: info(make_run(), page),
     "info-host": lambda page: info(host_run(make_run()), page),
-    "links": lambda page: print_links(make_links(), page),
-    "links-four": lambda page: print_links(
-        make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)), page
-    ),
-    "tune": lambda page: print_tuning(make_state(), page),
-    "tune-untuned": lambda page: print_tuning(make_state(tuning=Fact(reason="not tuned yet")), page),
-    "watch": lambda page: print_watch(make_watched(), page),
-    "watch-stalled": lambda page: print_watch(make_stalled(), page),
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_page_is_as_written(name: str) -> None:
-    stream = io.StringIO()
-    PAGES[name](Page(stream, columns=80))
-    text, path = stream.getvalue(), FOLDER / f"{name}.txt"
-    assert max(map(len, text.splitlines())) <= 80
+def compared(name: str, text: str) -> None:
+    path = FOLDER / name
     if os.environ.get("PYXFER_WRITE_PAGES"):
         FOLDER.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, *PAGES])
+def test_page_is_as_written(name: str) -> None:
+    if name in DOCUMENTS:
+        text = page_text(DOCUMENTS[name], 80)
+    else:
+        stream = io.StringIO()
+        PAGES[name](Page(stream, columns=80))
+        text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    compared(f"{name}.txt", text)
+
+
+@pytest.mark.parametrize("name", MARKDOWN)
+def test_markdown_is_as_written(name: str) -> None:
+    """It has the tables and lists of the report in HTML."""
+    compared(f"{name}.md", to_markdown(DOCUMENTS[name]))

@@ -14,8 +14,7 @@ from report_samples import DOCUMENTS, make_links_of_four
 
 from pyxfer._document.links import LinksSharing
 from pyxfer._document.runs import Fact, unknown
-from pyxfer._report.charts import chart_of, charts_of
-from pyxfer._report.headlines import headline
+from pyxfer._report.kinds import badge, chart_of, charts_of
 from pyxfer._report.link_words import sentence
 from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE
 from pyxfer._report.webpage import _style
@@ -58,7 +57,7 @@ def test_the_interference_map_has_what_each_gpu_keeps_and_names_the_uplinks() ->
     assert cells_of(d2h)["2", "3"] == "51 %"
     assert cells_of(h2d)["0", "2"] == "100 %"
     assert titles_of(h2d)[0].startswith("GPUs 0 and 1 share an uplink h2d")
-    assert headline(FOUR).light == "doubtful"
+    assert badge(FOUR)[0] == "doubtful"
 
 
 def test_a_map_that_does_not_tell_whether_links_are_shared_says_so() -> None:
@@ -106,7 +105,7 @@ def test_host_memory_is_named_and_has_no_share_of_a_peak() -> None:
     run = DOCUMENTS["links of the host"]
     for chart in charts_of(run):
         assert all("host memory" in title for title in titles_of(chart_of(run, chart)))
-    assert (headline(run).light, headline(run).word) == ("none", "host memory")
+    assert badge(run) == ("none", "host memory")
 
 
 def test_wrong_contents_are_no_bar_and_a_bad_light() -> None:
@@ -115,7 +114,7 @@ def test_wrong_contents_are_no_bar_and_a_bad_light() -> None:
     wrong = msgspec.structs.replace(row, flows=(msgspec.structs.replace(row.flows[0], verified=Fact(False)),))
     run = msgspec.structs.replace(good, traffics=(wrong, *good.traffics[1:]))
     assert len(list(values_of(chart_of(run, "host")))) == len(list(values_of(chart_of(good, "host")))) - 1
-    assert (headline(run).light, headline(run).word) == ("bad", "wrong contents")
+    assert badge(run) == ("bad", "wrong contents")
 
 
 def test_a_run_without_figures_has_no_chart() -> None:

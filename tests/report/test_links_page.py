@@ -9,12 +9,11 @@ import pytest
 from link_samples import h200_rate, link_device, make_links, peer_links
 from samples import make_device
 
-from pyxfer._document.link_wording import ways_around
 from pyxfer._document.links import Counted, Links, LinksSharing
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._report.layout import Page
-from pyxfer._report.link_words import limits, losing_sides, remarks, sentence
+from pyxfer._report.link_words import limits, losing_sides, remarks, sentence, ways_around
 from pyxfer._report.links import print_links
 
 

@@ -11,8 +11,8 @@ from samples import MARKUP
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
-from pyxfer._report.host import print_tuning, ring_lines, setup_text
 from pyxfer._report.layout import Page
+from pyxfer._report.tune import print_tuning, ring_lines, setup_text
 
 
 def lines_of(**overrides: Any) -> dict[str, str]:

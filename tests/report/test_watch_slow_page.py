@@ -7,7 +7,7 @@ from watch.windows import Flat, Script, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_unseen, make_watched
 
 from pyxfer._document.watches import Watched
-from pyxfer._report.watch import print_watch, watch_text
+from pyxfer._report.watch import print_watch
 
 
 def page_of(watched: Watched) -> str:
@@ -70,7 +70,7 @@ def test_without_slow_steps_there_is_no_line() -> None:
 
 
 def test_on_80_columns_no_line_is_longer() -> None:
-    assert max(len(line) for line in watch_text(make_stalled(), 80).splitlines()) <= 80
+    assert max(len(line) for line in make_stalled().report(80).splitlines()) <= 80
 
 
 def test_a_saved_watch_prints_the_same_page(tmp_path: object) -> None:

@@ -14,7 +14,7 @@ from watch_samples import make_watched
 
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._document.watches import CeilingSource, StepFinder, Watched
-from pyxfer._report.watch import print_watch, watch_text
+from pyxfer._report.watch import print_watch
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import Machine, analyse
 from pyxfer.errors import UsageError
@@ -38,13 +38,13 @@ def on_host(script: Script, *remarks: Remark) -> Watched:
 
 
 def test_a_report_is_never_narrower_than_its_tables() -> None:
-    assert watch_text(make_watched(), 3) == watch_text(make_watched(), 80)
+    assert make_watched().report(3) == make_watched().report(80)
 
 
 @pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
 def test_invalid_columns_are_refused(columns: int) -> None:
     with pytest.raises(UsageError, match="columns has to be"):
-        watch_text(make_watched(), columns)
+        make_watched().report(columns)
 
 
 def test_many_calls_a_step_are_a_plain_number() -> None:
@@ -87,7 +87,7 @@ def test_memory_sets_count_as_kernels() -> None:
 
 
 def test_wide_names_are_cut_by_their_width() -> None:
-    text = watch_text(make_watched(decode="画像を読み込む" * 20), 80)
+    text = make_watched(decode="画像を読み込む" * 20).report(80)
     assert max(cell_len(line) for line in text.splitlines()) <= 80
     assert "画像を読み込む" in text
 

@@ -11,7 +11,7 @@ from watch.windows import Flat, Script, activity_of, analysed, make_window, step
 
 from pyxfer._document.runs import Direction, Fact, LinkState, Run
 from pyxfer._document.watches import CeilingSource, Watched
-from pyxfer._report.watch import no_share_texts
+from pyxfer._report.watch_words import no_share_texts
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.ceilings import RunCeilings, measure_ceilings, remarks_on_saved, sizes_to_measure
 from pyxfer._watch.options import checked_ceilings

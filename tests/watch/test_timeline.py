@@ -11,9 +11,8 @@ from chart_parts import titles_of, values_of
 from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_watched
 
-from pyxfer._document.exports import readable_watch
 from pyxfer._document.watches import Lane, Timeline, Verdict, Watched
-from pyxfer._report.charts import chart_of
+from pyxfer._report.kinds import chart_of, report_of
 from pyxfer._trace.records import CopyWay, Kind
 from pyxfer._watch.analysis import MOST_SPANS, analyse
 from pyxfer.units import format_percent, format_seconds
@@ -120,7 +119,7 @@ def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_dr
     watched = analysed(make_window(script, length))
     line, kinds = timeline_of(watched), {"kernels": Kind.KERNEL, "h2d": Kind.COPY}
     values = list(values_of(chart_of(watched, "timeline")))
-    table = {name: rows for name, _, rows in readable_watch(watched)}["Timeline, by all records"]
+    table = next(grid for grid in report_of(watched).grids(watched) if grid.name.startswith("Timeline")).readable()[1]
     assert {lane.what for lane in line.lanes} == set(kinds)
     for lane, row in zip(line.lanes, table, strict=True):
         busy_s = exact_ns(script, kinds[lane.what]) / 1e9
@@ -129,7 +128,7 @@ def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_dr
         assert lane.drawn_s > 1.5 * busy_s
         share = format_percent(busy_s / (length * 1e-6))
         assert {value["share"] for value in values if value.get("lane") == lane.what} == {share}
-        assert row[:3] == (lane.what, format_seconds(busy_s), share)
+        assert tuple(cell.text for cell in row[:3]) == (lane.what, format_seconds(busy_s), share)
 
 
 def test_the_busy_time_of_steps_is_that_of_their_parts() -> None:

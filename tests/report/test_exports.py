@@ -1,16 +1,15 @@
-"""CSV and Markdown of tables, runs, watches and comparisons."""
+"""CSV and Markdown of tables, runs, watches and comparisons. Whole Markdown is among the golden pages."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from typing import Any
 
 import msgspec
 import pytest
 from baseline_samples import make_processes, make_sample, slow_pinned
-from explain_samples import make_breakdown, make_dma, make_explain_run, make_explained
+from explain_samples import make_dma, make_explain_run, make_explained
 from framework_samples import make_frameworks_run, make_image_batch_run, make_nature, make_raw_rows, make_route_row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +19,6 @@ from samples import (
     SCRIPT,
     make_device,
     make_environment,
-    make_link,
     make_measurement,
     make_missing,
     make_run,
@@ -29,10 +27,12 @@ from watch_samples import LINE, TURNS, make_stalled, make_unseen, make_watched
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
-from pyxfer._document import codec, exports
-from pyxfer._document.runs import Fact, LinkState, Measurement, Remark, unknown
+from pyxfer._document import codec
+from pyxfer._document.runs import Fact, Measurement, Remark, unknown
 from pyxfer._document.watches import STEP_PARTS, Watched
-from pyxfer._report.watch import watch_text
+from pyxfer._report import run as run_report
+from pyxfer._report.comparison import benchmarks, metrics
+from pyxfer._report.grid import csv_table, escape_markdown, markdown_table
 from pyxfer.errors import UsageError
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"))
@@ -43,16 +43,16 @@ def cells_of(text: str) -> list[list[str]]:
 
 
 def test_csv_has_a_header_and_empty_cells_for_none() -> None:
-    assert exports.csv_table(("a", "b"), [(1, None), (None, "x")]) == "a,b\n1,\n,x\n"
+    assert csv_table(("a", "b"), [(1, None), (None, "x")]) == "a,b\n1,\n,x\n"
 
 
 def test_csv_keeps_every_digit_of_a_number() -> None:
     value = 0.1 + 0.2
-    assert float(cells_of(exports.csv_table(("v",), [(value,)]))[1][0]) == value
+    assert float(cells_of(csv_table(("v",), [(value,)]))[1][0]) == value
 
 
 def test_csv_does_not_quote_negative_numbers() -> None:
-    assert exports.csv_table(("v",), [(-1.5,)]) == "v\n-1.5\n"
+    assert csv_table(("v",), [(-1.5,)]) == "v\n-1.5\n"
 
 
 def test_every_column_of_a_run_has_a_source() -> None:
@@ -61,40 +61,40 @@ def test_every_column_of_a_run_has_a_source() -> None:
     traced = msgspec.structs.replace(row, trials=trials, dma=Fact(make_dma()), wall=row.summary)
     traced = msgspec.structs.replace(traced, remarks=(Remark(code="a", text="b"),))
     run = make_run(measurements=(traced, make_missing()))
-    header, *rows = cells_of(exports.run_csv(run))
+    header, *rows = cells_of(run.to_csv())
     assert [name for name, *cells in zip(header, *rows, strict=True) if not any(cells)] == []
 
 
 def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "_RUN_COLUMNS", ("route", "gbps"))
+    monkeypatch.setattr(run_report, "_COLUMNS", run_report._COLUMNS[:3])
     with pytest.raises(KeyError, match="no column has the name"):
-        exports.run_csv(make_run())
+        make_run().to_csv()
 
 
 @pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
 def test_csv_quotes_formulas(text: str) -> None:
-    assert cells_of(exports.csv_table(("v",), [(text,)]))[1][0] == "'" + text
+    assert cells_of(csv_table(("v",), [(text,)]))[1][0] == "'" + text
 
 
 @pytest.mark.parametrize("text", ["two\rlines", "two\r\nlines"])
 def test_csv_line_breaks_in_a_cell_are_kept(text: str) -> None:
-    assert cells_of(exports.csv_table(("v",), [(text,)]))[1:] == [["two\nlines"]]
+    assert cells_of(csv_table(("v",), [(text,)]))[1:] == [["two\nlines"]]
 
 
 def test_csv_quotes_a_formula_after_a_line_break() -> None:
-    assert cells_of(exports.csv_table(("v",), [("\r=1",)]))[1] == ["'\n=1"]
+    assert cells_of(csv_table(("v",), [("\r=1",)]))[1] == ["'\n=1"]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=5))
 def test_csv_text_can_be_read_back(rows: list[tuple[str, str]]) -> None:
-    back = cells_of(exports.csv_table(("a", "b"), rows))[1:]
+    back = cells_of(csv_table(("a", "b"), rows))[1:]
     assert [tuple(cell.removeprefix("'") for cell in row) for row in back] == [
         tuple(cell.removeprefix("'") for cell in row) for row in rows
     ]
 
 
 def test_markdown_table_aligns_numbers_right() -> None:
-    text = exports.markdown_table(
+    text = markdown_table(
         ("route", "size", "bandwidth", "share"), [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
     )
     assert text.splitlines() == [
@@ -106,7 +106,7 @@ def test_markdown_table_aligns_numbers_right() -> None:
 
 
 def test_markdown_table_without_rows_is_a_header() -> None:
-    assert exports.markdown_table(("a",), []) == "| a |\n| --- |\n"
+    assert markdown_table(("a",), []) == "| a |\n| --- |\n"
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_markdown_table_without_rows_is_a_header() -> None:
     ],
 )
 def test_markdown_escapes_text(text: str, shown: str) -> None:
-    assert exports.escape_markdown(text) == shown
+    assert escape_markdown(text) == shown
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
 def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[str, str]]) -> None:
-    lines = exports.markdown_table(("a", "b"), rows).splitlines()
+    lines = markdown_table(("a", "b"), rows).splitlines()
     assert len(lines) == 2 + len(rows)
     for line in lines:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
@@ -142,7 +142,7 @@ def read_csv(text: str) -> list[dict[str, str]]:
 
 def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
     run = make_run()
-    header, *rows = cells_of(exports.run_csv(run))
+    header, *rows = cells_of(run.to_csv())
     assert tuple(header) == (
         *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
         *("gbps", "low_gbps", "high_gbps", "caller_gbps", "of_ceiling", "of_peak"),
@@ -159,13 +159,13 @@ def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
 def test_csv_says_of_each_row_where_it_was_measured() -> None:
     over_host = make_run(runtime="host", device=make_device(runtime="host", name="host memory"))
     for run, where in ((make_run(), ("cuda", "NVIDIA H200")), (over_host, ("host", "host memory"))):
-        rows = read_csv(exports.run_csv(run))
+        rows = read_csv(run.to_csv())
         assert rows
         assert {(row["runtime"], row["device"]) for row in rows} == {where}
 
 
 def test_csv_runs_no_formula_that_a_device_is_named_by() -> None:
-    (row,) = read_csv(exports.run_csv(make_run(device=make_device(name=FORMULA), measurements=(make_measurement(),))))
+    (row,) = read_csv(make_run(device=make_device(name=FORMULA), measurements=(make_measurement(),)).to_csv())
     assert row["device"] == "'" + FORMULA
 
 
@@ -173,7 +173,7 @@ def test_csv_numbers_are_unrounded() -> None:
     measurement = make_measurement()
     summary = measurement.summary
     assert summary is not None
-    row = read_csv(exports.run_csv(make_run(measurements=(measurement,))))[0]
+    row = read_csv(make_run(measurements=(measurement,)).to_csv())[0]
     assert float(row["gbps"]) == measurement.gbps
     assert float(row["median_s"]) == summary.median_s
     assert float(row["iqr_s"]) == summary.iqr_s
@@ -183,112 +183,35 @@ def test_csv_numbers_are_unrounded() -> None:
 
 
 def test_csv_of_a_missing_measurement_has_the_reason() -> None:
-    row = read_csv(exports.run_csv(make_run(measurements=(make_missing("out of memory"),))))[0]
+    row = read_csv(make_run(measurements=(make_missing("out of memory"),)).to_csv())[0]
     assert row["missing"] == "out of memory"
     assert {row[name] for name in ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")} == {""}
 
 
+def test_csv_of_a_run_without_measurements_is_a_header() -> None:
+    assert make_run(measurements=()).to_csv().count("\n") == 1
+
+
 def test_csv_joins_the_remarks_with_their_fixes() -> None:
     remarks = (Remark(code="a", text="one", fix="--budget 9s"), Remark(code="b", text="two"))
-    row = read_csv(exports.run_csv(make_run(measurements=(make_measurement(remarks=remarks),))))[0]
-    assert row["remarks"] == "one (--budget 9s); two"
+    row = read_csv(make_run(measurements=(make_measurement(remarks=remarks),)).to_csv())[0]
+    assert row["remarks"] == "one; try --budget 9s; two"
 
 
 def test_csv_of_a_run_quotes_formulas() -> None:
-    routes = [row["route"] for row in read_csv(exports.run_csv(make_run()))]
+    routes = [row["route"] for row in read_csv(make_run().to_csv())]
     assert "'" + FORMULA in routes
     assert FORMULA not in routes
 
 
-def test_markdown_of_a_run_begins_with_device_link_date_and_version() -> None:
-    heading = exports.run_markdown(make_run()).splitlines()[0]
-    assert heading == "## NVIDIA H200, PCIe 5.0 x16, 2025-11-21T08:30:00+00:00, pyxfer 0.1.0"
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("c2c", "NVLink-C2C"), ("nvlink", "NVLink"), ("none", "no link"), ("unknown", "link unknown"), ("pcie", "PCIe,")],
-)
-def test_markdown_names_other_kinds_of_links(kind: Any, words: str) -> None:
-    no_state: Fact[LinkState] = unknown("sysfs is not there")
-    link = make_link(kind=kind, now=no_state, under_load=no_state)
-    assert f"NVIDIA H200, {words}" in exports.run_markdown(make_run(link=link)).splitlines()[0]
-
-
-def test_markdown_of_a_run_has_rounded_values_with_units() -> None:
-    text = exports.run_markdown(make_run(measurements=(make_measurement(),), remarks=()))
-    assert text.splitlines()[2:] == [
-        "| route | direction | side | memory | mode | variant | size | bandwidth | 95 % interval | of ceiling "
-        "| of peak | notes |",
-        "| --- | --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | --- |",
-        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.97 to 55.02 GB/s | 100.0 % "
-        "| 94.1 % |  |",
-    ]
-
-
-def test_markdown_has_the_reason_for_a_missing_measurement() -> None:
-    text = exports.run_markdown(make_run(measurements=(make_missing("out of memory"),)))
-    assert text.rstrip().endswith("|  |  |  |  | out of memory |")
-
-
-def test_markdown_of_a_failed_run_begins_with_the_failure() -> None:
-    run = make_run(ended="failed", failure="the GPU vanished", remarks=())
-    lines = exports.run_markdown(run).splitlines()
-    assert lines[2:4] == ["- This run failed before its end.", "- the GPU vanished"]
-
-
-def test_markdown_of_a_host_run_begins_with_the_reason() -> None:
-    run = make_run(
-        runtime="host",
-        runtime_reason="no GPU answers: no driver",
-        device=make_device(runtime="host", name="host memory, not a PCIe link"),
-        link=make_link(kind="none"),
-    )
-    lines = exports.run_markdown(run).splitlines()
-    assert lines[0].startswith("## host memory, not a PCIe link, no link, ")
-    assert lines[2] == "- no GPU answers: no driver"
-
-
-def test_markdown_of_host_memory_that_was_asked_for_has_no_empty_note() -> None:
-    run = make_run(runtime="host", runtime_reason="", link=make_link(kind="none"), remarks=())
-    assert "- \n" not in exports.run_markdown(run)
-    assert exports.run_markdown(run).splitlines()[2].startswith("| route |")
-
-
 def test_markdown_of_a_run_escapes_labels() -> None:
-    text = exports.run_markdown(make_run(device=make_device(name=SCRIPT)))
+    text = make_run(device=make_device(name=SCRIPT)).to_markdown()
     assert SCRIPT not in text
     assert MARKUP not in text
     assert r"\<script\>" in text
 
 
-def test_exports_of_a_run_without_measurements_are_headers() -> None:
-    run = make_run(measurements=())
-    assert exports.run_csv(run).count("\n") == 1
-    assert exports.run_markdown(run).endswith("| --- |\n")
-
-
 # --- explained routes ------------------------------------------------------------------------------------------------
-
-
-def parts_of(text: str) -> list[str]:
-    """The lines after the table of the routes."""
-    return text[text.index("### ") :].splitlines()
-
-
-def test_markdown_of_an_explained_route_has_its_parts() -> None:
-    row = make_explained(breakdown=Fact(make_breakdown((("preparing", 9e-3), ("copying", 1e-3)))))
-    assert parts_of(exports.run_markdown(make_explain_run(row))) == [
-        "### Where the time of tf.function goes",
-        "",
-        "One traced transfer; without tracing it takes 36.9 ms.",
-        "",
-        "| part | time | of it |",
-        "| --- | ---: | ---: |",
-        "| preparing | 9.00 ms | 90.0 % |",
-        "| copying | 1.00 ms | 10.0 % |",
-        "| one traced transfer | 10.0 ms | 100.0 % |",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -299,12 +222,7 @@ def test_markdown_of_an_explained_route_has_its_parts() -> None:
     ],
 )
 def test_markdown_of_a_route_without_a_breakdown_has_the_reason(row: Measurement, words: str) -> None:
-    assert parts_of(exports.run_markdown(make_explain_run(row)))[2:] == [words]
-
-
-def test_markdown_of_other_runs_has_no_parts() -> None:
-    assert "###" not in exports.run_markdown(make_explain_run(kind="frameworks"))
-    assert "###" not in exports.run_markdown(make_explain_run(measurements=()))
+    assert f"### Where the time goes\n\n- {words}\n" in make_explain_run(row).to_markdown()
 
 
 # --- frameworks ------------------------------------------------------------------------------------------------------
@@ -314,7 +232,7 @@ OF_FRAMEWORKS = ("framework", "call", "host_copies", "dma", "returns", "overhead
 
 
 def test_csv_of_a_route_has_its_nature() -> None:
-    row = read_csv(exports.run_csv(make_frameworks_run(measurements=(ROUTE,))))[0]
+    row = read_csv(make_frameworks_run(measurements=(ROUTE,)).to_csv())[0]
     assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
     assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")
     assert float(row["overhead_s"]) == ROUTE.overhead_s
@@ -322,52 +240,34 @@ def test_csv_of_a_route_has_its_nature() -> None:
 
 
 def test_csv_of_a_workers_raw_row_has_only_the_worker() -> None:
-    row = read_csv(exports.run_csv(make_frameworks_run(measurements=make_raw_rows("torch", "h2d", 1 << 24))))[1]
+    row = read_csv(make_frameworks_run(measurements=make_raw_rows("torch", "h2d", 1 << 24)).to_csv())[1]
     assert row["worker"] == "torch"
     assert {row[name] for name in OF_FRAMEWORKS} == {""}
 
 
 def test_csv_of_a_ceiling_run_has_empty_framework_columns() -> None:
-    row = read_csv(exports.run_csv(make_run()))[0]
+    row = read_csv(make_run().to_csv())[0]
     assert {row[name] for name in ("worker", "batch", "faults", *OF_FRAMEWORKS)} == {""}
 
 
 def test_csv_of_an_image_batch_has_the_batch() -> None:
-    assert {row["batch"] for row in read_csv(exports.run_csv(make_image_batch_run(batches=(8, 32))))} == {"8", "32"}
+    assert {row["batch"] for row in read_csv(make_image_batch_run(batches=(8, 32)).to_csv())} == {"8", "32"}
 
 
 def test_csv_counts_page_faults() -> None:
     trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
     run = make_frameworks_run(measurements=(msgspec.structs.replace(ROUTE, trials=trials),))
-    assert read_csv(exports.run_csv(run))[0]["faults"] == "536.0"
+    assert read_csv(run.to_csv())[0]["faults"] == "536.0"
 
 
 def test_csv_quotes_a_formula_in_a_call() -> None:
     hostile = msgspec.structs.replace(ROUTE, nature=make_nature("torch.to", call=FORMULA))
-    assert read_csv(exports.run_csv(make_frameworks_run(measurements=(hostile,))))[0]["call"] == "'" + FORMULA
-
-
-def test_markdown_of_frameworks_has_the_natures() -> None:
-    lines = exports.run_markdown(make_frameworks_run(measurements=(ROUTE,), workers=())).splitlines()
-    assert lines[2].endswith(
-        "| notes | worker | framework | call | host copies | dma | returns | batch | overhead | faults |"
-    )
-    assert lines[-1].endswith(
-        '|  | torch | torch | torch.from\\_numpy(x).to("cuda") | 0 | pageable | done |  | 644 us |  |'
-    )
-
-
-def test_markdown_begins_with_incomplete_workers() -> None:
-    lines = exports.run_markdown(make_frameworks_run(measurements=(ROUTE,))).splitlines()
-    assert lines[2:4] == [
-        "- The worker cupy was not available: CuPy is not installed",
-        "- The worker jax nostage ended as crashed: the worker was ended by SIGABRT",
-    ]
+    assert read_csv(make_frameworks_run(measurements=(hostile,)).to_csv())[0]["call"] == "'" + FORMULA
 
 
 def test_markdown_of_frameworks_escapes_a_call() -> None:
     hostile = msgspec.structs.replace(ROUTE, nature=make_nature("torch.to", call=SCRIPT))
-    assert SCRIPT not in exports.run_markdown(make_frameworks_run(measurements=(hostile,)))
+    assert SCRIPT not in make_frameworks_run(measurements=(hostile,)).to_markdown()
 
 
 # --- copies by the device's records ----------------------------------------------------------------------------------
@@ -376,7 +276,7 @@ OF_DMA = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_mis
 
 
 def dma_cells(row: Measurement) -> dict[str, str]:
-    written = read_csv(exports.run_csv(make_explain_run(row, measurements=(row,))))[0]
+    written = read_csv(make_explain_run(row, measurements=(row,)).to_csv())[0]
     return {name: written[name] for name in OF_DMA}
 
 
@@ -402,10 +302,6 @@ def test_csv_has_the_bytes_of_copies_without_a_time() -> None:
     cells = dma_cells(make_explained(dma=Fact(make_dma(None))))
     assert (cells["dma_bytes"], cells["dma_s"], cells["dma_gbps"]) == ("100663296", "", "")
     assert cells["dma_missing"] == "the device gave no time for 1 of 1 copies"
-
-
-def test_markdown_of_an_explain_run_has_the_natures() -> None:
-    assert exports.run_markdown(make_explain_run()).splitlines()[2].endswith("| overhead | faults |")
 
 
 # --- watches ---------------------------------------------------------------------------------------------------------
@@ -463,40 +359,12 @@ def test_csv_of_a_watch_quotes_formulas() -> None:
     assert row["name"] == "'" + FORMULA
 
 
-def test_markdown_of_a_watch_has_the_verdict_and_the_tables() -> None:
-    text = WATCHED.to_markdown()
-    assert text.splitlines()[2].startswith("- The step is bound by its input.")
-    titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
-    timeline = "Timeline, by all records"
-    assert titles == [
-        "Parts of the period",
-        timeline,
-        "Copies",
-        "Calls inside steps",
-        "Ranges",
-        "Next steps (predicted)",
-    ]
-
-
-def test_markdown_of_a_watch_has_the_cost_of_slow_steps() -> None:
-    text = make_stalled().to_markdown()
-    assert "- 2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all steps" in text
-    assert "slow" not in WATCHED.to_markdown()
-
-
 def test_markdown_of_a_watch_without_records_has_the_reason() -> None:
     assert "no CUPTI library was found" in make_unseen().to_markdown()
 
 
 def test_markdown_of_a_watch_escapes_names() -> None:
     assert SCRIPT not in make_watched(decode=SCRIPT, line=SCRIPT).to_markdown()
-
-
-def test_markdown_of_a_watch_has_units() -> None:
-    text = WATCHED.to_markdown()
-    row = next(line for line in text.splitlines() if line.startswith("| h2d | pageable"))
-    assert [cell.strip() for cell in row.split("|")[1:6]] == ["h2d", "pageable", "16 to 64 MiB", "20", "771 MB"]
-    assert "| copies to the device |" in text
 
 
 def test_a_ceiling_share_below_4_kib_is_not_shown() -> None:
@@ -506,7 +374,7 @@ def test_a_ceiling_share_below_4_kib_is_not_shown() -> None:
     row["ceiling_share"] = {"value": 3.125, "reason": None}
     watched = msgspec.json.decode(json.dumps(document), type=Watched)
     assert "312.5 %" not in watched.to_markdown()
-    assert "312.5 %" not in watch_text(watched, 80)
+    assert "312.5 %" not in watched.report(80)
 
 
 def test_names_that_are_not_utf_8_are_escaped_in_exports() -> None:
@@ -521,21 +389,14 @@ SLOW = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pi
 PARTLY = compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memories=("pinned",))))
 
 
-def test_markdown_of_a_comparison_has_the_verdict_the_cells_and_the_causes() -> None:
-    text = exports.comparison_markdown(SLOW)
-    assert text.startswith("**SLOW: 6 of 12 cells of B are slower than A")
-    assert "| h2d:pinned:16MiB | 54." in text
-    assert "Likely causes:" in text
-
-
 def test_markdown_of_a_comparison_lists_cells_that_were_not_compared() -> None:
-    assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in exports.comparison_markdown(PARTLY).replace("&#58;", ":")
+    assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in PARTLY.to_markdown().replace("&#58;", ":")
 
 
 @pytest.mark.parametrize("hostile", [MARKUP, SCRIPT, FORMULA, "a|b\n# c\n", "`x`**y**"])
 def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
     run = make_run(environment=make_environment(host=hostile))
-    text = exports.comparison_markdown(compare_samples(make_sample(hostile), make_sample("B", seed=2, run=run)))
+    text = compare_samples(make_sample(hostile), make_sample("B", seed=2, run=run)).to_markdown()
     assert "<script>" not in text
     assert "\n# c" not in text
     assert "**y**" not in text
@@ -546,7 +407,7 @@ def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
 
 
 def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
-    found = {str(row["name"]): row for row in exports.comparison_benchmarks(SLOW)}
+    found = {str(row["name"]): row for row in benchmarks(SLOW)}
     assert list(found) == [row.text for row in SLOW.cells]
     for row in SLOW.cells:
         benchmark = found[row.text]
@@ -556,18 +417,16 @@ def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
 
 
 def test_metrics_for_bencher_are_bytes_per_second() -> None:
-    assert exports.comparison_metrics(SLOW) == {
-        row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in SLOW.cells
-    }
+    assert metrics(SLOW) == {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in SLOW.cells}
 
 
 def test_cells_that_b_does_not_have_are_no_benchmarks() -> None:
     known = [row.text for row in PARTLY.cells if row.b_gbps.value is not None]
     assert 0 < len(known) < len(PARTLY.cells)
-    assert [row["name"] for row in exports.comparison_benchmarks(PARTLY)] == known
-    assert list(exports.comparison_metrics(PARTLY)) == known
+    assert [row["name"] for row in benchmarks(PARTLY)] == known
+    assert list(metrics(PARTLY)) == known
 
 
 def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
     hostile = compare_samples(make_sample("a\x1b[31m\nb"), make_sample("B", seed=2))
-    assert not any(ord(letter) < 32 for row in exports.comparison_benchmarks(hostile) for letter in str(row["extra"]))
+    assert not any(ord(letter) < 32 for row in benchmarks(hostile) for letter in str(row["extra"]))

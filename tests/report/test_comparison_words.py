@@ -9,7 +9,7 @@ from baseline_samples import all_slow, make_processes, make_sample
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
-from pyxfer._document.wording import headline, signed_change
+from pyxfer._report.comparison import headline, signed_change
 
 PARTLY = compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memories=("pinned",))))
 

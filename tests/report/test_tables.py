@@ -14,7 +14,7 @@ from watch_samples import make_unseen, make_watched
 
 import pyxfer
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._document import tables
+from pyxfer._report.kinds import table_of
 from pyxfer.errors import UsageError
 
 RUN = make_run(device=make_device(name=SCRIPT), measurements=(*make_run().measurements, make_missing()))
@@ -70,7 +70,7 @@ def test_links_have_a_row_per_figure_with_the_columns_of_their_csv() -> None:
 
 def test_other_documents_have_no_table() -> None:
     with pytest.raises(TypeError):
-        tables.table_of(pyxfer)
+        table_of(pyxfer)
 
 
 # --- round trips -----------------------------------------------------------------------------------------------------

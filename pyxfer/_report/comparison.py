@@ -1,0 +1,488 @@
+"""Comparisons: what was found in words, the page, exports for CI, and the chart of changes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from pyxfer import units
+from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
+from pyxfer._document.runs import Fact
+from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
+from pyxfer._report.layout import Column as PageColumn
+from pyxfer._report.layout import Page, fitting_table, rate_cells
+from pyxfer._report.plots import MOST_BARS, Make, Spec, change_plot
+from pyxfer._report.report import Badge, Caption, Report, Section
+from pyxfer._report.tables import Value
+from pyxfer._report.text import NANO, Lines, clean, escaped, format_latency, nanoseconds_text, remark_text, sentence
+from pyxfer.units import format_percent
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def is_latency(row: CellComparison) -> bool:
+    """Whether its times are those of one load, which are shown in nanoseconds."""
+    return row.cell.direction == "latency"
+
+
+def signed_change(ratio: float | None) -> str:
+    """The change of bandwidth that a ratio of times means, e.g. `-4.8 %`; empty for None."""
+    if not ratio:
+        return ""
+    share = 1 / ratio - 1
+    return f"{share * 100:+.1f} %".replace("-0.0 ", "0.0 ").replace("+0.0 ", "0.0 ")
+
+
+def interval_text(row: CellComparison) -> str:
+    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty if it is not known."""
+    if not row.low.value or not row.high.value:
+        return ""
+    return f"{signed_change(row.high.value).removesuffix(' %')} to {signed_change(row.low.value)}"
+
+
+def overall_text(comparison: Comparison) -> str:
+    """The geometric mean of the changes of all cells with its interval, or why it is not known."""
+    mean, low, high = comparison.overall.value, comparison.overall_low.value, comparison.overall_high.value
+    if not mean or not low or not high:
+        return f"not known: {comparison.overall.reason or 'no reason given'}"
+    ends = f"{signed_change(high).removesuffix(' %')} to {signed_change(low)}"
+    measured = not any(row.assumed for row in comparison.cells)
+    beyond = measured and comparison.verdict == "AMBIGUOUS" and 1 - 1 / low > comparison.tolerance
+    together = ": together they have lost more than the tolerance, though no cell has for certain" if beyond else ""
+    return f"{signed_change(mean)} ({ends}), the geometric mean of all cells{together}"
+
+
+def compared(comparison: Comparison) -> list[CellComparison]:
+    """The cells with a time on both sides."""
+    return [row for row in comparison.cells if row.ratio.value is not None]
+
+
+MOST_ROWS = 60
+
+
+def shown(comparison: Comparison) -> tuple[list[CellComparison], str]:
+    """The compared cells that a page has room for, and what it leaves out: cells that are SAME, and smaller changes."""
+    rows = compared(comparison)
+    if len(rows) <= MOST_ROWS:
+        return rows, ""
+    others = [row for row in rows if row.verdict != "SAME"]
+    most = set(map(id, sorted(others, key=_clearness, reverse=True)[:MOST_ROWS]))
+    same, rest = len(rows) - len(others), len(others) - len(most)
+    parts = [f"{same} cells that are SAME"] * bool(same) + [f"{rest} others with smaller changes"] * bool(rest)
+    return [row for row in others if id(row) in most], f"Not shown: {' and '.join(parts)}."
+
+
+def _clearness(row: CellComparison) -> tuple[bool, float]:
+    """SLOW and FAST come before AMBIGUOUS, and large changes before small ones."""
+    return row.verdict != "AMBIGUOUS", abs(math.log(row.ratio.value or 1.0))
+
+
+def left_out(comparison: Comparison) -> dict[str, list[str]]:
+    """The cells that were not compared, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in comparison.cells:
+        if row.ratio.value is None:
+            reasons.setdefault(row.why.removeprefix("not compared: "), []).append(row.text)
+    return reasons
+
+
+def doubts(comparison: Comparison) -> list[str]:
+    """One line for each AMBIGUOUS cell: why it has no other verdict."""
+    return [f"{row.text}: {row.why}" for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
+
+
+def headline(comparison: Comparison) -> str:
+    """The overall verdict and the cells that it rests on."""
+    missing = len(comparison.cells) - len(compared(comparison))
+    return f"{_verdict_text(comparison)}{f' {missing} more could not be compared.' if missing else ''}"
+
+
+def _verdict_text(comparison: Comparison) -> str:
+    rows, limit = compared(comparison), format_percent(comparison.tolerance)
+    verdict = comparison.verdict
+    those = [row for row in rows if row.verdict == verdict]
+    if verdict == "SAME":
+        return f"SAME: {_count_text(rows)} of {comparison.b} {_is(rows)} within {limit} of {comparison.a}."
+    if verdict == "AMBIGUOUS":
+        fast = sum(row.verdict == "FAST" for row in rows)
+        same = len(rows) - len(those) - fast
+        others = ", ".join(f"{count} {word}" for count, word in ((same, "SAME"), (fast, "FAST")) if count)
+        may_lose = all((row.high.value or 1.0) * (1 - comparison.tolerance) > 1 for row in those)
+        which = f"{len(those)} of {_count_text(rows)} {_have(those)}"
+        if any(row.assumed for row in those):
+            doubt = f"one process on each side cannot show whether {which} changed by {limit}"
+        else:
+            doubt = f"it is uncertain whether {which} {'lost' if may_lose else 'changed by'} {limit}"
+        return f"AMBIGUOUS: {doubt}{'; ' * bool(others)}{others}."
+    word = "slower" if verdict == "SLOW" else "faster"
+    most = max(those, key=lambda row: abs(math.log(row.ratio.value or 1.0)))
+    worst = f"{most.text} by {signed_change(most.ratio.value).lstrip('+-')}"
+    sure = [row for row in those if row.confirmed]
+    confirmed = f" {_processes(sure)} {len(sure)} of them." if sure else ""
+    return (
+        f"{verdict}: {len(those)} of {_count_text(rows)} of {comparison.b} {_is(those)} {word} than {comparison.a} by "
+        f"more than {limit}, most of all {worst}.{confirmed}"
+    )
+
+
+def cause_text(cause: Cause) -> str:
+    """A likely cause, its evidence, and what to do."""
+    fix = f" To do: {cause.fix}." if cause.fix else ""
+    return f"{cause.text} Seen: {cause.evidence}.{fix}"
+
+
+def _count_text(rows: Sequence[CellComparison]) -> str:
+    return "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
+
+
+def _is(rows: Sequence[CellComparison]) -> str:
+    return "is" if len(rows) == 1 else "are"
+
+
+def _have(rows: Sequence[CellComparison]) -> str:
+    return "has" if len(rows) == 1 else "have"
+
+
+def _processes(rows: Sequence[CellComparison]) -> str:
+    most = max(row.b_processes for row in rows)
+    return "1 process confirms" if most == 1 else f"{most} processes confirm"
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+_STYLES = {"SLOW": "bold red", "FAST": "bold green", "SAME": "bold green", "AMBIGUOUS": "bold yellow"}
+_MOST_DOUBTS = 4
+_WHOLE = 2000
+
+
+def print_comparison(comparison: Comparison, page: Page) -> None:
+    """The whole page, with the verdict first."""
+    page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
+    page.line(f"Overall {clean(overall_text(comparison))}.")
+    _differences(comparison, page)
+    _cells(comparison, page)
+    _causes(comparison, page)
+    _notes(comparison, page)
+
+
+def _differences(comparison: Comparison, page: Page) -> None:
+    matter = [difference for difference in comparison.differences if difference.matters]
+    others = [difference for difference in comparison.differences if not difference.matters]
+    if matter:
+        page.heading("Differences that may cost bandwidth")
+        page.hanging(map(_difference, matter))
+    if others:
+        page.heading("Other differences" if matter else "Differences that cost no bandwidth")
+        page.hanging(map(_difference, others))
+
+
+def _difference(difference: Difference) -> tuple[str, str]:
+    a, b = escaped(difference.a) or "nothing", escaped(difference.b) or "nothing"
+    return f"  {clean(difference.what)}", f"{a} -> {b}"
+
+
+def _cells(comparison: Comparison, page: Page) -> None:
+    found, others = shown(comparison)
+    rows = sorted(found, key=_order)
+    a, b = _short(comparison.a, "A"), _short(comparison.b, "B")
+    page.line()
+    names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
+    if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):
+        page.line(f"{', '.join(names)}.")
+    rates = [row for row in rows if not is_latency(row)]
+    if rates:
+        ends = [rate_cells([fact.value for fact in side], [""] * len(rates)) for side in _sides(rates, "gbps")]
+        page.show(fitting_table(_comparison_columns(rates, (a, b), "GB/s", ends), page.columns))
+    latencies = [row for row in rows if is_latency(row)]
+    if latencies:
+        page.heading("Latencies of one load; twice the latency is a change of -50 %")
+        ends = [tuple(nanoseconds_text(fact.value) for fact in side) for side in _sides(latencies, "s")]
+        page.show(fitting_table(_comparison_columns(latencies, (a, b), "ns", ends), page.columns))
+    if others:
+        page.line(f"{others} --export-json has all.")
+
+
+def _sides(rows: Sequence[CellComparison], unit: str) -> list[list[Fact[float]]]:
+    return [[getattr(row, f"{side}_{unit}") for row in rows] for side in ("a", "b")]
+
+
+def _comparison_columns(
+    rows: Sequence[CellComparison], names: tuple[str, str], unit: str, ends: Sequence[Sequence[str]]
+) -> list[PageColumn]:
+    return [
+        PageColumn(("cell",), tuple(escaped(row.text) for row in rows), left=True),
+        *(PageColumn((name, unit), tuple(side)) for name, side in zip(names, ends, strict=True)),
+        PageColumn(("change",), tuple(signed_change(row.ratio.value) for row in rows)),
+        PageColumn(("interval",), tuple(interval_text(row) for row in rows)),
+        PageColumn(("verdict",), tuple(_verdict(row) for row in rows), left=True),
+    ]
+
+
+def _verdict(row: CellComparison) -> str:
+    return f"{row.verdict}, confirmed" if row.confirmed else row.verdict
+
+
+def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
+    cell = row.cell
+    if cell.is_of_links:
+        return "", "", "", "", 0  # as measured, because numbers of GPUs do not sort as text
+    return cell.direction, cell.side, cell.memory, f"{cell.case} {cell.mode} {cell.variant}", cell.nbytes
+
+
+def _short(name: str, letter: str) -> str:
+    """A heading that is not wider than the figures."""
+    first = clean(name).partition(" ")[0]
+    return first if first in ("baseline", "now") else letter
+
+
+def _causes(comparison: Comparison, page: Page) -> None:
+    if not comparison.causes:
+        return
+    page.heading("Likely causes, the most certain first")
+    for cause in comparison.causes:
+        lines = [("  -", sentence(clean(cause.text))), ("", f"Seen: {clean(cause.evidence)}.")]
+        if cause.fix:
+            lines.append(("", f"To do: {clean(cause.fix)}."))
+        page.hanging(lines)
+
+
+def _notes(comparison: Comparison, page: Page) -> None:
+    doubtful = doubts(comparison)
+    if doubtful:
+        page.heading("Undecided")
+        _list(doubtful[:_MOST_DOUBTS], page)
+        if len(doubtful) > _MOST_DOUBTS:
+            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more; --export-json has all")
+    missing = left_out(comparison)
+    if missing:
+        page.heading("Not compared")
+        _list([f"{_first(cells)}: {why}" for why, cells in missing.items()], page)
+    if comparison.remarks:
+        page.heading("Remarks")
+        _list([remark_text(remark) for remark in comparison.remarks], page)
+
+
+def _first(cells: Sequence[str]) -> str:
+    rest = len(cells) - _MOST_DOUBTS
+    return ", ".join(cells[:_MOST_DOUBTS]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _list(lines: Sequence[str], page: Page) -> None:
+    page.hanging(("  -", clean(line, longest=_WHOLE)) for line in lines)
+
+
+_SUITE = "pyxfer baseline check"
+# Characters that XML 1.0 cannot hold, not even escaped.
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_junit(comparison: Comparison) -> bytes:
+    """A confirmed SLOW is a failure; an undecided, unconfirmed or uncompared cell is skipped."""
+    counts = {"tests": len(comparison.cells), "failures": 0, "errors": 0, "skipped": 0}
+    suite = ElementTree.Element("testsuite", name=_SUITE)
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in _properties(comparison):
+        ElementTree.SubElement(properties, "property", name=name, value=legal(value))
+    for row in comparison.cells:
+        case = ElementTree.SubElement(suite, "testcase", classname=_class(row), name=legal(row.text))
+        if row.confirmed:
+            counts["failures"] += 1
+            failure = ElementTree.SubElement(case, "failure", type="SLOW", message=legal(_message(row)))
+            failure.text = legal("\n".join(map(cause_text, comparison.causes)))
+        elif row.verdict in ("SLOW", "AMBIGUOUS"):
+            counts["skipped"] += 1
+            ElementTree.SubElement(case, "skipped", type=row.verdict, message=legal(_message(row)))
+        ElementTree.SubElement(case, "system-out").text = legal(_figures(row))
+    ElementTree.SubElement(suite, "system-out").text = legal(headline(comparison))
+    return junit_document(suite, counts)
+
+
+def junit_document(suite: ElementTree.Element, counts: Mapping[str, int]) -> bytes:
+    """The file of one suite. `counts`: its cases by outcome."""
+    whole = ElementTree.Element("testsuites", name=suite.get("name", ""))
+    for element in (suite, whole):
+        for key, count in counts.items():
+            element.set(key, str(count))
+    whole.append(suite)
+    ElementTree.indent(whole)
+    text: bytes = ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _properties(comparison: Comparison) -> list[tuple[str, str]]:
+    differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
+    remarks = [(f"remark: {remark.code}", remark_text(remark)) for remark in comparison.remarks]
+    sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
+    return [*sides, *((legal(name), value) for name, value in (*differences, *remarks))]
+
+
+def _class(row: CellComparison) -> str:
+    """CI systems group test cases by the text before the last dot."""
+    return legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
+
+
+def _message(row: CellComparison) -> str:
+    unsure = "not confirmed: " if row.verdict == "SLOW" and not row.confirmed else ""
+    return f"{unsure}{row.why}"
+
+
+def _figures(row: CellComparison) -> str:
+    if row.ratio.value is None:
+        return row.why
+    facts, unit = ((row.a_s, row.b_s), "ns") if is_latency(row) else ((row.a_gbps, row.b_gbps), "GB/s")
+    factor = NANO if is_latency(row) else 1
+    rates = " -> ".join("unknown" if fact.value is None else f"{fact.value * factor:.3f}" for fact in facts)
+    return f"{row.verdict}: {rates} {unit}, {signed_change(row.ratio.value)} (95 % {interval_text(row)})"
+
+
+def legal(text: str) -> str:
+    """The text with the characters that XML cannot hold as Python escapes."""
+    return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+# --- exports and the chart -------------------------------------------------------------------------------------------
+
+
+def benchmarks(comparison: Comparison) -> list[dict[str, Value]]:
+    """The bandwidth of B in each cell as github-action-benchmark reads it, with `tool: customBiggerIsBetter`.
+
+    Of a latency the loads per second, because a larger number has to be better.
+    """
+    return [
+        {"name": row.text, **_larger_is_better(row), "extra": _beside_a(comparison, row)}
+        for row in comparison.cells
+        if row.b_gbps.value is not None
+    ]
+
+
+def _larger_is_better(row: CellComparison) -> dict[str, Value]:
+    if is_latency(row) and row.b_s.value:
+        return {"unit": "million loads/s", "value": 1e-6 / row.b_s.value}
+    return {"unit": "GB/s", "value": row.b_gbps.value}
+
+
+def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
+    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
+    return {row.text: _metric(row) for row in comparison.cells if row.b_gbps.value is not None}
+
+
+def _metric(row: CellComparison) -> dict[str, dict[str, float]]:
+    if is_latency(row):
+        return {"latency": {"value": (row.b_s.value or 0.0) * NANO}}
+    return {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}}
+
+
+def _beside_a(comparison: Comparison, row: CellComparison) -> str:
+    """`SAME, -0.5 % (-1.2 to +0.2 %) against monday`."""
+    interval = interval_text(row)
+    words = [row.verdict, f"{signed_change(row.ratio.value)}{f' ({interval})' if interval else ''}"]
+    return f"{', '.join(filter(None, words))} against {CONTROL.sub(' ', comparison.a)}"
+
+
+def _cells_chart(comparison: Comparison, rows: Sequence[CellComparison], width: int) -> Spec:
+    """The change of each cell with its interval, beside the tolerance."""
+    values = [_change_value(row) for row in rows[:MOST_BARS]]
+    more = f" The first {len(values)} of {len(rows)} cells are drawn." if len(rows) > len(values) else ""
+    shaded = f"Shaded: the tolerance of {units.format_percent(comparison.tolerance)}."
+    title = f"{clean(headline(comparison), _LONGEST)} {shaded}{more}"
+    return change_plot(values, comparison.tolerance, title, width)
+
+
+def _change_value(row: CellComparison) -> dict[str, Any]:
+    """Ratios of times as changes of bandwidth in per cent; without an interval, its ends are the change itself."""
+
+    def change(ratio: float | None) -> float | None:
+        return None if not ratio else (1 / ratio - 1) * 100
+
+    middle = change(row.ratio.value)
+    low, high = (middle if end is None else end for end in (change(row.high.value), change(row.low.value)))
+    cell = clean(row.text, _LONGEST_LABEL)
+    words = f"{cell}: {signed_change(row.ratio.value)}, {interval_text(row) or 'interval not known'}"
+    return {"cell": cell, "verdict": row.verdict, "change": middle, "low": low, "high": high, "text": words}
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+_LONGEST, _LONGEST_LABEL = 600, 48
+_BADGES: dict[Verdict, Badge] = {"SAME": "good", "FAST": "good", "AMBIGUOUS": "doubtful", "SLOW": "bad"}
+_COLUMNS = (
+    Column("cell", heading="cell"),
+    Column("A", heading="A", saved=False),
+    Column("B", heading="B", saved=False),
+    Column("change", heading="change", saved=False),
+    Column("interval", heading="95 % interval", saved=False),
+    Column("verdict", heading="verdict"),
+    *(Column(name, "number") for name in ("ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s")),
+    Column("a_processes", "whole"),
+    Column("b_processes", "whole"),
+    Column("confirmed", "flag"),
+    Column("assumed", "flag"),
+    Column("why", heading="why"),
+    Column("a"),
+    Column("b"),
+)
+_FIELDS = (
+    *("verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s", "a_processes", "b_processes"),
+    *("confirmed", "assumed", "why"),
+)
+
+
+def _grids(comparison: Comparison) -> list[Grid]:
+    differences = [(d.what, d.a, d.b, "yes" if d.matters else "no") for d in comparison.differences]
+    few, others = shown(comparison)
+    rows = {id(row): _row(comparison, row) for row in comparison.cells}
+    return [
+        Grid("Cells", _COLUMNS, list(rows.values()), few=([rows[id(row)] for row in few], others)),
+        text_grid("Differences", ("what", "A", "B", "may cost bandwidth"), differences),
+    ]
+
+
+def _row(comparison: Comparison, row: CellComparison) -> Row:
+    facts = (row.a_s, row.b_s) if is_latency(row) else (row.a_gbps, row.b_gbps)
+    a, b = (number(fact.value, format_latency if is_latency(row) else units.format_gbps) for fact in facts)
+    return {
+        "cell": row.text,
+        "A": a,
+        "B": b,
+        "change": Cell(signed_change(row.ratio.value), None if not row.ratio.value else 1 / row.ratio.value - 1),
+        "interval": Cell(interval_text(row)),
+        **fields(row, *_FIELDS),
+        "a": comparison.a,
+        "b": comparison.b,
+    }
+
+
+def _heading(comparison: Comparison) -> Lines:
+    return [("A", clean(comparison.a)), ("B", clean(comparison.b)), ("overall", overall_text(comparison))]
+
+
+def _sections(comparison: Comparison) -> list[Section]:
+    named = {
+        "Likely causes": [cause_text(cause) for cause in comparison.causes],
+        "Undecided": doubts(comparison),
+        "Not compared": [f"{', '.join(cells)}: {why}" for why, cells in left_out(comparison).items()],
+        "Remarks": [remark_text(remark) for remark in comparison.remarks],
+    }
+    return [(name, [("-", clean(text, _LONGEST)) for text in texts]) for name, texts in named.items()]
+
+
+def _charts(comparison: Comparison) -> Mapping[str, Make | None]:
+    rows = compared(comparison)
+    return {"cells": (lambda width: _cells_chart(comparison, rows, width)) if rows else None}
+
+
+REPORT = Report(
+    struct=Comparison,
+    title=lambda _: "pyxfer compare",
+    page=print_comparison,
+    headline=lambda comparison: clean(headline(comparison), _LONGEST),
+    badge=lambda comparison: (_BADGES[comparison.verdict], comparison.verdict),
+    heading=_heading,
+    grids=_grids,
+    sections=_sections,
+    charts=_charts,
+    captions={"cells": Caption("Change of each cell", "A line is the 95 % interval of the change between processes.")},
+)

@@ -1,0 +1,205 @@
+"""A table of a document: rows once, for a page in HTML, Markdown, a notebook, CSV and data frames.
+
+Cells are data: text is escaped, so that no spreadsheet executes it and no renderer formats it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from pyxfer._document.machines import Fact
+from pyxfer._report.tables import Kind, Table, Value, without_surrogates
+from pyxfer._report.text import clean
+from pyxfer.errors import UsageError
+
+_LONGEST_CELL = 600
+_MOST_SMALL = 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell for a reader, and the number that it is sorted by if that is not the text."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a grid.
+
+    Attributes:
+        name: Its name in CSV and data frames, and in the rows.
+        kind: The type of its values there.
+        heading: Its name for readers; empty if only CSV and data frames have it.
+        say: Writes a value for readers.
+        saved: False if only readers have it.
+
+    """
+
+    name: str
+    kind: Kind = "text"
+    heading: str = ""
+    say: Callable[[Any], str] = str
+    saved: bool = True
+
+
+Row = Mapping[str, Any]
+"""Values or `Cell`s by the names of columns; a missing one is empty."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under columns. Readers do not see columns without any cell.
+
+    Attributes:
+        name: The heading above it.
+        notes: Lines below it, such as the meaning of letters in its cells.
+        few: The rows for a place with little room and a line about the others, if not the first rows.
+
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Row]
+    notes: Sequence[tuple[str, str]] = ()
+    few: tuple[Sequence[Row], str] | None = None
+
+    def __post_init__(self) -> None:
+        known = {column.name for column in self.columns}
+        if unplaced := {name for row in self.rows for name in row} - known:
+            raise KeyError(f"no column has the name {', '.join(sorted(unplaced))}")
+
+    def readable(self, *, few: bool = False) -> tuple[list[str], list[list[Cell]]]:
+        """The headings and cells for readers."""
+        rows = self.few[0] if few and self.few is not None else self.rows
+        columns = [[_cell(column, row.get(column.name)) for row in rows] for column in self.columns if column.heading]
+        headings = [column.heading for column in self.columns if column.heading]
+        shown = [place for place, cells in enumerate(columns) if any(cell.text for cell in cells)]
+        return [headings[place] for place in shown], [
+            [columns[place][at] for place in shown] for at in range(len(rows))
+        ]
+
+    def table(self) -> Table:
+        """Its values for data frames."""
+        saved = [column for column in self.columns if column.saved]
+        rows = [tuple(row.get(column.name) for column in saved) for row in self.rows]
+        return Table({column.name: column.kind for column in saved}, rows)
+
+    def to_csv(self) -> str:
+        """Its values unrounded. Names that are not UTF-8 are escaped as in JSON."""
+        table = self.table()
+        return csv_table(table.names, table.rows)
+
+    def to_markdown(self) -> str:
+        """The table for readers, and its notes; of many rows the few that matter most, if it has these."""
+        headings, rows = self.readable(few=True)
+        if not rows:
+            return ""
+        texts = [] if self.few is None or not self.few[1] else [self.few[1]]
+        notes = "".join(
+            f"- {escape_markdown(text if mark == '-' else f'{mark}: {text}')}\n" for mark, text in self.notes
+        )
+        table = markdown_table(headings, [[cell.text for cell in row] for row in rows])
+        return "\n".join([table, *(f"{escape_markdown(text)}\n" for text in texts), *([notes] if notes else [])])
+
+    def to_small_html(self) -> str:
+        """The first rows as an HTML table for a notebook, and its notes."""
+        headings, rows = self.readable(few=True)
+        shown = [_html_row("th", headings), *(_html_row("td", [c.text for c in row]) for row in rows[:_MOST_SMALL])]
+        left = len(self.rows) - len(rows[:_MOST_SMALL])
+        more = f"<p>{left} more rows: print() shows them all</p>" if left > 0 else ""
+        notes = "".join(f"<p>{escape(text if mark == '-' else f'{mark}: {text}')}</p>" for mark, text in self.notes)
+        return f"<table>{''.join(shown)}</table>{more}{notes}"
+
+
+def text_grid(name: str, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Grid:
+    """A grid of texts and `Cell`s that only readers have."""
+    columns = tuple(Column(heading, heading=heading, saved=False) for heading in headings)
+    return Grid(name, columns, [dict(zip(headings, row, strict=True)) for row in rows])
+
+
+def fields(struct: object | None, *names: str) -> dict[str, Any]:
+    """Fields of a struct by name, with the value of a fact; nothing if there is no struct."""
+    if struct is None:
+        return {}
+    found = {name: getattr(struct, name) for name in names}
+    return {name: value.value if isinstance(value, Fact) else value for name, value in found.items()}
+
+
+def number(value: float | None, say: Callable[[Any], str]) -> Cell:
+    """A cell that is sorted by the number in it; empty for None."""
+    return Cell("") if value is None else Cell(say(value), float(value))
+
+
+def _cell(column: Column, value: Any) -> Cell:
+    if value is None:
+        return Cell("")
+    if not isinstance(value, Cell):
+        by = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        value = Cell(column.say(value), by)
+    return Cell(clean(without_surrogates(value.text), _LONGEST_CELL), value.value)
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(clean(cell))}</{tag}>' for cell in cells)}</tr>"
+
+
+# --- rows as text ----------------------------------------------------------------------------------------------------
+
+# A spreadsheet executes a cell that begins with one of these as a formula; with East Asian input also the wide forms.
+_FORMULA = re.compile(r"[=+\-@\t\n\uff0b\uff0d\uff1d\uff20]")
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+# A line break ends a table row, and other control characters change the state of a terminal.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_NUMBER = re.compile(r"(-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?( [A-Za-z/%]{1,4})?)?")
+
+
+def csv_table(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    """Comma-separated values with one header line; None is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_inert(cell) for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    """A Markdown table. Columns of numbers, with or without a unit, are aligned right."""
+    body = [[escape_markdown(cell) for cell in row] for row in rows]
+    columns = [[row[place] for row in body] for place in range(len(header))]
+    rule = ["---:" if any(column) and all(map(_NUMBER.fullmatch, column)) else "---" for column in columns]
+    lines = [[escape_markdown(name) for name in header], rule, *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def escape_markdown(cell: Value) -> str:
+    """Text on one line that a Markdown renderer shows literally."""
+    if cell is None:
+        return ""
+    return _MARKUP.sub(r"\\\1", CONTROL.sub(" ", str(cell)))
+
+
+def _inert(cell: Value) -> Value:
+    if not isinstance(cell, str):
+        return cell
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")  # csv leaves a bare return unquoted up to Python 3.12
+    return "'" + text if _FORMULA.match(text) else text
+
+
+def named(grids: Mapping[str, Grid], name: str, what: str) -> Grid:
+    """The grid of a name.
+
+    Raises:
+        UsageError: there is none; the text names those that there are.
+
+    """
+    if name not in grids:
+        raise UsageError(f"{what} has no table {name!r}; choose one of {', '.join(grids)}")
+    return grids[name]

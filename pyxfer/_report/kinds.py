@@ -1,0 +1,165 @@
+"""Every kind of document that has a report, and what is done with any of them."""
+
+from __future__ import annotations
+
+import io
+from html import escape
+from typing import Any
+
+from pyxfer._document import runs
+from pyxfer._report import (
+    baseline,
+    comparison,
+    doctor,
+    fleet,
+    history,
+    host_report,
+    links,
+    run,
+    session,
+    tune,
+    watch,
+)
+from pyxfer._report.grid import Grid, escape_markdown
+from pyxfer._report.layout import Page, checked_columns
+from pyxfer._report.plots import WIDE, Make, Spec, themed
+from pyxfer._report.report import Badge, Report
+from pyxfer.errors import UsageError
+
+REPORTS: tuple[Report[Any], ...] = (
+    run.REPORT,
+    run.MEASUREMENT,
+    links.REPORT,
+    watch.REPORT,
+    doctor.REPORT,
+    tune.REPORT,
+    baseline.REPORT,
+    comparison.REPORT,
+    history.REPORT,
+    session.REPORT,
+    host_report.REPORT,
+    fleet.REPORT,
+)
+_BY_STRUCT = {report.struct: report for report in REPORTS}
+CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.captions))
+"""The names of all charts."""
+
+
+def report_of(document: object) -> Report[Any]:
+    """How a document is shown."""
+    if type(document) not in _BY_STRUCT:
+        raise TypeError(f"{type(document).__name__} has no report")
+    return _BY_STRUCT[type(document)]
+
+
+# --- pages and tables ------------------------------------------------------------------------------------------------
+
+
+def print_document(document: object, page: Page, sort: str | None = None) -> None:
+    """Print the page of a document. `sort`: of a run, one row per measurement in this order.
+
+    Raises:
+        UsageError: the document cannot be sorted, or has no such order.
+
+    """
+    if isinstance(document, runs.Run):
+        run.print_run(document, page, sort)
+    elif sort is not None:
+        raise UsageError("--sort applies to a run, and this document is not one: leave it out.")
+    else:
+        report_of(document).page(document, page)
+
+
+def page_text(document: object, columns: int) -> str:
+    """The page for a terminal of this width.
+
+    Raises:
+        UsageError: `columns` is not a whole number above zero.
+
+    """
+    stream = io.StringIO()
+    print_document(document, Page(stream, checked_columns(columns)))
+    return stream.getvalue()
+
+
+def headline(document: object) -> str:
+    """The first sentence of a document's report."""
+    return report_of(document).headline(document)
+
+
+def badge(document: object) -> tuple[Badge, str]:
+    """The colour and the word of a document's badge."""
+    return report_of(document).badge(document)
+
+
+def table_of(document: object, name: str = "") -> Grid:
+    """The table for CSV and data frames, or of several that of this name.
+
+    Raises:
+        UsageError: there is no table of this name.
+
+    """
+    report = report_of(document)
+    return report.grids(document)[0] if report.table is None else report.table(document, name)
+
+
+def small_table(document: object) -> str:
+    """The first table as HTML for a notebook, below the document in one line."""
+    return f"<p>{escape(repr(document))}</p>{report_of(document).grids(document)[0].to_small_html()}"
+
+
+def to_markdown(document: object) -> str:
+    """The first sentence, what was measured, and all tables and lists."""
+    report = report_of(document)
+    heading = [f"{label}: {text}" for label, text in report.heading(document)]
+    parts = [f"## {escape_markdown(report.title(document))}\n", f"**{escape_markdown(report.headline(document))}**\n"]
+    parts += [_listed(heading)] if heading else []
+    for grid in report.grids(document):
+        if table := grid.to_markdown():
+            parts.append(f"### {escape_markdown(grid.name)}\n\n{table}")
+    for name, lines in report.sections(document):
+        if lines:
+            texts = [text if label in ("-", "") else f"{label}: {text}" for label, text in lines]
+            parts.append(f"### {escape_markdown(name)}\n\n{_listed(texts)}")
+    return "\n".join(parts).encode(errors="backslashreplace").decode()
+
+
+def _listed(texts: list[str]) -> str:
+    return "".join(f"- {escape_markdown(text)}\n" for text in texts)
+
+
+# --- charts ----------------------------------------------------------------------------------------------------------
+
+
+def charts_of(document: object) -> dict[str, Make]:
+    """The charts that a document has figures for, by name."""
+    return {name: make for name, make in report_of(document).charts(document).items() if make is not None}
+
+
+def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
+    """The specification of one chart.
+
+    Raises:
+        UsageError: the document has no such chart; the text names those that it has.
+
+    """
+    found = charts_of(document)
+    if name not in found:
+        known = f"it has {', '.join(found)}" if found else "it has no figures to draw"
+        raise UsageError(f"this document has no chart {name!r:.80}; {known}")
+    return themed(found[name](width))
+
+
+def altair_chart(document: object, name: str) -> Any:
+    """One chart as an Altair chart.
+
+    Raises:
+        UsageError: the document has no such chart, or Altair is not installed.
+
+    """
+    spec = chart_of(document, name)
+    try:
+        import altair
+    except ModuleNotFoundError as error:
+        raise UsageError("charts need Altair, which is not installed: pip install 'pyxfer[report]'") from error
+    return altair.Chart.from_dict(spec)

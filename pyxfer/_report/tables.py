@@ -1,0 +1,109 @@
+"""The rows of a document as one table for pandas, polars, pyarrow and DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyxfer._document.printing import ShortRepr
+from pyxfer.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+Value = str | int | float | bool | None
+Kind = Literal["text", "whole", "number", "flag"]
+# Their types do not depend on the values, so that tables of several documents can be put together.
+_PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean"}
+_POLARS = {"text": "String", "whole": "Int64", "number": "Float64", "flag": "Boolean"}
+_ARROW = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool_"}
+
+
+class Table(ShortRepr):
+    """The rows of a document. Names of columns end in their units, and a missing value is null.
+
+    polars, pyarrow, DuckDB and pandas read it by the Arrow PyCapsule interface, for which nanoarrow must be installed
+    (`pip install 'pyxfer[report]'`). `to_pandas` and `to_polars` do not need it.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind], rows: Sequence[Sequence[Value]]) -> None:
+        """`kinds`: the type of each column by its name."""
+        self.names = tuple(kinds)
+        self._kinds = tuple(kinds.values())
+        self.rows = [tuple(map(_value, row)) for row in rows]
+
+    def _summary(self) -> str:
+        return f"{len(self)} rows of {', '.join(self.names)}"
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return an `arrow_array_stream` capsule. Its columns keep their own types, whatever schema is requested.
+
+        Raises:
+            UsageError: nanoarrow is not installed.
+
+        """
+        try:
+            import nanoarrow
+        except ModuleNotFoundError as error:
+            raise UsageError("the Arrow interface needs nanoarrow: pip install 'pyxfer[report]'") from error
+        columns = {name: getattr(nanoarrow, _ARROW[kind])() for name, kind in self._typed()}
+        cells = [
+            nanoarrow.c_array(column, kind) for column, kind in zip(self._columns(), columns.values(), strict=True)
+        ]
+        whole = nanoarrow.c_array_from_buffers(nanoarrow.struct(columns), len(self), [None], children=cells)
+        return nanoarrow.c_array_stream(whole).__arrow_c_stream__()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas data frame, whose types can hold missing values.
+
+        Raises:
+            UsageError: pandas is not installed.
+
+        """
+        try:
+            import pandas as pd
+        except ModuleNotFoundError as error:
+            raise UsageError("pandas is not installed: pip install pandas") from error
+        columns = zip(self._typed(), self._columns(), strict=True)
+        return pd.DataFrame({name: pd.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns})
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return a polars data frame.
+
+        Raises:
+            UsageError: polars is not installed.
+
+        """
+        try:
+            import polars as pl
+        except ModuleNotFoundError as error:
+            raise UsageError("polars is not installed: pip install polars") from error
+        columns = zip(self._typed(), self._columns(), strict=True)
+        return pl.DataFrame(
+            [pl.Series(name, cells, dtype=getattr(pl, _POLARS[kind])) for (name, kind), cells in columns]
+        )
+
+    def _typed(self) -> list[tuple[str, Kind]]:
+        return list(zip(self.names, self._kinds, strict=True))
+
+    def _columns(self) -> list[list[Any]]:
+        """The cells of each column, as its type has them."""
+        cells = [list(column) for column in zip(*self.rows, strict=True)] or [[] for _ in self.names]
+        return [
+            [float(cell) if cell is not None else None for cell in column] if kind == "number" else column
+            for kind, column in zip(self._kinds, cells, strict=True)
+        ]
+
+
+def _value(cell: Value) -> Value:
+    return without_surrogates(cell) if isinstance(cell, str) else cell
+
+
+def without_surrogates(text: str) -> str:
+    """Names that are not UTF-8 are escaped as in the JSON; Arrow's text is UTF-8."""
+    return text.encode(errors="backslashreplace").decode()

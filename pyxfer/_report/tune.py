@@ -1,0 +1,210 @@
+"""Tunings of the ring: the page, the table of trials, and the chart of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from pyxfer import units
+from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
+from pyxfer._report.grid import Grid, number, text_grid
+from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
+from pyxfer._report.plots import MOST_BARS, Values, bar_plot, stacked
+from pyxfer._report.report import Caption, Charts, Report
+from pyxfer._report.text import Lines, capitalised, clean, reason_text
+
+_PLAIN = "plain copy"
+
+
+def ring_lines(state: RingState) -> Lines:
+    """The ring's settings, their source, figures and file."""
+    tuned = state.tuning.value
+    return [
+        ("settings", setup_text(state.ring)),
+        ("from", reason_text(state.reason)),
+        *(_figures(tuned) if tuned is not None else []),
+        ("file", clean(state.path.value) if state.path.value else reason_text(state.path.reason)),
+        *(("remark", capitalised(reason_text(remark))) for remark in state.remarks),
+    ]
+
+
+def setup_text(ring: RingSetup) -> str:
+    """`8 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked`."""
+    threads = f"{ring.threads} {'thread' if ring.threads == 1 else 'threads'}"
+    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    return f"{threads}, {slots}, {ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
+
+
+def print_tuning(state: RingState, page: Page) -> None:
+    """The chosen settings, and every candidate."""
+    page.hanging(ring_lines(state))
+    tuned = state.tuning.value
+    if tuned is None:
+        return
+    if tuned.timed:
+        page.heading("Trials: GB/s by direction and size, and speed relative to the best before")
+        page.show(fitting_table(_ring_columns(tuned), page.columns))
+    _print_not_tried(tuned, page)
+
+
+def _figures(tuned: Tuned) -> Lines:
+    rates = [(f"{way} GB/s", _beside_plain(way, tuned.rates, tuned.plain)) for way in get_args(CopyDirection)]
+    pays = tuned.pays_from_bytes
+    pays_text = f"never: {reason_text(pays.reason)}" if pays.value is None else units.format_size(pays.value)
+    return [*rates, ("pays from", pays_text)]
+
+
+def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
+    others = {rate.nbytes: rate for rate in plain if rate.direction == way}
+    pairs = [(ring, others[ring.nbytes]) for ring in rates if ring.direction == way and ring.nbytes in others]
+    parts = [
+        f"{_rate_text(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_rate_text(other)})"
+        for ring, other in pairs
+    ]
+    return ", ".join(parts) or "not timed"
+
+
+def _rate_text(rate: CopyRate) -> str:
+    return units.format_gbps(rate.gbps).removesuffix(" GB/s")
+
+
+def _ring_columns(tuned: Tuned) -> list[Column]:
+    """The trials that have figures, with the plain copy as the last row."""
+    trials = tuned.timed
+    rings = [trial.ring for trial in trials]
+    return [
+        Column(("threads x", "slots x", "chunk"), (*map(_made_text, rings), ""), left=True),
+        Column(("fill",), (*(ring.fill for ring in rings), ""), left=True),
+        *_rate_columns(trials, tuned.plain),
+        Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials], [""] * len(trials)), "")),
+        Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
+    ]
+
+
+def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> list[Column]:
+    rows = [
+        {(rate.direction, rate.nbytes): rate.gbps for rate in rates}
+        for rates in (*(trial.rates for trial in trials), plain)
+    ]
+    columns = []
+    for way in get_args(CopyDirection):
+        for nbytes in sorted({size for row in rows for direction, size in row if direction == way}):
+            cells = rate_cells([row.get((way, nbytes)) for row in rows], ["-"] * len(rows), least=1, most=3)
+            columns.append(Column((way, *units.format_size(nbytes).split()), cells))
+    return columns
+
+
+def _print_not_tried(tuned: Tuned, page: Page) -> None:
+    """One line per reason, because an expired limit applies to many rings."""
+    by_reason: dict[str, list[RingSetup]] = {}
+    for trial in tuned.trials:
+        if trial.verdict == "not tried":
+            by_reason.setdefault(trial.reason or "no reason given", []).append(trial.ring)
+    if by_reason:
+        page.heading("Not tried")
+        page.hanging(
+            ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(ring_name, rings))}")
+            for why, rings in by_reason.items()
+        )
+
+
+def ring_name(ring: RingSetup) -> str:
+    """Threads, slots, chunk and fill."""
+    return f"{_made_text(ring)} {ring.fill}"
+
+
+def _made_text(ring: RingSetup) -> str:
+    """`15x512x64 KiB`: threads, slots, and the size of a slot."""
+    return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+_LONGEST = 600
+
+
+def _headline(state: RingState) -> str:
+    tuned = state.tuning.value
+    if tuned is None or not tuned.rates or not tuned.plain:
+        return f"No tuning: {clean(state.tuning.reason or 'no trial has figures', _LONGEST)}."
+    return f"Pageable memory {_ring_text(tuned, 'h2d')}; {_ring_text(tuned, 'd2h')}."
+
+
+def _ring_text(tuned: Tuned, way: CopyDirection) -> str:
+    """The rate of the chosen ring in one direction at the largest size, beside that of a plain copy."""
+    rates = [max((r for r in own if r.direction == way), key=lambda r: r.nbytes) for own in (tuned.rates, tuned.plain)]
+    ring, plain = (units.format_gbps(rate.gbps) for rate in rates)
+    return f"{way}: {ring} through the ring, {plain} as a plain copy, at {units.format_size(rates[0].nbytes)}"
+
+
+def _grids(state: RingState) -> list[Grid]:
+    trials = () if state.tuning.value is None else state.tuning.value.trials
+    rows = [
+        (
+            ring_name(trial.ring),
+            *(number(_rate_of(trial.rates, way), units.format_gbps) for way in ("h2d", "d2h")),
+            number(trial.against_best, lambda ratio: f"{ratio:.2f}"),
+            trial.verdict,
+            trial.reason or "",
+        )
+        for trial in trials
+    ]
+    headings = ("threads x slots x chunk", "h2d", "d2h", "x best before", "verdict", "why")
+    return [text_grid("Trials at their largest size", headings, rows)]
+
+
+def _rate_of(rates: Sequence[CopyRate], way: str) -> float | None:
+    own = [rate for rate in rates if rate.direction == way]
+    return max(own, key=lambda rate: rate.nbytes).gbps if own else None
+
+
+def _charts(state: RingState) -> Charts:
+    """The candidates of a tuning at the largest size, in each direction."""
+    tuned = state.tuning.value
+    ways: list[CopyDirection] = list(get_args(CopyDirection))
+    found = (
+        []
+        if tuned is None or not tuned.rates
+        else [(tuned, way, bars) for way in ways if (bars := _ring_bars(tuned, way))]
+    )
+    return {
+        "rings": (
+            lambda width: stacked([bar_plot(bars, _ring_text(own, way), width, "GB/s") for own, way, bars in found])
+        )
+        if found
+        else None
+    }
+
+
+def _ring_bars(tuned: Tuned, way: CopyDirection) -> Values:
+    rates = {ring_name(trial.ring): trial.rates for trial in tuned.timed} | {_PLAIN: tuned.plain}
+    own = {name: [rate for rate in found if rate.direction == way] for name, found in rates.items()}
+    largest = max((rate.nbytes for found in own.values() for rate in found), default=0)
+    bars: Values = []
+    for name, found in own.items():
+        for rate in found:
+            if rate.nbytes == largest:
+                text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
+                role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
+                figures = {"gbps": rate.gbps, "low": rate.gbps, "high": rate.gbps}
+                bars.append({"series": name, **figures, "text": text, "figure": f"{rate.gbps:.3g}", "role": role})
+    return bars[-MOST_BARS:]
+
+
+REPORT = Report(
+    struct=RingState,
+    title=lambda _: "pyxfer tune",
+    page=print_tuning,
+    headline=_headline,
+    badge=lambda state: ("none", state.source),
+    heading=ring_lines,
+    grids=_grids,
+    sections=lambda _: [],
+    charts=_charts,
+    captions={
+        "rings": Caption(
+            "Candidates of the tuning",
+            "Uploads and downloads of pageable memory through each ring, and as one plain copy.",
+        )
+    },
+)

@@ -1,0 +1,350 @@
+"""What a watch says in words: lines of its page, which its charts and tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.cells import cell_len, set_cell_size
+
+from pyxfer import units
+from pyxfer._document.runs import Summary
+from pyxfer._document.watches import (
+    FIRST_STEPS,
+    NO_GPU_WATCHED,
+    CopyClass,
+    Overlap,
+    Pageable,
+    Parts,
+    StepPartName,
+    Steps,
+    StreamUse,
+    Surprise,
+    SurpriseKind,
+    Watched,
+)
+from pyxfer._report.text import Lines, clean, device_text, fact_text, link_text, memory_text, reason_text, remark_text
+from pyxfer.units import format_percent, format_seconds, format_size
+
+MOST_CALLS = 8
+MOST_STREAMS = 4
+MOST_FUNCTIONS = 3
+_LONGEST_NAME = 60
+_LONGEST_ADVICE = 600
+_WORTH_A_LINE = 0.001
+"""A share of the window: pinning a loss value that every step fetches would save nothing."""
+_DOES: dict[SurpriseKind, str] = {
+    "d2h": "fetches",
+    "wait": "waits",
+    "blocking copy": "copies and waits",
+    "allocation": "allocates memory",
+}
+_RELEASES = ("Free", "Unregister", "Release")
+_RARELY, _MANY = 0.01, 999.5
+"""Calls per step: below the first the total count says more; from the second on `.3g` would print an exponent."""
+_PARTS: dict[StepPartName, str] = {
+    "kernels": "kernels and sets",
+    "h2d": "copies to the device",
+    "d2h": "copies to the host",
+    "other copies": "other copies",
+    "input": "input being made",
+    "idle": "waiting, device idle",
+    "host": "host, device idle",
+}
+# Without records the work of the device is not known.
+_BY_THE_CLOCK: dict[StepPartName, str] = {**_PARTS, "input": "between steps", "host": "inside steps"}
+
+
+def part_words(parts: Parts) -> Mapping[StepPartName, str]:
+    """The reader's names of the parts, which depend on whether records and steps are known."""
+    if parts.kernels_s is not None:
+        return _PARTS
+    return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
+
+
+def unseen_reason(watched: Watched) -> str:
+    """Why there are no records; empty if there are some, or if a remark already says so."""
+    reason = watched.activity.reason or ""
+    no_gpu = reason == NO_GPU_WATCHED
+    said = any(remark.text == reason or (no_gpu and remark.code == "no-gpu") for remark in watched.remarks)
+    return "" if said else reason
+
+
+def slow_text(watched: Watched) -> str:
+    """The number of slow steps and their cost; empty without slow steps."""
+    steps, slow = watched.steps, watched.steps.slow
+    if slow is None:
+        return ""
+    are, usual = ("is", "a usual one") if slow.count == 1 else ("are", "as many usual ones")
+    text = (
+        f"{slow.count} of {steps.watched} steps {are} slow: {format_seconds(slow.more_s)} more than {usual}, "
+        f"{format_percent(slow.share)} of the time of all steps"
+    )
+    mostly = "" if slow.mostly is None else f", most of it {part_words(watched.parts)[slow.mostly]}"
+    return f"{text}{mostly}; the longest took {format_seconds(slow.longest_s)}"
+
+
+def size_text(row: CopyClass) -> str:
+    """The range of sizes of a class of copies, e.g. `16 to 64 MiB`."""
+    if row.below_bytes is None:
+        return f"from {format_size(row.least_bytes)}"
+    if row.least_bytes == 0:
+        return f"below {format_size(row.below_bytes)}"
+    least, below = format_size(row.least_bytes), format_size(row.below_bytes)
+    return f"{least.split()[0] if least.split()[1] == below.split()[1] else least} to {below}"
+
+
+def sum_text(nbytes: int) -> str:
+    """Three digits in decimal units: a sum of sizes is rarely a multiple of a binary unit."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        text = f"{nbytes / factor:.3g}"
+        if float(text) >= 1:
+            return f"{text} {unit}"
+    return f"{nbytes} B"
+
+
+def heading_lines(watched: Watched) -> Lines:
+    """What was watched, on which device and host."""
+    environment, tracing = watched.environment, watched.tracing.value
+    versions = [f"pyxfer {clean(environment.pyxfer)}"]
+    lines = [("device", device_text(watched.device))]
+    if watched.runtime == "cuda":
+        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
+        lines.append(("link", link_text(watched.link)))
+    if tracing is not None:
+        versions.append(f"records by {clean(tracing.library.rpartition('/')[2], longest=_LONGEST_NAME)}")
+    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
+    lines.append(("with", ", ".join(versions)))
+    lines.append(("window", _window_text(watched)))
+    if watched.steps.finder is not None and watched.steps.watched:
+        lines.append(("steps", found_text(watched.steps)))
+    return lines
+
+
+def first_steps_text(watched: Watched) -> str:
+    """What is said before the verdict, or an empty text."""
+    said = next((remark for remark in watched.remarks if remark.code == FIRST_STEPS), None)
+    return "" if said is None else f"{remark_text(said)[:1].upper()}{remark_text(said)[1:]}."
+
+
+def found_text(steps: Steps) -> str:
+    """What the steps are that were found in an unchanged script."""
+    if steps.finder == "keras":
+        return "batches of Keras fit"
+    if steps.finder == "optimizer":
+        return "steps of PyTorch's optimizers"
+    names = ", ".join(shortened(name, _LONGEST_NAME) for name in steps.functions[:MOST_FUNCTIONS])
+    more = f" and {len(steps.functions) - MOST_FUNCTIONS} more" if len(steps.functions) > MOST_FUNCTIONS else ""
+    return f"calls of {names}{more} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
+
+
+def ending_text(watched: Watched) -> str:
+    """Why the window is incomplete, or an empty text."""
+    if watched.ended == "failed":
+        return "The program failed in this window; the page shows what was recorded until then."
+    return ""
+
+
+def steps_text(watched: Watched) -> str:
+    """The heading of the table of parts."""
+    took = units.format_seconds(watched.parts.period_s)
+    if watched.steps.slow is not None:
+        return f"Where the mean usual step's {took} went (usual steps: {watched.steps.usual})"
+    whose = "the mean step's" if watched.steps.watched else "the window's"
+    return f"Where {whose} {took} went"
+
+
+def beside_lines(watched: Watched) -> Lines:
+    """Figures below the parts: how long steps are, copies under kernels, and the time between steps."""
+    parts, steps = watched.parts, watched.steps
+    summary, slow = steps.period.value, slow_text(watched)
+    hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
+    lines = [] if summary is None else [("-", _steps_text(summary))]
+    lines += [("-", slow)] if slow else []
+    lines += [
+        ("-", f"copies {way} under kernels, in addition: {units.format_seconds(seconds)}")
+        for way, seconds in hidden.items()
+        if seconds
+    ]
+    if steps.between_s:
+        step = "usual step" if slow else "step"
+        lines.append(("-", f"host between steps: {units.format_seconds(steps.between_s)} of a {step}"))
+    return lines
+
+
+def overlap_lines(watched: Watched) -> Lines:
+    """How busy the device was, and what ran at the same time."""
+    activity = watched.activity.value
+    if activity is None or not activity.streams:
+        return []
+    overlap = activity.overlap
+    return [
+        ("device", f"busy for {units.format_percent(overlap.busy_share)} of the window"),
+        ("copies", copies_text(overlap)),
+        ("kernels", _kernels_text(overlap)),
+        ("streams", _streams_text(activity.streams)),
+    ]
+
+
+def unseen_text(watched: Watched) -> str:
+    """Why there are no records, unless a remark has the reason."""
+    reason = unseen_reason(watched)
+    return f"No device records: {clean(reason)}" if reason else ""
+
+
+def ceiling_text(watched: Watched) -> str:
+    """The source of the ceiling, or an empty text."""
+    activity, source = watched.activity.value, watched.ceiling_source.value
+    if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
+        return ""
+    if source.source == "measured":
+        return "Ceiling: raw copies from pinned memory, measured here after the window."
+    device, host = (shortened(text, _LONGEST_NAME) for text in (source.device, source.host))
+    whose = f"of {device} on {host}, {clean(source.taken_at)}"
+    return f"Ceiling: raw copies from pinned memory in a saved run {whose}."
+
+
+def pageable_lines(watched: Watched) -> Lines:
+    """What pinning the pageable memory would save."""
+    activity = watched.activity.value
+    rows = activity.pageable if activity is not None else ()
+    worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
+    return [(row.way, _pageable_text(row, _a_step(watched))) for row in worth]
+
+
+def call_lines(watched: Watched) -> Lines:
+    activity = watched.activity.value
+    rows = activity.surprises if activity is not None else ()
+    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MOST_CALLS]]
+    if len(rows) > MOST_CALLS:
+        lines.append(("", f"and {len(rows) - MOST_CALLS} more; --export-json has all"))
+    return lines
+
+
+def memory_lines(watched: Watched) -> Lines:
+    """Memory in use, allocated and released."""
+    activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
+    lines = []
+    if before.value is not None and after.value is not None:
+        used = f"{memory_text(before.value)} of device memory before the window, {memory_text(after.value)} after"
+        lines.append(("in use", used))
+    for row in activity.allocated if activity is not None else ():
+        allocated = f"{sum_text(row.allocated_bytes)} allocated ({row.allocations} x)"
+        released = f", {sum_text(row.released_bytes)} released ({row.releases} x)" if row.releases else ""
+        lines.append((shortened(row.memory, _LONGEST_NAME), f"{allocated}{released}"))
+    if activity is not None and activity.allocation_calls_in_steps:
+        lines.append(("in steps", f"calls that allocate or release memory: {activity.allocation_calls_in_steps}"))
+    return lines
+
+
+def advice_lines(watched: Watched) -> Lines:
+    """What would be faster, the largest gain first."""
+    whole = _a_step(watched) if watched.steps.watched else "for the window"
+    now = units.format_seconds(watched.parts.period_s)
+    lines = []
+    for number, advice in enumerate(watched.advice, start=1):
+        predicted = units.format_seconds(advice.predicted_s)
+        less = units.format_percent(advice.gain_share)
+        text, worked_out = (clean(part, _LONGEST_ADVICE) for part in (advice.text, advice.worked_out))
+        lines.append((f"{number}.", text))
+        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {worked_out}."))
+    if len(watched.advice) > 1:
+        lines.append(("", "These gains do not add up: several may remove the same time."))
+    if not lines and watched.verdict.bound_by != "unknown":  # an unknown bound has no predictions
+        lines.append(("-", "pyxfer predicts no gain of 2 % or more."))
+    return lines
+
+
+def _a_step(watched: Watched) -> str:
+    return "a step" if watched.steps.slow is None else "a usual step"
+
+
+def _window_text(watched: Watched) -> str:
+    steps, took = watched.steps, units.format_seconds(watched.window_s)
+    words = [took, f"steps {steps.watched}" if steps.watched else "without steps"]
+    words += [f"skipped before {steps.skipped}"] if steps.skipped else []
+    words += [f"failed {steps.failed}"] if steps.failed else []
+    words += ["until the program ended"] if watched.ended == "ended" else []
+    return ", ".join(words)
+
+
+def _steps_text(summary: Summary) -> str:
+    median, shortest, longest = map(units.format_seconds, (summary.median_s, summary.min_s, summary.max_s))
+    return f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}"
+
+
+def copies_text(overlap: Overlap) -> str:
+    """How much of the copies is under kernels, and how many run at once."""
+    if overlap.hidden_share.value is None:
+        return fact_text(overlap.hidden_share)
+    hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
+    if overlap.copies_at_once < 2:  # noqa: PLR2004  # one copy alone is not "at once"
+        return f"{hidden}; never two at once"
+    share = fact_text(overlap.copies_share, units.format_percent)
+    return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
+
+
+def _kernels_text(overlap: Overlap) -> str:
+    if overlap.kernels_at_once.value is None:
+        return fact_text(overlap.kernels_at_once)
+    at_once, share = overlap.kernels_at_once.value, fact_text(overlap.kernels_share, units.format_percent)
+    return f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
+
+
+def _streams_text(streams: tuple[StreamUse, ...]) -> str:
+    shown = [_stream_text(use) for use in streams[:MOST_STREAMS]]
+    more = f" and {len(streams) - MOST_STREAMS} more" if len(streams) > MOST_STREAMS else ""
+    return f"{len(streams)}: {'; '.join(shown)}{more}"
+
+
+def _stream_text(use: StreamUse) -> str:
+    words = [f"kernels {use.kernels}"] if use.kernels else []
+    words += [f"copies {use.copies}, {sum_text(use.copied_bytes)}"] if use.copies else []
+    return f"stream {use.stream} ({', '.join(words)})"
+
+
+def _pageable_text(row: Pageable, a_step: str) -> str:
+    copies = f"{sum_text(row.nbytes)} ({row.count} x) in {units.format_seconds(row.seconds)}"
+    if row.saves_s.value is None or row.pinned_s.value is None:
+        return f"{copies}; gain of pinning {fact_text(row.saves_s)}"
+    pinned = f"{copies}; pinned, at the ceiling, {units.format_seconds(row.pinned_s.value)}"
+    if row.saves_s.value <= 0:
+        return f"{pinned}: no gain"
+    per_step = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
+    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{per_step}"
+
+
+def _call_text(row: Surprise) -> str:
+    releases = row.what == "allocation" and any(word in row.call for word in _RELEASES)
+    does = "releases memory" if releases else _DOES[row.what]
+    words = [f"{shortened(row.call, _LONGEST_NAME) or 'unnamed call'} {does}"]
+    words += [sum_text(row.nbytes)] if row.nbytes else []
+    words.append(f"({_often(row)})")
+    line = row.line.value
+    words.append(f"at {shortened(line, _LONGEST_NAME)}" if line else f"[{reason_text(row.line.reason)}]")
+    words += [f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else []
+    return " ".join(words)
+
+
+def _often(row: Surprise) -> str:
+    if row.per_step is None or row.per_step < _RARELY:
+        return f"{row.count} x"
+    return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
+
+
+def shortened(text: str, most: int) -> str:
+    """A harmless line of at most `most` cells; wide letters, such as Chinese ones, take two."""
+    line = clean(text)
+    if cell_len(line) <= most:
+        return line
+    return f"{set_cell_size(line, most - 3).rstrip()}..."
+
+
+def no_share_texts(watched: Watched) -> tuple[str, ...]:
+    """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
+    activity, reasons = watched.activity.value, dict[str, list[str]]()
+    if activity is None or watched.ceiling_source.value is None:
+        return ()
+    for row in activity.copies:
+        if row.way in ("h2d", "d2h") and row.ceiling_share.reason is not None:
+            reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.way} {size_text(row)}")
+    return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())
