@@ -209,7 +209,7 @@ def is_of_links(cell: Cell) -> bool:
 
 
 def is_automatic(cell: Cell) -> bool:
-    """Whether its mode is the one that `--mode auto` selects; a test compares this with `_ceiling.ways`."""
+    """Whether its mode is the one that `--modes auto` selects; a test compares this with `_ceiling.ways`."""
     return cell.mode == ("memcpy" if cell.memory == "pageable" and cell.direction != "both" else "async")
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +14,7 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
-from pyxfer._cli.output import Outlet, json_target, json_text, rescue, write_report
+from pyxfer._cli.output import Exports, document_json, json_text, rescue
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from pyxfer._report.layout import Page
 
 
-_COMPARE_FORMS = ("table", "md", "json")
 _EXAMPLE = "write --fail-on slower:5%"
 
 What = "A file with a run, links or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
@@ -57,8 +54,6 @@ def compare(
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
-    form: Form = "table",
-    output: Output = None,
     store: opt.Store = None,
 ) -> None:
     """Compare two measurements, cell by cell.
@@ -73,19 +68,10 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet = _outlet(
-        form,
-        output,
-        _COMPARE_FORMS,
-        report,
-        json=export_json,
-        md=export_md,
-        github=export_github,
-        bencher=export_bencher,
-    )
+    exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
-    _deliver(comparison, outlet)
+    _deliver(comparison, exports)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
         say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
@@ -105,16 +91,10 @@ def _limit(text: str) -> float:
 
 
 SLOWER = 1
-TABLE = "table"
 
 Tolerance = Annotated[
     str, typer.Option("--tolerance", metavar="SHARE", help="Share of its bandwidth that a cell may lose, such as 3%.")
 ]
-Output = Annotated[
-    str | None,
-    typer.Option("--output", "-o", hidden=True),
-]
-Form = Annotated[str, typer.Option("--format", hidden=True)]
 ExportJunit = Annotated[
     str | None, typer.Option("--export-junit", metavar="FILE", help="Write JUnit XML; - is stdout.")
 ]
@@ -134,48 +114,27 @@ ExportBencher = Annotated[
 ]
 
 
-def _outlet(
-    form: str, output: str | None, forms: tuple[str, ...], report: str | None = None, **exports: str | None
-) -> Outlet:
-    """The outlet for the exports. `form` and `output` are earlier names of them."""
-    if form not in forms:
-        raise UsageError(f"--format {form!r:.40} is not one of {', '.join(forms)}")
-    if form != TABLE or output is not None:
-        exports[form] = exports.get(form) or output or "-"
-    return Outlet(exports, report)
+def _comparison_exports(
+    json: str | None, md: str | None, junit: str | None, github: str | None, bencher: str | None, report: str | None
+) -> Exports[Comparison]:
+    from pyxfer._document import exports
+    from pyxfer._report.baseline import to_junit
+
+    return Exports(
+        (json, document_json),
+        (md, exports.comparison_markdown),
+        (junit, lambda comparison: to_junit(comparison).decode()),
+        (github, lambda comparison: json_text(exports.comparison_benchmarks(comparison))),
+        (bencher, lambda comparison: json_text(exports.comparison_metrics(comparison))),
+        report=report,
+    )
 
 
-_FOR_CI = ("github", "bencher")
-
-
-def _deliver(comparison: Comparison, outlet: Outlet) -> None:
+def _deliver(comparison: Comparison, exports: Exports[Comparison]) -> None:
     from pyxfer._report.baseline import print_comparison
 
-    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit", *_FOR_CI)}
-    outlet.deliver(encoders, lambda page: print_comparison(comparison, page), comparison)
+    exports.deliver(comparison, lambda page: print_comparison(comparison, page))
 
-
-def _encoded(comparison: Comparison, form: str) -> str:
-    from pyxfer._document import codec, exports
-    from pyxfer._report.baseline import print_comparison, to_junit
-    from pyxfer._report.layout import Page
-
-    if form == "json":
-        return codec.encode(comparison).decode()
-    if form == "md":
-        return exports.comparison_markdown(comparison)
-    if form == "github":
-        return json_text(exports.comparison_benchmarks(comparison))
-    if form == "bencher":
-        return json_text(exports.comparison_metrics(comparison))
-    if form == "junit":
-        return to_junit(comparison).decode()
-    text = io.StringIO()
-    print_comparison(comparison, Page(text))
-    return text.getvalue()
-
-
-FORMATS = ("table", "json", "csv")
 
 Cell = Annotated[
     str | None,
@@ -195,8 +154,6 @@ def history(
     export_json: opt.WholeJson = None,
     export_csv: ExportCsv = None,
     report: opt.Report = None,
-    form: Form = "table",
-    json: opt.Json = False,
     store: opt.Store = None,
 ) -> None:
     """Show measurements over time.
@@ -208,11 +165,10 @@ def history(
     from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
 
-    outlet = _outlet("json" if json else form, None, FORMATS, report, json=export_json, csv=export_csv)
+    exports: Exports[History] = Exports((export_json, json_text), (export_csv, _to_csv), report=report)
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
-    encoders = {"json": lambda: json_text(found), "csv": lambda: _to_csv(found)}
-    outlet.deliver(encoders, lambda page: print_history(found, page), found)
+    exports.deliver(found, lambda page: print_history(found, page))
 
 
 _HISTORY_HEADER = (
@@ -263,13 +219,11 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=opt.example("pyxfer baseline list --host node-7"))
-def list_all(
-    host: Host = None, export_json: opt.WholeJson = None, json: opt.Json = False, store: opt.Store = None
-) -> None:
+def list_all(host: Host = None, export_json: opt.WholeJson = None, store: opt.Store = None) -> None:
     """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
 
-    outlet = Outlet(json_target(json, export_json))
+    exports: Exports[object] = Exports((export_json, json_text))
     with _open(store) as opened:
         kept = opened.baselines(host)
 
@@ -280,7 +234,7 @@ def list_all(
                 of_host = "" if host is None else f" of the host {host!r}"
                 say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
 
-        outlet.deliver({"json": lambda: json_text({"baselines": kept})}, print_page)
+        exports.deliver({"baselines": kept}, print_page)
 
 
 @app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
@@ -288,7 +242,6 @@ def show(
     name: Named = DEFAULT_NAME,
     host: Host = None,
     export_json: opt.WholeJson = None,
-    json: opt.Json = False,
     store: opt.Store = None,
 ) -> None:
     """Show one baseline: its machine, processes and cells.
@@ -298,12 +251,12 @@ def show(
     from pyxfer._baseline.inputs import choose
     from pyxfer._report.baseline import print_baseline
 
-    outlet = Outlet(json_target(json, export_json))
+    exports: Exports[object] = Exports((export_json, json_text))
     with _open(store) as opened:
         kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
-    outlet.deliver(
-        {"json": lambda: json_text({"id": kept.id, "baseline": baseline})},
+    exports.deliver(
+        {"id": kept.id, "baseline": baseline},
         lambda page: print_baseline(baseline, lines_of(baseline), page, kept),
     )
 
@@ -394,8 +347,6 @@ def _open(url: str | None) -> Store:
     return open_store(url, create=False)
 
 
-_CHECK_FORMS = ("table", "json", "junit")
-
 Name = Annotated[
     str | None,
     typer.Option(
@@ -435,15 +386,15 @@ def save(
     ] = False,
     label: Labels = [],  # noqa: B006 - typer copies it
     device: opt.Device = "0",
-    direction: opt.Directions = "h2d,d2h",
-    memory: opt.Memories = "pinned",
-    mode: opt.Modes = "auto",
+    directions: opt.Directions = "h2d,d2h",
+    memories: opt.Memories = "pinned",
+    modes: opt.Modes = "auto",
     sizes: opt.Sizes = "1MiB,16MiB,64MiB",
     budget: opt.Budget = "0.6s",
     links: orders.LinksFlag = False,
     devices: orders.Devices = None,
-    group: orders.Groups = None,
-    engine: orders.Engines = None,
+    groups: orders.Groups = None,
+    engines: orders.Engines = None,
     require_gpu: opt.RequireGpu = False,
     report: opt.Report = None,
     store: opt.Store = None,
@@ -463,16 +414,16 @@ def save(
 
     if not add:
         check_processes(processes)
-    Outlet({}, report)  # refuses a report that cannot be written, before anything is measured
+    exports: Exports[Baseline] = Exports(report=report)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     store_schema.check_name(name)
     labels = _parse_labels(label)
     store_schema.check_labels(labels)
     orders.check_options(context, links=links, require_gpu=require_gpu)
     asked: AnyOrder = (
-        orders.order_of_links(context, group, engine, sizes, budget)
+        orders.order_of_links(context, groups, engines, sizes, budget)
         if links
-        else orders.order_of_device(direction, memory, mode, sizes, budget)
+        else orders.order_of_device(directions, memories, modes, sizes, budget)
     )
     with Started() as started:
         started.prepare()
@@ -483,7 +434,7 @@ def save(
     made_at = store_schema.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
     show(_kept(baseline, store), store=store)
-    write_report(report, baseline)
+    exports.finish(baseline)
 
 
 def _what_to_measure(
@@ -527,8 +478,6 @@ def check(
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
-    form: Form = "table",
-    output: Output = None,
     device: opt.Device = "0",
     links: orders.LinksFlag = False,
     devices: orders.Devices = None,
@@ -548,16 +497,7 @@ def check(
     from pyxfer.units import share_of
 
     share = share_of(tolerance, "--tolerance")
-    outlet = _outlet(
-        form,
-        output,
-        _CHECK_FORMS,
-        report,
-        json=export_json,
-        junit=export_junit,
-        github=export_github,
-        bencher=export_bencher,
-    )
+    exports = _comparison_exports(export_json, None, export_junit, export_github, export_bencher, report)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     orders.check_options(context, links=links, require_gpu=require_gpu)
     with open_store(store, create=False) as opened, Started() as started:
@@ -568,7 +508,7 @@ def check(
         keeper = _Keeper(opened, {"baseline": name})
         measure = _measuring(started, order, 1 + retries, "at most ", lambda count: not is_look(count))
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
-    _deliver(checked.comparison, outlet)
+    _deliver(checked.comparison, exports)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
         _join(baseline, checked.runs, store)

@@ -364,7 +364,7 @@ def _of_fleet(fleet: fleets.Fleet) -> Contents:
 def _of_host(report: fleets.HostReport) -> Contents:
     environment = () if report.environment is None else (("Environment", environment_lines(report.environment)),)
     return Contents(
-        "pyxfer host",
+        "pyxfer fleet host",
         fleet_contents.host_heading(report),
         tuple(_text_grid(*table) for table in fleet_contents.host_tables(report)),
         (*fleet_contents.host_sections(report), *environment),

@@ -27,9 +27,9 @@ def offered(line: str) -> list[str]:
     ("line", "values"),
     [
         ("pyxfer cei", ["ceiling"]),
-        ("pyxfer ceiling --memory p", ["pageable", "pinned"]),
-        ("pyxfer ceiling --mode auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
-        ("pyxfer ceiling --direction h2d,", ["h2d,d2h", "h2d,both"]),
+        ("pyxfer ceiling --memories p", ["pageable", "pinned"]),
+        ("pyxfer ceiling --modes auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
+        ("pyxfer ceiling --directions h2d,", ["h2d,d2h", "h2d,both"]),
         ("pyxfer frameworks t", ["torch", "tensorflow"]),
         (
             "pyxfer frameworks --routes jax.ingest,tf.ingest-",
@@ -50,7 +50,7 @@ def test_values_are_offered(line: str, values: list[str]) -> None:
 
 
 def test_an_item_of_a_list_is_offered_once() -> None:
-    assert offered("pyxfer ceiling --direction h2d,h") == []
+    assert offered("pyxfer ceiling --directions h2d,h") == []
 
 
 def test_names_of_baselines_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def test_help_has_an_example_of_the_verb(command: Command, verb: tuple[str, ...]
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
-@pytest.mark.parametrize("group", [(), ("baseline",), ("export",), ("fleet",)], ids=" ".join)
+@pytest.mark.parametrize("group", [(), ("baseline",), ("fleet",)], ids=" ".join)
 def test_no_summary_of_a_verb_is_cut_off(
     command: Command, group: tuple[str, ...], columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,9 +32,9 @@ def test_the_defaults_are_those_of_the_python_function() -> None:
     typed = {name: parameter.default for name, parameter in inspect.signature(measure.ceiling).parameters.items()}
     called = {name: parameter.default for name, parameter in inspect.signature(session.ceiling).parameters.items()}
     assert typed["device"] == str(called["device"])
-    assert typed["direction"].split(",") == list(called["directions"])
-    assert typed["memory"].split(",") == list(called["memories"])
-    assert typed["mode"].split(",") == list(called["modes"])
+    assert typed["directions"].split(",") == list(called["directions"])
+    assert typed["memories"].split(",") == list(called["memories"])
+    assert typed["modes"].split(",") == list(called["modes"])
     assert typed["sizes"] == called["sizes"]
     assert typed["fresh"] == called["fresh"]
     assert typed["seed"] == called["seed"]

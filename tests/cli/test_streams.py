@@ -64,7 +64,7 @@ def test_help_that_cannot_be_written_is_an_error(command: str) -> None:
 
 
 def test_a_full_stdout_loses_no_export(tmp_path: Path) -> None:
-    options = "--device host --direction h2d --sizes 4KiB --budget 100ms --no-trace"
+    options = "--device host --directions h2d --sizes 4KiB --budget 100ms --no-trace"
     result = shell(f"pyxfer ceiling {options} --export-json {tmp_path}/run.json --export-md >(cat >&2) > /dev/full")
     assert result.returncode == 4
     assert Run.load(tmp_path / "run.json").ended == "complete"

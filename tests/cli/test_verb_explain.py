@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from command_line import in_terminal, interrupt_when, pyxfer, shell
+from command_line import in_terminal, pyxfer, shell
 from in_process import Command
 from pages import line_with
 
@@ -95,13 +95,3 @@ def test_the_markdown_has_the_parts(tmp_path: Path) -> None:
     assert "### Where the time of raw.pageable-memcpy goes\n" in text
     assert line_with(text, "| copying |")
     assert "all figures" not in pyxfer("explain", "--help", COLUMNS="200").stdout
-
-
-@pytest.mark.slow
-def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    asked = (*QUICK[:-1], "10s", "--precision", "0.0001%", "--export-json", str(path))
-    result = interrupt_when("measuring", *asked)
-    assert result.returncode == 130
-    assert "Interrupted: " in result.stdout
-    assert Run.load(path).ended == "interrupted"
