@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import traceback
@@ -202,6 +203,25 @@ def _list_routes(exports: Exports[object]) -> None:
     exports.deliver(list_routes(), lambda page: print_framework_routes(list_frameworks(choose(0)), page))
 
 
+def schema(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
+            autocompletion=completion.one_of(completion.kinds),
+        ),
+    ],
+) -> None:
+    """Print the JSON Schema of a kind of document."""
+    from pyxfer import units
+    from pyxfer._document import codec
+
+    structs = {each.name: each.struct for each in codec.KINDS}
+    made = codec.schema(structs[units.word_of(kind, structs, "KIND")])
+    sys.stdout.write(json.dumps(made, indent=1) + "\n")
+
+
 # --- the application -------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +331,7 @@ app.command(
 )(links)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
+app.command(epilog=_example("pyxfer schema run > run.schema.json"))(schema)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 app.command("report", epilog=_example("pyxfer report run.json", "pyxfer report run.json -o sizes.svg --chart sizes"))(
     report_verb

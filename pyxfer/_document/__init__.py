@@ -26,5 +26,4 @@ the pages.
 - `link_checks`: limits of the figures of links
 - `fleet_checks`: limits of the figures of hosts and fleets
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
-- `__main__`: prints the schema of a kind
 """

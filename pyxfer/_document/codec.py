@@ -64,7 +64,6 @@ class Kind(Generic[T]):
         title: Its name in the schema and in errors, after "pyxfer".
         phrase: The title with an article, for errors about a file of another kind.
         writer: What writes such a file.
-        schema_file: The published schema.
         upgrades: By version n, the function that turns a document of version n into one of version n + 1.
         decode_runs: Replaces the runs inside a document, which have separate versions, by structs.
         check: Raises `DocumentError` for contents that the struct's types allow and pyxfer never writes.
@@ -78,7 +77,6 @@ class Kind(Generic[T]):
     title: str
     phrase: str
     writer: str
-    schema_file: str
     upgrades: Mapping[int, Step] = field(default_factory=dict)
     decode_runs: Callable[[Json, str], Json] = _unchanged
     check: Callable[[T, str], None] = _accept
@@ -159,7 +157,6 @@ RUN = Kind(
     title="run",
     phrase="a run",
     writer="--export-json",
-    schema_file="docs/run.schema.json",
     # Version 2 added workers, natures and page faults, version 3 the device's records, all optional.
     upgrades={1: dict, 2: dict},
     check=_check_run,
@@ -173,7 +170,6 @@ WATCH = Kind(
     title="watch",
     phrase="a watch",
     writer="pyxfer watch --export-json",
-    schema_file="docs/watch.schema.json",
     check=check_watch,
     one_line=_STEP_OR_SPANS,
 )
@@ -184,7 +180,6 @@ BASELINE = Kind(
     title="baseline",
     phrase="a baseline",
     writer="pyxfer baseline export",
-    schema_file="docs/baseline.schema.json",
     # Version 2 added links.
     upgrades={1: dict},
     decode_runs=_decode_runs_of_baseline,
@@ -198,7 +193,6 @@ COMPARISON = Kind(
     title="comparison",
     phrase="a comparison",
     writer="pyxfer compare --export-json",
-    schema_file="docs/comparison.schema.json",
     # Version 2 added cells of links and the times of both sides.
     upgrades={1: dict},
     check=check_comparison,
@@ -210,7 +204,6 @@ EXAMINATION = Kind(
     title="examination",
     phrase="an examination",
     writer="pyxfer doctor --export-json",
-    schema_file="docs/doctor.schema.json",
     one_line=_TRIAL,
     decode_runs=_decode_runs_of_examination,
     check=_check_examination,
@@ -222,7 +215,6 @@ SESSION = Kind(
     title="pytest session",
     phrase="a session of pytest",
     writer="pytest --xfer-save or --xfer-json",
-    schema_file="docs/xfer.schema.json",
     check=_check_places,
     one_line=_TRIAL,
 )
@@ -233,7 +225,6 @@ LINKS = Kind(
     title="links",
     phrase="a run of links",
     writer="pyxfer links --export-json",
-    schema_file="docs/links.schema.json",
     check=check_links,
     one_line=_TRIAL,
 )
@@ -244,7 +235,6 @@ HOST = Kind(
     title="host",
     phrase="the document of a host",
     writer="pyxfer fleet host --export-json",
-    schema_file="docs/host.schema.json",
     check=check_host,
     one_line=_NUMBERS,
 )
@@ -255,7 +245,6 @@ FLEET = Kind(
     title="fleet",
     phrase="a fleet",
     writer="pyxfer fleet judge --export-json",
-    schema_file="docs/fleet.schema.json",
     check=check_fleet,
     one_line=_NUMBERS,
 )
@@ -564,12 +553,12 @@ def schema(struct: type[Any]) -> Json:
     """The JSON Schema (2020-12) of a kind of document.
 
     Raises:
-        UsageError: Python is older than 3.11; the text names the published schema.
+        UsageError: Python is older than 3.11.
 
     """
     kind = _BY_STRUCT[struct]
     if sys.version_info < SCHEMA_PYTHON:
-        raise UsageError(f"the JSON Schema is made with Python 3.11 or later; {kind.schema_file} holds it ready made")
+        raise UsageError("This Python is too old for JSON Schemas: run pyxfer schema with Python 3.11 or later.")
     made: Json = _dedented(msgspec.json.schema(kind.struct))
     fields = made["$defs"][kind.struct.__name__]
     fields["properties"][DIGEST] = {"description": "SHA-256 of all other fields.", "type": "string"}

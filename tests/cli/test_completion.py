@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from baseline.store.making import make_baseline
+from command_line import pyxfer
 from typer.testing import CliRunner
 
 from pyxfer._baseline.store import open_store
@@ -85,3 +86,8 @@ def test_a_broken_driver_offers_nothing() -> None:
         raise CudaUnavailableError(999, "cudaErrorUnknown", "cudaGetDeviceCount", "", "", "")
 
     assert completion.one_of(fail)("") == []
+
+
+def test_the_installed_command_completes_verbs() -> None:
+    result = pyxfer("ceiling", _PYXFER_COMPLETE="complete_bash", COMP_WORDS="pyxfer s", COMP_CWORD="1")
+    assert result.stdout.split() == ["schema", "show"]

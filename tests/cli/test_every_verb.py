@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,16 @@ def test_ctrl_c_saves_what_was_measured_and_exits_with_130(tmp_path: Path, words
     assert result.stdout
     document: Any = codec.load_any(path, [kind.struct for kind in codec.KINDS])
     assert (document.run if isinstance(document, Examination) else document).ended == "interrupted"
+
+
+@pytest.mark.skipif(sys.version_info < codec.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10")
+@pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
+def test_the_schema_of_each_kind_is_printed(command: Command, kind: Any) -> None:
+    result = command("schema", kind.name)
+    assert (result.returncode, json.loads(result.stdout)["title"]) == (0, f"pyxfer {kind.title}")
+
+
+def test_an_unknown_kind_has_no_schema(command: Command) -> None:
+    result = command("schema", "runs")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "comparison" in result.stderr

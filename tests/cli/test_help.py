@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib import metadata
 from typing import Any
 
 import pytest
 import typer
+from command_line import environment, pyxfer
 from in_process import Command
 
 from pyxfer._cli.main import app
@@ -67,3 +71,28 @@ def test_watch_starts_python_itself(command: Command, python: str) -> None:
     ended = command("watch", python, "train.py")
     assert ended.returncode == 2
     assert f"leave '{python}' out, as in pyxfer watch train.py" in ended.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = pyxfer("--version")
+    assert (result.returncode, result.stdout) == (0, f"pyxfer {metadata.version('pyxfer')}\n")
+
+
+def test_the_help_names_every_verb_and_every_exit_code(command: Command) -> None:
+    text = command("--help").stdout
+    assert [verb for verb in VERBS if len(verb) == 1 and f"\n  {verb[0]} " not in text] == []
+    codes = " ".join(text.split()).partition("Exit codes: ")[2]
+    assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ceiling", "--help"]])
+def test_help_and_version_load_neither_numpy_nor_the_engine(arguments: list[str]) -> None:
+    script = (
+        "import sys; sys.argv = ['pyxfer', *sys.argv[1:]]\n"
+        "from pyxfer.__main__ import main\n"
+        "try: main()\n"
+        "finally: print([name for name in sys.modules if name in ('numpy', 'rich', 'pyxfer.native._cuda')])"
+    )
+    command = [sys.executable, "-c", script, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert result.stdout.endswith("[]\n"), result.stderr
