@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyxfer._report.layout import Page
 
 
-_EXAMPLE = "write --fail-on slower:5%"
+_EXAMPLE = "write a share such as --fail-on slower:5%."
 
 What = "A file with a run, links or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
 
@@ -83,11 +83,8 @@ def _limit(text: str) -> float:
 
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
-        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE; {_EXAMPLE}")
-    try:
-        return share_of(share, "--fail-on")
-    except UsageError as error:
-        raise UsageError(f"{error}; {_EXAMPLE}") from error
+        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE: {_EXAMPLE}")
+    return share_of(share, "--fail-on slower:SHARE")
 
 
 SLOWER = 1
@@ -460,7 +457,7 @@ def _kept(baseline: Baseline, store: str | None) -> str:
         with open_store(store) as opened:
             kept, shown = opened.add_baseline(baseline), opened.shown
     except StoreError as error:
-        raise StoreError(f"{error}; {_rescued(baseline)}") from error
+        raise StoreError(f"{_rescued(baseline)} The store did not take it: {error}") from error
     say(f"saved {kept}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
     return kept
 
@@ -623,9 +620,9 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
     for given in texts:
         name, sign, value = given.partition("=")
         if not sign or not name:
-            raise UsageError(f"--label {given!r:.80} is not NAME=VALUE; write a label such as --label slot=3")
+            raise UsageError(f"--label {given!r:.80} is not NAME=VALUE: write a label such as --label slot=3.")
         if name in labels:
-            raise UsageError(f"--label {name!r:.80} is given twice; give it once")
+            raise UsageError(f"--label {name!r:.80} is given twice: give it once.")
         labels[name] = value
     return labels
 
@@ -634,5 +631,5 @@ def _rescued(baseline: Baseline) -> str:
     """Save the baseline to a file, because the store refused it, and name the file."""
     path = rescue(baseline, "pyxfer-baseline-")
     if path is None:
-        return "the baseline could not be written to a file either"
-    return f"the baseline is in {path}: import it with pyxfer baseline import {path}"
+        return "The baseline could not be written to a file either."
+    return f"The baseline is in {path}, which pyxfer baseline import reads."

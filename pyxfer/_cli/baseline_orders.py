@@ -60,11 +60,11 @@ def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> 
         if name in context.params and _is_given(context, name):
             other = "leave out --links" if links else "add --links"
             raise UsageError(
-                f"--{name} is for {'the link of one device' if links else 'links'}: leave it out, or {other}"
+                f"--{name} is for {'the link of one device' if links else 'links'}: leave it out, or {other}."
             )
     name = "devices" if links else "device"
     if require_gpu and context.params.get(name) == "host":
-        raise UsageError(f"--{name} host and --require-gpu exclude each other: leave one of them out")
+        raise UsageError(f"--{name} host and --require-gpu exclude each other: leave one of them out.")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

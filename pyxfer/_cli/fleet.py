@@ -107,11 +107,11 @@ def show(
     from pyxfer._document.fleets import Fleet
 
     if line is not None and line not in LINES:
-        raise UsageError(f"--line {line!r:.40} is not one of {', '.join(LINES)}")
+        raise UsageError(f"--line {line!r:.40} is unknown: choose one of {', '.join(LINES)}.")
     if host is not None and line is None:
-        raise UsageError("--host needs --line npd or --line nagios")
+        raise UsageError("--host needs a line: add --line npd or --line nagios.")
     if line is not None and any((export_junit, export_prometheus, export_drain, report)):
-        raise UsageError("--line prints one line and writes no file: leave it out, or the exports and --report")
+        raise UsageError("--line prints one line and writes no file: leave it out, or the exports and --report.")
     exports = fleet_exports(None, export_junit, export_prometheus, export_drain, report)
     place = "/dev/stdin" if file == "-" else file
     if line is None:
@@ -179,7 +179,7 @@ def kept_in_store(fleet: Fleet, store: str | None) -> str:
         with open_store(store) as opened:
             kept, shown = opened.add_fleet(fleet), opened.shown
     except PyxferError as error:
-        return f"the verdicts above are complete, but were not stored: {error}"
+        return f"The verdicts above are complete, but were not stored: {error}"
     say(f"saved {kept} in {shown}")
     return ""
 

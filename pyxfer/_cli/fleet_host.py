@@ -73,7 +73,7 @@ def host(
     exports: Exports[HostReport] = Exports((export_json, document_json))
     budget_s = budget_of(budget)
     if name is not None and not 0 < len(name) <= _LONGEST_NAME:
-        raise UsageError(f"--name has 1 to {_LONGEST_NAME} characters; got {len(name)}")
+        raise UsageError(f"--name has {len(name)} characters: give 1 to {_LONGEST_NAME}.")
     labels = labels_of(label or (), os.environ)
     saving = _Saving(store, name or platform.node()) if save else None
     early = _EarlyEnd(budget_s, CLOSING_S)
@@ -120,10 +120,10 @@ class _Saving:
             with open_store(self._store) as opened:
                 kept, shown = opened.add_host_report(report, self._host), opened.shown
         except PyxferError as error:
-            say(f"the document was not stored: {error}; {_place(report, kept_in)}")
+            say(f"{_place(report, kept_in)} The store did not take it: {error}")
             return False
         except KeyboardInterrupt:
-            say(f"the document may not have been stored (interrupted); {_place(report, kept_in)}")
+            say(f"{_place(report, kept_in)} It may not have been stored (interrupted).")
             raise
         say(f"saved {kept}, the document of {report.host or self._host}, in {shown}")
         return True
@@ -148,11 +148,11 @@ def _place(report: HostReport, kept_in: str | None) -> str:
     from pyxfer._document.files import is_stdout
 
     if kept_in is not None:
-        return "it was written to stdout" if is_stdout(kept_in) else f"it is in {kept_in!r}"
+        return "The document was written to stdout." if is_stdout(kept_in) else f"The document is in {kept_in!r}."
     path = rescue(report, "pyxfer-host-")
     if path is None:
-        return "it could not be written to a file either"
-    return f"it is in {path}, which pyxfer fleet judge reads"
+        return "The document could not be written to a file either."
+    return f"The document is in {path}, which pyxfer fleet judge reads."
 
 
 def _end_as(report: HostReport) -> None:
@@ -160,10 +160,10 @@ def _end_as(report: HostReport) -> None:
         say("interrupted")
         raise SystemExit(INTERRUPTED)
     if report.ended != "complete":
-        say(f"the host job was not completed: {report.failure or 'no reason given'}")
+        say(f"The host job was not completed: {report.failure or 'no reason given'}")
         raise SystemExit(NOT_VALID)
     if all(cell.value.value is None for cell in report.cells):
-        say("nothing was measured, for the reasons above")
+        say("Nothing was measured, for the reasons above.")
         raise SystemExit(NOT_VALID)
 
 

@@ -231,9 +231,11 @@ def _words_of(program: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(program))
     except ValueError as error:
-        raise UsageError(f"--pyxfer {program!r:.80} is not a command of a shell: {error}") from error
+        raise UsageError(
+            f"--pyxfer {program!r:.80} is not a command of a shell ({error}): give one such as 'uvx pyxfer'."
+        ) from error
     if not words:
-        raise UsageError("--pyxfer is empty; name the command that is pyxfer on the hosts")
+        raise UsageError("--pyxfer is empty: name the command that is pyxfer on the hosts.")
     return words
 
 
@@ -243,13 +245,15 @@ def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
         try:
             text = Path(hosts_file).read_text(encoding="utf-8-sig")
         except OSError as error:
-            raise UsageError(f"--hosts-file {hosts_file!r} cannot be read: {error.strerror}") from error
+            raise UsageError(
+                f"--hosts-file {hosts_file!r} cannot be read ({error.strerror}): check the name and who may read it."
+            ) from error
         except UnicodeDecodeError as error:
-            raise UsageError(f"--hosts-file {hosts_file!r} is not a text of UTF-8") from error
+            raise UsageError(f"--hosts-file {hosts_file!r} is not text in UTF-8: save it as UTF-8.") from error
         found += [line.partition("#")[0] for line in text.splitlines()]
     named = [host.strip() for host in found if host.strip()]
     if not named and (hosts is not None or hosts_file is not None):
-        raise UsageError(f"{'--hosts' if hosts_file is None else '--hosts-file'} names no host")
+        raise UsageError(f"{'--hosts' if hosts_file is None else '--hosts-file'} names no host: name at least one.")
     return named
 
 
@@ -267,8 +271,8 @@ def _chosen_way(hosts: Sequence[str], folder: str | None, since: str | None = No
     if hosts:
         return "ssh"
     raise UsageError(
-        "no way to any host was found: give --hosts for ssh, run it inside a Slurm allocation or on a node of a Ray "
-        "cluster, or give --folder or --since for what hosts have written into a folder or a store"
+        "No hosts are named: give --hosts for ssh, run this in a Slurm allocation or on a node of a Ray cluster, or "
+        "give --folder or --since for what hosts have written into a folder or a store."
     )
 
 
@@ -296,21 +300,23 @@ def _output_folder(output: str | None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output-folder {str(folder)!r} cannot be made: {error.strerror}") from error
+        raise UsageError(
+            f"--output-folder {str(folder)!r} cannot be made ({error.strerror}): name another folder."
+        ) from error
     if (folder / FIRST).exists():
-        raise UsageError(f"--output-folder {str(folder)!r} has the documents of an earlier run; name another folder")
+        raise UsageError(f"--output-folder {str(folder)!r} has the documents of an earlier run: name another folder.")
     return folder
 
 
 def _folder_of(folder: str | None) -> str:
     if folder is None or not Path(folder).is_dir():
-        raise UsageError("--via files needs --folder with a folder in which hosts write their documents")
+        raise UsageError("--via files needs a folder: give --folder, into which hosts write their documents.")
     return folder
 
 
 def _since_of(since: str | None) -> str:
     if since is None:
-        raise UsageError("--via store needs --since with the greatest age of the documents, such as --since 2h")
+        raise UsageError("--via store needs the greatest age of the documents: give --since, such as --since 2h.")
     return since
 
 

@@ -181,7 +181,7 @@ def list_all(what: What = None, export_json: opt.WholeJson = None) -> None:
     elif what == "routes":
         _list_routes(exports)
     else:
-        raise UsageError(f"unknown list {what!r}; write pyxfer list, or pyxfer list routes.")
+        raise UsageError(f"There is no list {what!r}: write pyxfer list, or pyxfer list routes.")
 
 
 def _list_machine(exports: Exports[object]) -> None:
@@ -253,8 +253,8 @@ def _usage_as_message() -> Iterator[None]:
             raise
         context: Any = getattr(error, "ctx", None)
         text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-        see = " See" if text.endswith("?") else "; see"
-        say(f"{text}{see} {context.command_path if context else 'pyxfer'} --help")
+        end = "" if text.endswith("?") else "."
+        say(f"{text}{end} See {context.command_path if context else 'pyxfer'} --help.")
         raise SystemExit(USAGE) from None
 
 
@@ -310,7 +310,7 @@ def pyxfer(
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} stands before {verb}, where it has no effect; write it after {verb}")
+            raise UsageError(f"{option} stands before {verb}, where it has no effect: write it after {verb}.")
 
 
 app.command(epilog=_example("pyxfer ceiling --directions h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)

@@ -77,7 +77,7 @@ def _saved(file: str) -> Run | Links:
 
     run: Run | Links = codec.load_any(file, (Run, Links))
     if run.runtime == "host":
-        raise UsageError(f"{file!r} was measured in host memory and not over a link; give the run of a GPU.")
+        raise UsageError(f"{file!r} was measured in host memory and not over a link: give the run of a GPU.")
     return run
 
 
@@ -98,8 +98,8 @@ def _stored(url: str | None) -> list[Run]:
         runs = [stored.run for stored in store.newest_raw_runs(host) if isinstance(stored.run, Run)]
         if not runs:
             raise UsageError(
-                f"the store {store.shown} has no run of a GPU of this host ({host!r:.80}); "
-                "save one with pyxfer baseline save, or give a RUN.json"
+                f"The store {store.shown} has no run of a GPU of this host ({host!r:.80}): "
+                "save one with pyxfer baseline save, or give a RUN.json."
             )
     return runs
 
@@ -115,7 +115,7 @@ def _chosen(runs: list[Run], device: str | None) -> list[Run]:
     ]
     if len(found) != 1:
         there = "; ".join(f"{run.device.index} {run.device.uuid.value or 'without a UUID'}" for run in runs)
-        raise UsageError(f"{device!r:.80} matches {len(found)} of the GPUs that have a run: {there}.")
+        raise UsageError(f"{device!r:.80} matches {len(found)} of the GPUs that have a run: name one of {there}.")
     return found
 
 

@@ -94,7 +94,7 @@ class Exports(Generic[Document]):
             try:
                 _write(path, _encoded(encode, document), is_interrupted=is_interrupted)
             except (PyxferError, MemoryError) as error:
-                failures.append(str(error) or f"{path!r} cannot be written (out of host memory)")
+                failures.append(str(error) or f"{path!r} cannot be written (out of host memory).")
         for encode in self._to_stdout:
             sys.stdout.write(encode(document))
         try:
@@ -102,7 +102,7 @@ class Exports(Generic[Document]):
         except PyxferError as error:
             failures.append(str(error))
         if failures:
-            raise NotKeptError("; ".join(failures))
+            raise NotKeptError(" ".join(failures))
 
     def deliver(self, document: Document, print_page: Callable[[Page], object]) -> None:
         """Write a finished result to all targets, and print the page unless an export goes to stdout.
@@ -123,7 +123,7 @@ class Exports(Generic[Document]):
     def _warn_once(self, failure: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            say(f"{failure}; the write is retried at the end")
+            say(f"{failure} The write is retried at the end.")
 
 
 def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
@@ -131,7 +131,7 @@ def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
 
     def on_no_reader() -> None:
         if is_interrupted:
-            raise UsageError(f"{path!r} was not written: no program reads it")
+            raise UsageError(f"{path!r} was not written: no program reads it.")
         say(f"{path!r} has no reader yet; waiting for one (Ctrl-C ends the wait)")
 
     if not path.endswith(COLLECTED):
@@ -165,12 +165,12 @@ def _check_targets(paths: Sequence[str]) -> None:
     from pyxfer._document.files import check_writable, is_stdout
 
     if sum(map(is_stdout, paths)) > 1:
-        raise UsageError("only one export can go to stdout (-); give the others a file name")
+        raise UsageError("Only one export can go to stdout (-): give the others a file name.")
     files = [path for path in paths if not is_stdout(path)]
     places = [os.path.realpath(path) for path in files]
     for path, place in zip(files, places, strict=True):
         if places.count(place) > 1:
-            raise UsageError(f"two exports name the file {path!r}; give them different names")
+            raise UsageError(f"Two exports name the file {path!r}: give them different names.")
         check_writable(path)
 
 

@@ -90,7 +90,7 @@ def test_a_failed_process_gives_its_last_line(run_instead: Callable[[str], None]
 
 def test_a_process_without_a_run_is_an_error(run_instead: Callable[[str], None]) -> None:
     run_instead("pass")
-    assert "a measuring process measured nothing: there is no file" in message()
+    assert "a measuring process measured nothing: There is no file" in message()
 
 
 def ends_within(seconds: float, pid: int) -> bool:

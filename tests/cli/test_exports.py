@@ -123,7 +123,7 @@ def test_the_path_of_stdout_is_stdout(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert exports.takes_stdout
     exports.finish(make_run())
     assert capsys.readouterr().out.encode() == codec.encode(make_run())
-    with pytest.raises(UsageError, match="only one export"):
+    with pytest.raises(UsageError, match="Only one export"):
         run_exports("/dev/stdout", "-", None)
 
 

@@ -48,7 +48,7 @@ def test_no_summary_of_a_verb_is_cut_off(
     [
         (("--nope",), "No such option: --nope"),
         (("ceilin",), "No such command 'ceilin'"),
-        (("cieling",), "No such command 'cieling'. Did you mean 'ceiling'? See pyxfer --help"),
+        (("cieling",), "No such command 'cieling'. Did you mean 'ceiling'? See pyxfer --help."),
         (("ceiling", "--nope"), "No such option: --nope"),
         (("ceiling", "--device"), "Option '--device' requires an argument"),
         (("ceiling", "--seed", "x"), "Invalid value for '--seed'"),
@@ -63,14 +63,14 @@ def test_an_unreadable_command_line_has_one_line_as_every_error(
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"pyxfer: {message}")
     assert ended.stderr.count("\n") == 1
-    assert "--help\n" in ended.stderr
+    assert "--help.\n" in ended.stderr
 
 
 @pytest.mark.parametrize("python", ["python", "python3.12", "/usr/bin/python3"])
 def test_watch_starts_python_itself(command: Command, python: str) -> None:
     ended = command("watch", python, "train.py")
     assert ended.returncode == 2
-    assert f"leave '{python}' out, as in pyxfer watch train.py" in ended.stderr
+    assert f"leave '{python}' out, as in pyxfer watch train.py." in ended.stderr
 
 
 def test_the_version_is_that_of_the_package() -> None:

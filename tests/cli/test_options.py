@@ -25,7 +25,7 @@ from pyxfer._cli import measure
 def test_every_share_of_the_command_line_is_checked(command: Command, arguments: tuple[str, ...]) -> None:
     result = command(*arguments)
     assert result.returncode == 2
-    assert "the share '0.5' means 50%; write 0.5% or 50%" in " ".join(result.stderr.split())
+    assert "'0.5' means 50%: write 0.5% or 50%." in " ".join(result.stderr.split())
 
 
 def test_the_defaults_are_those_of_the_python_function() -> None:

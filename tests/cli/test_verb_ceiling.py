@@ -88,10 +88,10 @@ def test_an_export_to_stdout_moves_the_page_to_stderr() -> None:
         (("--sizes", "-4KiB"), "is not above zero"),
         (("--sizes", "lots"), "is not a size"),
         (("--sizes", "1024TiB"), "memory"),
-        (("--directions", "sideways"), "--directions 'sideways' is unknown; known are h2d, d2h, both"),
+        (("--directions", "sideways"), "--directions 'sideways' is unknown: choose one of h2d, d2h, both"),
         (("--directions", "h2d,"), "empty item"),
-        (("--memories", "cardboard"), "--memories 'cardboard' is unknown; known are pageable, pinned"),
-        (("--modes", "teleport"), "--modes 'teleport' is unknown; known are auto, memcpy"),
+        (("--memories", "cardboard"), "--memories 'cardboard' is unknown: choose one of pageable, pinned"),
+        (("--modes", "teleport"), "--modes 'teleport' is unknown"),
         (("--modes", "staged", "--memories", "pinned"), "add the memory pageable"),
         (("--precision", "0"), "is not above zero"),
         (("--precision", "200%"), "is not below 100%"),
@@ -112,7 +112,7 @@ def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=f"{SLOW};lose=cudaMemcpyAsync:200:999")
     assert result.returncode == 4
-    assert "pyxfer: the run failed: " in result.stderr
+    assert "pyxfer: The run failed: " in result.stderr
     assert "Failed: " in result.stdout
     run = Run.load(path)
     assert run.ended == "failed"

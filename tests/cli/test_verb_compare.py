@@ -119,9 +119,9 @@ def test_the_page_fits_a_terminal(files: dict[str, str]) -> None:
         ("fast", "nowhere.json", (), "nowhere.json"),
         ("fast", "r-0123456789ab", (), "has no run"),
         ("fast", "baseline:winter", (), "has no baseline 'winter'"),
-        ("fast", "slow", ("--fail-on", "faster:5%"), "write --fail-on slower:5%"),
-        ("fast", "slow", ("--fail-on", "slower"), "write --fail-on slower:5%"),
-        ("fast", "slow", ("--fail-on", "slower:x"), "write --fail-on slower:5%"),
+        ("fast", "slow", ("--fail-on", "faster:5%"), "--fail-on slower:5%"),
+        ("fast", "slow", ("--fail-on", "slower"), "--fail-on slower:5%"),
+        ("fast", "slow", ("--fail-on", "slower:x"), "--fail-on slower:SHARE 'x' is not a share"),
         ("fast", "slow", ("--tolerance", "0%"), "is not above zero"),
     ],
 )

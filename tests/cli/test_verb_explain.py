@@ -84,7 +84,7 @@ def test_without_a_gpu_a_frameworks_route_exits_with_4() -> None:
 def test_the_message_about_the_page_comes_after_it() -> None:
     asked = "pyxfer explain torch.to --size 64KiB --budget 1s 2>&1 | cat"
     lines = shell(asked, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
-    assert lines[-1] == "pyxfer: nothing was measured, for the reasons above"
+    assert lines[-1] == "pyxfer: Nothing was measured, for the reasons above."
 
 
 @pytest.mark.slow

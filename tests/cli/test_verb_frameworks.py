@@ -49,7 +49,7 @@ def test_a_missing_framework_has_install_advice(name: str, advice: str) -> None:
 def test_without_any_framework_the_run_is_invalid() -> None:
     result = pyxfer(*QUICK, "--export-json", "-")
     assert result.returncode == 4
-    assert result.stderr.splitlines()[-1] == "pyxfer: nothing was measured, for the reasons above"
+    assert result.stderr.splitlines()[-1] == "pyxfer: Nothing was measured, for the reasons above."
     run = codec.decode(Run, result.stdout.encode())
     assert [(worker.framework, worker.ended) for worker in run.workers] == [
         (name, "unavailable") for name in FRAMEWORKS
@@ -111,13 +111,13 @@ def test_batches_have_published_figures() -> None:
         (("--routes", "torch.too"), "fits 'torch.too'. Did you mean torch.to"),
         (("torch", "--routes", "tf.*"), "No route of torch fits 'tf.*'. It belongs to tensorflow, which was not named"),
         (("--routes", "tf.*,"), "--routes 'tf.*,' has an empty item"),
-        (("--workload", "training"), "--workload 'training' is unknown; known are copy, image-batch"),
+        (("--workload", "training"), "--workload 'training' is unknown: choose one of copy, image-batch"),
         (("--workload", "image-batch"), "sends images to a GPU, and no GPU is usable here; see pyxfer info"),
         (("--workload", "image-batch", "--directions", "h2d", "--sizes", "1MiB"), "give batches, such as 1:512:x2"),
         (("--batches", "8"), "name that workload, or give sizes"),
         (("--workload", "image-batch", "--directions", "h2d", "--batches", "none"), "'none'"),
         (("--workload", "image-batch", "--directions", "h2d", "--batches", "2000000"), "more than any GPU holds"),
-        (("--directions", "both"), "--directions 'both' is unknown; known are h2d, d2h"),
+        (("--directions", "both"), "--directions 'both' is unknown: choose one of h2d, d2h"),
         (("--directions", "h2d,"), "--directions 'h2d,' has an empty item"),
         (("--sizes", "lots"), "is not a size"),
         (("--precision", "200%"), "is not below 100%"),

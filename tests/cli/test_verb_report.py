@@ -141,7 +141,7 @@ def test_a_report_and_an_export_cannot_share_a_file(command: Command, tmp_path: 
     path = str(tmp_path / "x.html")
     ended = command("ceiling", "--device", "host", "--report", path, "--export-json", path)
     assert ended.returncode == 2
-    assert "two exports name the file" in ended.stderr
+    assert "Two exports name the file" in ended.stderr
 
 
 def test_a_report_that_cannot_be_written_at_the_end_keeps_the_other_files(

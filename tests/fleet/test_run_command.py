@@ -222,7 +222,7 @@ def test_the_way_to_the_hosts_is_found(
         monkeypatch.setitem(os.environ, name, value)
     assert _chosen_way(hosts, folder) == way
     if not variables:
-        with pytest.raises(UsageError, match="no way to any host"):
+        with pytest.raises(UsageError, match="No hosts are named"):
             _chosen_way([], None)
 
 

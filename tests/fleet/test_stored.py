@@ -76,7 +76,7 @@ def test_a_document_that_the_store_refuses_is_rescued(refusing: str, tmp_path: P
     ended = pyxfer(*JOB, *saving, PYXFER_HOSTRT=LINK, TMPDIR=str(tmp_path))
     assert ended.returncode == 4
     assert "Figures" in ended.stdout
-    (named,) = re.findall(r"it is in (\S+pyxfer-host-\S+\.json)", ended.stderr)
+    (named,) = re.findall(r"is in (\S+pyxfer-host-\S+\.json)", ended.stderr)
     assert HostReport.load(named).host == "node-7"
 
 
