@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pyxfer._pytest.fixture import Xfer
+from pyxfer import Xfer
 
 GPU = "cuda" if torch.cuda.is_available() else "cpu"
 

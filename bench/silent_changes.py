@@ -13,7 +13,6 @@ status is 1, as after an edited file that was believed.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections import Counter, defaultdict
@@ -148,7 +147,7 @@ def silent(data: bytes, each: int, reseal: Callable[[bytes], bytes] | None) -> t
     kind = codec.kind_of(data)
     before = page_of(codec.decode(kind.struct, data)).splitlines()
     document = msgspec.json.decode(data)
-    words = words_of(json.loads((ROOT / kind.schema_file).read_bytes()))
+    words = words_of(codec.schema(kind.struct))
     seen: Counter[str] = Counter()
     found, tried = [], 0
     for leaf in leaves(document):

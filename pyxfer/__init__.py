@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyxfer._document.fleets import Fleet, HostReport
     from pyxfer._document.links import Links
     from pyxfer._document.runs import Device, Link, Measurement, Remark, Run
+    from pyxfer._document.sessions import XferSession
     from pyxfer._document.watches import Watched
     from pyxfer._frameworks.base import RefusedError, Route, Transfer
     from pyxfer._frameworks.explain import explain
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyxfer._links.session import links
     from pyxfer._machine.api import devices, is_available, link
     from pyxfer._measure.bracket import Timer
+    from pyxfer._pytest.fixture import Xfer
     from pyxfer._upload.api import download, empty_pinned, pin, prefetch, upload
     from pyxfer._upload.pending import Upload
     from pyxfer._upload.uploader import Uploader
@@ -88,6 +90,8 @@ __all__ = [
     "UsageError",
     "Watch",
     "Watched",
+    "Xfer",
+    "XferSession",
     "ceiling",
     "compare",
     "devices",
@@ -121,6 +125,8 @@ _HOMES = {
     "pyxfer._document.examinations": ("Examination", "Finding"),
     "pyxfer._document.fleets": ("Fleet", "HostReport"),
     "pyxfer._document.links": ("Links",),
+    "pyxfer._document.sessions": ("XferSession",),
+    "pyxfer._pytest.fixture": ("Xfer",),
     "pyxfer._links.session": ("links",),
     "pyxfer._document.watches": ("Watched",),
     "pyxfer._ceiling.callables": ("measure",),

@@ -22,7 +22,7 @@ class StoreError(PyxferError):
     """A store cannot be opened, read or written. The message says what to do."""
 
 
-STORE_NEEDS_SQLALCHEMY = "stores and baselines need SQLAlchemy, which is not installed: pip install 'pyxfer[store]'"
+STORE_NEEDS_SQLALCHEMY = "Stores and baselines need SQLAlchemy, which is not installed: pip install 'pyxfer[store]'."
 
 
 class MeasurementError(PyxferError, RuntimeError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from fractions import Fraction
 from typing import TypeGuard, TypeVar
@@ -16,7 +16,6 @@ from typing import TypeGuard, TypeVar
 from pyxfer.errors import UsageError
 
 Word = TypeVar("Word", bound=str)
-Parsed = TypeVar("Parsed")
 
 MAX_SIZES = 200
 MAX_DURATION_S = 365 * 24 * 3600.0
@@ -47,67 +46,67 @@ _QUANTITY = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)", 
 
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
-_SIZE_EXAMPLE = 'write a size such as "4KiB", "64MB" or "4096"'
-_SIZES_EXAMPLE = 'write sizes such as "4KiB,1MiB", "4KiB:256MiB:x4" or "1MiB:8MiB:+1MiB"'
-_RATIO_EXAMPLE = 'write a share such as "0.5%" or "0.005", above 0 and below 100%'
-_DURATION_EXAMPLE = 'write a duration such as "30s", "500ms", "2min" or "1.5"'
+_SIZE_EXAMPLE = 'write a size such as "4KiB", "64MB" or "4096".'
+_SIZES_EXAMPLE = 'write sizes such as "4KiB,1MiB", "4KiB:256MiB:x4" or "1MiB:8MiB:+1MiB".'
+_RATIO_EXAMPLE = 'write a share such as "0.5%" or "0.005", above 0 and below 100%.'
+_DURATION_EXAMPLE = 'write a duration such as "30s", "500ms", "2min" or "1.5".'
 
 
-def parse_size(text: str) -> int:
-    """Parse a size such as `4KiB`, `64 MB`, `1.5GiB` or `4096` into bytes."""
-    number, unit = _quantity(text, "size", _SIZE_EXAMPLE)
+def parse_size(text: str, name: str = "Size") -> int:
+    """Parse a size such as `4KiB`, `64 MB`, `1.5GiB` or `4096` into bytes. An error begins with the name."""
+    number, unit = _quantity(text, name, "a size", _SIZE_EXAMPLE)
     if unit.upper() in tuple(_PREFIXES):
         prefix = unit.upper()
         raise UsageError(
-            f"the size {_shown(text)} is ambiguous: write {prefix}B for {1000 ** (_PREFIXES.index(prefix) + 1)} bytes "
-            f"or {prefix}iB for {1024 ** (_PREFIXES.index(prefix) + 1)} bytes"
+            f"{name} {_shown(text)} is ambiguous: write {prefix}B for {1000 ** (_PREFIXES.index(prefix) + 1)} bytes "
+            f"or {prefix}iB for {1024 ** (_PREFIXES.index(prefix) + 1)} bytes."
         )
     if unit.lower() not in _BYTES:
-        raise UsageError(f"the size {_shown(text)} has the unknown unit {_shown(unit)}; {_SIZE_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} has the unknown unit {_shown(unit)}: {_SIZE_EXAMPLE}")
     nbytes = number * _BYTES[unit.lower()]
     if nbytes.denominator != 1:
-        raise UsageError(f"the size {_shown(text)} is not a whole number of bytes; {_SIZE_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} is not a whole number of bytes: {_SIZE_EXAMPLE}")
     if nbytes > _MAX_BYTES:
-        raise UsageError(f"the size {_shown(text)} is more than any machine addresses; {_SIZE_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} is more than any machine addresses: {_SIZE_EXAMPLE}")
     return int(nbytes)
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
+def parse_sizes(text: str, name: str = "Size") -> tuple[int, ...]:
     """Parse sizes and ranges of sizes: `4KiB`, `4KiB,1MiB`, `4KiB:256MiB:x4`, `1MiB:8MiB:+1MiB`. Sorted, in bytes."""
     items = text.split(",")
     sizes: set[int] = set()
     for item in items[: MAX_SIZES + 1]:
-        sizes.update(_range(item) if ":" in item else (parse_size(item),))
+        sizes.update(_range(item, name) if ":" in item else (parse_size(item, name),))
     if len(sizes) > MAX_SIZES or len(items) > MAX_SIZES:
-        raise _too_many(text)
+        raise _too_many(text, name)
     return tuple(sorted(sizes))
 
 
-def parse_ratio(text: str) -> float:
+def parse_ratio(text: str, name: str = "Share") -> float:
     """Parse a share above 0 and below 1, such as `0.5%` or `0.005`.
 
     A large one needs the percent sign, because `0.5` may be meant as 0.5 %.
     """
-    number, unit = _quantity(text, "share", _RATIO_EXAMPLE)
+    number, unit = _quantity(text, name, "a share", _RATIO_EXAMPLE)
     if unit not in ("", "%"):
-        raise UsageError(f"the share {_shown(text)} has the unknown unit {_shown(unit)}; {_RATIO_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} has the unknown unit {_shown(unit)}: {_RATIO_EXAMPLE}")
     ratio = number / 100 if unit else number
     if ratio >= 1:
-        raise UsageError(f"the share {_shown(text)} is not below 100%; {_RATIO_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} is not below 100%: {_RATIO_EXAMPLE}")
     if not unit and 10 * ratio >= 1:
         percent = f"{float(ratio) * 100:g}%"
-        raise UsageError(f"the share {_shown(text)} means {percent}; write {text.strip()}% or {percent}")
+        raise UsageError(f"{name} {_shown(text)} means {percent}: write {text.strip()}% or {percent}.")
     return float(ratio)
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, name: str = "Duration") -> float:
     """Parse a duration such as `30s`, `500ms`, `2min` or `1.5` into seconds."""
-    number, unit = _quantity(text, "duration", _DURATION_EXAMPLE)
+    number, unit = _quantity(text, name, "a duration", _DURATION_EXAMPLE)
     if unit not in _SECONDS:
-        raise UsageError(f"the duration {_shown(text)} has the unknown unit {_shown(unit)}; {_DURATION_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} has the unknown unit {_shown(unit)}: {_DURATION_EXAMPLE}")
     seconds = number * _SECONDS[unit]
     if seconds > MAX_DURATION_S:
-        raise UsageError(f"the duration {_shown(text)} is longer than a year; {_DURATION_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} is longer than a year: {_DURATION_EXAMPLE}")
     return float(seconds)
 
 
@@ -118,7 +117,7 @@ def parse_duration(text: str) -> float:
 def size_of(value: str | int, name: str) -> int:
     """A size in bytes above zero, from text such as `64KiB` or a whole number."""
     if isinstance(value, str):
-        return _parsed(parse_size, value, name)
+        return parse_size(value, name)
     return whole_of(value, name, 1, _MAX_BYTES, 'bytes, or text such as "64KiB"')
 
 
@@ -132,44 +131,44 @@ def parse_moment(text: str) -> datetime:
     try:
         moment = msgspec.convert(f"{text}T00:00:00" if _DATE.fullmatch(text) else text, datetime)
     except msgspec.ValidationError:
-        raise UsageError(f"{text!r:.60} is not a time; write one such as 2026-01-31T12:00:00+00:00") from None
+        raise UsageError(f"{text!r:.60} is not a time: write one such as 2026-01-31T12:00:00+00:00.") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def sizes_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ...]:
     """Sorted sizes in bytes, from text such as `4KiB:256MiB:x4`, a number, or a sequence of both."""
     if isinstance(value, str):
-        return _parsed(parse_sizes, value, name)
+        return parse_sizes(value, name)
     items = value if isinstance(value, Iterable) else (value,)
     sizes = [
         size for item in items for size in (sizes_of(item, name) if isinstance(item, str) else [size_of(item, name)])
     ]
     if not sizes:
-        raise UsageError(f"{name} is empty; {_SIZES_EXAMPLE}")
+        raise UsageError(f"{name} is empty: {_SIZES_EXAMPLE}")
     return tuple(sorted(set(sizes)))
 
 
 def seconds_of(value: str | float, name: str, most: float = MAX_RUN_S) -> float:
     """Seconds above zero and at most `most`, from text such as `5s` or a number."""
-    seconds = _parsed(parse_duration, value, name) if isinstance(value, str) else value
+    seconds = parse_duration(value, name) if isinstance(value, str) else value
     if not _is_real(seconds) or not 0 < seconds <= most:
-        raise UsageError(f'{name} has to be above zero and at most {most:g} s, such as 30 or "30s"; got {value!r:.80}')
+        raise UsageError(f'{name} {value!r:.80} is not above zero and at most {most:g} s: give 30 or "30s".')
     return float(seconds)
 
 
 def share_of(value: str | float, name: str) -> float:
     """A share above 0 and at most 1, from text such as `1%` or a number."""
-    share = _parsed(parse_ratio, value, name) if isinstance(value, str) else value
+    share = parse_ratio(value, name) if isinstance(value, str) else value
     if not _is_real(share) or not 0 < share <= 1:
-        raise UsageError(f'{name} has to be above zero and at most 1, such as 0.005 or "0.5%"; got {value!r:.80}')
+        raise UsageError(f'{name} {value!r:.80} is not above zero and at most 1: give 0.005 or "0.5%".')
     return float(share)
 
 
 def whole_of(value: int, name: str, least: int, most: int, example: str) -> int:
     """A whole number within limits, also one of NumPy's."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not least <= value <= most:
-        limit = f"at least {least}" if most >= _MAX_BYTES else f"from {least} to {most}"
-        raise UsageError(f"{name} has to be a whole number, {limit}: {example}; got {value!r:.80}")
+        limit = f"of at least {least}" if most >= _MAX_BYTES else f"from {least} to {most}"
+        raise UsageError(f"{name} {value!r:.80} is not a whole number {limit}: give {example}.")
     return int(value)
 
 
@@ -180,17 +179,17 @@ def word_of(value: str, known: Iterable[Word], name: str) -> Word:
         for word in words:
             if word.lower() == value.strip().lower():
                 return word
-    raise UsageError(f"{name} {value!r:.80} is unknown; known are {', '.join(words)}")
+    raise UsageError(f"{name} {value!r:.80} is unknown: choose one of {', '.join(words)}.")
 
 
 def items_of(value: str | Iterable[str], name: str) -> tuple[str, ...]:
     """Words without duplicates, from text with commas or a sequence of such texts."""
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{name} is text such as 'a,b', or a sequence of texts; got {value!r:.80}")
+        raise UsageError(f"{name} {value!r:.80} is no list: give text such as 'a,b', or a sequence of texts.")
     items = [item.strip() for text in texts for item in text.split(",")]
     if not all(items):
-        raise UsageError(f"{name} {value!r:.80} has an empty item")
+        raise UsageError(f"{name} {value!r:.80} has an empty item: leave out a comma.")
     return tuple(dict.fromkeys(items))
 
 
@@ -198,13 +197,6 @@ def words_of(value: str | Iterable[str], known: Iterable[Word], name: str) -> tu
     """Known words, from text with commas or a sequence."""
     words = tuple(known)
     return tuple(dict.fromkeys(word_of(item, words, name) for item in items_of(value, name)))
-
-
-def _parsed(parse: Callable[[str], Parsed], text: str, name: str) -> Parsed:
-    try:
-        return parse(text)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from error
 
 
 def _is_real(value: object) -> TypeGuard[float]:
@@ -270,45 +262,47 @@ def format_change(log_ratio: float) -> str:
     return f"{format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
 
 
-def _quantity(text: str, what: str, example: str) -> tuple[Fraction, str]:
+def _quantity(text: str, name: str, what: str, example: str) -> tuple[Fraction, str]:
     """Split text into an exact number above zero and its unit."""
     stripped = text.strip()
     if not stripped:
-        raise UsageError(f"the {what} is empty; {example}")
+        raise UsageError(f"{name} is empty: {example}")
     match = _QUANTITY.fullmatch(stripped) if len(stripped) <= _MAX_TEXT else None
     if match is None:
-        raise UsageError(f"{_shown(text)} is not a {what}; {example}")
+        raise UsageError(f"{name} {_shown(text)} is not {what}: {example}")
     sign, digits, unit = match.groups()
     number = Fraction(digits if not digits.endswith(".") else digits[:-1])
     if sign == "-" or number == 0:
-        raise UsageError(f"the {what} {_shown(text)} is not above zero; {example}")
+        raise UsageError(f"{name} {_shown(text)} is not above zero: {example}")
     return number, unit
 
 
-def _range(text: str) -> list[int]:
+def _range(text: str, name: str) -> list[int]:
     try:
         first, last, step_text = (part.strip() for part in text.split(":"))
     except ValueError:
-        raise UsageError(f"the range {_shown(text)} is not start:end:step; {_SIZES_EXAMPLE}") from None
-    start, end = parse_size(first), parse_size(last)
+        raise UsageError(f"{name} {_shown(text)} is not start:end:step: {_SIZES_EXAMPLE}") from None
+    start, end = parse_size(first, name), parse_size(last, name)
     if end < start:
-        raise UsageError(f"the range {_shown(text)} ends below its start; {_SIZES_EXAMPLE}")
+        raise UsageError(f"{name} {_shown(text)} ends below its start: {_SIZES_EXAMPLE}")
     if step_text.startswith(("x", "X")):
-        return _geometric(start, end, step_text[1:], text)
+        return _geometric(start, end, step_text[1:], text, name)
     if step_text.startswith("+"):
-        step = parse_size(step_text[1:])
+        step = parse_size(step_text[1:], name)
         if (end - start) // step >= MAX_SIZES:
-            raise _too_many(text)
+            raise _too_many(text, name)
         return list(range(start, end + 1, step))
-    raise UsageError(f"the step {_shown(step_text)} is neither a factor (x4) nor an addend (+1MiB); {_SIZES_EXAMPLE}")
+    raise UsageError(
+        f"{name}: the step {_shown(step_text)} is neither a factor (x4) nor an addend (+1MiB): {_SIZES_EXAMPLE}"
+    )
 
 
-def _geometric(start: int, end: int, factor_text: str, text: str) -> list[int]:
-    factor, unit = _quantity(factor_text, "factor", _SIZES_EXAMPLE)
+def _geometric(start: int, end: int, factor_text: str, text: str, name: str) -> list[int]:
+    factor, unit = _quantity(factor_text, f"{name}: the factor", "a number", _SIZES_EXAMPLE)
     if unit or factor <= 1:
-        raise UsageError(f"the factor {_shown('x' + factor_text)} is not a number above 1; {_SIZES_EXAMPLE}")
+        raise UsageError(f"{name}: the factor {_shown('x' + factor_text)} is not a number above 1: {_SIZES_EXAMPLE}")
     if start * factor**MAX_SIZES <= end:
-        raise _too_many(text)
+        raise _too_many(text, name)
     sizes = []
     exact = Fraction(start)
     while exact <= end:
@@ -317,8 +311,8 @@ def _geometric(start: int, end: int, factor_text: str, text: str) -> list[int]:
     return sizes
 
 
-def _too_many(text: str) -> UsageError:
-    return UsageError(f"{_shown(text)} is more than {MAX_SIZES} sizes; take a larger step, such as x2 or x4")
+def _too_many(text: str, name: str) -> UsageError:
+    return UsageError(f"{name} {_shown(text)} has more than {MAX_SIZES} sizes: take a larger step, such as x2 or x4.")
 
 
 def _shown(text: str) -> str:

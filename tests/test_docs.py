@@ -21,6 +21,11 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_nothing_private(page: Path) -> None:
+    assert not re.findall(r"pyxfer\._\w+", page.read_text(encoding="utf-8"))
+
+
 def test_there_are_blocks() -> None:
     assert len(BLOCKS) > 20
 

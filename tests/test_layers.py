@@ -40,7 +40,8 @@ PYTHON_LAYERS = {
     "_pytest": {"_pytest", "_baseline", "_ceiling", "_report"} | SHARED,
     "_cli": {"_cli", "__init__", "_report", *COMMANDS} | SHARED,
     "pytest_plugin": {"pytest_plugin", "_pytest"} | LOWEST,
-    "__init__": {*COMMANDS} | SHARED,
+    "asv": {"_pytest"} | SHARED,
+    "__init__": {"_pytest", *COMMANDS} | SHARED,
     "__main__": {"_cli"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "jax", "cupy"}

@@ -65,14 +65,14 @@ def test_a_size_is_whole_bytes(text: str, nbytes: int) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", 'the size is empty; write a size such as "4KiB", "64MB" or "4096"'),
-        ("  ", "the size is empty"),
-        ("0", "the size '0' is not above zero"),
-        ("-4KiB", "the size '-4KiB' is not above zero"),
+        ("", 'Size is empty: write a size such as "4KiB", "64MB" or "4096".'),
+        ("  ", "Size is empty"),
+        ("0", "Size '0' is not above zero"),
+        ("-4KiB", "Size '-4KiB' is not above zero"),
         ("0.3KB1", "is not a size"),
-        ("1.3B", "the size '1.3B' is not a whole number of bytes"),
+        ("1.3B", "Size '1.3B' is not a whole number of bytes"),
         ("0.001KiB", "is not a whole number of bytes"),
-        ("4XB", "the size '4XB' has the unknown unit 'XB'"),
+        ("4XB", "Size '4XB' has the unknown unit 'XB'"),
         ("4%", "has the unknown unit '%'"),
         ("nan", "'nan' is not a size"),
         ("inf", "'inf' is not a size"),
@@ -131,19 +131,19 @@ def test_sizes_are_sorted_and_unique(text: str, sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("4KiB:1KiB:x2", "the range '4KiB:1KiB:x2' ends below its start"),
-        ("4KiB:8KiB", "the range '4KiB:8KiB' is not start:end:step"),
+        ("4KiB:1KiB:x2", "Size '4KiB:1KiB:x2' ends below its start"),
+        ("4KiB:8KiB", "Size '4KiB:8KiB' is not start:end:step"),
         ("4KiB:8KiB:x2:x2", "is not start:end:step"),
         ("1:9:x1", "the factor 'x1' is not a number above 1"),
         ("1:9:x0.5", "the factor 'x0.5' is not a number above 1"),
         ("1:9:x2KiB", "is not a number above 1"),
         ("1:9:x0", "the factor '0' is not above zero"),
         ("1:9:x", "the factor is empty"),
-        ("1:9:+0", "the size '0' is not above zero"),
-        ("1:9:+-1", "the size '-1' is not above zero"),
+        ("1:9:+0", "Size '0' is not above zero"),
+        ("1:9:+-1", "Size '-1' is not above zero"),
         ("1:9:2", "the step '2' is neither a factor (x4) nor an addend (+1MiB)"),
-        ("1KiB,,2KiB", "the size is empty"),
-        ("1:201:+1", "more than 200 sizes; take a larger step"),
+        ("1KiB,,2KiB", "Size is empty"),
+        ("1:201:+1", "more than 200 sizes: take a larger step"),
         ("1GiB:2GiB:x1.0001", "more than 200 sizes"),
         (",".join(str(n) for n in range(1, 202)), "more than 200 sizes"),
         ("1:150:+1,1001:1051:+1", "more than 200 sizes"),
@@ -177,13 +177,13 @@ def test_a_share_is_a_percentage_or_a_fraction(text: str, ratio: float) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("0", "the share '0' is not above zero"),
+        ("0", "Share '0' is not above zero"),
         ("-1%", "is not above zero"),
-        ("100%", "the share '100%' is not below 100%"),
-        ("5", "the share '5' is not below 100%"),
+        ("100%", "Share '100%' is not below 100%"),
+        ("5", "Share '5' is not below 100%"),
         ("5s", "has the unknown unit 's'"),
         ("nan", "'nan' is not a share"),
-        ("", "the share is empty"),
+        ("", "Share is empty"),
     ],
 )
 def test_a_wrong_share_is_refused_with_an_example(text: str, sentence: str) -> None:
@@ -195,7 +195,7 @@ def test_a_wrong_share_is_refused_with_an_example(text: str, sentence: str) -> N
 
 @pytest.mark.parametrize("text", ["0.5", " 0.1", ".99"])
 def test_a_large_share_without_a_percent_sign_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="%; write "):
+    with pytest.raises(UsageError, match="%: write "):
         parse_ratio(text)
 
 
@@ -219,13 +219,13 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("0s", "the duration '0s' is not above zero"),
+        ("0s", "Duration '0s' is not above zero"),
         ("-1", "is not above zero"),
         ("5 parsecs", "has the unknown unit 'parsecs'"),
         ("5m", "has the unknown unit 'm'"),
         ("inf", "'inf' is not a duration"),
-        ("8760.1h", "the duration '8760.1h' is longer than a year"),
-        ("", "the duration is empty"),
+        ("8760.1h", "Duration '8760.1h' is longer than a year"),
+        ("", "Duration is empty"),
     ],
 )
 def test_a_wrong_duration_is_refused_with_an_example(text: str, sentence: str) -> None:
@@ -421,13 +421,13 @@ def test_text_and_numbers_are_read_alike(read: Callable[[Any, str], object], val
     ],
 )
 def test_an_invalid_argument_is_named_as_the_caller_wrote_it(read: Callable[[Any, str], object], value: Any) -> None:
-    with pytest.raises(UsageError, match=r"^--option[: ]"):
+    with pytest.raises(UsageError, match=r"^--option "):
         read(value, "--option")
 
 
 def test_words_are_known_whatever_their_case() -> None:
     assert units.words_of("H2D, d2h,h2d", ("h2d", "d2h"), "x") == ("h2d", "d2h")
-    with pytest.raises(UsageError, match=r"^x 'hd2' is unknown; known are h2d, both$"):
+    with pytest.raises(UsageError, match=r"^x 'hd2' is unknown: choose one of h2d, both\.$"):
         units.word_of("hd2", ("h2d", "both"), "x")
     for value in (None, 5, "", ["h2d"]):
         with pytest.raises(UsageError, match=r"^x .* is unknown"):

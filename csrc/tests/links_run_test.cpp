@@ -153,7 +153,7 @@ TEST_F(links_run, changes_no_access_to_the_memory_of_peers) {
   EXPECT_EQ(run({&by_kernel, &by_engine})[0].end_ns.size(), 2U);
   disable_peer(0, 1);
   EXPECT_THROW(static_cast<void>(run({&by_kernel})), std::invalid_argument);
-  EXPECT_EQ(run({&by_engine})[0].end_ns.size(), 2U);
+  EXPECT_EQ(run({&by_engine}, {0, 60, true, 0})[0].end_ns.size(), 2U);
   EXPECT_EQ(count_of("cudaDeviceEnablePeerAccess"), 1);
 }
 

@@ -108,9 +108,9 @@ class Order:
         """The arguments of a pyxfer command that measures and writes its run to `path`."""
         values = {
             "--device": self.device,
-            "--direction": ",".join(self.directions),
-            "--memory": ",".join(self.memories),
-            "--mode": ",".join(self.modes),
+            "--directions": ",".join(self.directions),
+            "--memories": ",".join(self.memories),
+            "--modes": ",".join(self.modes),
             "--sizes": self.sizes,
             "--budget": f"{_plain(self.budget_s)}s",
             "--precision": _plain(self.precision),
@@ -178,16 +178,16 @@ class LinksOrder:
         """The arguments of a pyxfer command that measures and writes its links to `path`."""
         values = {
             "--devices": ",".join(self.devices),
-            "--group": ",".join(self.groups),
-            "--engine": ",".join(self.engines),
+            "--groups": ",".join(self.groups),
+            "--engines": ",".join(self.engines),
             "--budget": f"{_plain(self.budget_s)}s",
             "--precision": _plain(self.precision),
             "--seed": str(self.seed),
             "--export-json": path,
         }
         options = [f"{name}={value}" for name, value in values.items()]
-        sizes = [] if self.nbytes is None else [f"--sizes={self.nbytes}"]
-        return ["links", *options, *sizes, *([] if HOST in self.devices else ["--require-gpu"])]
+        size = [] if self.nbytes is None else [f"--size={self.nbytes}"]
+        return ["links", *options, *size, *([] if HOST in self.devices else ["--require-gpu"])]
 
 
 AnyOrder = Order | LinksOrder

@@ -49,7 +49,7 @@ class StoredReport:
 def new_report(report: HostReport, host: str | None) -> Row:
     """The row of a document, without the time of storing."""
     if not isinstance(report, HostReport):
-        raise UsageError(f"expected the document of a host, such as pyxfer host writes; got a {type(report).__name__}")
+        raise UsageError(f"expected a document that pyxfer fleet host writes; got a {type(report).__name__}")
     name = without_nul(report.host or host or "")
     check_host(name)
     data = to_sealed_json(report)

@@ -265,4 +265,4 @@ def make_request(
 
 def seed_of(seed: int | None) -> int:
     """A seed that the document can store, drawn if none is given, or a UsageError."""
-    return secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, (1 << 63) - 1, "any number, such as 1")
+    return secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, (1 << 63) - 1, "a number such as 1")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,19 +14,18 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
-from pyxfer._cli.output import Outlet, json_target, json_text, rescue, write_report
+from pyxfer._cli.output import Exports, document_json, json_text, rescue
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import AnyOrder
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import Store
-    from pyxfer._document.baselines import AnyRun, Baseline, Comparison
+    from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History
     from pyxfer._report.layout import Page
 
 
-_COMPARE_FORMS = ("table", "md", "json")
-_EXAMPLE = "write --fail-on slower:5%"
+_EXAMPLE = "write a share such as --fail-on slower:5%."
 
 What = "A file with a run, links or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
 
@@ -55,8 +52,6 @@ def compare(
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
-    form: Form = "table",
-    output: Output = None,
     store: opt.Store = None,
 ) -> None:
     """Compare two measurements, cell by cell.
@@ -71,19 +66,10 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet = _outlet(
-        form,
-        output,
-        _COMPARE_FORMS,
-        report,
-        json=export_json,
-        md=export_md,
-        github=export_github,
-        bencher=export_bencher,
-    )
+    exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
-    _deliver(comparison, outlet)
+    _deliver(comparison, exports)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
         say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
@@ -95,24 +81,15 @@ def _limit(text: str) -> float:
 
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
-        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE; {_EXAMPLE}")
-    try:
-        return share_of(share, "--fail-on")
-    except UsageError as error:
-        raise UsageError(f"{error}; {_EXAMPLE}") from error
+        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE: {_EXAMPLE}")
+    return share_of(share, "--fail-on slower:SHARE")
 
 
 SLOWER = 1
-TABLE = "table"
 
 Tolerance = Annotated[
     str, typer.Option("--tolerance", metavar="SHARE", help="Share of its bandwidth that a cell may lose, such as 3%.")
 ]
-Output = Annotated[
-    str | None,
-    typer.Option("--output", "-o", hidden=True),
-]
-Form = Annotated[str, typer.Option("--format", hidden=True)]
 ExportJunit = Annotated[
     str | None, typer.Option("--export-junit", metavar="FILE", help="Write JUnit XML; - is stdout.")
 ]
@@ -132,48 +109,26 @@ ExportBencher = Annotated[
 ]
 
 
-def _outlet(
-    form: str, output: str | None, forms: tuple[str, ...], report: str | None = None, **exports: str | None
-) -> Outlet:
-    """The outlet for the exports. `form` and `output` are earlier names of them."""
-    if form not in forms:
-        raise UsageError(f"--format {form!r:.40} is not one of {', '.join(forms)}")
-    if form != TABLE or output is not None:
-        exports[form] = exports.get(form) or output or "-"
-    return Outlet(exports, report)
+def _comparison_exports(
+    json: str | None, md: str | None, junit: str | None, github: str | None, bencher: str | None, report: str | None
+) -> Exports[Comparison]:
+    from pyxfer._report.comparison import benchmarks, metrics, to_junit
+
+    return Exports(
+        (json, document_json),
+        (md, lambda comparison: comparison.to_markdown()),
+        (junit, lambda comparison: to_junit(comparison).decode()),
+        (github, lambda comparison: json_text(benchmarks(comparison))),
+        (bencher, lambda comparison: json_text(metrics(comparison))),
+        report=report,
+    )
 
 
-_FOR_CI = ("github", "bencher")
-
-
-def _deliver(comparison: Comparison, outlet: Outlet) -> None:
+def _deliver(comparison: Comparison, exports: Exports[Comparison]) -> None:
     from pyxfer._report.comparison import print_comparison
 
-    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit", *_FOR_CI)}
-    outlet.deliver(encoders, lambda page: print_comparison(comparison, page), comparison)
+    exports.deliver(comparison, lambda page: print_comparison(comparison, page))
 
-
-def _encoded(comparison: Comparison, form: str) -> str:
-    from pyxfer._document import codec
-    from pyxfer._report.comparison import benchmarks, metrics, print_comparison, to_junit
-    from pyxfer._report.layout import Page
-
-    if form == "json":
-        return codec.encode(comparison).decode()
-    if form == "md":
-        return comparison.to_markdown()
-    if form == "github":
-        return json_text(benchmarks(comparison))
-    if form == "bencher":
-        return json_text(metrics(comparison))
-    if form == "junit":
-        return to_junit(comparison).decode()
-    text = io.StringIO()
-    print_comparison(comparison, Page(text))
-    return text.getvalue()
-
-
-FORMATS = ("table", "json", "csv")
 
 Cell = Annotated[
     str | None,
@@ -193,8 +148,6 @@ def history(
     export_json: opt.WholeJson = None,
     export_csv: ExportCsv = None,
     report: opt.Report = None,
-    form: Form = "table",
-    json: opt.Json = False,
     store: opt.Store = None,
 ) -> None:
     """Show measurements over time.
@@ -207,11 +160,12 @@ def history(
     from pyxfer._report.history import print_history
     from pyxfer._report.kinds import table_of
 
-    outlet = _outlet("json" if json else form, None, FORMATS, report, json=export_json, csv=export_csv)
+    exports: Exports[History] = Exports(
+        (export_json, json_text), (export_csv, lambda history: table_of(history).to_csv()), report=report
+    )
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
-    encoders = {"json": lambda: json_text(found), "csv": lambda: table_of(found).to_csv()}
-    outlet.deliver(encoders, lambda page: print_history(found, page), found)
+    exports.deliver(found, lambda page: print_history(found, page))
 
 
 DEFAULT_NAME, LINKS_NAME = "default", "links"
@@ -240,13 +194,11 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=opt.example("pyxfer baseline list --host node-7"))
-def list_all(
-    host: Host = None, export_json: opt.WholeJson = None, json: opt.Json = False, store: opt.Store = None
-) -> None:
+def list_all(host: Host = None, export_json: opt.WholeJson = None, store: opt.Store = None) -> None:
     """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
 
-    outlet = Outlet(json_target(json, export_json))
+    exports: Exports[object] = Exports((export_json, json_text))
     with _open(store) as opened:
         kept = opened.baselines(host)
 
@@ -257,7 +209,7 @@ def list_all(
                 of_host = "" if host is None else f" of the host {host!r}"
                 say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
 
-        outlet.deliver({"json": lambda: json_text({"baselines": kept})}, print_page)
+        exports.deliver({"baselines": kept}, print_page)
 
 
 @app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
@@ -265,7 +217,6 @@ def show(
     name: Named = DEFAULT_NAME,
     host: Host = None,
     export_json: opt.WholeJson = None,
-    json: opt.Json = False,
     store: opt.Store = None,
 ) -> None:
     """Show one baseline: its machine, processes and cells.
@@ -275,12 +226,12 @@ def show(
     from pyxfer._baseline.inputs import choose
     from pyxfer._report.baseline import print_baseline
 
-    outlet = Outlet(json_target(json, export_json))
+    exports: Exports[object] = Exports((export_json, json_text))
     with _open(store) as opened:
         kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
-    outlet.deliver(
-        {"json": lambda: json_text({"id": kept.id, "baseline": baseline})},
+    exports.deliver(
+        {"id": kept.id, "baseline": baseline},
         lambda page: print_baseline(baseline, page, kept),
     )
 
@@ -357,8 +308,6 @@ def _open(url: str | None) -> Store:
     return open_store(url, create=False)
 
 
-_CHECK_FORMS = ("table", "json", "junit")
-
 Name = Annotated[
     str | None,
     typer.Option(
@@ -398,15 +347,15 @@ def save(
     ] = False,
     label: Labels = [],  # noqa: B006 - typer copies it
     device: opt.Device = "0",
-    direction: opt.Directions = "h2d,d2h",
-    memory: opt.Memories = "pinned",
-    mode: opt.Modes = "auto",
+    directions: opt.Directions = "h2d,d2h",
+    memories: opt.Memories = "pinned",
+    modes: opt.Modes = "auto",
     sizes: opt.Sizes = "1MiB,16MiB,64MiB",
     budget: opt.Budget = "0.6s",
     links: orders.LinksFlag = False,
     devices: orders.Devices = None,
-    group: orders.Groups = None,
-    engine: orders.Engines = None,
+    groups: orders.Groups = None,
+    engines: orders.Engines = None,
     require_gpu: opt.RequireGpu = False,
     report: opt.Report = None,
     store: opt.Store = None,
@@ -426,16 +375,16 @@ def save(
 
     if not add:
         check_processes(processes)
-    Outlet({}, report)  # refuses a report that cannot be written, before anything is measured
+    exports: Exports[Baseline] = Exports(report=report)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     store_tables.check_name(name)
     labels = _parse_labels(label)
     store_tables.check_labels(labels)
     orders.check_options(context, links=links, require_gpu=require_gpu)
     asked: AnyOrder = (
-        orders.order_of_links(context, group, engine, sizes, budget)
+        orders.order_of_links(context, groups, engines, sizes, budget)
         if links
-        else orders.order_of_device(direction, memory, mode, sizes, budget)
+        else orders.order_of_device(directions, memories, modes, sizes, budget)
     )
     with Started() as started:
         started.prepare()
@@ -446,7 +395,7 @@ def save(
     made_at = store_tables.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
     show(_kept(baseline, store), store=store)
-    write_report(report, baseline)
+    exports.finish(baseline)
 
 
 def _what_to_measure(
@@ -472,7 +421,7 @@ def _kept(baseline: Baseline, store: str | None) -> str:
         with open_store(store) as opened:
             kept, shown = opened.add_baseline(baseline), opened.shown
     except StoreError as error:
-        raise StoreError(f"{error}; {_rescued(baseline)}") from error
+        raise StoreError(f"{_rescued(baseline)} The store did not take it: {error}") from error
     say(f"saved {kept}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
     return kept
 
@@ -490,8 +439,6 @@ def check(
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
-    form: Form = "table",
-    output: Output = None,
     device: opt.Device = "0",
     links: orders.LinksFlag = False,
     devices: orders.Devices = None,
@@ -511,16 +458,7 @@ def check(
     from pyxfer.units import share_of
 
     share = share_of(tolerance, "--tolerance")
-    outlet = _outlet(
-        form,
-        output,
-        _CHECK_FORMS,
-        report,
-        json=export_json,
-        junit=export_junit,
-        github=export_github,
-        bencher=export_bencher,
-    )
+    exports = _comparison_exports(export_json, None, export_junit, export_github, export_bencher, report)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     orders.check_options(context, links=links, require_gpu=require_gpu)
     with open_store(store, create=False) as opened, Started() as started:
@@ -531,7 +469,7 @@ def check(
         keeper = _Keeper(opened, {"baseline": name})
         measure = _measuring(started, order, 1 + retries, "at most ", lambda count: not is_look(count))
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
-    _deliver(checked.comparison, outlet)
+    _deliver(checked.comparison, exports)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
         _join(baseline, checked.runs, store)
@@ -646,9 +584,9 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
     for given in texts:
         name, sign, value = given.partition("=")
         if not sign or not name:
-            raise UsageError(f"--label {given!r:.80} is not NAME=VALUE; write a label such as --label slot=3")
+            raise UsageError(f"--label {given!r:.80} is not NAME=VALUE: write a label such as --label slot=3.")
         if name in labels:
-            raise UsageError(f"--label {name!r:.80} is given twice; give it once")
+            raise UsageError(f"--label {name!r:.80} is given twice: give it once.")
         labels[name] = value
     return labels
 
@@ -657,5 +595,5 @@ def _rescued(baseline: Baseline) -> str:
     """Save the baseline to a file, because the store refused it, and name the file."""
     path = rescue(baseline, "pyxfer-baseline-")
     if path is None:
-        return "the baseline could not be written to a file either"
-    return f"the baseline is in {path}: import it with pyxfer baseline import {path}"
+        return "The baseline could not be written to a file either."
+    return f"The baseline is in {path}, which pyxfer baseline import reads."

@@ -30,7 +30,7 @@ Devices = Annotated[
 Groups = Annotated[
     str | None,
     typer.Option(
-        "--group",
+        "--groups",
         metavar="LIST",
         help="With --links: list of host, together, pairs, local, latency, numa, small; all but small by default.",
         autocompletion=some_of(completion.link_groups),
@@ -39,14 +39,14 @@ Groups = Annotated[
 Engines = Annotated[
     str | None,
     typer.Option(
-        "--engine",
+        "--engines",
         metavar="LIST",
         help="With --links: list of ce (copy engines, the default), sm (kernels).",
         autocompletion=some_of(completion.copy_engines),
     ),
 ]
-_OF_ONE_DEVICE = ("device", "direction", "memory", "mode")
-_OF_LINKS = ("devices", "group", "engine")
+_OF_ONE_DEVICE = ("device", "directions", "memories", "modes")
+_OF_LINKS = ("devices", "groups", "engines")
 
 
 def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> None:
@@ -60,11 +60,11 @@ def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> 
         if name in context.params and _is_given(context, name):
             other = "leave out --links" if links else "add --links"
             raise UsageError(
-                f"--{name} is for {'the link of one device' if links else 'links'}: leave it out, or {other}"
+                f"--{name} is for {'the link of one device' if links else 'links'}: leave it out, or {other}."
             )
     name = "devices" if links else "device"
     if require_gpu and context.params.get(name) == "host":
-        raise UsageError(f"--{name} host and --require-gpu exclude each other: leave one of them out")
+        raise UsageError(f"--{name} host and --require-gpu exclude each other: leave one of them out.")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -72,7 +72,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"  # the enumeration is typer's own in some versions
 
 
-def order_of_device(direction: str, memory: str, mode: str, sizes: str, budget: str) -> Order:
+def order_of_device(directions: str, memories: str, modes: str, sizes: str, budget: str) -> Order:
     """What a process measures of one device, which `Target.order` fills in."""
     from pyxfer._baseline.measure import Order
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
@@ -80,16 +80,16 @@ def order_of_device(direction: str, memory: str, mode: str, sizes: str, budget: 
 
     return Order(
         "",
-        words_of(direction, DIRECTIONS, "--direction"),
-        words_of(memory, MEMORIES, "--memory"),
-        modes_of(mode, "--mode"),
+        words_of(directions, DIRECTIONS, "--directions"),
+        words_of(memories, MEMORIES, "--memories"),
+        modes_of(modes, "--modes"),
         ",".join(map(str, sizes_of(sizes, "--sizes"))),
         seconds_of(budget, "--budget"),
     )
 
 
 def order_of_links(
-    context: typer.Context, group: str | None, engine: str | None, sizes: str, budget: str
+    context: typer.Context, groups: str | None, engines: str | None, sizes: str, budget: str
 ) -> LinksOrder:
     """What a process measures of links. Sizes and budget have the defaults of pyxfer links."""
     from pyxfer._baseline.measure import DEFAULT_ENGINES, DEFAULT_GROUPS, DEFAULT_PRECISION, LinksOrder
@@ -97,8 +97,8 @@ def order_of_links(
 
     request = make_request(
         None,
-        DEFAULT_GROUPS if group is None else group,
-        DEFAULT_ENGINES if engine is None else engine,
+        DEFAULT_GROUPS if groups is None else groups,
+        DEFAULT_ENGINES if engines is None else engines,
         sizes if _is_given(context, "sizes") else None,
         DEFAULT_PRECISION,
         budget if _is_given(context, "budget") else None,

@@ -109,6 +109,12 @@ def framework_routes() -> Iterable[str]:
     return (*dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names), *names)
 
 
+def kinds() -> Iterable[str]:
+    from pyxfer._document.codec import KINDS
+
+    return [kind.name for kind in KINDS]
+
+
 def sorts() -> Iterable[str]:
     from pyxfer._report.rates import SORTS
 

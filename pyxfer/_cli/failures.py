@@ -61,12 +61,12 @@ def as_exit_codes() -> Iterator[None]:
     except PyxferError as error:
         _end(str(error), _code_of(error))
     except MemoryError:
-        _end("out of host memory; use smaller sizes, such as --sizes 4KiB:16MiB:x4", NOT_VALID)
+        _end("There is not enough host memory: use smaller sizes, such as --sizes 4KiB:16MiB:x4.", NOT_VALID)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_current_folder():
-            _end("the current folder has been deleted; change to another one (cd)", USAGE)
+            _end("The current folder has been deleted: change to another one (cd).", USAGE)
         where = f" ({error.filename})" if error.filename else ""
-        _end(f"{error.strerror or error}{where}", USAGE)
+        _end(f"{error.strerror or error}{where}.", USAGE)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
     except ImportError as error:
@@ -127,24 +127,24 @@ def why_invalid(run: Run | Links) -> str:
     if run.kind == "links":
         return _why_links_invalid(run)
     if run.ended == "failed":
-        return f"the run failed: {run.failure or 'no reason given'}"
+        return f"The run failed: {run.failure or 'no reason given'}"
     if any(measurement.verified.value is False for measurement in run.measurements):
-        return "data arrived wrong, so the results are invalid"
+        return "Data arrived wrong, so the results are invalid."
     if any(measurement.rate.value is not None for measurement in run.measurements):
         return _why_not_explained(run) or _why_not_whole(run)
     if any(measurement.trials for measurement in run.measurements):
-        return "no valid trial, for the reasons above"
-    return "nothing was measured, for the reasons above"
+        return "There is no valid trial, for the reasons above."
+    return "Nothing was measured, for the reasons above."
 
 
 def _why_links_invalid(run: Links) -> str:
     if run.ended == "failed":
-        return f"the run failed: {run.failure or 'no reason given'}"
+        return f"The run failed: {run.failure or 'no reason given'}"
     if any(flow.verified.value is False for row in run.traffics for flow in row.flows):
-        return "data arrived wrong, so the results are invalid"
+        return "Data arrived wrong, so the results are invalid."
     if any(row.gbps is not None for row in run.traffics) or any(row.ns is not None for row in run.latencies):
         return ""
-    return "" if any(row.gbps is not None for row in run.small) else "nothing was measured, for the reasons above"
+    return "" if any(row.gbps is not None for row in run.small) else "Nothing was measured, for the reasons above."
 
 
 def _why_not_explained(run: Run) -> str:
@@ -161,7 +161,7 @@ def _why_not_whole(run: Run) -> str:
     """A framework's last worker crashed, hung or failed."""
     last = {(worker.framework, worker.setting): worker for worker in run.workers}
     broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung", "failed")]
-    return "; ".join(f"worker {worker.name} {worker.ended}: {worker.reason}" for worker in broken)
+    return " ".join(f"The worker {worker.name} {worker.ended}: {worker.reason}." for worker in broken)
 
 
 # --- Ctrl-C ----------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class ExitingOutput(DroppingOutput):
         super().lost(error)
         if isinstance(error, BrokenPipeError):
             raise SystemExit(READER_GONE) from None
-        self._error = NotKeptError(f"{error.strerror or error} (standard output)")
+        self._error = NotKeptError(f"{error.strerror or error} (standard output).")
         raise self._error from None
 
 

@@ -12,7 +12,7 @@ from pyxfer._cli.failures import NO_GPU, NOT_VALID, say
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._cli.output import Outlet
+    from pyxfer._cli.output import Exports
     from pyxfer._document.fleets import Fleet
 
 SLOW = 1
@@ -55,7 +55,7 @@ def fleet() -> None:
 @app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
 def judge(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE|FOLDER", help="What pyxfer host has written on each host.")
+        list[str], typer.Argument(metavar="FILE|FOLDER", help="What pyxfer fleet host has written on each host.")
     ],
     export_json: ExportJson = None,
     export_junit: ExportJunit = None,
@@ -74,11 +74,11 @@ def judge(
     from pyxfer._fleet.collect import read_confirmations, read_reports
     from pyxfer._fleet.judge import judge as judge_hosts
 
-    outlet = fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
+    exports = fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
     again, unreadable = read_confirmations(files)
     judged = judge_hosts(read_reports(files), confirmations=again, unanswered=unreadable)
     trouble = kept_in_store(judged, store) if save else ""
-    deliver_fleet(judged, outlet, trouble)
+    deliver_fleet(judged, exports, trouble)
 
 
 @app.command(
@@ -107,15 +107,15 @@ def show(
     from pyxfer._document.fleets import Fleet
 
     if line is not None and line not in LINES:
-        raise UsageError(f"--line {line!r:.40} is not one of {', '.join(LINES)}")
+        raise UsageError(f"--line {line!r:.40} is unknown: choose one of {', '.join(LINES)}.")
     if host is not None and line is None:
-        raise UsageError("--host needs --line npd or --line nagios")
+        raise UsageError("--host needs a line: add --line npd or --line nagios.")
     if line is not None and any((export_junit, export_prometheus, export_drain, report)):
-        raise UsageError("--line prints one line and writes no file: leave it out, or the exports and --report")
-    outlet = fleet_outlet(None, export_junit, export_prometheus, export_drain, report)
+        raise UsageError("--line prints one line and writes no file: leave it out, or the exports and --report.")
+    exports = fleet_exports(None, export_junit, export_prometheus, export_drain, report)
     place = "/dev/stdin" if file == "-" else file
     if line is None:
-        _print(Fleet.load(place), outlet)
+        _print(Fleet.load(place), exports)
     else:
         _end_with_line(place, line, host)
 
@@ -140,22 +140,20 @@ def history(
             print_host_history(host, opened.fleet_history(host, limit), Page(sys.stdout))
 
 
-def fleet_outlet(
-    json: str | None = None,
-    junit: str | None = None,
-    prometheus: str | None = None,
-    drain: str | None = None,
-    report: str | None = None,
-) -> Outlet:
-    """The exports of a fleet. Files that cannot be written are refused at once."""
-    from pyxfer._cli.output import Outlet
+def fleet_exports(
+    json: str | None, junit: str | None, prometheus: str | None, drain: str | None, report: str | None
+) -> Exports[Fleet]:
+    """The exports of a fleet."""
+    from pyxfer._cli.output import Exports, document_json
+    from pyxfer._report.fleet_formats import TEXTS
 
-    return Outlet({"json": json, "junit": junit, "prometheus": prometheus, "drain": drain}, report)
+    given = {"junit": junit, "prometheus": prometheus, "drain": drain}
+    return Exports((json, document_json), *((path, TEXTS[form]) for form, path in given.items()), report=report)
 
 
-def deliver_fleet(fleet: Fleet, outlet: Outlet, trouble: str = "") -> None:
+def deliver_fleet(fleet: Fleet, exports: Exports[Fleet], trouble: str = "") -> None:
     """Print the page, write the exports, and exit with the fleet's code. `trouble`: why the store has not kept it."""
-    _print(fleet, outlet)
+    _print(fleet, exports)
     if trouble:
         say(trouble)
     code = code_of(fleet) or (NOT_VALID if trouble else 0)
@@ -181,19 +179,16 @@ def kept_in_store(fleet: Fleet, store: str | None) -> str:
         with open_store(store) as opened:
             kept, shown = opened.add_fleet(fleet), opened.shown
     except PyxferError as error:
-        return f"the verdicts above are complete, but were not stored: {error}"
+        return f"The verdicts above are complete, but were not stored: {error}"
     say(f"saved {kept} in {shown}")
     return ""
 
 
-def _print(fleet: Fleet, outlet: Outlet) -> None:
-    from pyxfer._document import codec
+def _print(fleet: Fleet, exports: Exports[Fleet]) -> None:
     from pyxfer._report.fleet import print_fleet
-    from pyxfer._report.fleet_formats import TEXTS, can_be_drained
+    from pyxfer._report.fleet_formats import can_be_drained
 
-    texts = {form: (lambda make=make: make(fleet)) for form, make in TEXTS.items()}
-    encoders = {"json": lambda: codec.encode(fleet).decode(), **texts}
-    outlet.deliver(encoders, lambda page: print_fleet(fleet, page), fleet)
+    exports.deliver(fleet, lambda page: print_fleet(fleet, page))
     nameless = [host.host for host in fleet.with_verdict("slow") if not can_be_drained(host)]
     if nameless:
         say(f"{len(nameless)} of the slow hosts cannot be drained, because of their names, such as {nameless[0]!r:.80}")

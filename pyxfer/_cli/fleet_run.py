@@ -59,7 +59,8 @@ Since = Annotated[
     ),
 ]
 Output = Annotated[
-    str | None, typer.Option("--output", metavar="DIR", help="Folder for all documents; default fleet- and the time.")
+    str | None,
+    typer.Option("--output-folder", metavar="DIR", help="Folder for all documents; default fleet- and the time."),
 ]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time that each host has for its job.")]
 Wait = Annotated[
@@ -74,7 +75,8 @@ Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label for every host; repeat it for more.")
 ]
 Devices = Annotated[
-    str | None, typer.Option("--devices", metavar="LIST", help="GPUs of each host, as in pyxfer host; all by default.")
+    str | None,
+    typer.Option("--devices", metavar="LIST", help="GPUs of each host, as in pyxfer fleet host; all by default."),
 ]
 Program = Annotated[
     str,
@@ -95,7 +97,7 @@ def run(
     hosts_file: HostsFile = None,
     folder: Folder = None,
     since: Since = None,
-    output: Output = None,
+    output_folder: Output = None,
     budget: Budget = "25s",
     wait: Wait = None,
     label: Labels = None,
@@ -113,9 +115,10 @@ def run(
 ) -> None:
     """Measure all hosts and judge them.
 
-    Runs pyxfer host on every host, within a Slurm allocation (srun), over ssh, on a running Ray cluster, or reads what
-    hosts have written into a folder or a store. Compares equal hosts with each other, measures slow ones again beside
-    two others, and says what the slow ones have in common. Ctrl-C ends the measuring; what has arrived is judged.
+    Runs pyxfer fleet host on every host, within a Slurm allocation (srun), over ssh, on a running Ray cluster, or reads
+    what hosts have written into a folder or a store. Compares equal hosts with each other, measures slow ones again
+    beside two others, and says what the slow ones have in common. Ctrl-C ends the measuring; what has arrived is
+    judged.
     """
     from pyxfer import units
     from pyxfer._document import codec
@@ -123,7 +126,7 @@ def run(
     from pyxfer._fleet.launch import HostJob
     from pyxfer._fleet.run import Kept
 
-    outlet = fleet.fleet_outlet(export_json, export_junit, export_prometheus, export_drain, report)
+    exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
     way, named = units.word_of(via, WAYS, "--via"), _named_hosts(hosts, hosts_file)
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), devices)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
@@ -133,7 +136,7 @@ def run(
         source = _folder_of(folder) if way == "files" else _since_of(since)
     else:
         launcher = _launcher(way, job, named, at_once, wait_s)
-    kept = Kept(_output_folder(output), say)
+    kept = Kept(_output_folder(output_folder), say)
     if launcher is None:
         judged, interrupted = _from_documents(way, source, store, named, _DOCUMENTS_S if wait_s is None else wait_s)
     else:
@@ -141,7 +144,7 @@ def run(
     kept.put_fleet(codec.encode(judged))
     trouble = kept.finish() or (fleet.kept_in_store(judged, store) if save else "")
     try:
-        fleet.deliver_fleet(judged, outlet, trouble)
+        fleet.deliver_fleet(judged, exports, trouble)
     finally:
         if interrupted:
             say("interrupted")
@@ -159,7 +162,7 @@ Image = Annotated[
     typer.Option("--image", metavar="IMAGE", help="An image that has pyxfer; else it is installed with pip."),
 ]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The name in Kubernetes.")]
-HostCount = Annotated[int, typer.Option("--hosts", metavar="N", min=1, max=100_000, help="Hosts of a job.")]
+HostCount = Annotated[int, typer.Option("--host-count", metavar="N", min=1, max=100_000, help="Hosts of a job.")]
 Gpus = Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=64, help="GPUs of each host of a job.")]
 Claim = Annotated[
     str | None,
@@ -179,7 +182,7 @@ def manifest(
     kind: KindName,
     image: Image = None,
     name: Name = "pyxfer-fleet",
-    hosts: HostCount = 1,
+    host_count: HostCount = 1,
     gpus: Gpus = 8,
     claim: Claim = None,
     folder: DocumentFolder = "/var/lib/pyxfer",
@@ -190,7 +193,8 @@ def manifest(
 ) -> None:
     """Print a Kubernetes manifest or Slurm prolog.
 
-    It runs pyxfer host on every host and delivers the documents, which pyxfer fleet judge reads. Nothing is applied.
+    It runs pyxfer fleet host on every host and delivers the documents, which pyxfer fleet judge reads. Nothing is
+    applied.
     """
     from pyxfer import units
     from pyxfer._fleet.job import budget_of, labels_of
@@ -206,7 +210,7 @@ def manifest(
         requirement=_requirement(),
         name=name,
         image=image,
-        hosts=hosts,
+        hosts=host_count,
         gpus=gpus,
         claim=claim,
         folder=folder,
@@ -227,9 +231,11 @@ def _words_of(program: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(program))
     except ValueError as error:
-        raise UsageError(f"--pyxfer {program!r:.80} is not a command of a shell: {error}") from error
+        raise UsageError(
+            f"--pyxfer {program!r:.80} is not a command of a shell ({error}): give one such as 'uvx pyxfer'."
+        ) from error
     if not words:
-        raise UsageError("--pyxfer is empty; name the command that is pyxfer on the hosts")
+        raise UsageError("--pyxfer is empty: name the command that is pyxfer on the hosts.")
     return words
 
 
@@ -239,13 +245,15 @@ def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
         try:
             text = Path(hosts_file).read_text(encoding="utf-8-sig")
         except OSError as error:
-            raise UsageError(f"--hosts-file {hosts_file!r} cannot be read: {error.strerror}") from error
+            raise UsageError(
+                f"--hosts-file {hosts_file!r} cannot be read ({error.strerror}): check the name and who may read it."
+            ) from error
         except UnicodeDecodeError as error:
-            raise UsageError(f"--hosts-file {hosts_file!r} is not a text of UTF-8") from error
+            raise UsageError(f"--hosts-file {hosts_file!r} is not text in UTF-8: save it as UTF-8.") from error
         found += [line.partition("#")[0] for line in text.splitlines()]
     named = [host.strip() for host in found if host.strip()]
     if not named and (hosts is not None or hosts_file is not None):
-        raise UsageError(f"{'--hosts' if hosts_file is None else '--hosts-file'} names no host")
+        raise UsageError(f"{'--hosts' if hosts_file is None else '--hosts-file'} names no host: name at least one.")
     return named
 
 
@@ -263,8 +271,8 @@ def _chosen_way(hosts: Sequence[str], folder: str | None, since: str | None = No
     if hosts:
         return "ssh"
     raise UsageError(
-        "no way to any host was found: give --hosts for ssh, run it inside a Slurm allocation or on a node of a Ray "
-        "cluster, or give --folder or --since for what hosts have written into a folder or a store"
+        "No hosts are named: give --hosts for ssh, run this in a Slurm allocation or on a node of a Ray cluster, or "
+        "give --folder or --since for what hosts have written into a folder or a store."
     )
 
 
@@ -292,21 +300,23 @@ def _output_folder(output: str | None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output {str(folder)!r} cannot be made: {error.strerror}") from error
+        raise UsageError(
+            f"--output-folder {str(folder)!r} cannot be made ({error.strerror}): name another folder."
+        ) from error
     if (folder / FIRST).exists():
-        raise UsageError(f"--output {str(folder)!r} has the documents of an earlier run; name another folder")
+        raise UsageError(f"--output-folder {str(folder)!r} has the documents of an earlier run: name another folder.")
     return folder
 
 
 def _folder_of(folder: str | None) -> str:
     if folder is None or not Path(folder).is_dir():
-        raise UsageError("--via files needs --folder with a folder in which hosts write their documents")
+        raise UsageError("--via files needs a folder: give --folder, into which hosts write their documents.")
     return folder
 
 
 def _since_of(since: str | None) -> str:
     if since is None:
-        raise UsageError("--via store needs --since with the greatest age of the documents, such as --since 2h")
+        raise UsageError("--via store needs the greatest age of the documents: give --since, such as --since 2h.")
     return since
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,12 +10,12 @@ import typer
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import some_of
-from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver
+from pyxfer._cli.output import Exports, deliver, document_json, measured
 
 Groups = Annotated[
     str,
     typer.Option(
-        "--group",
+        "--groups",
         metavar="LIST",
         help="Comma-separated list of host, together, pairs, local, latency, numa, small.",
         autocompletion=some_of(completion.link_groups),
@@ -23,7 +24,7 @@ Groups = Annotated[
 Engines = Annotated[
     str,
     typer.Option(
-        "--engine",
+        "--engines",
         metavar="LIST",
         help="Comma-separated list of ce (copy engines), sm (kernels).",
         autocompletion=some_of(completion.copy_engines),
@@ -31,7 +32,7 @@ Engines = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option("--sizes", metavar="SIZE", help="Size of each copy, such as 512MiB; by default it fits the link."),
+    typer.Option("--size", metavar="SIZE", help="Size of each copy, such as 512MiB; by default it fits the link."),
 ]
 Devices = Annotated[
     str | None,
@@ -49,9 +50,9 @@ Budget = Annotated[
 
 def links(
     *,
-    group: Groups = "host,together,pairs,local,latency,numa,small",
-    engine: Engines = "ce,sm",
-    sizes: Size = None,
+    groups: Groups = "host,together,pairs,local,latency,numa,small",
+    engines: Engines = "ce,sm",
+    size: Size = None,
     devices: Devices = None,
     precision: opt.Precision = "0.5%",
     budget: Budget = None,
@@ -72,21 +73,21 @@ def links(
     from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
     from pyxfer._report.links import print_links
 
-    exports = Exports[Links](export_json, export_csv, export_md, report)
-    groups = units.words_of(group, GROUPS, "--group")
-    engines = units.words_of(engine, COPY_ENGINES, "--engine")
-    announce_runtime(0 if devices is None else devices, require_gpu)
-    with ProgressReport() as progress:
-        run = pyxfer.links(
-            devices,
-            groups=groups,
-            engines=engines,
-            size=sizes,
-            precision=units.share_of(precision, "--precision"),
-            budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
-            seed=seed,
-            require_gpu=require_gpu,
-            on_progress=progress,
-            save_to=exports.save,
-        )
+    exports: Exports[Links] = Exports(
+        (export_json, document_json),
+        (export_csv, lambda run: run.to_csv()),
+        (export_md, lambda run: run.to_markdown()),
+        report=report,
+    )
+    measure = partial(
+        pyxfer.links,
+        devices,
+        groups=units.words_of(groups, GROUPS, "--groups"),
+        engines=units.words_of(engines, COPY_ENGINES, "--engines"),
+        size=None if size is None else units.size_of(size, "--size"),
+        precision=units.share_of(precision, "--precision"),
+        budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
+        seed=seed,
+    )
+    run = measured(measure, exports, 0 if devices is None else devices, require_gpu=require_gpu)
     deliver(run, exports, print_links)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -17,7 +19,6 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
 from pyxfer._cli.baseline import check, compare, history, save
-from pyxfer._cli.export import app as export
 from pyxfer._cli.failures import (
     INTERRUPTED,
     NOT_VALID,
@@ -28,13 +29,14 @@ from pyxfer._cli.failures import (
     say,
 )
 from pyxfer._cli.fleet import app as fleet
+from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import manifest
 from pyxfer._cli.fleet_run import run as fleet_run
-from pyxfer._cli.host import host
 from pyxfer._cli.links import links
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Outlet, ProgressReport, announce_runtime, deliver, json_target, json_text, run_exports
+from pyxfer._cli.output import Exports, announce_runtime, deliver, json_text, measured, run_exports
 from pyxfer._cli.report import report as report_verb
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
@@ -55,23 +57,18 @@ def show_host(
     from pyxfer._report.host import print_host_card
 
     exports = run_exports(export_json, None, None, report)
-    precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
-    sizes_bytes = units.sizes_of(sizes, "--sizes")
-    announce_runtime(device)
-    with ProgressReport() as progress:
-        run = ceiling(
-            device,
-            sizes=sizes_bytes,
-            precision=precision_share,
-            budget_s=budget_s,
-            trace=False,
-            on_progress=progress,
-            save_to=exports.saver,
-        )
-    deliver(run, exports, print_host_card)
+    measure = partial(
+        ceiling,
+        device,
+        sizes=units.sizes_of(sizes, "--sizes"),
+        precision=units.share_of(precision, "--precision"),
+        budget_s=units.seconds_of(budget, "--budget"),
+        trace=False,
+    )
+    deliver(measured(measure, exports, device, require_gpu=False), exports, print_host_card)
 
 
-def info(export_json: opt.WholeJson = None, json: opt.Json = False) -> None:
+def info(export_json: opt.WholeJson = None) -> None:
     """Show devices, their links and this machine.
 
     Nothing is measured.
@@ -80,7 +77,7 @@ def info(export_json: opt.WholeJson = None, json: opt.Json = False) -> None:
     from pyxfer._report.host import print_machine
     from pyxfer._upload import tuning
 
-    outlet = Outlet(json_target(json, export_json))
+    exports: Exports[object] = Exports((export_json, json_text))
     engine = announce_runtime(0).engine
     found = devices.list_devices(engine)
     links = tuple(link.read_link(engine, device) for device in found)
@@ -99,10 +96,7 @@ def info(export_json: opt.WholeJson = None, json: opt.Json = False) -> None:
         "rings": rings,
         "environment": surroundings,
     }
-    outlet.deliver(
-        {"json": lambda: json_text(whole)},
-        lambda page: print_machine(found, links, placements, rings, surroundings, page),
-    )
+    exports.deliver(whole, lambda page: print_machine(found, links, placements, rings, surroundings, page))
 
 
 _STDIN = "/dev/stdin"
@@ -141,21 +135,21 @@ What = Annotated[
 ]
 
 
-def list_all(what: What = None, export_json: opt.WholeJson = None, json: opt.Json = False) -> None:
+def list_all(what: What = None, export_json: opt.WholeJson = None) -> None:
     """List devices, routes and modes.
 
     Shows the reason for each one that is not available.
     """
-    outlet = Outlet(json_target(json, export_json))
+    exports: Exports[object] = Exports((export_json, json_text))
     if what is None:
-        _list_machine(outlet)
+        _list_machine(exports)
     elif what == "routes":
-        _list_routes(outlet)
+        _list_routes(exports)
     else:
-        raise UsageError(f"unknown list {what!r}; write pyxfer list, or pyxfer list routes.")
+        raise UsageError(f"There is no list {what!r}: write pyxfer list, or pyxfer list routes.")
 
 
-def _list_machine(outlet: Outlet) -> None:
+def _list_machine(exports: Exports[object]) -> None:
     from pyxfer._ceiling.ways import list_routes
     from pyxfer._machine import devices
     from pyxfer._report.routes import mode_states, print_routes
@@ -163,18 +157,34 @@ def _list_machine(outlet: Outlet) -> None:
     engine = announce_runtime(0).engine
     found, routes = devices.list_devices(engine), list_routes(engine)
     whole = {"devices": found, "routes": routes, "modes": mode_states(routes)}
-    outlet.deliver({"json": lambda: json_text(whole)}, lambda page: print_routes(found, routes, page))
+    exports.deliver(whole, lambda page: print_routes(found, routes, page))
 
 
-def _list_routes(outlet: Outlet) -> None:
+def _list_routes(exports: Exports[object]) -> None:
     from pyxfer._frameworks.registry import list_frameworks, list_routes
     from pyxfer._report.routes import print_framework_routes
     from pyxfer.native import choose
 
-    outlet.deliver(
-        {"json": lambda: json_text(list_routes())},
-        lambda page: print_framework_routes(list_frameworks(choose(0)), page),
-    )
+    exports.deliver(list_routes(), lambda page: print_framework_routes(list_frameworks(choose(0)), page))
+
+
+def schema(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
+            autocompletion=completion.one_of(completion.kinds),
+        ),
+    ],
+) -> None:
+    """Print the JSON Schema of a kind of document."""
+    from pyxfer import units
+    from pyxfer._document import codec
+
+    structs = {each.name: each.struct for each in codec.KINDS}
+    made = codec.schema(structs[units.word_of(kind, structs, "KIND")])
+    sys.stdout.write(json.dumps(made, indent=1) + "\n")
 
 
 # --- the application -------------------------------------------------------------------------------------------------
@@ -208,8 +218,8 @@ def _usage_as_message() -> Iterator[None]:
             raise
         context: Any = getattr(error, "ctx", None)
         text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-        see = " See" if text.endswith("?") else "; see"
-        say(f"{text}{see} {context.command_path if context else 'pyxfer'} --help")
+        end = "" if text.endswith("?") else "."
+        say(f"{text}{end} See {context.command_path if context else 'pyxfer'} --help.")
         raise SystemExit(USAGE) from None
 
 
@@ -236,7 +246,7 @@ def _version() -> str:
 
 
 @app.callback(
-    invoke_without_command=True, epilog=_example("pyxfer", "pyxfer ceiling --direction h2d,d2h --export-json run.json")
+    invoke_without_command=True, epilog=_example("pyxfer", "pyxfer ceiling --directions h2d,d2h --export-json run.json")
 )
 def pyxfer(
     context: typer.Context,
@@ -265,10 +275,10 @@ def pyxfer(
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} stands before {verb}, where it has no effect; write it after {verb}")
+            raise UsageError(f"{option} stands before {verb}, where it has no effect: write it after {verb}.")
 
 
-app.command(epilog=_example("pyxfer ceiling --direction h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
+app.command(epilog=_example("pyxfer ceiling --directions h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
 app.command(
     epilog=_example(
         "pyxfer frameworks torch tensorflow --sizes 1MiB,96MiB",
@@ -281,17 +291,17 @@ app.command(
 app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
 app.command(
     epilog=_example(
-        "pyxfer links", "pyxfer links --group together,pairs --engine ce --devices 0,1 --export-json links.json"
+        "pyxfer links", "pyxfer links --groups together,pairs --engines ce --devices 0,1 --export-json links.json"
     )
 )(links)
-app.command(epilog=_example("pyxfer host --json -", "pyxfer host --json host.json --label rack=r7 --budget 15s"))(host)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
+app.command(epilog=_example("pyxfer schema run > run.schema.json"))(schema)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 app.command("report", epilog=_example("pyxfer report run.json", "pyxfer report run.json -o sizes.svg --chart sizes"))(
     report_verb
 )
-app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --export-json tuning.json"))(tune)
+app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --budget 3s --export-json tuning.json"))(tune)
 app.command(
     # Options after the script's name belong to the script.
     context_settings={"allow_interspersed_args": False},
@@ -309,15 +319,19 @@ app.command(
     )
 )(compare)
 app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
+app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/textfile/pyxfer.prom"))(metrics)
+fleet.command(
+    "host",
+    epilog=_example("pyxfer fleet host", "pyxfer fleet host --export-json host.json --label rack=r7 --budget 15s"),
+)(fleet_host)
 fleet.command(
     "run",
     epilog=_example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run"),
 )(fleet_run)
 fleet.command(
-    epilog=_example("pyxfer fleet manifest --kind job --hosts 16", "pyxfer fleet manifest --kind slurm-prolog")
+    epilog=_example("pyxfer fleet manifest --kind job --host-count 16", "pyxfer fleet manifest --kind slurm-prolog")
 )(manifest)
 app.add_typer(fleet, name="fleet")
-app.add_typer(export, name="export")
 
 
 # --- the program -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,18 +13,20 @@ from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
 from pyxfer._cli.output import (
-    Outlet,
+    Exports,
     ProgressReport,
     announce_runtime,
     deliver_run,
-    json_target,
+    document_json,
     json_text,
+    measured,
     run_exports,
 )
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._document.examinations import Examination
+    from pyxfer._document.tunings import RingState
     from pyxfer._report.layout import Page
 
 
@@ -64,7 +67,7 @@ Batches = Annotated[
 Directions = Annotated[
     str | None,
     typer.Option(
-        "--direction",
+        "--directions",
         metavar="LIST",
         help="Comma-separated list of h2d, d2h; both by default.",
         autocompletion=some_of(completion.one_way),
@@ -83,7 +86,7 @@ def frameworks(
     workload: Workload = "copy",
     sizes: Sizes = None,
     batches: Batches = None,
-    direction: Directions = None,
+    directions: Directions = None,
     ingest: Ingest = False,
     device: opt.Device = "0",
     precision: opt.Precision = "0.5%",
@@ -107,27 +110,23 @@ def frameworks(
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
     exports = run_exports(export_json, export_csv, export_md, report)
-    announce_runtime(device, require_gpu)
-    with ProgressReport() as progress:
-        run = pyxfer.frameworks(
-            names,
-            routes=units.items_of(routes, "--routes") if routes is not None else (),
-            workload=units.word_of(workload, WORKLOADS, "--workload"),
-            sizes=None if sizes is None else units.sizes_of(sizes, "--sizes"),
-            batches=None if batches is None else units.sizes_of(batches, "--batches"),
-            directions=None if direction is None else units.words_of(direction, DIRECTIONS, "--direction"),
-            ingest=ingest,
-            device=device,
-            precision=units.share_of(precision, "--precision"),
-            budget_s=units.seconds_of(budget, "--budget"),
-            patience_s=units.seconds_of(patience, "--patience"),
-            seed=seed,
-            require_gpu=require_gpu,
-            trace=not no_trace,
-            on_progress=progress,
-            save_to=exports.saver,
-        )
-    deliver_run(run, exports)
+    measure = partial(
+        pyxfer.frameworks,
+        names,
+        routes=units.items_of(routes, "--routes") if routes is not None else (),
+        workload=units.word_of(workload, WORKLOADS, "--workload"),
+        sizes=None if sizes is None else units.sizes_of(sizes, "--sizes"),
+        batches=None if batches is None else units.sizes_of(batches, "--batches"),
+        directions=None if directions is None else units.words_of(directions, DIRECTIONS, "--directions"),
+        ingest=ingest,
+        device=device,
+        precision=units.share_of(precision, "--precision"),
+        budget_s=units.seconds_of(budget, "--budget"),
+        patience_s=units.seconds_of(patience, "--patience"),
+        seed=seed,
+        trace=not no_trace,
+    )
+    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
 RouteName = Annotated[
@@ -184,34 +183,26 @@ def explain(
     from pyxfer._frameworks.session import DIRECTIONS
 
     exports = run_exports(export_json, export_csv, export_md, report)
-    announce_runtime(device, require_gpu)
-    with ProgressReport() as progress:
-        run = pyxfer.explain(
-            route,
-            units.size_of(size, "--size"),
-            direction=None if direction is None else units.word_of(direction, DIRECTIONS, "--direction"),
-            device=device,
-            precision=units.share_of(precision, "--precision"),
-            budget_s=units.seconds_of(budget, "--budget"),
-            patience_s=units.seconds_of(patience, "--patience"),
-            seed=seed,
-            require_gpu=require_gpu,
-            on_progress=progress,
-            save_to=exports.saver,
-        )
-    deliver_run(run, exports)
-
-
-Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="Time limit, such as 1s or 500ms.")]
+    measure = partial(
+        pyxfer.explain,
+        route,
+        units.size_of(size, "--size"),
+        direction=None if direction is None else units.word_of(direction, DIRECTIONS, "--direction"),
+        device=device,
+        precision=units.share_of(precision, "--precision"),
+        budget_s=units.seconds_of(budget, "--budget"),
+        patience_s=units.seconds_of(patience, "--patience"),
+        seed=seed,
+    )
+    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
 def tune(
     device: opt.Device = "0",
-    limit: Limit = "1s",
+    budget: opt.Budget = "1s",
     require_gpu: opt.RequireGpu = False,
     export_json: opt.WholeJson = None,
     report: opt.Report = None,
-    json: opt.Json = False,
 ) -> None:
     """Find the best upload settings for this host.
 
@@ -224,21 +215,21 @@ def tune(
     from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
-    outlet = Outlet(json_target(json, export_json), report)
-    limit_s = units.seconds_of(limit, "--limit")
+    exports: Exports[RingState] = Exports((export_json, json_text), report=report)
+    budget_s = units.seconds_of(budget, "--budget")
     choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
-    chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
+    chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=budget_s)
     if chosen.source != "tuned":
-        longer = f"--limit {math.ceil(max(1.0, 3 * limit_s))}s"
-        raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try {longer}")
+        longer = f"--budget {math.ceil(max(1.0, 3 * budget_s))}s"
+        raise MeasurementError(f"{units.format_seconds(budget_s)} are too short for a trial: try {longer}.")
     state = tuning.state_of(chosen, found.index)
 
     def print_page(page: Page) -> None:
         page.line(device_text(found), style="bold")
         print_tuning(state, page)
 
-    outlet.deliver({"json": lambda: json_text(state)}, print_page, state)
+    exports.deliver(state, print_page)
 
 
 _DEVICE, _BUDGET = "0", "6s"
@@ -257,7 +248,6 @@ def doctor(
     require_gpu: opt.RequireGpu = False,
     export_json: opt.WholeJson = None,
     report: opt.Report = None,
-    json: opt.Json = False,
 ) -> None:
     """Find faults in this host's link, settings and limits.
 
@@ -265,18 +255,13 @@ def doctor(
     peak of the link and with known hosts of the same kind; no baseline is needed. Findings do not change the exit code,
     which is 0: --export-json has their status, and pyxfer baseline check fails if a host has become slower.
     """
-    from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
 
-    outlet = Outlet(json_target(json, export_json), report)
+    exports: Exports[Examination] = Exports((export_json, document_json), report=report)
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
-    outlet.deliver(
-        {"json": lambda: codec.encode(examination).decode(errors="backslashreplace")},
-        lambda page: print_examination(examination, page),
-        examination,
-    )
+    exports.deliver(examination, lambda page: print_examination(examination, page))
     if file is None:
         if examination.run.ended == "interrupted":
             say("interrupted")
@@ -310,9 +295,9 @@ def _saved(file: str) -> Examination:
 def ceiling(
     *,
     device: opt.Device = "0",
-    direction: opt.Directions = "h2d,d2h,both",
-    memory: opt.Memories = "pageable,pinned",
-    mode: opt.Modes = "auto",
+    directions: opt.Directions = "h2d,d2h,both",
+    memories: opt.Memories = "pageable,pinned",
+    modes: opt.Modes = "auto",
     sizes: opt.Sizes = "4KiB:256MiB:x4",
     fresh: opt.Fresh = False,
     precision: opt.Precision = "0.5%",
@@ -335,25 +320,17 @@ def ceiling(
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
     exports = run_exports(export_json, export_csv, export_md, report)
-    directions = units.words_of(direction, DIRECTIONS, "--direction")
-    memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
-    precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
-    sizes_bytes = units.sizes_of(sizes, "--sizes")
-    announce_runtime(device, require_gpu)
-    with ProgressReport() as progress:
-        run = pyxfer.ceiling(
-            device,
-            directions=directions,
-            memories=memories,
-            modes=modes,
-            sizes=sizes_bytes,
-            fresh=fresh,
-            precision=precision_share,
-            budget_s=budget_s,
-            seed=seed,
-            require_gpu=require_gpu,
-            trace=not no_trace,
-            on_progress=progress,
-            save_to=exports.saver,
-        )
-    deliver_run(run, exports)
+    measure = partial(
+        pyxfer.ceiling,
+        device,
+        directions=units.words_of(directions, DIRECTIONS, "--directions"),
+        memories=units.words_of(memories, MEMORIES, "--memories"),
+        modes=modes_of(modes, "--modes"),
+        sizes=units.sizes_of(sizes, "--sizes"),
+        fresh=fresh,
+        precision=units.share_of(precision, "--precision"),
+        budget_s=units.seconds_of(budget, "--budget"),
+        seed=seed,
+        trace=not no_trace,
+    )
+    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)

@@ -27,7 +27,7 @@ Device = Annotated[
 Directions = Annotated[
     str,
     typer.Option(
-        "--direction",
+        "--directions",
         metavar="LIST",
         help="Comma-separated list of h2d, d2h, both.",
         autocompletion=some_of(completion.directions),
@@ -36,7 +36,7 @@ Directions = Annotated[
 Memories = Annotated[
     str,
     typer.Option(
-        "--memory",
+        "--memories",
         metavar="LIST",
         help="Comma-separated list of pageable, pinned, registered, write-combined.",
         autocompletion=some_of(completion.memories),
@@ -45,7 +45,7 @@ Memories = Annotated[
 Modes = Annotated[
     str,
     typer.Option(
-        "--mode",
+        "--modes",
         metavar="LIST",
         help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged.",
         autocompletion=some_of(completion.modes),
@@ -93,8 +93,6 @@ WholeJson = Annotated[
     str | None,
     typer.Option("--export-json", metavar="FILE", help="Write JSON; compressed if FILE ends in .gz; - is stdout."),
 ]
-# Earlier names of `--export-FORMAT -`, which stay valid.
-Json = Annotated[bool, typer.Option("--json", hidden=True)]
 Store = Annotated[
     str | None,
     typer.Option(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -24,51 +25,41 @@ if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from pyxfer.native import Choice
 
 
-Document = TypeVar("Document", "Run", "Links")
+Document = TypeVar("Document")
+Measured = TypeVar("Measured", "Run", "Links")
+# node_exporter collects these files and runs as another user.
+COLLECTED = ".prom"
+_FOR_ALL_TO_READ = 0o644
 
 
 class Exports(Generic[Document]):
-    """The files and streams that a run is written to.
+    """The files and streams that a result is written to: what the options --export-FORMAT and --report name.
 
-    Files get the run so far, from a thread of their own; a failed write is retried at the end and does not end the run.
-    Streams and the report get the run once, at the end.
+    Files get a run while it measures, from a thread of their own; a failed write is retried at the end and does not end
+    the run. Streams and the report get the result once, at the end. Targets that cannot be written are refused at once.
     """
 
-    def __init__(
-        self,
-        json: str | None,
-        csv: str | None,
-        md: str | None,
-        report: str | None = None,
-    ) -> None:
-        from pyxfer._document import codec, files
+    def __init__(self, *targets: tuple[str | None, Callable[[Document], str]], report: str | None = None) -> None:
+        from pyxfer._document import files
 
-        encoders: dict[str, Callable[[Document], str]] = {
-            "--export-json": lambda run: codec.encode(run).decode(),
-            "--export-csv": lambda run: run.to_csv(),
-            "--export-md": lambda run: run.to_markdown(),
-        }
-        given = dict(zip(encoders, (json, csv, md), strict=True))
-        paths: dict[str, str] = {option: path for option, path in given.items() if path is not None}
-        self._to_stdout: list[Callable[[Document], str]] = []
-        self._streams: dict[str, Callable[[Document], str]] = {}
-        self._files: dict[str, Callable[[Document], str]] = {}
-        self._report: str | None = report
+        self._report = report
         check_report(report)
-        _check_targets([*paths.values(), *([] if report is None else [report])])
-        for option, path in paths.items():
-            if files.is_stdout(path):
-                self._to_stdout.append(encoders[option])
-            else:
-                targets = self._streams if files.is_stream(path) else self._files
-                targets[path] = encoders[option]
+        given = [(path, encode) for path, encode in targets if path is not None]
+        _check_targets([path for path, _ in given] + ([] if report is None else [report]))
+        self._to_stdout = [encode for path, encode in given if files.is_stdout(path)]
+        self._files: dict[str, Callable[[Document], str]] = {}
+        self._once: dict[str, Callable[[Document], str]] = {}
+        for path, encode in given:
+            if not files.is_stdout(path):
+                is_once = files.is_stream(path) or path.endswith(COLLECTED)
+                (self._once if is_once else self._files)[path] = encode
         self._checkpoints = files.Checkpoints(self._warn_once)
         self._has_warned = False
         self._saved: Document | None = None
 
     @property
     def takes_stdout(self) -> bool:
-        """Whether an export goes to stdout, so that the page must go to stderr."""
+        """Whether an export goes to stdout, so that the page must not."""
         return bool(self._to_stdout)
 
     @property
@@ -76,57 +67,80 @@ class Exports(Generic[Document]):
         """`save`, or None without a file: making a document takes time from the measurement."""
         return self.save if self._files else None
 
-    def save(self, run: Document) -> None:
-        """Rewrite the files with the run so far, soon and in another thread."""
+    def save(self, document: Document) -> None:
+        """Rewrite the files with the result so far, soon and in another thread."""
         for path, encode in self._files.items():
-            if run is not self._saved:
-                self._checkpoints.put(path, _encoded(encode, run))
-        self._saved = run
+            if document is not self._saved:
+                self._checkpoints.put(path, _encoded(encode, document))
+        self._saved = document
 
-    def keep(self, run: Document) -> None:
-        """Write the run to all files, before anything that happens to the terminal could lose it."""
-        self.save(run)
+    def keep(self, document: Document) -> None:
+        """Write the result to all files, before anything that happens to the terminal could lose it."""
+        self.save(document)
         self._checkpoints.wait()
 
-    def finish(self, run: Document) -> None:
+    def finish(self, document: Document) -> None:
         """Write to the streams, and to the files whose last write failed.
 
         Raises:
             NotKeptError: names the targets that could not be written, and the reasons.
 
         """
-        self.keep(run)
+        self.keep(document)
         retried = {path: self._files[path] for path in self._checkpoints.failures}
+        is_interrupted = getattr(document, "ended", None) == "interrupted"
         failures = []
-        for path, encode in {**retried, **self._streams}.items():
+        for path, encode in {**retried, **self._once}.items():
             try:
-                self._write(path, _encoded(encode, run), is_interrupted=run.ended == "interrupted")
+                _write(path, _encoded(encode, document), is_interrupted=is_interrupted)
             except (PyxferError, MemoryError) as error:
-                failures.append(str(error) or f"{path!r} cannot be written (out of host memory)")
+                failures.append(str(error) or f"{path!r} cannot be written (out of host memory).")
         for encode in self._to_stdout:
-            sys.stdout.write(encode(run))
+            sys.stdout.write(encode(document))
         try:
-            write_report(self._report, run)
+            write_report(self._report, document)
         except PyxferError as error:
             failures.append(str(error))
         if failures:
-            raise NotKeptError("; ".join(failures))
+            raise NotKeptError(" ".join(failures))
 
-    @staticmethod
-    def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
-        from pyxfer._document.files import write_whole
+    def deliver(self, document: Document, print_page: Callable[[Page], object]) -> None:
+        """Write a finished result to all targets, and print the page unless an export goes to stdout.
 
-        def on_no_reader() -> None:
-            if is_interrupted:
-                raise UsageError(f"{path!r} was not written: no program reads it")
-            say(f"{path!r} has no reader yet; waiting for one (Ctrl-C ends the wait)")
+        Raises:
+            NotKeptError: names the targets that could not be written, and the reasons.
 
-        write_whole(path, data, on_no_reader)
+        """
+        from pyxfer._report.layout import Page
+
+        try:
+            self.finish(document)
+        finally:
+            if not self._to_stdout:
+                print_page(Page(sys.stdout))
+            sys.stdout.flush()
 
     def _warn_once(self, failure: str) -> None:
         if not self._has_warned:
             self._has_warned = True
-            say(f"{failure}; the write is retried at the end")
+            say(f"{failure} The write is retried at the end.")
+
+
+def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
+    from pyxfer._document import files
+
+    def on_no_reader() -> None:
+        if is_interrupted:
+            raise UsageError(f"{path!r} was not written: no program reads it.")
+        say(f"{path!r} has no reader yet; waiting for one (Ctrl-C ends the wait)")
+
+    if not path.endswith(COLLECTED):
+        files.write_whole(path, data, on_no_reader)
+        return
+    with files.whole_file(path, on_no_reader) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fchmod(file.fileno(), _FOR_ALL_TO_READ)
+        file.write(data)
 
 
 def check_report(path: str | None) -> None:
@@ -151,17 +165,17 @@ def _check_targets(paths: Sequence[str]) -> None:
     from pyxfer._document.files import check_writable, is_stdout
 
     if sum(map(is_stdout, paths)) > 1:
-        raise UsageError("only one export can go to stdout (-); give the others a file name")
+        raise UsageError("Only one export can go to stdout (-): give the others a file name.")
     files = [path for path in paths if not is_stdout(path)]
     places = [os.path.realpath(path) for path in files]
     for path, place in zip(files, places, strict=True):
         if places.count(place) > 1:
-            raise UsageError(f"two exports name the file {path!r}; give them different names")
+            raise UsageError(f"Two exports name the file {path!r}: give them different names.")
         check_writable(path)
 
 
-def _encoded(encode: Callable[[Document], str], run: Document) -> bytes:
-    return encode(run).encode(errors="backslashreplace")
+def _encoded(encode: Callable[[Document], str], document: Document) -> bytes:
+    return encode(document).encode(errors="backslashreplace")
 
 
 _REFRESH_S = 0.1
@@ -245,7 +259,21 @@ class ProgressReport:
 
 def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Run]:
     """The exports of a run."""
-    return Exports(json, csv, md, report)
+    return Exports(
+        (json, document_json),
+        (csv, lambda run: run.to_csv()),
+        (md, lambda run: run.to_markdown()),
+        report=report,
+    )
+
+
+def measured(
+    measure: Callable[..., Document], exports: Exports[Document], device: int | str, *, require_gpu: bool
+) -> Document:
+    """Announce the runtime and call `measure` with a progress bar. The command line is parsed by then."""
+    announce_runtime(device, require_gpu)
+    with ProgressReport() as progress:
+        return measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
 
 
 def deliver_run(run: Run, exports: Exports[Run]) -> None:
@@ -255,7 +283,7 @@ def deliver_run(run: Run, exports: Exports[Run]) -> None:
     deliver(run, exports, print_run)
 
 
-def deliver(run: Document, exports: Exports[Document], print_page: Callable[[Document, Page], None]) -> None:
+def deliver(run: Measured, exports: Exports[Measured], print_page: Callable[[Measured, Page], None]) -> None:
     """Save the files, print the page, write to the streams, and exit with the run's code."""
     from pyxfer._report.layout import Page
 
@@ -285,63 +313,15 @@ def announce_runtime(device: int | str, require_gpu: bool = False) -> Choice:
     return choice
 
 
-class Outlet:
-    """Where a finished result goes: each export to its file, and the page to stdout unless an export goes there.
+def document_json(document: object) -> str:
+    """A document as its file has it."""
+    from pyxfer._document import codec
 
-    Files that cannot be written are refused at once, before measuring.
-    """
-
-    def __init__(self, targets: Mapping[str, str | None], report: str | None = None) -> None:
-        from pyxfer._document.files import is_stdout
-
-        self._report: str | None = report
-        check_report(report)
-        given = {form: path for form, path in targets.items() if path is not None}
-        self._to_stdout = [form for form, path in given.items() if is_stdout(path)]
-        self._files = {form: path for form, path in given.items() if form not in self._to_stdout}
-        _check_targets([*given.values(), *([] if report is None else [report])])
-
-    def deliver(
-        self,
-        encoders: Mapping[str, Callable[[], str]],
-        print_page: Callable[[Page], object],
-        reported: object = None,
-    ) -> None:
-        """Write all exports and the report on `reported`, and print the page.
-
-        Raises:
-            NotKeptError: names the files that could not be written, and the reasons.
-
-        """
-        from pyxfer._document.files import write_whole
-        from pyxfer._report.layout import Page
-
-        failures = []
-        for form, path in self._files.items():
-            try:
-                write_whole(path, encoders[form]().encode(errors="backslashreplace"))
-            except UsageError as error:
-                failures.append(str(error))
-        try:
-            write_report(self._report, reported)
-        except PyxferError as error:
-            failures.append(str(error))
-        for form in self._to_stdout:
-            sys.stdout.write(encoders[form]())
-        if not self._to_stdout:
-            print_page(Page(sys.stdout))
-        sys.stdout.flush()
-        if failures:
-            raise NotKeptError("; ".join(failures))
-
-
-def json_target(json: bool, export_json: str | None) -> dict[str, str | None]:
-    """The target of JSON for an outlet; the flag is an earlier name of `--export-json -`."""
-    return {"json": "-" if json and export_json is None else export_json}
+    return codec.encode(document).decode(errors="backslashreplace")
 
 
 def json_text(value: object) -> str:
-    """A value as a document's file has it."""
+    """The JSON of a value that is no document."""
     from pyxfer._document.codec import to_json
 
     return to_json(value).decode() + "\n"

@@ -68,7 +68,7 @@ class WatchExports:
             target = self._path(path, 1)
             with suppress(OSError):  # the target does not exist yet
                 if os.path.samefile(target, script):
-                    raise UsageError(f"{option}: {target!r} is the script; give another file name")
+                    raise UsageError(f"{option} {target!r} is the script: give another file name.")
 
     def write(self, number: int, window: Window, watched: Watched) -> None:
         """Write all files, also if one of them fails.
@@ -82,9 +82,9 @@ class WatchExports:
             try:
                 write(self._path(path, number), window, watched)
             except (PyxferError, OSError, MemoryError) as error:
-                failures.append(f"{option}: {str(error) or 'out of host memory'}")
+                failures.append(f"{option}: {str(error) or 'out of host memory.'}")
         if failures:
-            raise UsageError("; ".join(failures))
+            raise UsageError(" ".join(failures))
 
     def _path(self, path: str, number: int) -> str:
         from pyxfer._watch.launch import numbered
@@ -97,9 +97,9 @@ class WatchExports:
         places = [os.path.realpath(path) for _, path, _ in self._targets]
         for option, path, _ in self._targets:
             if is_stdout(path):
-                raise UsageError(f"{option}: stdout belongs to the script; give a file name")
+                raise UsageError(f"{option} cannot be stdout, which belongs to the script: give a file name.")
             if places.count(os.path.realpath(path)) > 1:
-                raise UsageError(f"two options name the file {path!r}; give them different names")
+                raise UsageError(f"Two options name the file {path!r}: give them different names.")
             check_writable(self._path(path, 1))
 
 
@@ -239,7 +239,7 @@ def watch(
     from pyxfer.units import whole_of
 
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
-        raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py")
+        raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py.")
     exports = WatchExports(
         trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal, report=report
     )
@@ -248,7 +248,7 @@ def watch(
     os.getcwd()  # raises here and not in the script's process if the folder has been deleted
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
-        raise UsageError("--signal: the first signal starts the window, so no time can be skipped; leave --skip out")
+        raise UsageError("--signal starts the window, so no time can be skipped: leave --skip out.")
     if step is not None:
         NamedFunction(step)
     watched = None if steps is None else whole_of(steps, "--steps", 1, MOST_STEPS, "the steps to watch, such as 20")
@@ -356,7 +356,7 @@ def _skip(text: str) -> tuple[int, float]:
     try:
         return 0, seconds_of(text, "--skip", MAX_DURATION_S)
     except UsageError as error:
-        raise UsageError(f"{error}; or give a number of steps such as 10") from error
+        raise UsageError(f"{error} Or give a number of steps such as 10.") from error
 
 
 def _seconds(text: str | None) -> float | None:

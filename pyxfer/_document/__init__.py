@@ -11,6 +11,7 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `tunings`: the settings of a ring and the trials behind them
 - `watches`: recorded windows of a user's program
 - `links`: every link of a host, alone and together
+- `cells`: what is measured again and again, and its text
 - `baselines`: baselines, comparisons and histories
 - `examinations`: findings of the doctor about a host
 - `sessions`: measurements of a pytest session
@@ -21,5 +22,4 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `link_checks`: limits of the figures of links
 - `fleet_checks`: limits of the figures of hosts and fleets
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
-- `__main__`: prints the schema of a kind
 """

@@ -63,7 +63,6 @@ class Kind(Generic[T]):
         title: Its name in the schema and in errors, after "pyxfer".
         phrase: The title with an article, for errors about a file of another kind.
         writer: What writes such a file.
-        schema_file: The published schema.
         prepare: Called with the parsed JSON before its conversion: replaces the runs inside a document, which have
             separate versions, by structs. It is also the place of a later version's upgrade of earlier documents.
         check: Raises `DocumentError` for contents that the struct's types allow and pyxfer never writes.
@@ -77,7 +76,6 @@ class Kind(Generic[T]):
     title: str
     phrase: str
     writer: str
-    schema_file: str
     prepare: Callable[[Json, str], Json] = _unchanged
     check: Callable[[T, str], None] = _accept
     one_line: re.Pattern[bytes] | None = None
@@ -157,7 +155,6 @@ RUN = Kind(
     title="run",
     phrase="a run",
     writer="--export-json",
-    schema_file="docs/run.schema.json",
     check=_check_run,
     one_line=_TRIAL_OR_PART,
     also=("ceiling", "measure", "frameworks", "explain"),
@@ -169,7 +166,6 @@ WATCH = Kind(
     title="watch",
     phrase="a watch",
     writer="pyxfer watch --export-json",
-    schema_file="docs/watch.schema.json",
     check=check_watch,
     one_line=_STEP_OR_SPANS,
 )
@@ -180,7 +176,6 @@ BASELINE = Kind(
     title="baseline",
     phrase="a baseline",
     writer="pyxfer baseline export",
-    schema_file="docs/baseline.schema.json",
     prepare=_decode_runs_of_baseline,
     check=_check_baseline,
     one_line=_TRIAL_OR_PART,
@@ -192,7 +187,6 @@ COMPARISON = Kind(
     title="comparison",
     phrase="a comparison",
     writer="pyxfer compare --export-json",
-    schema_file="docs/comparison.schema.json",
     check=check_comparison,
 )
 EXAMINATION = Kind(
@@ -202,7 +196,6 @@ EXAMINATION = Kind(
     title="examination",
     phrase="an examination",
     writer="pyxfer doctor --export-json",
-    schema_file="docs/doctor.schema.json",
     one_line=_TRIAL,
     prepare=_decode_runs_of_examination,
     check=_check_examination,
@@ -214,7 +207,6 @@ SESSION = Kind(
     title="pytest session",
     phrase="a session of pytest",
     writer="pytest --xfer-save or --xfer-json",
-    schema_file="docs/xfer.schema.json",
     check=_check_places,
     one_line=_TRIAL,
 )
@@ -225,7 +217,6 @@ LINKS = Kind(
     title="links",
     phrase="a run of links",
     writer="pyxfer links --export-json",
-    schema_file="docs/links.schema.json",
     check=check_links,
     one_line=_TRIAL,
 )
@@ -235,8 +226,7 @@ HOST = Kind(
     version=HOST_SCHEMA_VERSION,
     title="host",
     phrase="the document of a host",
-    writer="pyxfer host --json",
-    schema_file="docs/host.schema.json",
+    writer="pyxfer fleet host --export-json",
     check=check_host,
     one_line=_NUMBERS,
 )
@@ -247,7 +237,6 @@ FLEET = Kind(
     title="fleet",
     phrase="a fleet",
     writer="pyxfer fleet judge --export-json",
-    schema_file="docs/fleet.schema.json",
     check=check_fleet,
     one_line=_NUMBERS,
 )
@@ -548,12 +537,12 @@ def schema(struct: type[Any]) -> Json:
     """The JSON Schema (2020-12) of a kind of document.
 
     Raises:
-        UsageError: Python is older than 3.11; the text names the published schema.
+        UsageError: Python is older than 3.11.
 
     """
     kind = _BY_STRUCT[struct]
     if sys.version_info < SCHEMA_PYTHON:
-        raise UsageError(f"the JSON Schema is made with Python 3.11 or later; {kind.schema_file} holds it ready made")
+        raise UsageError("This Python is too old for JSON Schemas: run pyxfer schema with Python 3.11 or later.")
     made: Json = _dedented(msgspec.json.schema(kind.struct))
     fields = made["$defs"][kind.struct.__name__]
     fields["properties"][DIGEST] = {"description": "SHA-256 of all other fields.", "type": "string"}

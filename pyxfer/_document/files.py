@@ -42,8 +42,8 @@ _SLICE_S = 0.05
 
 _REMEDIES = {
     errno.ENOENT: "make the folder first, or name a file in another one",
-    errno.ENOTDIR: "a file is named where a folder is needed; name a file in a folder",
-    errno.EISDIR: "it is a folder; name a file inside it",
+    errno.ENOTDIR: "name a file in a folder; a file stands where a folder is needed",
+    errno.EISDIR: "name a file inside the folder",
     errno.EACCES: "name a file that you may write to",
     errno.EPERM: "name a file that you may write to",
     errno.EROFS: "name a file on a disk that can be written to",
@@ -52,7 +52,7 @@ _REMEDIES = {
     errno.EFBIG: "raise the limit (ulimit -f), or name a file on another disk",
     errno.ENAMETOOLONG: "give it a shorter name",
     errno.EBADF: "open the descriptor for writing, such as 5>FILE, or name a file",
-    errno.EPIPE: "its reader has ended; name a file",
+    errno.EPIPE: "name a file; the reader has ended",
 }
 
 
@@ -161,7 +161,7 @@ class Checkpoints:
                 write_whole(path, data)
                 self.failures.pop(path, None)
             except (UsageError, MemoryError) as error:
-                self.failures[path] = str(error) or f"{path!r} cannot be written (out of host memory)"
+                self.failures[path] = str(error) or f"{path!r} cannot be written (out of host memory)."
                 self._on_failure(self.failures[path])
 
     def _take(self) -> tuple[str, bytes] | None:
@@ -186,14 +186,16 @@ def read_whole(path: Path) -> bytes:
             size_bytes = os.fstat(file.fileno()).st_size
             data = b"" if size_bytes > MAX_READ_BYTES else file.read(MAX_READ_BYTES + 1)
     except FileNotFoundError as error:
-        raise DocumentError(f"there is no file {shown}; check the name") from error
+        raise DocumentError(f"There is no file {shown}: check the name.") from error
     except IsADirectoryError as error:
-        raise DocumentError(f"{shown} is a folder, not a run; name a file inside it") from error
+        raise DocumentError(f"{shown} is a folder, not a run: name a file inside it.") from error
     except (OSError, ValueError) as error:
-        raise DocumentError(f"{shown} cannot be read ({_reason(error)}); check the name and who may read it") from error
+        raise DocumentError(
+            f"{shown} cannot be read ({_reason(error)}): check the name and who may read it."
+        ) from error
     if max(size_bytes, len(data)) > MAX_READ_BYTES:
         limit = format_size(MAX_READ_BYTES)
-        raise DocumentError(f"{shown} is larger than {limit}, which no run is; name a file that pyxfer saved")
+        raise DocumentError(f"{shown} is larger than {limit}, which no run is: name a file that pyxfer saved.")
     return _decompressed(data, shown) if data.startswith(_GZIP_MAGIC) else data
 
 
@@ -202,12 +204,12 @@ def _decompressed(packed: bytes, shown: str) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
             data = file.read(MAX_DECOMPRESSED_BYTES + 1)
     except EOFError as error:
-        raise DocumentError(f"{shown} is cut short (gzip); fetch it again from where it came") from error
+        raise DocumentError(f"{shown} is cut short (gzip): fetch it again from where it came.") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise DocumentError(f"{shown} is damaged (gzip: {error}); fetch it again from where it came") from error
+        raise DocumentError(f"{shown} is damaged (gzip: {error}): fetch it again from where it came.") from error
     if len(data) > MAX_DECOMPRESSED_BYTES:
         limit = format_size(MAX_DECOMPRESSED_BYTES)
-        raise DocumentError(f"{shown} is larger than {limit} once decompressed; if pyxfer saved it, run gunzip first")
+        raise DocumentError(f"{shown} is larger than {limit} once decompressed: if pyxfer saved it, run gunzip first.")
     return data
 
 
@@ -314,7 +316,7 @@ def _create_beside(target: str, mode: int) -> tuple[int, str]:
 
 def _refusal(path: Path, error: OSError | ValueError) -> str:
     remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, "name another file")
-    return f"{os.fspath(path)!r} cannot be written ({_reason(error)}); {remedy}"
+    return f"{os.fspath(path)!r} cannot be written ({_reason(error)}): {remedy}."
 
 
 def _reason(error: OSError | ValueError) -> str:

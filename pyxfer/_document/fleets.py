@@ -47,7 +47,7 @@ class HostCell(msgspec.Struct, frozen=True):
 
 
 class HostReport(HasPage, SavedDocument, frozen=True):
-    """The document of `pyxfer host`: everything that a fleet judges of one host.
+    """The document of `pyxfer fleet host`: everything that a fleet judges of one host.
 
     `labels` are the user's, such as rack=r7. `facts` are read from the host and may explain a loss; a fact that could
     not be read is absent.

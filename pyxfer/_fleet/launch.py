@@ -59,9 +59,9 @@ class HostJob:
 
     def command(self, target: str | None = "-") -> list[str]:
         """The command; `target`: where the document goes."""
-        words = [*self.program, "host", f"--budget={self.budget_s:g}s"]
+        words = [*self.program, "fleet", "host", f"--budget={self.budget_s:g}s"]
         if target is not None:
-            words.append(f"--json={target}")
+            words.append(f"--export-json={target}")
         if self.devices is not None:
             words.append(f"--devices={self.devices}")
         return words + [f"--label={name}={value}" for name, value in self.labels.items()]

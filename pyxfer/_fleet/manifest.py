@@ -75,7 +75,7 @@ def _container(deployment: Deployment, script: str, target: str) -> str:
     install = _INSTALL if deployment.image is None else ""
     words = ["sh", "-c", f"set -e; {install}{script}", deployment.requirement, *deployment.job.command(None)]
     # Kubernetes replaces $(NAME) by a variable, here in the name and the target alone.
-    command = [*(word.replace("$(", "$$(") for word in words), "--name=$(NODE_NAME)", f"--json={target}"]
+    command = [*(word.replace("$(", "$$(") for word in words), "--name=$(NODE_NAME)", f"--export-json={target}"]
     return f"""\
         - name: host
           image: {_quoted(deployment.image or IMAGE)}
@@ -193,9 +193,9 @@ folder={folder}
 host=${{SLURMD_NODENAME:-$(hostname -s)}}
 file=$folder/$host.json
 if [ -n "$(find "$file" -mmin -{minutes} 2>/dev/null)" ]; then exit 0; fi
-said=$(timeout --kill-after={kill} {limit} {command} --name "$host" --json "$file" 2>&1 >/dev/null)
+said=$(timeout --kill-after={kill} {limit} {command} --name "$host" --export-json "$file" 2>&1 >/dev/null)
 code=$?
-if [ "$code" -ne 0 ]; then logger -t pyxfer -- "pyxfer host ended with $code: ${{said:0:500}}" 2>/dev/null; fi
+if [ "$code" -ne 0 ]; then logger -t pyxfer -- "pyxfer fleet host ended with $code: ${{said:0:500}}" 2>/dev/null; fi
 exit 0
 """
 

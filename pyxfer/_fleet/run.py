@@ -81,7 +81,7 @@ class Kept:
             self._failure = str(error)
             self._unwritten[path] = data
             if is_first:
-                self.on_failure(f"{error}; it stays in memory, and the write is tried again at the end")
+                self.on_failure(f"{error} It stays in memory, and the write is tried again at the end.")
 
 
 @dataclass

@@ -52,7 +52,7 @@ def sentence(fleet: Fleet) -> str:
 def _first_reason(hosts: Sequence[FleetHost]) -> str:
     reasons = [host.reason for host in hosts if host.reason]
     if not reasons:
-        return "no document was found, such as pyxfer host --json FILE writes"
+        return "no document was found, such as pyxfer fleet host --export-json FILE writes"
     return clean(reasons[0], 200).rstrip(".")
 
 

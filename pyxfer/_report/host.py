@@ -144,7 +144,7 @@ def suggestions(run: runs.Run) -> list[tuple[str, str]]:
     share = _pageable_share(run)
     if share is not None and share < _PAGEABLE_IS_SLOW:
         reaches = f"pageable memory reaches {units.format_percent(share)} of the ceiling; shows when pinning pays"
-        found.append(("pyxfer ceiling --memory pageable,pinned,registered", reaches))
+        found.append(("pyxfer ceiling --memories pageable,pinned,registered", reaches))
     if any(remark.fix and "budget" in remark.fix for m in run.measurements for remark in m.remarks):
         found.append(("pyxfer ceiling --budget 60s", "steadier values from more rounds"))
     found.append(("pyxfer ceiling --export-json run.json", "all sizes from 4 KiB to 256 MiB, saved to a file"))

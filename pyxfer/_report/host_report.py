@@ -93,7 +93,7 @@ def _grids(report: HostReport) -> list[Grid]:
 
 REPORT = Report(
     struct=HostReport,
-    title=lambda _: "pyxfer host",
+    title=lambda _: "pyxfer fleet host",
     page=print_host_report,
     headline=_headline,
     badge=_badge,

@@ -33,7 +33,7 @@ def checked_columns(columns: int) -> int:
         UsageError: `columns` is not a whole number above zero.
 
     """
-    return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "such as 120"))
+    return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "120"))
 
 
 def is_plain(stream: TextIO) -> bool:

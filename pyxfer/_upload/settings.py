@@ -384,7 +384,7 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, to_json(TuningFile(TUNING_SCHEMA_VERSION, kept)) + b"\n")
     except UsageError as error:
-        return f"the tuning is not kept: {error}; {_REMEDY}"
+        return f"the tuning is not kept: {error} Or {_REMEDY}."
     except (OSError, ValueError) as error:
         return f"the tuning is not kept: the folder {str(path.parent)!r} cannot be made ({_text(error)}); {_REMEDY}"
     return ""

@@ -52,7 +52,7 @@ def test_the_parameters_of_a_run_can_be_measured_again() -> None:
     order = Order.again("GPU-1", make_run(parameters=parameters, measurements=(streams,)))
     arguments = order.arguments("/tmp/run.json")
     assert "--device=GPU-1" in arguments
-    assert "--mode=async,streams:2" in arguments
+    assert "--modes=async,streams:2" in arguments
     assert "--budget=2.5s" in arguments
     assert {"--fresh", "--require-gpu", "--no-trace"} <= set(arguments)
     assert plan_ways(order.directions, order.memories, order.modes, fresh=order.fresh)
@@ -69,7 +69,7 @@ def test_an_order_for_host_memory_requires_no_gpu() -> None:
 
 
 def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
-    with pytest.raises(UsageError, match="memory 'vram' is unknown"):
+    with pytest.raises(UsageError, match="'vram' is unknown"):
         measure_process(Order("host", memories=("vram",), budget_s=0.5))
 
 
@@ -90,7 +90,7 @@ def test_a_failed_process_gives_its_last_line(run_instead: Callable[[str], None]
 
 def test_a_process_without_a_run_is_an_error(run_instead: Callable[[str], None]) -> None:
     run_instead("pass")
-    assert "a measuring process measured nothing: there is no file" in message()
+    assert "a measuring process measured nothing: There is no file" in message()
 
 
 def ends_within(seconds: float, pid: int) -> bool:

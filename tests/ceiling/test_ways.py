@@ -68,11 +68,11 @@ def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((["sideways"], ["pinned"], ["auto"]), "directions 'sideways' is unknown; known are h2d, d2h, both"),
-        ((["d2d"], ["pinned"], ["auto"]), "directions 'd2d' is unknown; known are h2d, d2h, both"),
+        ((["sideways"], ["pinned"], ["auto"]), "directions 'sideways' is unknown: choose one of h2d, d2h, both"),
+        ((["d2d"], ["pinned"], ["auto"]), "directions 'd2d' is unknown: choose one of h2d, d2h, both"),
         (
             (["h2d"], ["cardboard"], ["auto"]),
-            "memories 'cardboard' is unknown; known are pageable, pinned, registered, write-",
+            "memories 'cardboard' is unknown: choose one of pageable, pinned, registered, write-",
         ),
         (
             (["h2d"], ["pinned"], ["teleport"]),
@@ -84,9 +84,9 @@ def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
         ((["h2d"], ["pinned"], ["streams:-2"]), "modes 'streams:-2' is unknown"),
         ((["h2d"], ["pinned"], ["streams:\u0664"]), " is unknown; known are auto"),
         ((["h2d"], ["pinned"], [""]), "modes [''] has an empty item"),
-        (([], ["pinned"], ["auto"]), "directions is text such as"),
-        ((["h2d"], [], ["auto"]), "memories is text such as"),
-        ((["h2d"], ["pinned"], []), "modes is text such as"),
+        (([], ["pinned"], ["auto"]), "directions [] is no list"),
+        ((["h2d"], [], ["auto"]), "memories [] is no list"),
+        ((["h2d"], ["pinned"], []), "modes [] is no list"),
     ],
 )
 def test_an_unknown_word_is_refused_with_the_known_ones(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from baseline.store.making import make_baseline
+from command_line import pyxfer
 from typer.testing import CliRunner
 
 from pyxfer._baseline.store import open_store
@@ -27,9 +28,9 @@ def offered(line: str) -> list[str]:
     ("line", "values"),
     [
         ("pyxfer cei", ["ceiling"]),
-        ("pyxfer ceiling --memory p", ["pageable", "pinned"]),
-        ("pyxfer ceiling --mode auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
-        ("pyxfer ceiling --direction h2d,", ["h2d,d2h", "h2d,both"]),
+        ("pyxfer ceiling --memories p", ["pageable", "pinned"]),
+        ("pyxfer ceiling --modes auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
+        ("pyxfer ceiling --directions h2d,", ["h2d,d2h", "h2d,both"]),
         ("pyxfer frameworks t", ["torch", "tensorflow"]),
         (
             "pyxfer frameworks --routes jax.ingest,tf.ingest-",
@@ -50,7 +51,7 @@ def test_values_are_offered(line: str, values: list[str]) -> None:
 
 
 def test_an_item_of_a_list_is_offered_once() -> None:
-    assert offered("pyxfer ceiling --direction h2d,h") == []
+    assert offered("pyxfer ceiling --directions h2d,h") == []
 
 
 def test_names_of_baselines_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +86,8 @@ def test_a_broken_driver_offers_nothing() -> None:
         raise CudaUnavailableError(999, "cudaErrorUnknown", "cudaGetDeviceCount", "", "", "")
 
     assert completion.one_of(fail)("") == []
+
+
+def test_the_installed_command_completes_verbs() -> None:
+    result = pyxfer("ceiling", _PYXFER_COMPLETE="complete_bash", COMP_WORDS="pyxfer s", COMP_CWORD="1")
+    assert result.stdout.split() == ["schema", "show"]

@@ -63,7 +63,7 @@ def throw(error: BaseException) -> Callable[[], object]:
         (CudaError(*NO_DRIVER), 4, "Load the driver."),
         (MeasurementError("no trial is valid"), 4, "pyxfer: no trial is valid\n"),
         (PyxferError("anything else"), 4, "pyxfer: anything else\n"),
-        (MemoryError(), 4, "out of host memory"),
+        (MemoryError(), 4, "not enough host memory"),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json"), 2, "No space left on device (run.json)"),
         (OSError("something odd"), 2, "something odd"),
         (KeyboardInterrupt(), 130, "pyxfer: interrupted\n"),
@@ -117,10 +117,10 @@ ALL_INVALID = tuple(Trial(round=i, elapsed_s=1e-3, invalid="the gate timed out")
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
-        (make_run(ended="failed", failure="the GPU is gone"), "the run failed: the GPU is gone"),
-        (make_run(measurements=()), "nothing was measured"),
-        (make_run(measurements=(make_missing(),)), "nothing was measured"),
-        (replaced(verified=Fact(False)), "data arrived wrong"),
+        (make_run(ended="failed", failure="the GPU is gone"), "The run failed: the GPU is gone"),
+        (make_run(measurements=()), "Nothing was measured"),
+        (make_run(measurements=(make_missing(),)), "Nothing was measured"),
+        (replaced(verified=Fact(False)), "Data arrived wrong"),
         (make_run(measurements=(make_missing(trials=ALL_INVALID),)), "no valid trial"),
         (make_explain_run(make_explained(rate=unknown("elided"))), "tf.function has no bandwidth: elided"),
     ],

@@ -88,7 +88,7 @@ def test_an_interrupted_save_counts_its_runs(
 
 def test_a_baseline_that_the_store_refused_is_saved_to_a_file() -> None:
     baseline = make_baseline("default", {}, make_processes(), "2025-11-21T08:30:00+00:00")
-    path = verb._rescued(baseline).rpartition(" ")[2]
+    path = verb._rescued(baseline).partition(",")[0].split()[-1]
     assert Baseline.load(path) == baseline
 
 

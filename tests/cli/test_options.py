@@ -25,16 +25,16 @@ from pyxfer._cli import measure
 def test_every_share_of_the_command_line_is_checked(command: Command, arguments: tuple[str, ...]) -> None:
     result = command(*arguments)
     assert result.returncode == 2
-    assert "the share '0.5' means 50%; write 0.5% or 50%" in " ".join(result.stderr.split())
+    assert "'0.5' means 50%: write 0.5% or 50%." in " ".join(result.stderr.split())
 
 
 def test_the_defaults_are_those_of_the_python_function() -> None:
     typed = {name: parameter.default for name, parameter in inspect.signature(measure.ceiling).parameters.items()}
     called = {name: parameter.default for name, parameter in inspect.signature(session.ceiling).parameters.items()}
     assert typed["device"] == str(called["device"])
-    assert typed["direction"].split(",") == list(called["directions"])
-    assert typed["memory"].split(",") == list(called["memories"])
-    assert typed["mode"].split(",") == list(called["modes"])
+    assert typed["directions"].split(",") == list(called["directions"])
+    assert typed["memories"].split(",") == list(called["memories"])
+    assert typed["modes"].split(",") == list(called["modes"])
     assert typed["sizes"] == called["sizes"]
     assert typed["fresh"] == called["fresh"]
     assert typed["seed"] == called["seed"]

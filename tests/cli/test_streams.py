@@ -43,7 +43,7 @@ def test_a_pipe_closed_after_one_line_exits_quietly(saved: Path) -> None:
 
 def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
     result = shell(f"pyxfer show {saved} > /dev/full")
-    assert result.stderr == "pyxfer: No space left on device (standard output)\n"
+    assert result.stderr == "pyxfer: No space left on device (standard output).\n"
     assert result.returncode == 4
 
 
@@ -60,11 +60,11 @@ def test_an_error_of_stdout_that_a_library_ignores_is_raised_by_the_flush() -> N
 @pytest.mark.parametrize("command", ["--help", "ceiling --help", "--version"])
 def test_help_that_cannot_be_written_is_an_error(command: str) -> None:
     result = shell(f"pyxfer {command} > /dev/full")
-    assert (result.returncode, result.stderr) == (4, "pyxfer: No space left on device (standard output)\n")
+    assert (result.returncode, result.stderr) == (4, "pyxfer: No space left on device (standard output).\n")
 
 
 def test_a_full_stdout_loses_no_export(tmp_path: Path) -> None:
-    options = "--device host --direction h2d --sizes 4KiB --budget 100ms --no-trace"
+    options = "--device host --directions h2d --sizes 4KiB --budget 100ms --no-trace"
     result = shell(f"pyxfer ceiling {options} --export-json {tmp_path}/run.json --export-md >(cat >&2) > /dev/full")
     assert result.returncode == 4
     assert Run.load(tmp_path / "run.json").ended == "complete"
@@ -79,7 +79,7 @@ def test_a_deleted_current_folder_is_named(tmp_path: Path, arguments: str) -> No
     gone.mkdir()
     result = shell(f"cd {gone} && rmdir {gone} && pyxfer {arguments}", PYTHONPATH=os.pathsep.join(sys.path))
     assert result.returncode == 2
-    assert "the current folder has been deleted; change to another one (cd)" in result.stderr
+    assert "The current folder has been deleted: change to another one (cd)" in result.stderr
     assert "Traceback" not in result.stderr
 
 

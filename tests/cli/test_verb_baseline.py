@@ -50,7 +50,7 @@ def test_list_has_a_line_per_name_and_machine() -> None:
 
 @pytest.mark.usefixtures("store")
 def test_list_can_be_restricted_to_a_host() -> None:
-    kept = json.loads(output_of("list", "--host", "node-8", "--json"))["baselines"]
+    kept = json.loads(output_of("list", "--host", "node-8", "--export-json", "-"))["baselines"]
     assert [(each["fingerprint"]["host"], each["name"]) for each in kept] == [("node-8", "default")]
     assert "no baseline of the host 'node-9'" in output_of("list", "--host", "node-9")
 
@@ -79,7 +79,7 @@ def test_an_ambiguous_name_needs_a_host_or_an_id() -> None:
     assert "2 machines have a baseline 'default': name one by its id, b-" in message
     assert "node-8, GPU-" in message
     assert "default: node-8" in output_of("show", "--host", "node-8")
-    found = json.loads(output_of("show", "--host", "node-8", "--json"))
+    found = json.loads(output_of("show", "--host", "node-8", "--export-json", "-"))
     assert found["baseline"]["fingerprint"]["host"] == "node-8"
     assert "default: node-8" in output_of("show", found["id"])
 
@@ -98,7 +98,7 @@ def test_an_unknown_name_lists_the_known_names() -> None:
 @pytest.mark.usefixtures("store")
 def test_remove_keeps_the_history() -> None:
     assert "removed the baseline 'default' of node-7" in output_of("remove", "default", "--host", "node-7")
-    kept = json.loads(output_of("list", "--json"))["baselines"]
+    kept = json.loads(output_of("list", "--export-json", "-"))["baselines"]
     assert [each["name"] for each in kept] == ["two\nlines \x1b[31m", "default"]
     assert "no baseline 'default' of the host 'node-7'" in output_of("remove", "default", "--host", "node-7", code=2)
     history = CliRunner().invoke(app, ["history", "--host", "node-7"])
@@ -126,11 +126,6 @@ def test_an_export_can_be_imported_into_another_store(tmp_path: Path) -> None:
 def test_an_export_to_stdout_is_only_the_document() -> None:
     result = CliRunner().invoke(app, ["baseline", "export", "default", "-", "--host", "node-7"])
     assert codec.decode(Baseline, result.stdout.encode()) == make_baseline()
-
-
-def test_an_unwritable_file_is_refused(store: str, tmp_path: Path) -> None:
-    file = str(tmp_path / "nowhere" / "b.json")
-    assert "make the folder first" in output_of("export", "default", file, "--host", "node-7", "--store", store, code=2)
 
 
 @pytest.mark.parametrize("verb", [["list"], ["show"], ["remove", "x"], ["export", "x", "-"]])

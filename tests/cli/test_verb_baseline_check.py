@@ -22,7 +22,7 @@ from pyxfer.native import choose
 LINK = "link=5e8:2e-6:5e8:2e-6"
 SLOWER = "link=5e7:2e-6:5e8:2e-6"
 FASTER = "link=2e9:2e-6:2e9:2e-6"
-QUICK = ("--device", "host", "--memory", "pinned", "--sizes", "256KiB", "--budget", "0.2s")
+QUICK = ("--device", "host", "--memories", "pinned", "--sizes", "256KiB", "--budget", "0.2s")
 
 without_gpu = pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answers here")
 
@@ -71,7 +71,7 @@ def test_an_unchanged_host_passes(store: str) -> None:
 @pytest.mark.slow
 def test_a_confirmed_loss_exits_with_1_and_fails_in_junit(store: str, tmp_path: Path) -> None:
     path = tmp_path / "check.xml"
-    code, page, said = check(store, "--format", "junit", "-o", str(path), "--retries", "2", link=SLOWER)
+    code, page, said = check(store, "--export-junit", str(path), "--retries", "2", link=SLOWER)
     assert (code, page.startswith("SLOW: 1 of 2 cells of now is slower than baseline 'default'")) == (1, True)
     assert "measuring in process 3 of at most 3" in said
     assert "SLOW, confirmed" in page
@@ -98,7 +98,7 @@ def test_a_baseline_grows_by_sittings_and_by_checks_that_pass(store: str) -> Non
 
 @pytest.mark.slow
 def test_check_as_json_is_a_comparison(store: str) -> None:
-    code, text, _ = check(store, "--format", "json", "--retries", "0")
+    code, text, _ = check(store, "--export-json", "-", "--retries", "0")
     found = codec.decode(Comparison, text.encode())
     assert (code, found.a, found.b) == (0, "baseline 'default'", "now")
     assert json.loads(text)["kind"] == "comparison"
@@ -163,8 +163,6 @@ def test_check_does_not_create_a_store(command: Command, tmp_path: Path) -> None
     [
         (("--tolerance", "0"), "is not above zero"),
         (("--tolerance", "120%"), "is not below 100%"),
-        (("--format", "xml"), "table, json, junit"),
-        (("--output", "/nowhere/check.xml"), "make the folder first"),
         (("--require-gpu",), "exclude each other"),
     ],
 )

@@ -23,7 +23,7 @@ from pyxfer.native._host import testing
 __all__ = ["measure"]
 MADE_AT = "2025-11-21T09:00:00+00:00"
 SLOW = 0.25  # GB/s: a copy lasts a millisecond
-ONE = ("--group", "local", "--sizes", "64KiB", "--budget", "0.3s", "--devices", "host")
+ONE = ("--groups", "local", "--sizes", "64KiB", "--budget", "0.3s", "--devices", "host")
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("save", "--links", "--memory", "pageable"), "--memory is for the link of one device"),
-        (("save", "--group", "pairs"), "--group is for links"),
-        (("save", "--links", "--group", "ring"), "'ring' is unknown"),
+        (("save", "--links", "--memories", "pageable"), "--memories is for the link of one device"),
+        (("save", "--groups", "pairs"), "--groups is for links"),
+        (("save", "--links", "--groups", "ring"), "'ring' is unknown"),
         (("save", "--links", "--sizes", "1MiB,2MiB"), "one size"),
         (("check", "--devices", "0,1"), "--devices is for links"),
         (("check", "--links", "--devices", "host", "--require-gpu"), "exclude each other"),
@@ -125,8 +125,8 @@ def test_an_order_repeats_earlier_links() -> None:
     order = LinksOrder.again(("GPU-0", "GPU-1"), earlier)
     given = dict(word.removeprefix("--").split("=", 1) for word in order.arguments("x.json") if "=" in word)
     assert given["devices"] == "GPU-0,GPU-1"
-    assert given["group"] == ",".join(earlier.parameters.groups)
-    assert (given["seed"], given["export-json"], "sizes" in given) == (str(earlier.parameters.seed), "x.json", False)
+    assert given["groups"] == ",".join(earlier.parameters.groups)
+    assert (given["seed"], given["export-json"], "size" in given) == (str(earlier.parameters.seed), "x.json", False)
     assert "--require-gpu" in order.arguments("x.json")
 
 
@@ -141,7 +141,7 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)
     store, junit = str(tmp_path / "s.db"), tmp_path / "check.xml"
-    saved = command("baseline", "save", "--links", "--group", "host,together", "--store", store)
+    saved = command("baseline", "save", "--links", "--groups", "host,together", "--store", store)
     assert saved.returncode == 0, saved.stderr
     with open_store(store) as opened:
         (kept,) = opened.baselines()

@@ -13,7 +13,7 @@ from in_process import Command
 
 from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.store import open_store
-from pyxfer._document.baselines import Baseline
+from pyxfer._document.baselines import Baseline, Comparison
 from pyxfer._document.runs import Run
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
@@ -73,7 +73,7 @@ def test_fail_on_accepts_faster_cells(pyxfer: Command, files: dict[str, str]) ->
 
 
 def test_two_runs_have_an_assumed_spread_and_never_fail(pyxfer: Command, files: dict[str, str]) -> None:
-    result = pyxfer("compare", files["run"], files["slow_run"], "--format", "json")
+    result = pyxfer("compare", files["run"], files["slow_run"], "--export-json", "-")
     assert "one-process" in {remark["code"] for remark in json.loads(result.stdout)["remarks"]}
     assert pyxfer("compare", files["run"], files["slow_run"], "--fail-on", "slower:5%").returncode == 0
 
@@ -83,19 +83,18 @@ def test_a_file_is_the_same_as_itself(pyxfer: Command, files: dict[str, str]) ->
     assert result.stdout.startswith("SAME: 12 cells of fast.json (B) are within 3 % of fast.json (A).")
 
 
-@pytest.mark.parametrize("form", ["json", "md", "table"])
-def test_output_writes_the_format_and_prints_the_page(
-    pyxfer: Command, form: str, files: dict[str, str], tmp_path: Path
+def test_one_call_exports_several_formats_and_prints_the_page(
+    pyxfer: Command, files: dict[str, str], tmp_path: Path
 ) -> None:
-    path = tmp_path / "out"
-    result = pyxfer("compare", files["fast"], files["slow"], "--format", form, "--output", str(path))
+    options = ("--export-json", str(tmp_path / "it.json"), "--export-md", str(tmp_path / "it.md"))
+    result = pyxfer("compare", files["fast"], files["slow"], *options)
     assert result.stdout.startswith("SLOW")
-    text = path.read_text()
-    assert {"json": '"kind": "comparison"', "md": "| cell | A | B |", "table": "SLOW: 12 of"}[form] in text
+    assert Comparison.load(tmp_path / "it.json").verdict == "SLOW"
+    assert "| cell | A | B |" in (tmp_path / "it.md").read_text()
 
 
 def test_json_on_stdout_can_be_parsed(pyxfer: Command, files: dict[str, str]) -> None:
-    result = pyxfer("compare", files["fast"], files["slow"], "--format", "json", "-o", "-")
+    result = pyxfer("compare", files["fast"], files["slow"], "--export-json", "-")
     assert json.loads(result.stdout)["verdict"] == "SLOW"
 
 
@@ -120,10 +119,9 @@ def test_the_page_fits_a_terminal(files: dict[str, str]) -> None:
         ("fast", "nowhere.json", (), "nowhere.json"),
         ("fast", "r-0123456789ab", (), "has no run"),
         ("fast", "baseline:winter", (), "has no baseline 'winter'"),
-        ("fast", "slow", ("--fail-on", "faster:5%"), "write --fail-on slower:5%"),
-        ("fast", "slow", ("--fail-on", "slower"), "write --fail-on slower:5%"),
-        ("fast", "slow", ("--fail-on", "slower:x"), "write --fail-on slower:5%"),
-        ("fast", "slow", ("--format", "junit"), "table, md, json"),
+        ("fast", "slow", ("--fail-on", "faster:5%"), "--fail-on slower:5%"),
+        ("fast", "slow", ("--fail-on", "slower"), "--fail-on slower:5%"),
+        ("fast", "slow", ("--fail-on", "slower:x"), "--fail-on slower:SHARE 'x' is not a share"),
         ("fast", "slow", ("--tolerance", "0%"), "is not above zero"),
     ],
 )

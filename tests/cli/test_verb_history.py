@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from baseline.store.making import run_at
@@ -81,14 +82,13 @@ def test_since_leaves_out_older_runs(store: str) -> None:
 
 
 def test_as_json_it_has_every_point(store: str) -> None:
-    for option in (["--json"], ["--format", "json"]):
-        found = json.loads(output_of("--store", store, *option))
-        assert [(group["host"], len(group["points"])) for group in found["groups"]] == [("node\n8", 4), ("node-7", 4)]
-        assert found["schema_version"] == 1
+    found = json.loads(output_of("--store", store, "--export-json", "-"))
+    assert [(group["host"], len(group["points"])) for group in found["groups"]] == [("node\n8", 4), ("node-7", 4)]
+    assert found["schema_version"] == 1
 
 
 def test_as_csv_it_has_a_row_for_each_point(store: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(output_of("--store", store, "--format", "csv"))))
+    rows = list(csv.DictReader(io.StringIO(output_of("--store", store, "--export-csv", "-"))))
     assert len(rows) == 8
     assert (rows[0]["host"], rows[0]["cell"]) == ("node\n8", "h2d:pinned:16MiB")
 
@@ -97,7 +97,7 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     with open_store(path) as opened:
         run_id = opened.add_run(run_at(host="=1+1"))
-    header, row = output_of("--store", path, "--format", "csv").splitlines()
+    header, row = output_of("--store", path, "--export-csv", "-").splitlines()
     assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
     assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
     assert run_id in row
@@ -106,7 +106,6 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--format", "xml"], "table, json, csv"),
         (["--since", "soon"], "since 'soon' is not a time: write 30d"),
         (["--cell", "up"], "write a cell such as h2d:pinned:256MiB"),
     ],
@@ -124,9 +123,13 @@ def stored_history(folder: Path, slower_from: int) -> str:
     return path
 
 
+def changes_of(store: str) -> list[list[dict[str, Any]]]:
+    return [group["changes"] for group in json.loads(output_of("--store", store, "--export-json", "-"))["groups"]]
+
+
 def test_a_change_is_named_with_its_first_run(tmp_path: Path) -> None:
     store = stored_history(tmp_path, slower_from=11)
-    ((change,),) = ([*group["changes"]] for group in json.loads(output_of("--store", store, "--json"))["groups"])
+    ((change,),) = changes_of(store)
     assert change["taken_at"].startswith("2026-01-11")
     assert change["after_gbps"] < 0.92 * change["before_gbps"]
     (line,) = [line for line in output_of("--store", store).splitlines() if " slower, " in line]
@@ -136,7 +139,7 @@ def test_a_change_is_named_with_its_first_run(tmp_path: Path) -> None:
 
 def test_a_history_without_a_step_has_no_change(tmp_path: Path) -> None:
     store = stored_history(tmp_path, slower_from=99)
-    assert [group["changes"] for group in json.loads(output_of("--store", store, "--json"))["groups"]] == [[]]
+    assert changes_of(store) == [[]]
     assert " slower, " not in output_of("--store", store)
 
 

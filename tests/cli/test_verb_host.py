@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import in_terminal, interrupt_when, pyxfer
+from command_line import in_terminal, pyxfer
 from in_process import Command
 
 from pyxfer._document.runs import Run
@@ -50,13 +50,6 @@ def test_the_card_fits_a_terminal_of_80_columns() -> None:
     code, text = in_terminal(NO_COLOR="1", CUDA_VISIBLE_DEVICES="")
     assert code == 0
     assert max(len(line) for line in text.splitlines()) <= 80
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_it_with_130() -> None:
-    result = interrupt_when("measuring", CUDA_VISIBLE_DEVICES="")
-    assert result.returncode == 130
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("option", [("--sizes", "64M"), ("--budget", "40h"), ("--precision", "0.5")], ids=" ".join)

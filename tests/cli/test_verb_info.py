@@ -18,7 +18,7 @@ def test_the_page_names_device_link_placement_and_environment() -> None:
 
 
 def test_json_holds_the_same_documents_as_a_run() -> None:
-    whole = json.loads(pyxfer("info", "--json", CUDA_VISIBLE_DEVICES="").stdout)
+    whole = json.loads(pyxfer("info", "--export-json", "-", CUDA_VISIBLE_DEVICES="").stdout)
     assert msgspec.convert(whole["devices"], list[runs.Device])[0].runtime == "host"
     assert msgspec.convert(whole["links"], list[runs.Link])[0].kind == "none"
     assert msgspec.convert(whole["placements"], list[runs.Placement])
@@ -27,7 +27,7 @@ def test_json_holds_the_same_documents_as_a_run() -> None:
 
 
 def test_why_no_gpu_is_used_goes_to_stderr() -> None:
-    result = pyxfer("info", "--json", CUDA_VISIBLE_DEVICES="")
+    result = pyxfer("info", "--export-json", "-", CUDA_VISIBLE_DEVICES="")
     assert "No usable GPU" in result.stderr
 
 

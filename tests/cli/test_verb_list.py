@@ -37,7 +37,7 @@ def test_unavailable_items_have_the_reason() -> None:
 
 
 def test_json_holds_every_route_with_its_reason() -> None:
-    whole = json.loads(listed("--json").stdout)
+    whole = json.loads(listed("--export-json", "-").stdout)
     assert {"devices", "routes", "modes"} == set(whole)
     assert all(route["available"] or route["reason"] for route in whole["routes"])
 
@@ -60,7 +60,7 @@ def test_usual_calls_are_marked() -> None:
 
 
 def test_json_of_routes_holds_the_raw_ones_and_every_frameworks() -> None:
-    routes = json.loads(listed("routes", "--json").stdout)
+    routes = json.loads(listed("routes", "--export-json", "-").stdout)
     assert list(dict.fromkeys(route["framework"] for route in routes)) == ["raw", *FRAMEWORKS]
     assert all(bool(route["reason"]) != route["available"] for route in routes)
     (found,) = [route for route in routes if route["name"] == "tf.dlpack-pinned"]

@@ -1,6 +1,6 @@
 """Every command reads back the document that it has just written, with all checks.
 
-Those of `pyxfer host` and `baseline check` take long; their own tests read theirs.
+Those of `pyxfer fleet host` and `baseline check` take long; their own tests read theirs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyxfer._document.baselines import Comparison
 
 TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
 HOST = ("--device", "host", "--sizes", "4KiB,64KiB", "--budget", "0.2s")
-LINKS = ("links", "--sizes", "64KiB", "--budget", "0.2s", "--group")
+LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--groups")
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ LINKS = ("links", "--sizes", "64KiB", "--budget", "0.2s", "--group")
     [
         slow((), 0),
         (("ceiling", *HOST), 0),
-        slow(("ceiling", *HOST, "--mode", "auto,streams:2,batch,staged", "--fresh", "--direction", "h2d,d2h"), 0),
+        slow(("ceiling", *HOST, "--modes", "auto,streams:2,batch,staged", "--fresh", "--directions", "h2d,d2h"), 0),
         slow(("frameworks", *HOST), 4),
         (("explain", "raw.pageable-memcpy", "--device", "host", "--size", "64KiB", "--budget", "0.2s"), 0),
         slow(("explain", "raw.pinned-async", "--device", "host", "--size", "64KiB", "--budget", "0.2s"), 0),
         slow((*LINKS, "host", "--devices", "host"), 0),
         slow((*LINKS, "together,pairs,local"), 0),
-        slow(("links", "--devices", "host", "--budget", "0.2s", "--group", "latency"), 0),
-        (("links", "--devices", "host", "--budget", "0.2s", "--group", "small"), 0),
+        slow(("links", "--devices", "host", "--budget", "0.2s", "--groups", "latency"), 0),
+        (("links", "--devices", "host", "--budget", "0.2s", "--groups", "small"), 0),
         slow(("doctor", "--device", "host"), 0),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",

@@ -57,7 +57,7 @@ def test_the_progress_is_reported(here: tuple[Examination, list[str]]) -> None:
 
 
 def test_a_budget_of_zero_is_refused() -> None:
-    with pytest.raises(UsageError, match="budget_s has to be above zero"):
+    with pytest.raises(UsageError, match="budget_s 0 is not above zero"):
         session.doctor("host", budget_s=0)
 
 

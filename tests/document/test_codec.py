@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from pyxfer._document.sessions import XferSession
 from pyxfer._document.watches import Watched
 from pyxfer.errors import DocumentError, UsageError
 
-ROOT = Path(__file__).parents[2]
 HOST = h200()
 NEAREST = nearest_known(HOST)
 SAMPLES: dict[str, list[Any]] = {
@@ -86,10 +84,6 @@ def refused(kind: Kind[Any], data: bytes) -> str:
     with pytest.raises(DocumentError) as refusal:
         codec.decode(kind.struct, data, "'it.json'")
     return str(refusal.value)
-
-
-def published(kind: Kind[Any]) -> Any:
-    return json.loads((ROOT / kind.schema_file).read_text(encoding="utf-8"))
 
 
 # --- round trips -----------------------------------------------------------------------------------------------------
@@ -294,6 +288,7 @@ def test_a_document_of_an_unknown_kind_is_refused(kind: Kind[Any], value: object
     assert why in refused(kind, altered(kind.name, kind=value))
 
 
+@makes_schema
 @each_kind
 def test_a_document_without_a_required_field_is_refused(kind: Kind[Any]) -> None:
     document = json.loads(TEXTS[kind.name])
@@ -354,7 +349,7 @@ def upgraded(document: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def test_a_raised_version_upgrades_documents_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = Kind("example", Second, 2, "example", "an example", "a test", "", prepare=upgraded)
+    kind = Kind("example", Second, 2, "example", "an example", "a test", prepare=upgraded)
     monkeypatch.setattr(codec, "KINDS", (*KINDS, kind))
     by_struct: dict[type[Any], Kind[Any]] = {**codec._BY_STRUCT, Second: kind}
     monkeypatch.setattr(codec, "_BY_STRUCT", by_struct)
@@ -372,37 +367,19 @@ def test_the_first_release_has_one_version_of_each_kind(kind: Kind[Any]) -> None
 
 
 @makes_schema
-@each_kind
-def test_the_published_schema_is_current(kind: Kind[Any]) -> None:
-    current = json.loads(json.dumps(codec.schema(kind.struct)))
-    assert published(kind) == current, f"python -m pyxfer._document {kind.name} > {kind.schema_file}"
-
-
-@makes_schema
-def test_the_command_prints_the_published_schema() -> None:
-    command = [sys.executable, "-m", "pyxfer._document", "comparison"]
-    printed = subprocess.run(command, capture_output=True, check=True).stdout
-    assert printed == (ROOT / codec.COMPARISON.schema_file).read_bytes()
-
-
-def test_every_published_schema_has_a_kind() -> None:
-    assert {path.name for path in (ROOT / "docs").glob("*.schema.json")} == {
-        Path(kind.schema_file).name for kind in KINDS
-    }
-
-
 @each_sample
 def test_a_saved_document_is_valid(document: Any) -> None:
     (kind,) = (kind for kind in KINDS if kind.struct is type(document))
-    jsonschema.validate(json.loads(codec.encode(document)), published(kind))
+    jsonschema.validate(json.loads(codec.encode(document)), codec.schema(kind.struct))
 
 
+@makes_schema
 @each_kind
 def test_a_document_without_a_required_field_is_not_valid(kind: Kind[Any]) -> None:
     document = json.loads(TEXTS[kind.name])
     del document[REQUIRED[kind.name]]
     with pytest.raises(jsonschema.ValidationError, match=f"'{REQUIRED[kind.name]}' is a required property"):
-        jsonschema.validate(document, published(kind))
+        jsonschema.validate(document, codec.schema(kind.struct))
 
 
 @makes_schema
@@ -420,10 +397,9 @@ def test_descriptions_in_the_schema_are_not_indented(kind: Kind[Any]) -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= codec.SCHEMA_PYTHON, reason="this Python makes the schema")
-@each_kind
-def test_an_old_python_is_referred_to_the_published_schema(kind: Kind[Any]) -> None:
-    with pytest.raises(UsageError, match=rf"{re.escape(kind.schema_file)} holds it ready made"):
-        codec.schema(kind.struct)
+def test_an_old_python_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"3\.11"):
+        codec.schema(codec.RUN.struct)
 
 
 # --- JSON text -------------------------------------------------------------------------------------------------------

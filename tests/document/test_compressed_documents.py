@@ -80,7 +80,7 @@ def test_commands_read_compressed_files_with_any_name(
 def test_metrics_are_exported_from_a_compressed_run(command: Command, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
     h200().save(tmp_path / "run.json.gz")
-    exported = command("export", "prometheus", str(tmp_path / "run.json.gz"))
+    exported = command("metrics", str(tmp_path / "run.json.gz"))
     assert "pyxfer_copy_bandwidth_bytes_per_second{" in exported.stdout
 
 

@@ -111,32 +111,30 @@ def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
 def test_a_missing_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     path = tmp_path / "no" / "run.json"
     assert refused(check, path) == (
-        f"'{path}' cannot be written (No such file or directory); make the folder first, or name a file in another one"
+        f"'{path}' cannot be written (No such file or directory): make the folder first, or name a file in another one."
     )
 
 
 @before_and_after
 def test_writing_to_a_folder_is_refused(check: Checks, tmp_path: Path) -> None:
-    assert refused(check, tmp_path).endswith(
-        "cannot be written (Is a directory); it is a folder; name a file inside it"
-    )
+    assert refused(check, tmp_path).endswith("cannot be written (Is a directory): name a file inside the folder.")
     assert os.listdir(tmp_path) == []
 
 
 @before_and_after
 def test_a_file_in_place_of_a_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "a file is named where a folder is needed" in refused(check, tmp_path / "file" / "run.json")
+    assert "name a file in a folder" in refused(check, tmp_path / "file" / "run.json")
 
 
 @before_and_after
 def test_a_long_name_is_refused(check: Checks, tmp_path: Path) -> None:
-    assert refused(check, tmp_path / ("x" * 300)).endswith("(File name too long); give it a shorter name")
+    assert refused(check, tmp_path / ("x" * 300)).endswith("(File name too long): give it a shorter name.")
 
 
 @pytest.mark.parametrize("check", [files.check_writable, lambda path: files.write_whole(path, b"")])
 def test_an_empty_name_is_refused(check: Callable[[str], None]) -> None:
-    with pytest.raises(UsageError, match=r"^'' cannot be written \(the name is empty\); name another file$"):
+    with pytest.raises(UsageError, match=r"^'' cannot be written \(the name is empty\): name another file\.$"):
         check("")
 
 
@@ -158,7 +156,7 @@ def test_a_read_only_file_is_not_replaced(check: Checks, tmp_path: Path) -> None
     path = tmp_path / "run.json"
     path.write_bytes(b"old\n")
     path.chmod(0o444)
-    assert refused(check, path).endswith("(Permission denied); name a file that you may write to")
+    assert refused(check, path).endswith("(Permission denied): name a file that you may write to.")
     assert path.read_bytes() == b"old\n"
 
 
@@ -166,7 +164,7 @@ def test_a_read_only_file_is_not_replaced(check: Checks, tmp_path: Path) -> None
 @pytest.mark.usefixtures("_permissions_count")
 def test_a_read_only_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
-    assert refused(check, tmp_path / "run.json").endswith("(Permission denied); name a file that you may write to")
+    assert refused(check, tmp_path / "run.json").endswith("(Permission denied): name a file that you may write to.")
 
 
 def test_checking_makes_no_file(tmp_path: Path) -> None:
@@ -185,7 +183,7 @@ def test_checking_does_not_change_a_file(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_refused() -> None:
     assert refused(write, Path("/dev/full")) == (
-        "'/dev/full' cannot be written (No space left on device); free some space, or name a file on another disk"
+        "'/dev/full' cannot be written (No space left on device): free some space, or name a file on another disk."
     )
 
 
@@ -198,7 +196,7 @@ def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
         sentence = refused(lambda path: files.write_whole(path, b"x" * 5000), path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "(File too large); raise the limit (ulimit -f)" in sentence
+    assert "(File too large): raise the limit (ulimit -f)" in sentence
     assert path.read_bytes() == b"old\n"
     assert os.listdir(tmp_path) == ["run.json"]
 
@@ -248,13 +246,13 @@ def test_a_fifo_without_a_reader_is_reported_once_and_waited_for(tmp_path: Path)
 def test_a_reader_that_ends_early_is_named(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    assert refused(write, Path(f"/dev/fd/{writing}")).endswith("(Broken pipe); its reader has ended; name a file")
+    assert refused(write, Path(f"/dev/fd/{writing}")).endswith("(Broken pipe): name a file; the reader has ended.")
     os.close(writing)
 
 
 @before_and_after
 def test_a_closed_descriptor_is_refused(check: Checks) -> None:
-    assert "(Bad file descriptor); open the descriptor" in refused(check, Path("/dev/fd/987"))
+    assert "(Bad file descriptor): open the descriptor" in refused(check, Path("/dev/fd/987"))
 
 
 def test_standard_output_can_be_written_to() -> None:
@@ -271,11 +269,11 @@ def test_a_written_file_can_be_read(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as refusal:
         files.read_whole(tmp_path / "run.json")
-    assert str(refusal.value) == f"there is no file '{tmp_path / 'run.json'}'; check the name"
+    assert str(refusal.value) == f"There is no file '{tmp_path / 'run.json'}': check the name."
 
 
 def test_a_folder_is_not_read(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError, match="is a folder, not a run; name a file inside it"):
+    with pytest.raises(DocumentError, match="is a folder, not a run: name a file inside it"):
         files.read_whole(tmp_path)
 
 
@@ -290,7 +288,7 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "run.json")
     (tmp_path / "run.json").chmod(0)
     with pytest.raises(
-        DocumentError, match=r"cannot be read \(Permission denied\); check the name and who may read it"
+        DocumentError, match=r"cannot be read \(Permission denied\): check the name and who may read it"
     ):
         files.read_whole(tmp_path / "run.json")
 
@@ -299,7 +297,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with path.open("wb") as file:
         file.truncate(files.MAX_READ_BYTES + 1)
-    with pytest.raises(DocumentError, match="is larger than 1 GiB, which no run is; name a file that pyxfer saved"):
+    with pytest.raises(DocumentError, match="is larger than 1 GiB, which no run is: name a file that pyxfer saved"):
         files.read_whole(path)
 
 

@@ -1,4 +1,4 @@
-"""`pyxfer host`: its document, its labels, and how it ends."""
+"""`pyxfer fleet host`: its document, its labels, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import COMMAND, TIMEOUT_S, environment, interrupt_when, pyxfer
+from command_line import COMMAND, TIMEOUT_S, environment, pyxfer
 from in_process import Command
 
 from pyxfer._document import codec
@@ -16,7 +16,7 @@ from pyxfer._document.fleets import HostReport
 
 LINK = "link=2e9:1e-6:1e9:1e-6"
 STALL = "stall=cudaMemcpyAsync:9:1000"
-JOB = ("host", "--devices", "host", "--json")
+JOB = ("fleet", "host", "--devices", "host", "--export-json")
 
 
 @pytest.mark.slow
@@ -36,21 +36,12 @@ def test_stdout_is_the_document_and_nothing_else() -> None:
 @pytest.mark.slow
 def test_a_host_without_a_gpu_says_so_in_its_document(tmp_path: Path) -> None:
     file = tmp_path / "host.json"
-    ended = pyxfer("host", "--budget", "2min", "--json", str(file), CUDA_VISIBLE_DEVICES="", PYXFER_HOSTRT=LINK)
+    ended = pyxfer(
+        "fleet", "host", "--budget", "2min", "--export-json", str(file), CUDA_VISIBLE_DEVICES="", PYXFER_HOSTRT=LINK
+    )
     assert ended.returncode == 0, ended.stderr
     assert HostReport.load(file).runtime_reason.startswith("No usable GPU")
     assert "Figures" in ended.stdout
-
-
-def test_a_required_but_missing_gpu_exits_with_3() -> None:
-    assert pyxfer("host", "--require-gpu", CUDA_VISIBLE_DEVICES="").returncode == 3
-
-
-def test_ctrl_c_leaves_a_document(tmp_path: Path) -> None:
-    file = tmp_path / "host.json"
-    ended = interrupt_when("preparing", *JOB, str(file), "--budget", "60s", PYXFER_HOSTRT=STALL)
-    assert ended.returncode == 130
-    assert HostReport.load(file).ended == "interrupted"
 
 
 def test_sigterm_leaves_a_document(tmp_path: Path) -> None:
@@ -94,11 +85,10 @@ def test_a_driver_that_hangs_at_once_ends_the_job_in_time() -> None:
         (("--label", "rack"), "rack=r7"),
         (("--name", ""), "--name"),
         (("--devices", "host", "--require-gpu"), "leave out one"),
-        (("--json", "/nowhere/host.json"), "/nowhere"),
     ],
 )
 def test_invalid_options_are_refused(command: Command, arguments: tuple[str, ...], words: str) -> None:
-    ended = command("host", *arguments)
+    ended = command("fleet", "host", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
 
@@ -107,6 +97,6 @@ def test_an_invalid_label_of_the_environment_names_its_variable(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "PYXFER_LABELS", "rack")
-    ended = command("host")
+    ended = command("fleet", "host")
     assert ended.returncode == 2
     assert "PYXFER_LABELS" in ended.stderr

@@ -92,7 +92,7 @@ def test_ssh_gets_a_list_and_its_remote_shell_one_word_for_each_argument(
         "measured"
     }
     words = (tmp_path / "words").read_text(encoding="utf-8").splitlines()
-    assert words == ["host", "--budget=5s", "--json=-", f"--label=rack={JOB.labels['rack']}"]
+    assert words == ["fleet", "host", "--budget=5s", "--export-json=-", f"--label=rack={JOB.labels['rack']}"]
     call = made.calls()[0]
     assert "BatchMode=yes" in call
     assert call[call.index("--") + 1] == "root@node-1"
@@ -140,7 +140,7 @@ def test_srun_runs_one_step_on_each_host_of_the_allocation(
     rows = collect(launch.srun_launcher(JOB, [], 8))
     assert {host: row.state for host, row in rows.items()} == {"node-1": "measured", "node-2": "busy", "node-3": "lost"}
     words = made.calls()[0]
-    assert words[words.index("--") + 1 :][:2] == ["pyxfer", "host"]
+    assert words[words.index("--") + 1 :][:3] == ["pyxfer", "fleet", "host"]
     assert words[-1] == f"--label=rack={JOB.labels['rack']}"
 
 

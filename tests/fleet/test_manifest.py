@@ -36,7 +36,7 @@ def test_a_job_has_one_pod_on_each_host_that_takes_its_gpus() -> None:
     assert rule["labelSelector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
     container = container_of(document)
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
-    assert container["command"][-1] == "--json=-"
+    assert container["command"][-1] == "--export-json=-"
     assert "volumeMounts" not in container
 
 
@@ -48,7 +48,7 @@ def test_values_are_words_of_the_command_and_no_part_of_its_script(kind: str) ->
     words = [word.replace("$$(", "$(") for word in command[3:]]
     assert words[0] == "pyxfer==0.1.0"
     assert f"--label=note={STRANGE}" in words
-    assert words[-2:] == ["--name=$(NODE_NAME)", "--json=/fleet/$(NODE_NAME).json"]
+    assert words[-2:] == ["--name=$(NODE_NAME)", "--export-json=/fleet/$(NODE_NAME).json"]
     assert subprocess.run(["sh", "-n", "-c", command[2].replace("$$(", "$(")], check=False).returncode == 0
 
 
@@ -106,7 +106,7 @@ def test_the_prolog_drains_no_host_when_the_job_fails(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_the_manifest(command: Command) -> None:
-    ended = command("fleet", "manifest", "--kind", "job", "--hosts", "3", "--label", "rack=r7", "--budget", "15s")
+    ended = command("fleet", "manifest", "--kind", "job", "--host-count", "3", "--label", "rack=r7", "--budget", "15s")
     assert ended.returncode == 0, ended.stderr
     words = container_of(yaml.safe_load(ended.stdout))["command"]
     assert {"--budget=15s", "--label=rack=r7"} <= set(words)

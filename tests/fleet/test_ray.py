@@ -122,7 +122,7 @@ def answers_of(launcher: ray.RayLauncher, act_when_running: Any = None) -> dict[
 def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, tmp_path: Path) -> None:
     hosts = ("--hosts", "h0,h1,h2", "--devices", "host", "--budget", "60s", "--wait", "2min")
     ended = subprocess.run(
-        [*COMMAND, "fleet", "run", "--via", "ray", *hosts, "--output", str(tmp_path / "out")],
+        [*COMMAND, "fleet", "run", "--via", "ray", *hosts, "--output-folder", str(tmp_path / "out")],
         env=environment(),
         capture_output=True,
         text=True,

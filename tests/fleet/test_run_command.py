@@ -51,7 +51,7 @@ def names(made: StandIns) -> str:
 
 
 def fleet_run_of(made: StandIns, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    arguments = ("fleet", "run", "--via", "ssh", "--hosts", names(made), "--output", str(out))
+    arguments = ("fleet", "run", "--via", "ssh", "--hosts", names(made), "--output-folder", str(out))
     return pyxfer(*arguments, "--budget", "5s", *more, cwd=None, **made.environment)
 
 
@@ -104,7 +104,7 @@ def test_hosts_in_trouble_are_rows_and_the_others_are_judged(tmp_path: Path) -> 
 def test_ctrl_c_and_sigterm_judge_what_has_arrived_and_keep_it(number: signal.Signals, tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=6, hung="sleep 60")
     out = tmp_path / "out"
-    arguments = ["fleet", "run", "--via", "ssh", "--hosts", names(made), "--output", str(out)]
+    arguments = ["fleet", "run", "--via", "ssh", "--hosts", names(made), "--output-folder", str(out)]
     with subprocess.Popen(
         [*COMMAND, *arguments],
         env=environment(**made.environment),
@@ -128,7 +128,7 @@ def test_ctrl_c_and_sigterm_judge_what_has_arrived_and_keep_it(number: signal.Si
 
 def test_a_disk_without_room_is_said_and_the_verdict_is_printed(tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=6)
-    command = f"ulimit -f 1; pyxfer fleet run --via ssh --hosts {names(made)} --output {tmp_path}/out"
+    command = f"ulimit -f 1; pyxfer fleet run --via ssh --hosts {names(made)} --output-folder {tmp_path}/out"
     ended = shell(f"( {command} )", **made.environment)
     assert ended.returncode in (1, 4)
     assert "stays in memory" in ended.stderr
@@ -138,7 +138,7 @@ def test_a_disk_without_room_is_said_and_the_verdict_is_printed(tmp_path: Path) 
 
 def test_a_terminal_shows_how_many_hosts_are_done_running_and_late(tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=5)
-    arguments = ("--hosts", names(made), "--output", str(tmp_path / "out"), "--no-confirm")
+    arguments = ("--hosts", names(made), "--output-folder", str(tmp_path / "out"), "--no-confirm")
     code, text = in_terminal("fleet", "run", "--via", "ssh", *arguments, columns=100, **made.environment)
     assert code == 0
     assert "5/5 hosts, 0 running, 0 late" in text
@@ -147,7 +147,7 @@ def test_a_terminal_shows_how_many_hosts_are_done_running_and_late(tmp_path: Pat
 def test_documents_in_a_folder_are_judged_and_missing_hosts_are_late(tmp_path: Path) -> None:
     prepared(tmp_path, hosts=6)
     hosts = ("--hosts", "node-1,node-77")
-    ended = pyxfer("fleet", "run", "--folder", str(tmp_path), *hosts, "--output", str(tmp_path / "out"))
+    ended = pyxfer("fleet", "run", "--folder", str(tmp_path), *hosts, "--output-folder", str(tmp_path / "out"))
     assert ended.returncode == 0, ended.stderr
     judged = Fleet.load(tmp_path / "out/fleet.json")
     assert judged.host("node-77").state == "late"
@@ -157,7 +157,7 @@ def test_documents_in_a_folder_are_judged_and_missing_hosts_are_late(tmp_path: P
 def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=5)
     (tmp_path / "names").write_text("node-0 # the first\n\n# none\nnode-1\nnode-0\n", encoding="utf-8-sig")
-    arguments = ("--hosts-file", str(tmp_path / "names"), "--output", str(tmp_path / "out"))
+    arguments = ("--hosts-file", str(tmp_path / "names"), "--output-folder", str(tmp_path / "out"))
     pyxfer("fleet", "run", "--via", "ssh", *arguments, cwd=None, **made.environment)
     called = {call[call.index("--") + 1] for call in made.calls()}
     assert called == {"node-0", "node-1"}
@@ -178,7 +178,7 @@ def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
         (("--hosts-file", "/dev/null"), "--hosts-file names no host"),
         (("--hosts", ","), "--hosts names no host"),
         (("--via", "store"), "--since"),
-        (("--hosts", "a", "--output", "/dev/null/x"), "cannot be made"),
+        (("--hosts", "a", "--output-folder", "/dev/null/x"), "cannot be made"),
     ],
 )
 def test_invalid_options_are_refused_and_leave_no_folder(
@@ -199,7 +199,7 @@ def test_hosts_in_a_folder_that_were_measured_again_are_slow(command: Command, t
         for made in make_hosts(12, {4: 0.1}, seed=len(place)):
             report = made if place == "hosts" else later(made)
             report.save(tmp_path / "shared" / place / f"{report.host}.json")
-    ended = command("fleet", "run", "--folder", str(tmp_path / "shared"), "--output", str(tmp_path / "out"))
+    ended = command("fleet", "run", "--folder", str(tmp_path / "shared"), "--output-folder", str(tmp_path / "out"))
     assert ended.returncode == 1, ended.stderr
     judged = Fleet.load(tmp_path / "out/fleet.json")
     assert [host.host for host in judged.with_verdict("slow")] == ["n4"]
@@ -222,7 +222,7 @@ def test_the_way_to_the_hosts_is_found(
         monkeypatch.setitem(os.environ, name, value)
     assert _chosen_way(hosts, folder) == way
     if not variables:
-        with pytest.raises(UsageError, match="no way to any host"):
+        with pytest.raises(UsageError, match="No hosts are named"):
             _chosen_way([], None)
 
 
@@ -237,7 +237,17 @@ def test_the_real_job_finds_the_host_the_cell_and_what_is_special(
     hosts = {f"node-{number}": {"env": {**link_of(2), "PYXFER_LABELS": "rack=r1"}} for number in range(3)}
     hosts["node-1"] = {"env": {"PYXFER_HOSTRT": "link=1e9:1e-6:2e9:1e-6", "PYXFER_LABELS": "rack=r2"}}
     made = make_stand_ins(tmp_path / "bin", hosts)
-    arguments = ("--devices", "host", "--output", str(tmp_path / "out"), "--at-once", "2", "--budget", "25s", confirm)
+    arguments = (
+        "--devices",
+        "host",
+        "--output-folder",
+        str(tmp_path / "out"),
+        "--at-once",
+        "2",
+        "--budget",
+        "25s",
+        confirm,
+    )
     allocation = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": names(made)}
     ended = subprocess.run(
         [*COMMAND, "fleet", "run", "--via", via, "--hosts", names(made), *arguments],

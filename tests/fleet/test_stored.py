@@ -1,4 +1,4 @@
-"""`pyxfer host --save` and `pyxfer fleet run --via store`: hosts that write their documents into the store."""
+"""`pyxfer fleet host --save` and `pyxfer fleet run --via store`: hosts that write their documents into the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet, HostReport
 
 LINK = "link=2e9:1e-6:1e9:1e-6"
-JOB = ("host", "--devices", "host", "--name", "node-7")
+JOB = ("fleet", "host", "--devices", "host", "--name", "node-7")
 REFUSE = "CREATE TRIGGER refuse BEFORE INSERT ON pyxfer_host_reports BEGIN SELECT RAISE(ABORT, 'refused'); END"
 
 
@@ -50,7 +50,7 @@ def stored(path: str) -> list[HostReport]:
 @pytest.mark.slow
 def test_a_host_stores_the_document_that_it_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ended = pyxfer(*JOB, "--budget", "2min", "--json", "-", "--save", "--store", path, PYXFER_HOSTRT=LINK)
+    ended = pyxfer(*JOB, "--budget", "2min", "--export-json", "-", "--save", "--store", path, PYXFER_HOSTRT=LINK)
     assert ended.returncode == 0, ended.stderr
     assert stored(path) == [codec.decode(HostReport, ended.stdout.encode())]
     ended = pyxfer("fleet", "run", "--since", "1h", "--store", path, "--hosts", "node-7,node-8", cwd=tmp_path)
@@ -62,7 +62,9 @@ def test_a_host_stores_the_document_that_it_writes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_document_that_the_store_refuses_is_in_the_file(refusing: str, tmp_path: Path) -> None:
     file = tmp_path / "host.json"
-    ended = pyxfer(*JOB, "--budget", "6s", "--json", str(file), "--save", "--store", refusing, PYXFER_HOSTRT=LINK)
+    ended = pyxfer(
+        *JOB, "--budget", "6s", "--export-json", str(file), "--save", "--store", refusing, PYXFER_HOSTRT=LINK
+    )
     assert ended.returncode == 4
     assert repr(str(file)) in ended.stderr
     assert HostReport.load(file).host == "node-7"
@@ -74,14 +76,14 @@ def test_a_document_that_the_store_refuses_is_rescued(refusing: str, tmp_path: P
     ended = pyxfer(*JOB, *saving, PYXFER_HOSTRT=LINK, TMPDIR=str(tmp_path))
     assert ended.returncode == 4
     assert "Figures" in ended.stdout
-    (named,) = re.findall(r"it is in (\S+pyxfer-host-\S+\.json)", ended.stderr)
+    (named,) = re.findall(r"is in (\S+pyxfer-host-\S+\.json)", ended.stderr)
     assert HostReport.load(named).host == "node-7"
 
 
 @pytest.mark.slow
 def test_a_document_whose_reader_has_ended_is_stored(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    shell(f"pyxfer {' '.join(JOB)} --budget 6s --json - --save --store {path} | true", PYXFER_HOSTRT=LINK)
+    shell(f"pyxfer {' '.join(JOB)} --budget 6s --export-json - --save --store {path} | true", PYXFER_HOSTRT=LINK)
     assert [report.host for report in stored(path)] == ["node-7"]
 
 
@@ -104,7 +106,7 @@ def test_a_store_that_cannot_be_opened_is_refused_before_measuring(command: Comm
 
 def test_stored_hosts_are_judged(command: Command, url: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    ended = command("fleet", "run", "--via", "store", "--store", url, "--since", "2h", "--output", str(out))
+    ended = command("fleet", "run", "--via", "store", "--store", url, "--since", "2h", "--output-folder", str(out))
     assert ended.returncode == 0, ended.stderr
     judged = Fleet.load(out / "fleet.json")
     assert [host.host for host in judged.with_verdict("suspect")] == ["n7"]
@@ -112,7 +114,7 @@ def test_stored_hosts_are_judged(command: Command, url: str, tmp_path: Path) -> 
 
 
 def test_verdicts_on_stored_hosts_are_kept_in_the_same_store(command: Command, url: str, tmp_path: Path) -> None:
-    saving = ("--store", url, "--save", "--output", str(tmp_path / "out"))
+    saving = ("--store", url, "--save", "--output-folder", str(tmp_path / "out"))
     assert command("fleet", "run", "--since", "2h", *saving).returncode == 0
     with open_store(url) as store:
         assert [kept.hosts for kept in store.fleets()] == [20]
@@ -121,7 +123,9 @@ def test_verdicts_on_stored_hosts_are_kept_in_the_same_store(command: Command, u
 def test_no_document_that_is_young_enough_ends_with_four(command: Command, url: str, tmp_path: Path) -> None:
     with database(url) as connection:
         connection.execute(text("UPDATE pyxfer_host_reports SET stored_s = stored_s - 7260"))
-    ended = command("fleet", "run", "--since", "2h", "--store", url, "--hosts", "n1", "--output", str(tmp_path / "out"))
+    ended = command(
+        "fleet", "run", "--since", "2h", "--store", url, "--hosts", "n1", "--output-folder", str(tmp_path / "out")
+    )
     assert ended.returncode == 4
     assert [host.state for host in Fleet.load(tmp_path / "out/fleet.json").hosts] == ["late"]
 
@@ -139,6 +143,6 @@ def test_invalid_options_are_refused(
 ) -> None:
     places = {"STORE": url, "NOWHERE": str(tmp_path / "nowhere.db")}
     given = [places.get(word, word) for word in arguments]
-    ended = command("fleet", "run", *given, "--output", str(tmp_path / "out"))
+    ended = command("fleet", "run", *given, "--output-folder", str(tmp_path / "out"))
     assert ended.returncode == 2
     assert words in ended.stderr

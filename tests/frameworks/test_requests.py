@@ -188,11 +188,11 @@ def test_an_unknown_route_is_refused_with_similar_names(name: str, meant: str) -
     ("arguments", "words"),
     [
         ({"size": "much"}, "'much' is not a size"),
-        ({"size": "0"}, "the size '0' is not above zero"),
-        ({"size": -1}, "size has to be a whole number, at least 1: bytes"),
-        ({"direction": "up"}, "direction 'up' is unknown; known are h2d, d2h"),
-        ({"direction": "both"}, "direction 'both' is unknown; known are h2d, d2h"),
-        ({"budget_s": 0}, "budget_s has to be above zero"),
+        ({"size": "0"}, "size '0' is not above zero"),
+        ({"size": -1}, "size -1 is not a whole number of at least 1: give bytes"),
+        ({"direction": "up"}, "direction 'up' is unknown: choose one of h2d, d2h"),
+        ({"direction": "both"}, "direction 'both' is unknown: choose one of h2d, d2h"),
+        ({"budget_s": 0}, "budget_s 0 is not above zero"),
         ({"require_gpu": True}, "leave out one of the two"),
         ({"route": 7}, "A route is named by text, such as torch.to; got 7."),
         (

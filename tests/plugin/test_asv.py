@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pyxfer._pytest.asv import Transfers
+from pyxfer.asv import Transfers
 from pyxfer.errors import MeasurementError
 
 discovery = pytest.importorskip("asv_runner.discovery")
 
 SUITE = """
-from pyxfer._pytest.asv import Transfers
+from pyxfer.asv import Transfers
 import numpy as np
 
 class Copy(Transfers):

@@ -84,13 +84,13 @@ def test_a_failed_run_is_still_a_card() -> None:
 def test_slow_pageable_memory_suggests_comparing_it() -> None:
     found = dict(suggestions(card_run()))
     assert (
-        "pageable memory reaches 27.0 % of the ceiling" in found["pyxfer ceiling --memory pageable,pinned,registered"]
+        "pageable memory reaches 27.0 % of the ceiling" in found["pyxfer ceiling --memories pageable,pinned,registered"]
     )
 
 
 def test_without_pageable_memory_there_is_no_such_suggestion() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=SIZES)
-    assert not any("--memory" in command for command in commands(run))
+    assert not any("--memories" in command for command in commands(run))
 
 
 def test_unsteady_values_suggest_a_longer_budget() -> None:

@@ -188,7 +188,7 @@ def test_a_trace_is_compressed_if_its_name_ends_in_gz(perfetto: Perfetto, tmp_pa
 
 
 def test_a_trace_that_cannot_be_written_is_a_usage_error_and_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no/trace.json' cannot be written .*; make the folder first"):
+    with pytest.raises(UsageError, match=r"no/trace.json' cannot be written .*: make the folder first"):
         write_chrome_trace(make_window(Script(), 100), tmp_path / "no" / "trace.json")
     assert list(tmp_path.iterdir()) == []
 

@@ -225,7 +225,7 @@ def test_a_store_without_write_permission_can_be_read_and_refuses_a_save(path: P
     path.chmod(0o400)
     tmp_path.chmod(0o500)
     try:
-        read = run_unprivileged(*COMMAND, "history", "--store", str(path), "--format", "csv")
+        read = run_unprivileged(*COMMAND, "history", "--store", str(path), "--export-csv", "-")
         assert read.returncode == 0, read.stderr
         assert run_id in read.stdout
         script = f"from pyxfer import *; open_store({str(path)!r}).add_run(Run.load({str(exported)!r}), {{'n': '2'}})"

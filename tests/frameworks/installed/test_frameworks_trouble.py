@@ -91,7 +91,7 @@ def test_a_worker_that_is_killed_from_outside_is_recorded_and_the_next_framework
 @pytest.mark.parametrize("name", [pytest.param("torch", marks=needs("torch")), pytest.param("jax", marks=needs("jax"))])
 def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None:
     result = pyxfer(
-        "frameworks", name, "--direction", "h2d", "--sizes", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
+        "frameworks", name, "--directions", "h2d", "--sizes", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
     )
     assert result.returncode == 4
     run = codec.decode(Run, result.stdout.encode())

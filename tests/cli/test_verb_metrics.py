@@ -1,4 +1,4 @@
-"""`pyxfer export prometheus`: from a file or a store, into a file that a collector reads."""
+"""`pyxfer metrics`: from a file or a store, into a file that a collector reads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stored(tmp_path: Path, *runs: Run) -> str:
 def test_the_file_is_readable_for_all_users(tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
     out = tmp_path / "pyxfer.prom"
-    result = shell(f"umask 077; pyxfer export prometheus {tmp_path}/run.json -o {out}")
+    result = shell(f"umask 077; pyxfer metrics {tmp_path}/run.json --export-prometheus {out}")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert stat.S_IMODE(out.stat().st_mode) == 0o644
     assert "pyxfer_copy_bandwidth_bytes_per_second{" in out.read_text()
@@ -51,26 +51,26 @@ def test_the_file_is_readable_for_all_users(tmp_path: Path) -> None:
 
 def test_the_default_output_is_stdout(command: Command, tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
-    assert "# TYPE pyxfer_build_info gauge" in command("export", "prometheus", str(tmp_path / "run.json")).stdout
+    assert "# TYPE pyxfer_build_info gauge" in command("metrics", str(tmp_path / "run.json")).stdout
 
 
 def test_a_run_with_copies_beyond_the_peak_is_refused(command: Command, tmp_path: Path) -> None:
     mine(gbps=138.0).save(tmp_path / "run.json")
-    result = command("export", "prometheus", str(tmp_path / "run.json"))
+    result = command("metrics", str(tmp_path / "run.json"))
     assert (result.returncode, "pyxfer_copy_" in result.stdout) == (2, False)
     assert "measurements[0].rate.gbps" in result.stderr
 
 
 def test_a_file_name_that_is_not_collected_is_reported(command: Command, tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
-    result = command("export", "prometheus", str(tmp_path / "run.json"), "-o", str(tmp_path / "pyxfer.txt"))
+    result = command("metrics", str(tmp_path / "run.json"), "--export-prometheus", str(tmp_path / "pyxfer.txt"))
     assert result.returncode == 0
     assert "files that end in .prom" in result.stderr
 
 
 def test_the_newest_run_of_each_gpu_of_this_host_is_exported(command: Command, tmp_path: Path) -> None:
     store = stored(tmp_path, mine(gbps=50.0), mine(1, "GPU-2", 51.0), mine(gbps=52.0), other())
-    text = command("export", "prometheus", "--store", store).stdout
+    text = command("metrics", "--store", store).stdout
     rates = [line.rsplit(" ")[-1] for line in text.splitlines() if line.startswith("pyxfer_copy_bandwidth")]
     assert sorted(map(float, rates)) == [51e9, 52e9]
 
@@ -78,7 +78,7 @@ def test_the_newest_run_of_each_gpu_of_this_host_is_exported(command: Command, t
 def test_one_gpu_can_be_chosen_by_index_or_uuid(command: Command, tmp_path: Path) -> None:
     store = stored(tmp_path, mine(), mine(1, "GPU-2"))
     for name in ("1", "GPU-2"):
-        text = command("export", "prometheus", "--store", store, "--device", name).stdout
+        text = command("metrics", "--store", store, "--device", name).stdout
         assert 'uuid="GPU-2"' in text
         assert 'uuid="GPU-1"' not in text
 
@@ -86,39 +86,39 @@ def test_one_gpu_can_be_chosen_by_index_or_uuid(command: Command, tmp_path: Path
 @pytest.mark.parametrize("name", ["2", "GPU-", "''", "nonsense"])
 def test_a_gpu_that_is_missing_or_ambiguous_is_refused(command: Command, name: str, tmp_path: Path) -> None:
     store = stored(tmp_path, mine(), mine(1, "GPU-2"))
-    result = command("export", "prometheus", "--store", store, "--device", name)
+    result = command("metrics", "--store", store, "--device", name)
     assert result.returncode == 2
     assert "0 GPU-1; 1 GPU-2" in result.stderr
 
 
 def test_a_store_without_a_run_of_this_host_is_refused(command: Command, tmp_path: Path) -> None:
-    result = command("export", "prometheus", "--store", stored(tmp_path, other()))
+    result = command("metrics", "--store", stored(tmp_path, other()))
     assert result.returncode == 2
     assert "pyxfer baseline save" in result.stderr
 
 
 def test_export_does_not_create_a_store(command: Command, tmp_path: Path) -> None:
-    result = command("export", "prometheus", "--store", str(tmp_path / "none.db"), "-o", str(tmp_path / "x.prom"))
+    result = command("metrics", "--store", str(tmp_path / "none.db"), "--export-prometheus", str(tmp_path / "x.prom"))
     assert result.returncode == 2
     assert os.listdir(tmp_path) == []
 
 
 def test_a_run_in_host_memory_is_refused(command: Command, tmp_path: Path) -> None:
     host_run(mine()).save(tmp_path / "run.json")
-    result = command("export", "prometheus", str(tmp_path / "run.json"))
+    result = command("metrics", str(tmp_path / "run.json"))
     assert result.returncode == 2
     assert "host memory" in result.stderr
 
 
 def test_a_file_and_a_store_exclude_each_other(command: Command, tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
-    result = command("export", "prometheus", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
+    result = command("metrics", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
     assert result.returncode == 2
 
 
 def test_a_failed_write_keeps_the_old_file(command: Command, tmp_path: Path) -> None:
     out = tmp_path / "pyxfer.prom"
     out.write_text("old\n")
-    result = command("export", "prometheus", str(tmp_path / "missing.json"), "-o", str(out))
+    result = command("metrics", str(tmp_path / "missing.json"), "--export-prometheus", str(out))
     assert result.returncode == 2
     assert out.read_text() == "old\n"

@@ -1,11 +1,10 @@
-"""`pyxfer export`: measurements for other programs."""
+"""The verb `metrics`: the newest runs for Prometheus."""
 
 from __future__ import annotations
 
 import os
 import platform
 import stat
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
+from pyxfer._cli.output import COLLECTED, Exports
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,32 +22,13 @@ if TYPE_CHECKING:
 
 
 STDOUT = "-"
-_COLLECTED = ".prom"
-_FOR_ALL_TO_READ = 0o644
-
-_EXAMPLE = opt.example("pyxfer export prometheus -o /var/lib/node_exporter/textfile/pyxfer.prom")
-
-app = typer.Typer(
-    epilog=_EXAMPLE,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Export measurements to other programs.",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 
-@app.callback()
-def export() -> None:
-    """Export measurements to other programs."""
-
-
-@app.command(epilog=_EXAMPLE)
-def prometheus(
+def metrics(
     file: Annotated[
         str | None,
         typer.Argument(metavar="[RUN.json]", help="A saved run or links, not the newest in the store."),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")] = STDOUT,
     device: Annotated[
         str | None,
         typer.Option(
@@ -57,34 +38,36 @@ def prometheus(
             autocompletion=completion.one_of(completion.devices),
         ),
     ] = None,
+    export_prometheus: Annotated[
+        str, typer.Option("--export-prometheus", metavar="FILE", help="Write them to FILE; - is stdout.")
+    ] = STDOUT,
     store: opt.Store = None,
 ) -> None:
-    """Write Prometheus metrics of the newest runs.
+    """Print Prometheus metrics of the newest runs.
 
-    Writes the bandwidth of raw copies and its share of the peak, the link, and the time of measurement, for each GPU of
+    Gives the bandwidth of raw copies and its share of the peak, the link, and the time of measurement, for each GPU of
     this host, in the text format that node_exporter collects. Measures nothing, but reads the link's counter of
     retransmitted packets if the driver provides it.
     """
-    from pyxfer._document.files import check_writable, is_stdout
     from pyxfer._document.links import Links
     from pyxfer._report import prometheus
 
-    if not is_stdout(output):
-        check_writable(output)
+    exports: Exports[str] = Exports((export_prometheus, str))
     if file is not None and store is not None:
-        raise UsageError("Give a file or --store, not both.")
+        raise UsageError("A file and --store exclude each other: give one of them.")
     saved = None if file is None else _saved(file)
     runs = _chosen(_stored(store) if saved is None else _runs_in(saved), device)
     links = saved if isinstance(saved, Links) else None
-    text = prometheus.exposition([_exported(run) for run in runs], links)
+    text = prometheus.exposition([_exported(run) for run in runs], links).decode()
     for run in runs:
         _say_left_out(run)
-    if is_stdout(output):
-        sys.stdout.write(text.decode())
-        return
-    _write(output, text)
-    if not output.endswith(_COLLECTED) and stat.S_ISREG(os.stat(output).st_mode):
-        say(f"node_exporter collects only files that end in {_COLLECTED}; {output!r} does not")
+    exports.finish(text)
+    if not (exports.takes_stdout or export_prometheus.endswith(COLLECTED)) and _is_file(export_prometheus):
+        say(f"node_exporter collects only files that end in {COLLECTED}; {export_prometheus!r} does not")
+
+
+def _is_file(path: str) -> bool:
+    return stat.S_ISREG(os.stat(path).st_mode)
 
 
 def _saved(file: str) -> Run | Links:
@@ -94,7 +77,7 @@ def _saved(file: str) -> Run | Links:
 
     run: Run | Links = codec.load_any(file, (Run, Links))
     if run.runtime == "host":
-        raise UsageError(f"{file!r} was measured in host memory and not over a link; give the run of a GPU.")
+        raise UsageError(f"{file!r} was measured in host memory and not over a link: give the run of a GPU.")
     return run
 
 
@@ -115,8 +98,8 @@ def _stored(url: str | None) -> list[Run]:
         runs = [stored.run for stored in store.newest_raw_runs(host) if isinstance(stored.run, Run)]
         if not runs:
             raise UsageError(
-                f"the store {store.shown} has no run of a GPU of this host ({host!r:.80}); "
-                "save one with pyxfer baseline save, or give a RUN.json"
+                f"The store {store.shown} has no run of a GPU of this host ({host!r:.80}): "
+                "save one with pyxfer baseline save, or give a RUN.json."
             )
     return runs
 
@@ -132,7 +115,7 @@ def _chosen(runs: list[Run], device: str | None) -> list[Run]:
     ]
     if len(found) != 1:
         there = "; ".join(f"{run.device.index} {run.device.uuid.value or 'without a UUID'}" for run in runs)
-        raise UsageError(f"{device!r:.80} matches {len(found)} of the GPUs that have a run: {there}.")
+        raise UsageError(f"{device!r:.80} matches {len(found)} of the GPUs that have a run: name one of {there}.")
     return found
 
 
@@ -160,13 +143,3 @@ def _say_left_out(run: Run) -> None:
             f"left out for GPU {run.device.index}, because no copy can be faster than the link: {', '.join(found)}; "
             "pyxfer doctor shows possible causes"
         )
-
-
-def _write(path: str, text: bytes) -> None:
-    """Write a file that node_exporter's user can read, independent of the umask."""
-    from pyxfer._document.files import whole_file
-
-    with whole_file(path) as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            os.fchmod(file.fileno(), _FOR_ALL_TO_READ)
-        file.write(text)

@@ -1,4 +1,4 @@
-"""The verb `host`: the job that a fleet runs on each of its hosts."""
+"""The command `fleet host`: the job that a fleet runs on each of its hosts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,12 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import some_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, say
-from pyxfer._cli.output import Outlet, ProgressReport, rescue
+from pyxfer._cli.output import Exports, ProgressReport, document_json, rescue
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._document.fleets import HostReport
 
-JsonFile = Annotated[
-    str | None,
-    typer.Option(
-        "--json",
-        "--export-json",
-        metavar="FILE",
-        help="Write the document; compressed if FILE ends in .gz; - is stdout",
-    ),
-]
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="A label such as rack=r7; repeat it for more."),
@@ -40,7 +31,7 @@ Labels = Annotated[
 Name = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Name of the host, for a container; default the machine's.")
 ]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time after which the command has ended.")]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit of the whole command, such as 25s.")]
 Devices = Annotated[
     str | None,
     typer.Option(
@@ -59,7 +50,7 @@ _LONGEST_NAME = 253
 
 def host(
     *,
-    json: JsonFile = None,
+    export_json: opt.WholeJson = None,
     label: Labels = None,
     name: Name = None,
     budget: Budget = "25s",
@@ -76,18 +67,17 @@ def host(
     """
     import msgspec
 
-    from pyxfer._document import codec
     from pyxfer._fleet.job import CLOSING_S, Job, budget_of, find_devices, labels_of
     from pyxfer._report.host_report import print_host_report
 
-    outlet = Outlet({"json": json})
+    exports: Exports[HostReport] = Exports((export_json, document_json))
     budget_s = budget_of(budget)
     if name is not None and not 0 < len(name) <= _LONGEST_NAME:
-        raise UsageError(f"--name has 1 to {_LONGEST_NAME} characters; got {len(name)}")
+        raise UsageError(f"--name has {len(name)} characters: give 1 to {_LONGEST_NAME}.")
     labels = labels_of(label or (), os.environ)
     saving = _Saving(store, name or platform.node()) if save else None
     early = _EarlyEnd(budget_s, CLOSING_S)
-    with early.last_resort(json, saving), ProgressReport() as progress:
+    with early.last_resort(export_json, saving), ProgressReport() as progress:
         choice, found = find_devices(devices, require_gpu=require_gpu)
         if choice.reason:
             say(choice.reason)
@@ -102,11 +92,8 @@ def host(
         report = msgspec.structs.replace(report, failure=early.failure)
     kept_in = None
     try:
-        outlet.deliver(
-            {"json": lambda: codec.encode(report).decode(errors="backslashreplace")},
-            lambda page: print_host_report(report, page),
-        )
-        kept_in = json
+        exports.deliver(report, lambda page: print_host_report(report, page))
+        kept_in = export_json
     finally:
         with _sigterm_as_ctrl_c():
             is_stored = saving is None or saving.save(report, kept_in)
@@ -133,10 +120,10 @@ class _Saving:
             with open_store(self._store) as opened:
                 kept, shown = opened.add_host_report(report, self._host), opened.shown
         except PyxferError as error:
-            say(f"the document was not stored: {error}; {_place(report, kept_in)}")
+            say(f"{_place(report, kept_in)} The store did not take it: {error}")
             return False
         except KeyboardInterrupt:
-            say(f"the document may not have been stored (interrupted); {_place(report, kept_in)}")
+            say(f"{_place(report, kept_in)} It may not have been stored (interrupted).")
             raise
         say(f"saved {kept}, the document of {report.host or self._host}, in {shown}")
         return True
@@ -161,11 +148,11 @@ def _place(report: HostReport, kept_in: str | None) -> str:
     from pyxfer._document.files import is_stdout
 
     if kept_in is not None:
-        return "it was written to stdout" if is_stdout(kept_in) else f"it is in {kept_in!r}"
+        return "The document was written to stdout." if is_stdout(kept_in) else f"The document is in {kept_in!r}."
     path = rescue(report, "pyxfer-host-")
     if path is None:
-        return "it could not be written to a file either"
-    return f"it is in {path}, which pyxfer fleet judge reads"
+        return "The document could not be written to a file either."
+    return f"The document is in {path}, which pyxfer fleet judge reads."
 
 
 def _end_as(report: HostReport) -> None:
@@ -173,10 +160,10 @@ def _end_as(report: HostReport) -> None:
         say("interrupted")
         raise SystemExit(INTERRUPTED)
     if report.ended != "complete":
-        say(f"the host job was not completed: {report.failure or 'no reason given'}")
+        say(f"The host job was not completed: {report.failure or 'no reason given'}")
         raise SystemExit(NOT_VALID)
     if all(cell.value.value is None for cell in report.cells):
-        say("nothing was measured, for the reasons above")
+        say("Nothing was measured, for the reasons above.")
         raise SystemExit(NOT_VALID)
 
 

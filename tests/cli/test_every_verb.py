@@ -1,0 +1,207 @@
+"""What every verb promises: its exports, its exit codes, and how Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from baseline.store.making import make_baseline
+from command_line import interrupt_when, pyxfer
+from fleet_samples import make_fleet, make_host
+from in_process import Command
+from marks import slow
+from samples import make_run
+
+from pyxfer._baseline.store import open_store
+from pyxfer._cli.main import app
+from pyxfer._document import codec
+from pyxfer._document.examinations import Examination
+
+Words = tuple[str, ...]
+
+
+def verbs(group: Any, *above: str) -> Iterator[tuple[Words, set[str]]]:
+    """Each verb with the options that export."""
+    yield above, {option for each in group.params for option in each.opts if option.startswith("--export-")}
+    for name, found in getattr(group, "commands", {}).items():
+        yield from verbs(found, *above, name)
+
+
+# How each verb that exports is called here; RUN, HOST and FLEET are saved documents.
+CALLS: dict[Words, Words] = {
+    (): (),
+    ("ceiling",): (),
+    ("frameworks",): (),
+    ("explain",): ("raw.pinned-async",),
+    ("doctor",): ("RUN",),
+    ("links",): (),
+    ("info",): (),
+    ("list",): (),
+    ("tune",): (),
+    ("watch",): ("script.py",),
+    ("compare",): ("RUN", "RUN"),
+    ("history",): (),
+    ("metrics",): ("RUN",),
+    ("baseline", "list"): (),
+    ("baseline", "show"): ("default", "--host", "node-7"),
+    ("baseline", "check"): (),
+    ("fleet", "host"): (),
+    ("fleet", "run"): ("--hosts", "a"),
+    ("fleet", "judge"): ("HOST",),
+    ("fleet", "show"): ("FLEET",),
+}
+EXPORTING = {verb: options for verb, options in verbs(typer.main.get_command(app)) if options}
+
+
+@pytest.fixture
+def call(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Calls a verb with its arguments and further ones, in a folder with documents and a store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
+    with open_store(None) as opened:
+        opened.add_baseline(make_baseline())
+    documents = {"RUN": make_run(), "HOST": make_host("n1"), "FLEET": make_fleet()}
+    for name, document in documents.items():
+        codec.save(document, tmp_path / name)
+    (tmp_path / "script.py").write_text("raise SystemExit('the script ran')")
+    return lambda verb, *more: command(*verb, *more, *CALLS[verb])
+
+
+def test_every_verb_that_exports_is_called_here() -> None:
+    assert set(CALLS) == set(EXPORTING)
+
+
+@pytest.mark.parametrize("verb", CALLS, ids=" ".join)
+def test_a_file_that_cannot_be_written_is_refused_before_measuring(call: Any, tmp_path: Path, verb: Words) -> None:
+    for option in sorted(EXPORTING[verb]):
+        result = call(verb, option, str(tmp_path / "none" / "it"))
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "none/it' cannot be written" in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", [verb for verb in CALLS if len(EXPORTING[verb]) > 1], ids=" ".join)
+def test_two_exports_to_stdout_or_to_one_file_are_refused(call: Any, verb: Words) -> None:
+    first, second, *_ = sorted(EXPORTING[verb])
+    for target in ("-", "it"):
+        result = call(verb, first, target, second, target)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.count("\n") == 1
+
+
+SAVING: list[Words] = [
+    ("info",),
+    ("list",),
+    ("doctor",),
+    ("compare",),
+    ("history",),
+    ("baseline", "list"),
+    ("baseline", "show"),
+]
+
+
+@pytest.mark.parametrize("verb", SAVING, ids=" ".join)
+def test_json_is_saved_beside_the_page_or_printed_instead_of_it(call: Any, tmp_path: Path, verb: Words) -> None:
+    result = call(verb, "--export-json", str(tmp_path / "out.json"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+    assert not result.stdout.startswith("{")
+    printed = json.loads(call(verb, "--export-json", "-").stdout)
+    assert printed.keys() == json.loads((tmp_path / "out.json").read_bytes()).keys()
+
+
+REQUIRING: list[Words] = [
+    ("ceiling",),
+    ("frameworks",),
+    ("explain", "torch.to"),
+    ("links",),
+    ("doctor",),
+    ("tune",),
+    ("fleet", "host"),
+    ("baseline", "save", "--links"),
+    ("baseline", "check"),
+]
+
+
+def test_every_verb_that_can_require_a_gpu_is_called_here() -> None:
+    found = {
+        verb
+        for verb, _ in verbs(typer.main.get_command(app))
+        if verb and "--require-gpu" in {option for each in _found(verb).params for option in each.opts}
+    }
+    assert found == {words[: 2 if words[0] in ("baseline", "fleet") else 1] for words in REQUIRING}
+
+
+def _found(verb: Words) -> Any:
+    found: Any = typer.main.get_command(app)
+    for name in verb:
+        found = found.commands[name]
+    return found
+
+
+@pytest.mark.parametrize("words", REQUIRING, ids=" ".join)
+def test_a_required_but_missing_gpu_exits_with_3(words: Words, tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with open_store(path) as opened:
+        opened.add_baseline(make_baseline())
+    result = pyxfer(*words, "--require-gpu", CUDA_VISIBLE_DEVICES="", PYXFER_STORE=path)
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ceiling",), slow(("frameworks",)), slow(("explain", "raw.pinned-async")), slow(("links",)), ("tune",)],
+    ids=" ".join,
+)
+def test_an_unknown_device_exits_with_2_and_lists_the_devices(words: Words) -> None:
+    option = "--devices" if words == ("links",) else "--device"
+    result = pyxfer(*words, option, "7", CUDA_VISIBLE_DEVICES="")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "host memory, not a PCIe link" in result.stderr
+
+
+# A link so slow that a run is still under way when Ctrl-C comes; large copies would take minutes.
+SLOW = "devices=2;link-of=0:1e7:5e-3:1e7:5e-3;link-of=1:1e7:5e-3:1e7:5e-3"
+
+
+@pytest.mark.parametrize(
+    ("words", "moment"),
+    [
+        slow((), "measuring"),
+        (("ceiling", "--device", "host", "--sizes", "64KiB", "--precision", "0.0001%"), "measuring"),
+        (("frameworks", "torch", "jax", "--device", "host", "--sizes", "64KiB"), "PyTorch: starting"),
+        slow(("explain", "raw.pinned-async", "--size", "64KiB", "--precision", "0.0001%"), "measuring"),
+        (("links", "--groups", "host", "--size", "64KiB"), "measuring"),
+        (("doctor",), "measuring"),
+        (("fleet", "host", "--devices", "host"), "preparing"),
+    ],
+)
+def test_ctrl_c_saves_what_was_measured_and_exits_with_130(tmp_path: Path, words: Words, moment: str) -> None:
+    path = tmp_path / "it.json"
+    options = ("--budget", "60s", "--export-json", str(path))
+    link = SLOW if "64KiB" in words else ""
+    result = interrupt_when(moment, *words, *options, PYXFER_HOSTRT=link, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 130
+    assert "Traceback" not in result.stderr
+    assert result.stdout
+    document: Any = codec.load_any(path, [kind.struct for kind in codec.KINDS])
+    assert (document.run if isinstance(document, Examination) else document).ended == "interrupted"
+
+
+@pytest.mark.skipif(sys.version_info < codec.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10")
+@pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
+def test_the_schema_of_each_kind_is_printed(command: Command, kind: Any) -> None:
+    result = command("schema", kind.name)
+    assert (result.returncode, json.loads(result.stdout)["title"]) == (0, f"pyxfer {kind.title}")
+
+
+def test_an_unknown_kind_has_no_schema(command: Command) -> None:
+    result = command("schema", "runs")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "comparison" in result.stderr
