@@ -68,6 +68,7 @@ def test_a_slow_input_is_shared_by_at_most_the_spare_processors(cpus: int, maker
     machine = replace(MACHINE, environment=make_environment(cpus_usable=cpus))
     found = advice_for(script, length, made=60_000, machine=machine)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(60_000e-6 / makers)
+    assert ("processes" in found.text) == (makers > 1)
 
 
 def test_a_step_that_only_makes_its_input_is_shared_by_the_spare_processors() -> None:
