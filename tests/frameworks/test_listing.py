@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from frameworks import own_routes
 
+from pyxfer._document.routes import FrameworkStatus
 from pyxfer._frameworks import registry
-from pyxfer._frameworks.registry import FRAMEWORKS, FrameworkStatus, list_frameworks, list_routes, load_framework
+from pyxfer._frameworks.registry import FRAMEWORKS, list_frameworks, list_routes, load_framework
 from pyxfer.native import Choice, load
 
 NO_DRIVER = "No usable GPU: No NVIDIA driver answers here"
