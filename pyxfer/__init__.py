@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from pyxfer._document.examinations import Examination, Finding
     from pyxfer._document.fleets import Fleet, HostReport
     from pyxfer._document.links import Links
+    from pyxfer._document.routes import RouteStatus
     from pyxfer._document.runs import Device, Link, Measurement, Remark, Run
     from pyxfer._document.sessions import XferSession
     from pyxfer._document.watches import Watched
     from pyxfer._frameworks.base import RefusedError, Route, Transfer
     from pyxfer._frameworks.explain import explain
     from pyxfer._frameworks.place import Place
-    from pyxfer._frameworks.registry import RouteStatus, list_routes, register_route, unregister_route
+    from pyxfer._frameworks.registry import list_routes, register_route, unregister_route
     from pyxfer._frameworks.session import frameworks
     from pyxfer._links.session import links
     from pyxfer._machine.api import devices, is_available, link
@@ -133,7 +134,8 @@ _HOMES = {
     "pyxfer._ceiling.session": ("ceiling",),
     "pyxfer._frameworks.base": ("RefusedError", "Route", "Transfer"),
     "pyxfer._frameworks.place": ("Place",),
-    "pyxfer._frameworks.registry": ("RouteStatus", "list_routes", "register_route", "unregister_route"),
+    "pyxfer._document.routes": ("RouteStatus",),
+    "pyxfer._frameworks.registry": ("list_routes", "register_route", "unregister_route"),
     "pyxfer._measure.bracket": ("Timer",),
     "pyxfer._upload.api": ("download", "empty_pinned", "pin", "prefetch", "upload"),
     "pyxfer._upload.uploader": ("Uploader",),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import STAGED, Direction, LinkDirection, Memory, Parameters, Variant
 from pyxfer._measure.sampler import MIN_ROUNDS
 from pyxfer.errors import UsageError
@@ -74,18 +75,6 @@ def way_of(route: str, direction: Direction, variant: Variant) -> Way | None:
     return None if owner != "raw" or known is None else Way(direction, known, mode, variant)
 
 
-@dataclass(frozen=True)
-class RouteStatus:
-    """A line of `pyxfer list`."""
-
-    name: str
-    direction: tuple[Direction, ...]
-    memory: Memory
-    mode: str
-    available: bool
-    reason: str
-
-
 def plan_ways(
     directions: str | Iterable[str], memories: str | Iterable[str], modes: str | Iterable[str], *, fresh: bool
 ) -> tuple[Way, ...]:
@@ -134,6 +123,14 @@ def why_unavailable(engine: Engine, way: Way) -> str | None:
     return None
 
 
+_CALLS = {
+    "memcpy": "cudaMemcpy",
+    "async": "cudaMemcpyAsync",
+    "batch": "cudaMemcpyBatchAsync",
+    STAGED: "pyxfer's ring: several threads and cudaMemcpyAsync",
+}
+
+
 def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
     """Every raw route with the directions it supports here, or why it supports none."""
     return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in _applicable(memory, SHOWN_MODES))
@@ -143,7 +140,19 @@ def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
     reasons = {direction: why_unavailable(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
     usable = tuple(direction for direction, reason in reasons.items() if reason is None)
     reason = "" if usable else reasons["h2d"] or ""
-    return RouteStatus(f"raw.{memory}-{mode}", usable, memory, mode, bool(usable), reason)
+    return RouteStatus(
+        name=f"raw.{memory}-{mode}",
+        framework="raw",
+        direction=usable,
+        memory=memory,
+        mode=mode,
+        host_copies=1 if mode == STAGED else 0,
+        returns="done" if mode in ("memcpy", STAGED) else "queued",
+        call=_CALLS.get(mode, f"cudaMemcpyAsync on {mode.partition(':')[2]} streams"),
+        usual=False,
+        available=bool(usable),
+        reason=reason,
+    )
 
 
 def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `remark_codes`: the codes of remarks, with their severities and meanings
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
+- `routes`: routes and frameworks, and whether they are available
 - `tunings`: the settings of a ring and the trials behind them
 - `watches`: recorded windows of a user's program
 - `links`: every link of a host, alone and together

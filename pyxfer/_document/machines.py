@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
@@ -102,18 +103,23 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
             raise ValueError("a fact has a value, or a reason why it has none, and not both")
 
 
+def pyxfer_version() -> str:
+    """The version of the installed package, or `unknown`."""
+    try:
+        return metadata.version("pyxfer")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def unknown(reason: str) -> Fact[T]:
     """A fact without a value."""
     return Fact(reason=reason)
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that a reader has to know about a result, with the option or step that changes it.
+    """Something that a reader has to know about a result, with the option or step that changes it."""
 
-    `code`: one of `remark_codes.REMARKS`, which has its severity and meaning.
-    """
-
-    code: str
+    code: str  # one of remark_codes.REMARKS
     text: str
     fix: str | None = None
 

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from typing import TypedDict
 
 import msgspec
@@ -27,7 +26,7 @@ from pyxfer._document.fleets import (
     HostVerdict,
     Judge,
 )
-from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, pyxfer_version, unknown
 from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
@@ -96,7 +95,7 @@ def judge(
     return Fleet(
         kind="fleet",
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        pyxfer=_version(),
+        pyxfer=pyxfer_version(),
         settings=settings,
         remarks=(*_remarks(rows, hosts, tables), *_second_remarks(unanswered, too_early)),
         **_parts_of(cohorts, hosts, settings),
@@ -465,10 +464,3 @@ def _second_remarks(unanswered: Sequence[Arrival], too_early: int) -> Iterator[R
         count = "1 document does" if too_early == 1 else f"{too_early} documents do"
         text = "of hosts that were measured again: the judged ones are as new or newer"
         yield Remark("too-early", f"{count} not count {text}", "measure these hosts again")
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pyxfer")
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from pyxfer._ceiling import ways as raw_ways
 from pyxfer._ceiling.session import checked_choice, run_ways
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, RouteStatus
+from pyxfer._ceiling.ways import DEFAULT_PRECISION
 from pyxfer._ceiling.ways import make_request as make_raw_request
+from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import STAGED, Direction, OneWay, Run, Runtime, Workload
 from pyxfer._frameworks.base import HOST_COPY, Framework, Route
 from pyxfer._frameworks.place import IMAGE_BYTES

@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any, get_args
 
 from pyxfer._ceiling import ways
-from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import STAGED, Direction, Fact, Memory, Published, Returns, Workload
+from pyxfer._document.routes import FrameworkStatus, RouteStatus
+from pyxfer._document.runs import Fact, Memory, Published, Returns, Workload
 from pyxfer._frameworks.base import Dma, Framework, RefusedError, Route, RouteBracket, Started, installed_version
 from pyxfer.errors import UsageError
 from pyxfer.native import Choice, choose
@@ -97,49 +97,10 @@ def _attribute(home: Any, name: str) -> Any:
     return home
 
 
-_RAW_CALLS = {
-    "memcpy": "cudaMemcpy",
-    "async": "cudaMemcpyAsync",
-    "batch": "cudaMemcpyBatchAsync",
-    STAGED: "pyxfer's ring: several threads and cudaMemcpyAsync",
-}
-
-
-@dataclass(frozen=True, repr=False)
-class RouteStatus(ShortRepr):
-    """A route, and whether it is available here."""
-
-    name: str
-    framework: str
-    direction: tuple[Direction, ...]
-    memory: Memory
-    host_copies: int
-    returns: str
-    call: str
-    usual: bool
-    available: bool
-    reason: str
-
-    def _summary(self) -> str:
-        return f"{self.name}, {', '.join(self.direction)}: {'available' if self.available else self.reason}"
-
-
-@dataclass(frozen=True)
-class FrameworkStatus:
-    """A framework according to its installed packages, and its routes."""
-
-    name: str
-    title: str
-    version: str | None
-    reason: str
-    routes: tuple[RouteStatus, ...]
-
-
 def list_routes() -> tuple[RouteStatus, ...]:
     """All routes, raw ones first."""
     choice = choose()
-    lines = [_raw_line(route) for route in ways.list_routes(choice.engine)]
-    return (*lines, *(line for status in list_frameworks(choice) for line in status.routes))
+    return (*ways.list_routes(choice.engine), *(line for status in list_frameworks(choice) for line in status.routes))
 
 
 def list_frameworks(choice: Choice) -> tuple[FrameworkStatus, ...]:
@@ -162,6 +123,7 @@ def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> Route
         framework=framework.name,
         direction=(route.direction,),
         memory=route.memory,
+        mode="framework",
         host_copies=route.host_copies,
         returns=route.returns,
         call=route.call,
@@ -178,21 +140,6 @@ def _without_cuda(framework: Framework, version: str) -> str:
     if framework.gpu_distributions and not installed_version(framework.gpu_distributions):
         return f"{framework.title} has no CUDA plugin here: install one of {', '.join(framework.gpu_distributions)}"
     return ""
-
-
-def _raw_line(route: ways.RouteStatus) -> RouteStatus:
-    return RouteStatus(
-        name=route.name,
-        framework="raw",
-        direction=route.direction,
-        memory=route.memory,
-        host_copies=1 if route.mode == STAGED else 0,
-        returns="done" if route.mode in ("memcpy", STAGED) else "queued",
-        call=_RAW_CALLS.get(route.mode, f"cudaMemcpyAsync on {route.mode.partition(':')[2]} streams"),
-        usual=False,
-        available=route.available,
-        reason=route.reason,
-    )
 
 
 _SOURCE = "https://github.com/tensorflow/tensorflow/issues/51951"

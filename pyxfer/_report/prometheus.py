@@ -6,11 +6,11 @@ The time of measurement is a separate metric, because the collector accepts no t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.links import Links, end_name
+from pyxfer._document.machines import pyxfer_version
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer.errors import UsageError
 from pyxfer.units import parse_moment
@@ -84,7 +84,7 @@ class _Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
-        build.add_metric([_version()], 1)
+        build.add_metric([pyxfer_version()], 1)
         yield build
         of_links = () if self._links is None else _gauges_of_links(self._links)
         for name, text, labels, rows in (*_gauges(self._exported), *of_links):
@@ -239,10 +239,3 @@ def _states(run: Run) -> list[tuple[str, LinkState]]:
 def label_text(value: Any) -> str:
     """A label as encodable text; prometheus-client escapes quotes and line breaks."""
     return str(value).encode(errors="backslashreplace").decode()
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pyxfer")
-    except metadata.PackageNotFoundError:
-        return "unknown"

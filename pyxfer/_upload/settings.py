@@ -8,14 +8,13 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import msgspec
 
 from pyxfer._document.files import write_whole
-from pyxfer._document.machines import Fact
+from pyxfer._document.machines import Fact, pyxfer_version
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,
     KeptTuning,
@@ -308,7 +307,7 @@ def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey
         cpus_usable=usable_cpus(),
         numa_node=node_of(engine, device).value,
         link=None if is_host(engine) else _link(properties.pci, root),
-        pyxfer=_version(),
+        pyxfer=pyxfer_version(),
     )
 
 
@@ -326,13 +325,6 @@ def _link(pci: str | None, root: Path) -> str | None:
         return None
     slowest = min(most, key=hop_gbps).value
     return f"PCIe {slowest.generation}.0 x{slowest.width}" if slowest else None
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pyxfer")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 # --- the file of tunings ---------------------------------------------------------------------------------------------

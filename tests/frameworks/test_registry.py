@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from frameworks import own_routes
 
+from pyxfer._document.routes import FrameworkStatus
 from pyxfer._frameworks import registry
 from pyxfer._frameworks.base import Route
 from pyxfer._frameworks.registry import (
     FRAMEWORKS,
-    FrameworkStatus,
     Reference,
     find_reference,
     list_frameworks,

@@ -19,7 +19,7 @@ from framework_samples import make_raw_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from numbers_in import numbers, with_number
-from pages import host_run, printed
+from pages import printed
 from samples import MARKUP, by_caller, make_parameters
 
 from pyxfer._document import codec
@@ -45,13 +45,6 @@ def test_a_run_that_ended_before_its_route_has_no_headline() -> None:
     text = page_of(measurements=(), ended="interrupted")
     assert "tf.function: not measured before the run ended." in text
     assert "Interrupted: " in text
-
-
-def test_host_memory_is_named_and_no_gpu() -> None:
-    text = printed(lambda page: print_run(host_run(make_explain_run()), page))
-    assert "tf.function, h2d over host memory, 96 MiB: " in text
-    assert "Measured in host memory, not a PCIe link" in text
-    assert "to the GPU" not in text
 
 
 def test_remarks_are_notes_with_a_capital_letter_unless_they_begin_with_a_name() -> None:

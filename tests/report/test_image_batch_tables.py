@@ -31,43 +31,6 @@ def row_of(table: str, batch: int) -> list[str]:
     return next(line.split() for line in table.splitlines() if line.split()[:1] == [str(batch)])
 
 
-def test_batches_are_rows_in_mb() -> None:
-    table = tables(page_of(make_image_batch_run()), "PyTorch", "MB/s")
-    assert row_of(table, 512) == ["512", "55336", "51423", "34028", "17454", "9352"]
-
-
-def test_published_figures_follow_their_route() -> None:
-    lines = tables(page_of(make_image_batch_run()), "PyTorch", "MB/s").splitlines()
-    head = next(number for number, line in enumerate(lines) if line.startswith("batch"))
-    assert lines[head].endswith("torch.to  RTX 2080 Ti")
-    assert lines[head - 1].endswith("PyTorch")
-    assert lines[head - 2].endswith("published:")
-
-
-def test_an_unpublished_batch_is_blank() -> None:
-    text = tables(page_of(make_image_batch_run()), "TensorFlow", "MB/s")
-    second = text[text.index("2.6 jit") :]
-    assert row_of(second, 512)[-1] == "1776"
-    assert len(row_of(second, 2)) == len(row_of(second, 512)) - 1
-
-
-def test_images_and_batches_per_second_are_of_the_median() -> None:
-    text = page_of(make_image_batch_run())
-    assert row_of(tables(text, "PyTorch", "images/s"), 512)[-2] == "88776"
-    assert row_of(tables(text, "PyTorch", "batches/s"), 512)[-2] == "173"
-
-
-def test_shares_follow_the_ceiling() -> None:
-    table = tables(page_of(make_image_batch_run()), "PyTorch", "share of the ceiling, and the ceiling in MB/s")
-    assert row_of(table, 512)[:3] == ["512", "55336", "92.9"]
-
-
-def test_published_figures_have_their_source() -> None:
-    text = page_of(make_image_batch_run())
-    assert line_with(text, "means of 100 calls")
-    assert line_with(text, "a forum").startswith("-  TensorFlow 2.4 on RTX 2080 Ti, PyTorch on RTX 2080 Ti, ")
-
-
 def test_published_figures_of_unmeasured_routes_are_left_out() -> None:
     published = (runs.Published("JAX", "jax.device-put", "H100", {1: 5.0}, "a page"),)
     text = page_of(make_image_batch_run(published=published))

@@ -36,43 +36,14 @@ def test_settings_have_their_source() -> None:
     )
 
 
-def test_bandwidths_are_compared_with_plain_copies() -> None:
-    assert lines_of()["h2d GB/s"] == (
-        "25.00 at 4 MiB (plain copy 9.00), 37.00 at 24 MiB (plain copy 11.00), 47.00 at 96 MiB (plain copy 12.50)"
-    )
-    assert lines_of()["d2h GB/s"] == (
-        "28.00 at 4 MiB (plain copy 5.00), 41.00 at 24 MiB (plain copy 7.00), 49.00 at 96 MiB (plain copy 7.50)"
-    )
-
-
 def test_the_smallest_paying_size_or_the_reason_is_printed() -> None:
     assert lines_of()["pays from"] == "256 KiB"
     never = make_tuned(pays_from_bytes=Fact(reason="at 96 MiB a plain copy is still faster"))
     assert lines_of(tuning=Fact(never))["pays from"] == "never: at 96 MiB a plain copy is still faster"
 
 
-def test_an_untuned_ring_has_no_figures() -> None:
-    assert list(lines_of(tuning=Fact(reason="not tuned yet"))) == ["settings", "from", "file"]
-
-
 def test_remarks_are_printed() -> None:
     assert lines_of(remarks=("the tuning is not kept",))["remark"] == "The tuning is not kept"
-
-
-def test_trials_are_rows_and_the_plain_copy_is_last() -> None:
-    text = page_of(make_state())
-    assert " ".join(line_with(text, "first").split()) == ("8x512x64 KiB streaming 20.0 30.0 35.0 22.0 31.0 36.0 first")
-    assert line_with(text, "15x512x64 KiB", "faster").split()[-3:] == ["49.0", "1.28", "faster"]
-    assert line_with(text, "12.5  ", "plain copy").split() == [
-        "9.0",
-        "11.0",
-        "12.5",
-        "5.0",
-        "7.0",
-        "7.5",
-        "plain",
-        "copy",
-    ]
 
 
 def test_untried_rings_are_grouped_by_reason() -> None:

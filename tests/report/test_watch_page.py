@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from pages import Terminal, line_with, printed
 from samples import make_device
 from watch.windows import MACHINE, Flat, Script, analysed, make_window, mark
-from watch_samples import make_unseen, make_watched
+from watch_samples import make_watched
 
 from pyxfer._document.watches import Watched
 from pyxfer._report.layout import Page
@@ -39,56 +37,10 @@ def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
     assert max(len(line) for line in lines) <= 80
 
 
-@pytest.mark.usefixtures("on_80_columns")
-def test_the_page_is_shorter_than_80_lines() -> None:
-    assert len(on_terminal(make_watched())) < 80
-
-
 def test_a_saved_watch_prints_the_same_page(tmp_path: object) -> None:
     watched = make_watched()
     watched.save(f"{tmp_path}/watch.json")
     assert page_of(Watched.load(f"{tmp_path}/watch.json")) == page_of(watched)
-
-
-def test_the_verdict_is_before_the_figures() -> None:
-    text = page_of(make_watched())
-    assert text.index("The step is bound by its input.") < text.index("Where the mean step's 13.0 ms went")
-    assert text.index("Where the mean step's") < text.index("Copies, by the device's own records")
-
-
-def test_parts_have_shares_and_consecutive_bars() -> None:
-    lines = page_of(make_watched()).splitlines()
-    bars = [line for line in lines if re.search(r" % +#+$", line)]
-    assert [line.split("  ")[0] for line in bars] == [
-        *("kernels and sets", "copies to the device", "copies to the host"),
-        *("input being made", "waiting, device idle", "host, device idle"),
-    ]
-    assert bars[1].index("#") >= bars[0].rindex("#")
-    assert "27.7 %" in bars[1]
-
-
-def test_copies_have_a_share_of_the_ceiling() -> None:
-    row = line_with(page_of(make_watched()), "16 to 64 MiB")
-    assert row.split() == [*("h2d", "pageable", "16", "to", "64", "MiB", "20", "771", "MB"), *row.split()[9:]]
-    assert "10.704" in row
-    assert "21.4 %" in row
-
-
-def test_pageable_memory_has_the_gain_of_pinning() -> None:
-    assert line_with(page_of(make_watched()), "771 MB (20 x)").endswith("56.6 ms less, 2.83 ms a step")
-
-
-def test_a_call_has_its_effect_place_and_rate() -> None:
-    assert line_with(page_of(make_watched()), "fetches 80 B") == (
-        "94.0 ms  cudaMemcpyAsync fetches 80 B (1 a step) at train.py:31 in step"
-    )
-
-
-def test_a_prediction_has_its_derivation() -> None:
-    text = page_of(make_watched())
-    assert "Pin the input and prefetch it" in line_with(text, "1.  ")
-    assert "Predicted: " in text
-    assert "the longest of the step less input 4.00 ms, h2d 3.60 ms and sending pageable memory 20.0 us" in text
 
 
 def test_without_a_predicted_gain_the_page_says_so() -> None:
@@ -97,13 +49,6 @@ def test_without_a_predicted_gain_the_page_says_so() -> None:
     watched = analysed(make_window(script, 1000))
     assert not watched.advice
     assert line_with(page_of(watched), "no gain")
-
-
-def test_without_records_the_page_has_the_reason_and_host_times() -> None:
-    text = page_of(make_unseen())
-    assert "No device records: trace: unavailable: no CUPTI library was found" in text
-    assert line_with(text, "between steps", "#").split()[2:4] == ["4.0", "30.8"]
-    assert "Copies" not in text
 
 
 def test_an_empty_window_can_be_printed() -> None:
