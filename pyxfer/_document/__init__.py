@@ -11,6 +11,7 @@ the pages.
 - `tunings`: the settings of a ring and the trials behind them
 - `watches`: recorded windows of a user's program
 - `links`: every link of a host, alone and together
+- `cells`: what is measured again and again, and its text
 - `baselines`: baselines, comparisons and histories
 - `examinations`: findings of the doctor about a host
 - `sessions`: measurements of a pytest session

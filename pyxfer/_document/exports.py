@@ -463,9 +463,9 @@ def fleet_rows(fleet: Fleet) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
         losses = {loss.cell: loss for loss in host.losses}
         cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
         for cell, value in zip(cells, host.values, strict=True):
-            found = losses.get(cell.name)
+            found = losses.get(cell.cell)
             verdict = (None, None) if found is None else (found.stated, found.confirmed)
-            rows.append((*head, cell.name, cell.unit, value, cell.usual.value, *verdict, host.source))
+            rows.append((*head, cell.cell.text, cell.unit, value, cell.usual.value, *verdict, host.source))
         if not cells:
             rows.append((*head, None, None, None, None, None, None, host.source))
     return _FLEET_COLUMNS, rows

@@ -90,7 +90,7 @@ def _of_fleet(fleet: Fleet) -> Table:
 
 
 def _of_host(report: HostReport) -> Table:
-    return ("cell", "figure"), [(cell.name, _host_figure(cell)) for cell in report.cells]
+    return ("cell", "figure"), [(cell.cell.text, _host_figure(cell)) for cell in report.cells]
 
 
 def _of_watch(watched: Watched) -> Table:

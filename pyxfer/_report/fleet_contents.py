@@ -103,7 +103,7 @@ def host_tables(report: HostReport) -> list[Table]:
     """The figures, the facts and the findings."""
     figures = [
         (
-            cell.name,
+            cell.cell.text,
             "" if cell.value.value is None else figure_text(cell.value.value, cell.unit),
             "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
             str(len(cell.samples)),

@@ -15,7 +15,7 @@ def print_host_report(report: HostReport, page: Page) -> None:
     page.hanging(_heading(report), style="bold")
     if report.cells:
         page.heading("Figures")
-        page.hanging([(clean(cell.name), _figure(cell)) for cell in report.cells])
+        page.hanging([(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
     if report.findings:
         page.heading("Findings")
         page.hanging([(clean(found.subject), clean(found.seen, longest=_LONGEST)) for found in report.findings])
@@ -45,5 +45,5 @@ def _figure(cell: HostCell) -> str:
     if cell.low is not None and cell.high is not None:
         figure += f" ({cell.low:.4g} to {cell.high:.4g})"
     if cell.unit == "GB/s" and cell.peak.value is not None:
-        figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of the peak"
+        figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of peak"
     return figure
