@@ -17,16 +17,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import shared
 
 from pyxfer._document import codec
-from pyxfer._document.fleets import CellUnit, HostCell, HostReport
+from pyxfer._document.cells import ALL_GPUS, IDLE, Cell
+from pyxfer._document.fleets import HostCell, HostReport
+from pyxfer._document.links import HOST_END
 from pyxfer._document.runs import Fact, Run, unknown
-from pyxfer._fleet.cells import figure_of
+from pyxfer._fleet.cells import figure_of, unit_of
 from pyxfer.units import format_seconds, format_size
 
 RESULTS = Path(__file__).with_name("results")
@@ -35,18 +40,42 @@ DRAWN = 200
 """Different cells. Their intervals take longer than writing them."""
 MOST_S, MOST_BYTES = 20.0, 1 << 30
 SPREAD, WITHIN, LOST, EACH = 0.002, 0.001, 0.05, 1000
+MEMORIES, SIZES = ("pinned", "pageable"), (1 << 20, 16 << 20, 256 << 20)
 USUAL = {"pinned": 55.0, "pageable": 12.0, "together": 54.0, "latency": 1100.0}
 
 
-def cell_names() -> list[str]:
-    """The cells of a host."""
-    numbers, sides = range(GPUS), ("h2d", "d2h")
-    sizes, memories = ("1MiB", "16MiB", "256MiB"), ("pinned", "pageable")
-    copies = [
-        f"gpu{n} {side} {memory} {size}" for n in numbers for side in sides for memory in memories for size in sizes
-    ]
-    together = [f"gpu{n} {side} together" for n in numbers for side in sides]
-    return [*copies, *together, *(f"gpu{n} latency host" for n in numbers), *(f"all together {side}" for side in sides)]
+@cache
+def cells_of_host() -> list[tuple[Cell, float]]:
+    """The cells of a host, each with its usual figure."""
+    found = [(latency_of(number), USUAL["latency"]) for number in range(GPUS)]
+    for side in ("h2d", "d2h"):
+        for number in range(GPUS):
+            found += [(copy_of(number, side, *kind), USUAL[kind[0]]) for kind in product(MEMORIES, SIZES)]
+            found.append((together_of(side, number), USUAL["together"]))
+        found.append((together_of(side, ALL_GPUS), USUAL["together"]))
+    return found
+
+
+def copy_of(number: int, side: Literal["h2d", "d2h"], memory: str, nbytes: int) -> Cell:
+    mode = "async" if memory == "pinned" else "memcpy"
+    ends = ends_of(side, number)
+    return Cell("raw", f"raw.{memory}-{mode}", side, side, memory, mode, "warm", nbytes, **ends)
+
+
+def together_of(side: Literal["h2d", "d2h"], number: int) -> Cell:
+    """The copies of one GPU while all copy, or of all."""
+    of = "sum" if number == ALL_GPUS else side
+    return Cell("together", side, side, of, "pinned", "", "warm", 64 << 20, engine="ce", **ends_of(side, number))
+
+
+def ends_of(side: Literal["h2d", "d2h"], number: int) -> dict[str, Any]:
+    ends = ((HOST_END,), (number,))
+    return dict(zip(("source", "destination"), ends if side == "h2d" else ends[::-1], strict=True))
+
+
+def latency_of(number: int) -> Cell:
+    ends = ends_of("h2d", number)
+    return Cell("latency", IDLE, "latency", "latency", "pinned", "", "warm", 2 << 20, **ends)
 
 
 def drawn_cells(count: int, samples: int, rng: np.random.Generator) -> list[HostCell]:
@@ -55,27 +84,26 @@ def drawn_cells(count: int, samples: int, rng: np.random.Generator) -> list[Host
     for _ in range(count):
         drawn = tuple(1 + WITHIN * rng.standard_normal(samples))
         value, low, high = figure_of(drawn)
-        cells.append(HostCell("", None, "GB/s", Fact(value), low, high, drawn, unknown("no peak")))
+        cells.append(HostCell(latency_of(0), "ns", Fact(value), low, high, drawn, unknown("no peak")))
     return cells
 
 
-def cell(name: str, value: float, like: HostCell) -> HostCell:
+def cell(what: Cell, value: float, like: HostCell) -> HostCell:
     """The cell with these values times one."""
     figures = [f if f is None else float(f"{value * f:.9g}") for f in (like.value.value, like.low, like.high)]
-    gpu = int(name[3]) if name.startswith("gpu") else None
-    unit: CellUnit = "ns" if "latency" in name else "GB/s"
     multiples = tuple(float(f"{value * sample:.9g}") for sample in like.samples)
-    return HostCell(name, gpu, unit, Fact(figures[0]), figures[1], figures[2], multiples, unknown("no peak"))
+    return HostCell(what, unit_of(what), Fact(figures[0]), figures[1], figures[2], multiples, unknown("no peak"))
 
 
 def report_of(like: Run, number: int, drawn: Sequence[HostCell], rng: np.random.Generator) -> HostReport:
     """The document of one host."""
     cells = []
-    for name in cell_names():
-        usual = next(value for word, value in USUAL.items() if word in name)
-        is_slow = number % EACH == 0 and name.startswith("gpu3 h2d pinned")
+    for what, usual in cells_of_host():
+        is_slow = (
+            number % EACH == 0 and what.is_alone and (what.gpus, what.side, what.memory) == ((3,), "h2d", "pinned")
+        )
         value = usual * float(np.exp(SPREAD * rng.standard_normal())) * (1 - LOST * is_slow)
-        cells.append(cell(name, value, drawn[int(rng.integers(len(drawn)))]))
+        cells.append(cell(what, value, drawn[int(rng.integers(len(drawn)))]))
     return HostReport(
         kind="host",
         ended="complete",

@@ -10,22 +10,37 @@ import msgspec
 import numpy as np
 from samples import make_device, make_environment
 
+from pyxfer._document.cells import Cell, parse_cell
 from pyxfer._document.fleets import Fleet, FleetHost, HostCell, HostReport
 from pyxfer._document.machines import Fact, unknown
+from pyxfer._fleet.cells import unit_of
 from pyxfer._fleet.collect import Arrival, row_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 
-CELLS = {"gpu0 h2d pinned 256MiB": 55.0, "gpu0 d2h pinned 256MiB": 54.0, "gpu0 h2d pageable 256MiB": 12.0}
-LATENCY = "gpu0 latency host"
+CELLS = {"h2d:gpu0:pinned:256MiB": 55.0, "d2h:gpu0:pinned:256MiB": 54.0, "h2d:gpu0:pageable:256MiB": 12.0}
+LATENCY = "links.latency.idle:host-gpu0:2MiB"
 
 
 def make_cell(name: str, value: float | None, peak: float | None = None, width: float = 0.001) -> HostCell:
     """A cell with an interval of this relative width to both sides."""
     found: Fact[float] = unknown("the budget was over") if value is None else Fact(value)
     low, high = (None, None) if value is None else (value * (1 - width), value * (1 + width))
-    gpu = int(name[3]) if name.startswith("gpu") else None
-    unit: Any = "ns" if "latency" in name else "GB/s"
-    return HostCell(name, gpu, unit, found, low, high, (), unknown("no peak") if peak is None else Fact(peak))
+    cell = cell_named(name)
+    return HostCell(cell, unit_of(cell), found, low, high, (), unknown("no peak") if peak is None else Fact(peak))
+
+
+def cell_named(text: str) -> Cell:
+    """The cell with this text."""
+    fields: dict[str, Any] = {"group": "raw", "mode": "async", "variant": "warm", **parse_cell(text).fields}
+    if fields["group"] == "raw":
+        fields["mode"] = "memcpy" if fields["memory"] == "pageable" else "async"
+        fields |= {"case": f"raw.{fields['memory']}-{fields['mode']}", "side": fields["direction"]}
+    else:
+        way = "latency" if fields["group"] == "latency" else fields["case"]
+        fields |= {"mode": "", "memory": "pinned", "direction": way, "side": "sum" if "all" in text else way}
+    found = Cell(**fields)
+    assert found.text == text
+    return found
 
 
 def make_host(
@@ -34,6 +49,7 @@ def make_host(
     """A host whose cells have these values; they are those of `CELLS` by default."""
     surroundings = make_environment() if environment is None else environment
     cells = tuple(make_cell(name, value) for name, value in (CELLS if values is None else values).items())
+    gpus = 1 + max((number for cell in cells for number in cell.cell.gpus), default=0)
     report = HostReport(
         kind="host",
         ended="complete",
@@ -42,7 +58,7 @@ def make_host(
         runtime="cuda",
         runtime_reason="a GPU was found",
         environment=msgspec.structs.replace(surroundings, host=host),
-        devices=(make_device(),),
+        devices=tuple(make_device(index=index) for index in range(gpus)),
         labels={},
         cells=cells,
         facts={"driver": "580.65", "link state": "PCIe 5.0 x16", "link capability": "PCIe 5.0 x16"},
@@ -54,7 +70,7 @@ def make_host(
 def make_hosts(
     count: int,
     slow: dict[int, float] | None = None,
-    cell: str = "gpu0 h2d pinned 256MiB",
+    cell: str = "h2d:gpu0:pinned:256MiB",
     spread: float = 0.001,
     seed: int = 1,
     cells: dict[str, float] | None = None,

@@ -49,7 +49,7 @@ def _host_row(fleet: Fleet, host: FleetHost) -> Row:
     worst = host.worst
     cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
     figures = {
-        cell.name: (value, cell.usual.value)
+        cell.cell.text: (value, cell.usual.value)
         for cell, value in zip(cells, host.values, strict=True)
         if value is not None
     }
@@ -57,7 +57,7 @@ def _host_row(fleet: Fleet, host: FleetHost) -> Row:
         "host": without_nul(host.host),
         "state": host.state,
         "verdict": host.verdict,
-        "cell": None if worst is None else without_nul(worst.cell),
+        "cell": None if worst is None else without_nul(worst.cell.text),
         "loss": None if worst is None else worst.stated,
         "reason": None if host.reason is None else without_nul(host.reason),
         "figures": json.dumps(figures),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
@@ -28,8 +29,8 @@ CellGroup = Literal["raw", "route", "host", "together", "pairs", "local", "laten
 CellDirection = Literal["h2d", "d2h", "both", "ingest", "peer", "local", "latency"]
 CellSide = Literal["h2d", "d2h", "sum", "ingest", "peer", "local", "latency"]
 Ends = tuple[int, ...]
-"""Numbers of GPUs, or `HOST_END`, or `ALL_GPUS`."""
-ALL_GPUS = -2
+"""Numbers of GPUs, or `HOST_END`, `ALL_GPUS` or, of a family, `ANY_GPU`."""
+ALL_GPUS, ANY_GPU = -2, -3
 
 LINKS = "links"
 IDLE = "idle"
@@ -60,6 +61,10 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     destination: Ends = ()
     node: int | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.nbytes < 2**63:
+            raise ValueError("the size of a cell is above 0")
+
     @property
     def text(self) -> str:
         """The text, which `parse_cell` reads. A mode that `--mode auto` selects is left out."""
@@ -77,15 +82,13 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
             return ":".join([self.case, *size, *fresh])
         if self.group == "raw":
             way = f"{self.direction}/{self.side}" if self.direction == "both" else self.direction
-            gpus = ["+".join(map(_gpu_text, self.gpus))] if self.gpus else []
+            gpus = [_end_text(end) for end in (self.source, self.destination) if end not in ((), (HOST_END,))]
             return ":".join([way, *gpus, self.memory, *([self.mode] if has_mode else []), *size, *fresh])
         head = ".".join(filter(None, (LINKS, self.group, self.case, self.engine)))
         return ":".join([head, self._ends_text(), *size])
 
     def _ends_text(self) -> str:
-        names = {HOST_END: "host" if self.node is None else f"node{self.node}", ALL_GPUS: "all"}
-        ends = filter(None, (self.source, self.destination))
-        return "-".join("+".join(names.get(number) or _gpu_text(number) for number in end) for end in ends)
+        return "-".join(_end_text(end, self.node) for end in (self.source, self.destination) if end)
 
     @property
     def is_automatic(self) -> bool:
@@ -108,8 +111,10 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def family(self) -> Cell:
-        """The same for cells that differ only in the numbers of their GPUs."""
-        source, destination = (tuple(min(number, 0) for number in end) for end in (self.source, self.destination))
+        """The same for cells that differ only in the numbers of their GPUs; its text has `gpu` for each of them."""
+        source, destination = (
+            tuple(ANY_GPU if number >= 0 else number for number in end) for end in (self.source, self.destination)
+        )
         return msgspec.structs.replace(self, source=source, destination=destination)
 
     @property
@@ -118,8 +123,33 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(-1 if value is None else value for value in msgspec.structs.astuple(self))
 
 
-def _gpu_text(number: int) -> str:
-    return f"gpu{number}"
+_DIRECTIONS: Mapping[str, tuple[CellDirection, ...]] = {
+    **dict.fromkeys(("raw", "route"), ("h2d", "d2h")),
+    **{name: (name,) for name in ("local", "latency")},
+    "pairs": ("peer",),
+}
+_AT_HOST = {"h2d": (True, False), "d2h": (False, True)}
+
+
+@lru_cache(maxsize=4096)
+def is_of_host(cell: Cell) -> bool:
+    """Whether it can be a figure of a host with several GPUs: its parts fit together."""
+    way = cell.direction if cell.side == "sum" else cell.side
+    at_host = cell.source == (HOST_END,), cell.destination == (HOST_END,)
+    return (
+        cell.variant == "warm"
+        and cell.direction in _DIRECTIONS.get(cell.group, ("h2d", "d2h", "both"))
+        and cell.direction in (way, "both")
+        and (cell.group == "raw") == cell.case.startswith("raw.")
+        and bool(cell.mode) == (not cell.is_of_links)
+        and min((*cell.source, *cell.destination), default=ANY_GPU) >= ALL_GPUS
+        and (at_host == _AT_HOST.get(way, (False, False)) or (way == "latency" and not at_host[1]))
+    )
+
+
+def _end_text(end: Ends, node: int | None = None) -> str:
+    names = {HOST_END: "host" if node is None else f"node{node}", ALL_GPUS: "all", ANY_GPU: "gpu"}
+    return "+".join(names.get(number) or f"gpu{number}" for number in end)
 
 
 def _size_text(nbytes: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pyxfer._document.cells import is_of_host
 from pyxfer._document.checks import Problems, refuse
 from pyxfer._document.fleets import Cohort, Fleet, FleetHost, HostCell, HostReport
 
@@ -38,10 +39,12 @@ def check_fleet(fleet: Fleet, source: str) -> None:
 def _host_problems(report: HostReport) -> Problems:
     if not report.duration_s >= 0:
         yield "duration_s", "is below zero"
-    names = [cell.name for cell in report.cells]
-    if len(set(names)) != len(names):
-        yield "cells", "have a name twice"
+    if len({cell.cell for cell in report.cells}) != len(report.cells):
+        yield "cells", "have a cell twice"
+    indices = {device.index for device in report.devices}
     for number, cell in enumerate(report.cells):
+        if not is_of_host(cell.cell) or not indices.issuperset(cell.cell.gpus):
+            yield f"cells[{number}].cell", "is no copy or latency of these devices"
         problem = _cell_problem(cell)
         if problem is not None:
             yield f"cells[{number}]", problem
@@ -79,10 +82,11 @@ def _fleet_problems(fleet: Fleet) -> Problems:
 
 
 def _cohort_problems(cohort: Cohort, hosts: int) -> Iterator[str]:
-    names = [cell.name for cell in cohort.cells]
-    if len(set(names)) != len(names):
+    if len({cell.cell for cell in cohort.cells}) != len(cohort.cells):
         yield "has a cell twice"
     for cell in cohort.cells:
+        if not is_of_host(cell.cell):
+            yield "has a cell that no host has"
         if cell.groups is not None and not _are_places(cell.groups.slower + cell.groups.faster, hosts):
             yield "has a group of hosts that are not in the fleet"
 
@@ -102,7 +106,7 @@ def _member_problems(host: FleetHost, fleet: Fleet) -> Iterator[str]:
         yield "has another number of errors or later figures than its cohort has cells"
     if any(value is not None and not LEAST / 2 <= value <= 2 * MOST for value in host.values):
         yield "has a value that no host has"
-    if not {loss.cell for loss in host.losses} <= {cell.name for cell in cells}:
+    if not {loss.cell for loss in host.losses} <= {cell.cell for cell in cells}:
         yield "has a loss in a cell that its cohort does not have"
 
 

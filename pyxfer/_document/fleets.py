@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Finding
 from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import HasPage, HasTable
@@ -31,13 +32,11 @@ Judge = Literal["cohort", "few hosts", "known host", "peak", "none"]
 class HostCell(msgspec.Struct, frozen=True):
     """One figure of a host. Hosts that should be equal have the same cells.
 
-    `name`: a stable key, such as "gpu0 h2d pinned 256MiB" or "gpu0 latency host". `gpu`: index within the host, or null
-    for a figure of the whole host. `value`: the median of `samples`, which are the valid trials. `low` and `high`: its
-    95 % interval. `peak`: the protocol peak of the link, if there is one.
+    `value`: the median of `samples`, which are the valid trials. `low` and `high`: its 95 % interval. `peak`: the
+    protocol peak of the link, if there is one.
     """
 
-    name: str
-    gpu: int | None
+    cell: Cell
     unit: CellUnit
     value: Fact[float]
     low: float | None
@@ -119,8 +118,7 @@ class CohortCell(msgspec.Struct, frozen=True):
     largest protocol peak that the cell has on a host.
     """
 
-    name: str
-    gpu: int | None
+    cell: Cell
     unit: CellUnit
     hosts: int
     judged_by: Judge
@@ -149,7 +147,7 @@ class CellLoss(msgspec.Struct, frozen=True):
     as the controls have shown it at that time. `confirmed`: null if it was not measured again.
     """
 
-    cell: str
+    cell: Cell
     value: float
     usual: float
     loss: float
@@ -216,7 +214,7 @@ class Contrast(msgspec.Struct, frozen=True):
     chance: float
     significant: bool
     hosts: tuple[int, ...]
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
 
 
 class Fleet(HasTable, SavedDocument, frozen=True):
@@ -280,7 +278,10 @@ class KeptFleet(msgspec.Struct, frozen=True):
 
 
 class HostPoint(msgspec.Struct, frozen=True):
-    """A host in one stored fleet. `figures`: its value and the usual one of each cell."""
+    """A host in one stored fleet. `cell` and the keys of `figures` are texts of cells.
+
+    `figures`: its value and the usual one of each cell.
+    """
 
     fleet: str
     judged_at: Moment

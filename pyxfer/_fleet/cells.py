@@ -1,16 +1,16 @@
-"""The figures of a host: a cell for each copy and latency that its runs have, named alike on equal hosts."""
+"""The figures of a host: a cell for each copy and latency that its runs have, the same on equal hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_total
 from pyxfer._document.fleet_checks import LEAST, MOST
 from pyxfer._document.fleets import CellUnit, HostCell
 from pyxfer._document.links import HOST_END, Latency, Links, Traffic
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Measurement, Run
 from pyxfer._measure import stats
-from pyxfer.units import format_size
 
 _NO_PEAK = "a latency has no peak"
 _NO_TRIAL = "no trial of it counts"
@@ -21,8 +21,8 @@ def cells_of_run(run: Run) -> Iterator[HostCell]:
     """The copies of one GPU alone."""
     for row in run.measurements:
         if row.side == row.direction:
-            name = f"gpu{run.device.index} {row.side} {row.memory} {_size_text(row.nbytes)}"
-            yield _cell(name, run.device.index, "GB/s", _rates(row), _why_missing(row), run.link.peak_gbps(row.side))
+            cell = cell_of(row, run.device.index)
+            yield _cell(cell, _rates(row), _why_missing(row), run.link.peak_gbps(row.side))
 
 
 def _rates(row: Measurement) -> list[float]:
@@ -47,25 +47,13 @@ def cells_of_links(links: Links) -> Iterator[HostCell]:
 
 def _cells_of_traffic(links: Links, traffic: Traffic) -> Iterator[HostCell]:
     for number, flow in enumerate(traffic.flows):
-        if traffic.group == "pairs":
-            name = f"gpu{flow.source} to gpu{flow.destination} {traffic.case}"
-        elif traffic.group == "together":
-            name = f"gpu{flow.device} {flow.side} together"
-        elif traffic.case == "both":
-            name = f"gpu{flow.device} {flow.side} both ways"
-        else:
-            name = f"gpu{flow.device} {flow.side} pinned {_size_text(traffic.nbytes)}"
         reason = flow.rate.reason or _NO_TRIAL
         samples = [] if flow.rate.value is None else _flow_rates(traffic, [number])
-        yield _cell(name, flow.device, "GB/s", samples, reason, _peak(links, traffic, number))
-    if traffic.group == "together":
+        yield _cell(cell_of_flow(traffic, flow), samples, reason, _peak(links, traffic, number))
+    if traffic.group == "together" and len(traffic.flows) > 1:
         samples = [] if traffic.total.value is None else _flow_rates(traffic, range(len(traffic.flows)))
         reason = traffic.total.reason or _NO_TRIAL
-        yield _cell(f"total {traffic.case} together", None, "GB/s", samples, reason, unknown("each GPU has its own"))
-
-
-def _size_text(nbytes: int) -> str:
-    return format_size(nbytes).replace(" ", "")
+        yield _cell(cell_of_total(traffic), samples, reason, unknown("each GPU has its own"))
 
 
 def _flow_rates(traffic: Traffic, numbers: Sequence[int]) -> list[float]:
@@ -86,18 +74,20 @@ def _latency_cell(latency: Latency) -> HostCell:
     samples = [trial.p50_ns for trial in latency.trials if trial.invalid is None]
     reason = latency.p50.reason or _NO_TRIAL
     found = samples if latency.p50.value is not None else []
-    return _cell(f"gpu{latency.device} latency host", latency.device, "ns", found, reason, unknown(_NO_PEAK))
+    return _cell(cell_of_latency(latency), found, reason, unknown(_NO_PEAK))
 
 
-def _cell(
-    name: str, gpu: int | None, unit: CellUnit, samples: Sequence[float], reason: str, peak: Fact[float]
-) -> HostCell:
+def unit_of(cell: Cell) -> CellUnit:
+    return "ns" if cell.direction == "latency" else "GB/s"
+
+
+def _cell(cell: Cell, samples: Sequence[float], reason: str, peak: Fact[float]) -> HostCell:
     """A cell with its samples rounded to 6 digits: what is beyond is below the clock's resolution."""
     kept = tuple(float(f"{sample:.6g}") for sample in samples)
     if not kept:
-        return HostCell(name, gpu, unit, unknown(reason), None, None, (), peak)
+        return HostCell(cell, unit_of(cell), unknown(reason), None, None, (), peak)
     value, low, high = figure_of(kept)
-    return HostCell(name, gpu, unit, Fact(value), low, high, kept, peak)
+    return HostCell(cell, unit_of(cell), Fact(value), low, high, kept, peak)
 
 
 def figure_of(samples: Sequence[float]) -> tuple[float, float | None, float | None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pyxfer._document.cells import Cell
 from pyxfer._document.fleets import CellUnit, HostReport
 from pyxfer._fleet.losses import Floats
 
@@ -17,7 +17,6 @@ LINK_CAPABILITY = "link capability"
 MIG = " (MIG)"
 """After the name of a GPU of which the host has a part."""
 _UNKNOWN = "unknown"
-_GPU_NUMBER = re.compile(r"\bgpu\d+")
 _INTERVAL_TO_ERROR = 2 * 1.96
 
 
@@ -25,8 +24,7 @@ _INTERVAL_TO_ERROR = 2 * 1.96
 class Column:
     """A cell of a cohort. `sign`: with it, a larger figure is a better one. `family`: cells with the same noise."""
 
-    name: str
-    gpu: int | None
+    cell: Cell
     unit: CellUnit
     family: int
 
@@ -88,19 +86,19 @@ def _table(alike: dict[str, str], members: Sequence[tuple[int, HostReport]]) -> 
 
 def _columns(reports: Sequence[HostReport]) -> tuple[Column, ...]:
     """Every cell that has a figure on some host."""
-    found: dict[str, tuple[int | None, CellUnit]] = {}
+    found: dict[Cell, CellUnit] = {}
     for report in reports:
         for cell in report.cells:
-            if cell.value.value is not None and cell.name not in found:
-                found[cell.name] = (cell.gpu, cell.unit)
+            if cell.value.value is not None:
+                found.setdefault(cell.cell, cell.unit)
     return columns_of(found)
 
 
-def columns_of(found: Mapping[str, tuple[int | None, CellUnit]]) -> tuple[Column, ...]:
+def columns_of(found: Mapping[Cell, CellUnit]) -> tuple[Column, ...]:
     """The columns of these cells, with their families."""
-    names = {name: _GPU_NUMBER.sub("gpu", name) for name in found}
-    numbers = {family: number for number, family in enumerate(dict.fromkeys(names.values()))}
-    return tuple(Column(name, gpu, unit, numbers[names[name]]) for name, (gpu, unit) in found.items())
+    families = {cell: cell.family for cell in found}
+    numbers = {family: number for number, family in enumerate(dict.fromkeys(families.values()))}
+    return tuple(Column(cell, unit, numbers[families[cell]]) for cell, unit in found.items())
 
 
 def signs_of(columns: Sequence[Column]) -> Floats:
@@ -108,12 +106,12 @@ def signs_of(columns: Sequence[Column]) -> Floats:
 
 
 def _rows(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[Floats, Floats]:
-    places = {(column.name, column.unit): place for place, column in enumerate(columns)}
+    places = {(column.cell, column.unit): place for place, column in enumerate(columns)}
     values = np.full((len(reports), len(columns)), np.nan)
     widths = np.full_like(values, np.nan)
     for row, report in enumerate(reports):
         for cell in report.cells:
-            place = places.get((cell.name, cell.unit))
+            place = places.get((cell.cell, cell.unit))
             if place is None or cell.value.value is None:
                 continue
             values[row, place] = cell.value.value

@@ -9,6 +9,7 @@ from math import exp, lgamma
 
 import msgspec
 
+from pyxfer._document.cells import Cell
 from pyxfer._document.fleets import Contrast
 
 _MOST = 5
@@ -37,7 +38,7 @@ def facts_of(facts: Mapping[str, str], labels: Mapping[str, str]) -> dict[Key, s
 
 
 def contrasts(
-    slow: Sequence[Member], others: Sequence[Member], cells: tuple[str, ...], error_rate: float
+    slow: Sequence[Member], others: Sequence[Member], cells: tuple[Cell, ...], error_rate: float
 ) -> tuple[Contrast, ...]:
     """The facts in which the slow hosts differ most from the others.
 
@@ -68,7 +69,7 @@ def _candidates(slow: Sequence[Member], others: Sequence[Member]) -> list[tuple[
 
 
 def _contrast(
-    slow: Sequence[Member], others: Sequence[Member], key: Key, value: str, cells: tuple[str, ...]
+    slow: Sequence[Member], others: Sequence[Member], key: Key, value: str, cells: tuple[Cell, ...]
 ) -> Contrast:
     with_fact = [member for member in slow if member.facts.get(key) == value]
     counts = (

@@ -8,7 +8,7 @@ import msgspec
 
 from pyxfer._document.fleets import HostCell, HostReport
 from pyxfer._document.machines import Fact
-from pyxfer._fleet.cells import figure_of
+from pyxfer._fleet.cells import figure_of, unit_of
 
 replace = msgspec.structs.replace
 
@@ -23,7 +23,7 @@ def derive_host(report: HostReport) -> HostReport:
 
 
 def _cell(cell: HostCell, cells: Sequence[HostCell]) -> HostCell:
-    cell = replace(cell, unit="ns" if "latency" in cell.name.split() else "GB/s")
+    cell = replace(cell, unit=unit_of(cell.cell))
     if cell.samples:
         value, low, high = figure_of(cell.samples)
         cell = replace(cell, value=Fact(value), low=low, high=high)
@@ -31,7 +31,6 @@ def _cell(cell: HostCell, cells: Sequence[HostCell]) -> HostCell:
     return cell if cell.peak.value is None else replace(cell, peak=Fact(sorted(peaks)[len(peaks) // 2]))
 
 
-def _link(cell: HostCell) -> tuple[str, ...]:
-    """The GPU and the direction, or the two GPUs."""
-    words = cell.name.split()
-    return tuple(words[:3] if words[1:2] == ["to"] else words[:2])
+def _link(cell: HostCell) -> tuple[object, ...]:
+    """What the copies join, in this direction."""
+    return cell.cell.side, cell.cell.source, cell.cell.destination

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from pyxfer._doctor.case import LEAST_BYTES, LEAST_FINE
 from pyxfer._doctor.session import references
 from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
+from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Reference
 from pyxfer._document.fleets import CohortCell, FleetSettings, HostReport, Judge
 from pyxfer._document.machines import Remark
@@ -19,14 +19,13 @@ from pyxfer._fleet.cohorts import LINK_CAPABILITY, MIG, Column, Table
 from pyxfer._fleet.losses import Floats, Judged
 from pyxfer._machine.link import describe
 from pyxfer.errors import DocumentError
-from pyxfer.units import parse_size
 
 FEWEST = 3
 """Hosts that can be compared with each other: with two it is not known which one is slow."""
 _FEW_LEAST_LOSS, _FEW_MOST_LOSS = 0.05, 0.99
 _NEIGHBOURS_APART = 5.0
 _POWER_SD = 1.645
-_COPY = re.compile(r"gpu\d+ (h2d|d2h) (pinned|pageable) (\d+[KMG]?i?B)")
+_MEMORIES = ("pinned", "pageable")
 
 
 class Usual(NamedTuple):
@@ -41,7 +40,7 @@ def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
     """For each cell what a few hosts are held against; None if nothing is known."""
     known = _known_host(reports[0])
     return [
-        _known(known, column) or _peak(column, peak_of(column.name, reports)) or _each_other(table, place)
+        _known(known, column) or _peak(column, peak_of(column.cell, reports)) or _each_other(table, place)
         for place, column in enumerate(table.columns)
     ]
 
@@ -52,8 +51,8 @@ def usual_again(cells: Sequence[CohortCell], table: Table) -> list[Usual | None]
     for cell, column in zip(cells, table.columns, strict=True):
         if cell.judged_by == "known host" and _known(known, column) is None:
             raise DocumentError(
-                f"{cell.name} was held against a known host that this pyxfer does not have; judge the documents of the "
-                "hosts again, with pyxfer fleet judge"
+                f"{cell.cell.text} was held against a known host that this pyxfer does not have; judge the documents "
+                "of the hosts again, with pyxfer fleet judge"
             )
     return [
         _known(known, column) or _peak(column, cell.peak.value) or _each_other(table, place)
@@ -66,9 +65,9 @@ def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostRepor
     known = _known_host(reports[0])
     found = []
     for column, median in zip(table.columns, medians, strict=True):
-        usual = _known(known, column) or _peak(column, peak_of(column.name, reports[:1]))
+        usual = _known(known, column) or _peak(column, peak_of(column.cell, reports[:1]))
         if usual is not None and math.exp(median) < usual.figure * (1 - usual.loss):
-            found.append((column.name, usual.judge))
+            found.append((column.cell.text, usual.judge))
     if not found:
         return None
     name, judge = found[0]
@@ -112,25 +111,24 @@ def _known_of(names: Set[str], link: str | None) -> Reference | None:
 
 
 def _known(known: Reference | None, column: Column) -> Usual | None:
-    copy = _COPY.fullmatch(column.name)
-    if known is None or copy is None:
+    cell = column.cell
+    if known is None or not cell.is_alone or cell.memory not in _MEMORIES:
         return None
-    direction, memory, size = copy.groups()
-    gbps = known.gbps(direction, memory, parse_size(size))
-    share = ALIKE_SHARE if memory == "pinned" else PAGEABLE_SHARE
-    return None if gbps is None or parse_size(size) < LEAST_BYTES else Usual("known host", gbps, 1 - share)
+    gbps = known.gbps(cell.direction, cell.memory, cell.nbytes)
+    share = ALIKE_SHARE if cell.memory == "pinned" else PAGEABLE_SHARE
+    return None if gbps is None or cell.nbytes < LEAST_BYTES else Usual("known host", gbps, 1 - share)
 
 
-def peak_of(name: str, reports: Sequence[HostReport]) -> float | None:
+def peak_of(cell: Cell, reports: Sequence[HostReport]) -> float | None:
     """The largest peak that a cell has on these hosts."""
-    peaks = (cell.peak.value for each in reports for cell in each.cells if cell.name == name)
+    peaks = (found.peak.value for each in reports for found in each.cells if found.cell == cell)
     return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def _peak(column: Column, peak: float | None) -> Usual | None:
     """For large pinned copies: other cells need not come near a peak."""
-    copy = _COPY.fullmatch(column.name)
-    if peak is None or copy is None or copy[2] != "pinned" or parse_size(copy[3]) < LEAST_BYTES:
+    cell = column.cell
+    if peak is None or not cell.is_alone or cell.memory != "pinned" or cell.nbytes < LEAST_BYTES:
         return None
     return Usual("peak", peak, 1 - LEAST_FINE)
 

@@ -262,10 +262,8 @@ def _examined(devices: Sequence[Device]) -> Sequence[Device]:
 
 
 def _cells(runs: Sequence[Run], links: Links | None) -> tuple[HostCell, ...]:
-    """The cells; with little memory a run and the links may have the same one."""
     found = [cell for run in runs for cell in cells_of_run(run)]
-    found += [] if links is None else cells_of_links(links)
-    return tuple({cell.name: cell for cell in reversed(found)}.values())[::-1]
+    return (*found, *(() if links is None else cells_of_links(links)))
 
 
 def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from typing import TypedDict
 import msgspec
 import numpy as np
 
+from pyxfer._document.cells import Cell
 from pyxfer._document.fleets import (
     NO_PEAK,
     CellGroups,
@@ -117,7 +118,7 @@ def derive_fleet(fleet: Fleet) -> Fleet:
 
 
 def _peaks(table: Table, reports: Sequence[HostReport]) -> tuple[Fact[float], ...]:
-    found = (peak_of(column.name, reports) for column in table.columns)
+    found = (peak_of(column.cell, reports) for column in table.columns)
     return tuple(unknown(NO_PEAK) if peak is None else Fact(peak) for peak in found)
 
 
@@ -146,7 +147,7 @@ def _count_tests(tables: Sequence[Table]) -> int:
 def _table_of(fleet: Fleet, number: int) -> Table:
     """The figures of a cohort, as the fleet has them."""
     cohort = fleet.cohorts[number]
-    columns = columns_of({cell.name: (cell.gpu, cell.unit) for cell in cohort.cells})
+    columns = columns_of({cell.cell: cell.unit for cell in cohort.cells})
     places = tuple(place for place, host in enumerate(fleet.hosts) if host.cohort == number)
     shape = (len(places), len(columns))
     values, errors = (
@@ -288,7 +289,7 @@ def _loss(table: Table, judged: Judged, looks: Floats | None, row: int, cell: in
     column = table.columns[cell]
     again = [] if looks is None else [_share(look, column.sign) for look in looks[:, cell] if not math.isnan(look)]
     return CellLoss(
-        cell=column.name,
+        cell=column.cell,
         value=math.exp(column.sign * table.figures[row, cell]),
         usual=math.exp(column.sign * judged.centres[row, cell]),
         loss=_share(judged.ratios[row, cell], column.sign),
@@ -305,7 +306,7 @@ def _share(ratio: float, sign: int) -> float:
 def _unsteady(table: Table, cell: int) -> Remark:
     return Remark(
         "unsteady",
-        f"{table.columns[cell].name} is low on one host and then on another, so no host is called slow in it",
+        f"{table.columns[cell].cell.text} is low on one host and then on another, so no host is called slow in it",
         "measure again when the hosts are idle",
     )
 
@@ -328,8 +329,7 @@ def _cell_of(verdicts: _Verdicts, place: int) -> CohortCell:
         return Fact(float(value)) if is_judged and not math.isnan(value) else unknown(why)
 
     return CohortCell(
-        name=column.name,
-        gpu=column.gpu,
+        cell=column.cell,
         unit=column.unit,
         hosts=hosts,
         judged_by=verdicts.judges[place],
@@ -407,19 +407,19 @@ def _contrasts_of(verdicts: _Verdicts, hosts: Sequence[FleetHost], settings: Fle
             cells = dict.fromkeys(loss.cell for place in sorted(chosen) for loss in hosts[place].losses)
             yield from _contrast(members, chosen, {place for place in members if hosts[place].losses}, cells, settings)
             break
-    splits: dict[frozenset[int], dict[str, None]] = {}
+    splits: dict[frozenset[int], dict[Cell, None]] = {}
     for cell, split in verdicts.judged.splits.items():
         slower = frozenset(verdicts.table.places[row] for row in split.slower)
-        splits.setdefault(slower, {})[verdicts.table.columns[cell].name] = None
-    for slower, names in splits.items():
-        yield from _contrast(members, slower, slower, names, settings)
+        splits.setdefault(slower, {})[verdicts.table.columns[cell].cell] = None
+    for slower, cells in splits.items():
+        yield from _contrast(members, slower, slower, cells, settings)
 
 
 def _contrast(
     members: Mapping[int, Member],
     chosen: Iterable[int],
     left_out: Iterable[int],
-    cells: Iterable[str],
+    cells: Iterable[Cell],
     settings: FleetSettings,
 ) -> tuple[Contrast, ...]:
     others = members.keys() - set(left_out)

@@ -82,10 +82,11 @@ def host_row(fleet: Fleet, host: FleetHost) -> tuple[str, ...]:
     worst = host.worst
     if worst is None or host.cohort is None:
         return (host_name(host), host.verdict, "", "", "", "", "", "")
-    unit = next(cell.unit for cell in fleet.cohorts[host.cohort].cells if cell.name == worst.cell)
+    unit = next(cell.unit for cell in fleet.cohorts[host.cohort].cells if cell.cell == worst.cell)
     figures = (figure_text(worst.value, unit), figure_text(worst.usual, unit))
     found = ", ".join(clean(code, 40) for code in host.wrong[:3])
-    return (host_name(host), host.verdict, clean(worst.cell), loss_text(worst), *figures, str(len(host.losses)), found)
+    low = (clean(worst.cell.text), loss_text(worst), *figures, str(len(host.losses)))
+    return (host_name(host), host.verdict, *low, found)
 
 
 HOST_HEADINGS = ("host", "verdict", "cell", "loss", "figure", "usual", "low cells", "doctor")
@@ -122,7 +123,7 @@ def group_lines(fleet: Fleet) -> Lines:
             first = cells[0]
             more = f" and {len(cells) - 1} more such cells" if len(cells) > 1 else ""
             slower = () if first.groups is None else first.groups.slower
-            name = clean(first.name if len(cells) == 1 else family)
+            name = clean(first.cell.text if len(cells) == 1 else family)
             lines.append(("  -", f"{name}: {groups_text(first)}{more}; slower: {names_text(fleet, slower)}"))
     return lines
 
@@ -145,7 +146,7 @@ def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None
         page.line(remark_text(remark))
 
 
-FAMILY_HEADINGS = ("cell", "judged by", "usual", "spread", "loss that would be found")
+FAMILY_HEADINGS = ("cell", "judged by", "usual", "spread", "detection limit")
 
 
 def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
@@ -155,7 +156,7 @@ def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
     spreads = [cell.spread.value for cell in cells if cell.spread.value is not None]
     limits = [cell.detection_limit.value for cell in cells if cell.detection_limit.value is not None]
     return (
-        clean(cells[0].name if len(cells) == 1 else name),
+        clean(cells[0].cell.text if len(cells) == 1 else name),
         ", ".join(dict.fromkeys(cell.judged_by for cell in cells)),
         usual,
         format_percent(max(spreads)) if spreads else "",
@@ -338,9 +339,9 @@ def _figures_of_hosts(fleet: Fleet) -> Grid:
         losses = {loss.cell: loss for loss in host.losses}
         cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
         for cell, value in zip(cells, host.values, strict=True):
-            loss = losses.get(cell.name)
+            loss = losses.get(cell.cell)
             flagged = {} if loss is None else {"loss": loss.stated, "confirmed": loss.confirmed}
-            own = {"cell": cell.name, "value": value, **fields(cell, "unit", "usual")}
+            own = {"cell": cell.cell.text, "value": value, **fields(cell, "unit", "usual")}
             rows.append({**head, **own, **flagged})
         if not cells:
             rows.append(head)

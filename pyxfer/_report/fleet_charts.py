@@ -65,9 +65,9 @@ def losses_of(fleet: Fleet) -> dict[int, dict[str, float]]:
 
 def _plan(cohort: Cohort) -> list[tuple[str, int, float, bool]]:
     """Of each judged cell the family, its place, the usual figure, and whether it is a rate."""
-    places = {cell.name: place for place, cell in enumerate(cohort.cells)}
+    places = {cell.cell: place for place, cell in enumerate(cohort.cells)}
     return [
-        (family, places[cell.name], cell.usual.value, cell.unit == "GB/s")
+        (family, places[cell.cell], cell.usual.value, cell.unit == "GB/s")
         for family, cells in by_family(cohort.cells).items()
         for cell in cells
         if cell.usual.value is not None
@@ -165,11 +165,11 @@ def charts_of_host(report: HostReport) -> dict[str, Make | None]:
     """The rates of a host's document as bars."""
     bars = [
         {
-            "series": clean(cell.name, 48),
+            "series": clean(cell.cell.text, 48),
             "gbps": value,
             "low": cell.low or value,
             "high": cell.high or value,
-            "text": f"{clean(cell.name)}: {figure_text(value, cell.unit)}",
+            "text": f"{clean(cell.cell.text)}: {figure_text(value, cell.unit)}",
             "figure": f"{value:.3g}",
         }
         for cell in report.cells

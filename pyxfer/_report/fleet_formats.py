@@ -64,7 +64,7 @@ def drain_reason(host: FleetHost, cause: Contrast | None) -> str:
         return safe(f"pyxfer: {host.verdict}", LONGEST_REASON)
     more = f" and {len(host.losses) - 1} more" if len(host.losses) > 1 else ""
     why = "" if cause is None else f"; {cause.what}={cause.value}"
-    return safe(f"pyxfer: {loss_text(worst)} in {worst.cell}{more}{why}", LONGEST_REASON)
+    return safe(f"pyxfer: {loss_text(worst)} in {worst.cell.text}{more}{why}", LONGEST_REASON)
 
 
 def npd_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
@@ -109,7 +109,7 @@ def host_text(host: FleetHost, cause: Contrast | None) -> str:
     if worst is None or host.verdict == "fine":
         return f"{name} is as fast as the others"
     why = "" if cause is None else f"; {contrast_text(cause)}"
-    return f"{name} is {host.verdict}: {loss_text(worst)} in {clean(worst.cell)}{why}"
+    return f"{name} is {host.verdict}: {loss_text(worst)} in {clean(worst.cell.text)}{why}"
 
 
 # --- JUnit -----------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def to_junit(fleet: Fleet) -> bytes:
         if host.verdict == "slow":
             counts["failures"] += 1
             failure = ElementTree.SubElement(case, "failure", type="slow", message=text)
-            failure.text = legal("\n".join(f"{clean(loss.cell)}: {loss_text(loss)}" for loss in host.losses))
+            failure.text = legal("\n".join(f"{clean(loss.cell.text)}: {loss_text(loss)}" for loss in host.losses))
         elif host.verdict != "fine":
             counts["skipped"] += 1
             ElementTree.SubElement(case, "skipped", type=host.verdict, message=text)
@@ -187,12 +187,12 @@ def _gauges(fleet: Fleet) -> Iterator[_Gauge]:
     )
     yield (
         *("pyxfer_fleet_loss_ratio", "Loss of a flagged host, as a share.", ("host", "cell", "verdict")),
-        [((host.host, loss.cell, host.verdict), loss.stated) for host in hosts for loss in host.losses],
+        [((host.host, loss.cell.text, host.verdict), loss.stated) for host in hosts for loss in host.losses],
     )
     yield (
         *("pyxfer_fleet_detection_limit_ratio", "Smallest loss that would be found.", ("cohort", "cell")),
         [
-            ((str(number), cell.name), cell.detection_limit.value)
+            ((str(number), cell.cell.text), cell.detection_limit.value)
             for number, cohort in enumerate(fleet.cohorts)
             for cell in cohort.cells
             if cell.detection_limit.value is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +12,6 @@ from pyxfer.units import format_gbps, format_percent
 LONGEST_NAME = 60
 _LONGEST_VALUE = 80
 _MOST_NAMED = 5
-_NUMBER = re.compile(r"\bgpu\d+")
 
 
 def host_name(host: FleetHost) -> str:
@@ -58,7 +56,7 @@ def _first_reason(hosts: Sequence[FleetHost]) -> str:
 
 def _worst_text(host: FleetHost) -> str:
     worst = host.worst
-    return host_name(host) if worst is None else f"{host_name(host)} {loss_text(worst)} in {clean(worst.cell)}"
+    return host_name(host) if worst is None else f"{host_name(host)} {loss_text(worst)} in {clean(worst.cell.text)}"
 
 
 def _cause_text(fleet: Fleet) -> str:
@@ -76,7 +74,7 @@ def _could_have_found(fleet: Fleet) -> str:
 def pinned_cells(fleet: Fleet) -> list[CohortCell]:
     """The cells of pinned copies that were judged; without any, all cells that were."""
     judged = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.judged_by != "none"]
-    return [cell for cell in judged if " pinned" in cell.name] or judged
+    return [cell for cell in judged if cell.cell.is_alone and cell.cell.memory == "pinned"] or judged
 
 
 def loss_text(loss: CellLoss) -> str:
@@ -119,7 +117,7 @@ def first_groups(fleet: Fleet) -> str | None:
     if not split:
         return None
     widest = max(split, key=lambda cell: 0.0 if cell.groups is None else cell.groups.loss)
-    return f"{clean(widest.name)}: {groups_text(widest)}"
+    return f"{clean(widest.cell.text)}: {groups_text(widest)}"
 
 
 def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:
@@ -137,7 +135,7 @@ def by_family(cells: Sequence[CohortCell]) -> dict[str, list[CohortCell]]:
     """Cells that differ only in the number of the GPU."""
     families: dict[str, list[CohortCell]] = defaultdict(list)
     for cell in cells:
-        families[_NUMBER.sub("gpu", cell.name)].append(cell)
+        families[cell.cell.family.text].append(cell)
     return families
 
 

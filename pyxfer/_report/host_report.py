@@ -19,7 +19,7 @@ def print_host_report(report: HostReport, page: Page) -> None:
     page.hanging(_heading(report), style="bold")
     if report.cells:
         page.heading("Figures")
-        page.hanging([(clean(cell.name), _figure(cell)) for cell in report.cells])
+        page.hanging([(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
     if report.findings:
         page.heading("Findings")
         page.hanging([(clean(found.subject), clean(found.seen, longest=_LONGEST)) for found in report.findings])
@@ -49,7 +49,7 @@ def _figure(cell: HostCell) -> str:
     if cell.low is not None and cell.high is not None:
         figure += f" ({cell.low:.4g} to {cell.high:.4g})"
     if cell.unit == "GB/s" and cell.peak.value is not None:
-        figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of the peak"
+        figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of peak"
     return figure
 
 
@@ -75,7 +75,7 @@ def _badge(report: HostReport) -> tuple[Badge, str]:
 def _grids(report: HostReport) -> list[Grid]:
     figures = [
         (
-            cell.name,
+            cell.cell.text,
             Cell("") if cell.value.value is None else Cell(figure_text(cell.value.value, cell.unit), cell.value.value),
             "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
             Cell(str(len(cell.samples)), len(cell.samples)),

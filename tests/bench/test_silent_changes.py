@@ -222,13 +222,13 @@ def test_a_resealed_fingerprint_is_that_of_a_run(name: str, value: Any) -> None:
     ("path", "value"), [(("judged_by",), "peak"), (("judged_by",), "none"), (("usual", "value"), 60.0)]
 )
 def test_few_hosts_are_held_against_the_known_hosts_of_the_package(path: tuple[str, ...], value: Any) -> None:
-    fleet = judged([make_host("a", {"gpu0 h2d pinned 256MiB": 55.0})])
+    fleet = judged([make_host("a", {"h2d:gpu0:pinned:256MiB": 55.0})])
     with pytest.raises(DocumentError, match=rf"cohorts\[0\]\.cells\[0\]\.{path[0]}"):
         codec.decode(Fleet, changed(fleet, "cohorts", 0, "cells", 0, *path, value=value))
 
 
 def test_few_hosts_beside_a_known_host_that_this_package_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = codec.encode(judged([make_host("a", {"gpu0 h2d pinned 256MiB": 55.0})]))
+    data = codec.encode(judged([make_host("a", {"h2d:gpu0:pinned:256MiB": 55.0})]))
     monkeypatch.setattr(few, "references", tuple)
     with pytest.raises(DocumentError, match="a known host that this pyxfer does not have"):
         codec.decode(Fleet, data)
@@ -236,7 +236,7 @@ def test_few_hosts_beside_a_known_host_that_this_package_lacks_are_refused(monke
 
 @pytest.mark.parametrize("path", [("judged_by",), ("usual", "value"), ("peak", "value")])
 def test_few_hosts_are_held_against_the_peak_in_the_fleet(path: tuple[str, ...]) -> None:
-    cell = make_cell("gpu0 h2d pinned 256MiB", 26.0, 28.0)
+    cell = make_cell("h2d:gpu0:pinned:256MiB", 26.0, 28.0)
     fleet = judged([make_host("a", {}, cells=(cell,), facts={"link capability": "PCIe 4.0 x16"})])
     value: Any = "none" if path == ("judged_by",) else 40.0
     with pytest.raises(DocumentError, match=r"cohorts\[0\]\.(reason|cells\[0\])"):

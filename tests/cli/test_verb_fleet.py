@@ -130,7 +130,7 @@ def test_saved_verdicts_are_shown_by_both_verbs(command: Command, saved: str) ->
 
 def test_a_host_document_is_shown(command: Command, tmp_path: Path) -> None:
     make_host("n1").save(tmp_path / "n1.json")
-    assert "gpu0 h2d pinned 256MiB" in command("show", str(tmp_path / "n1.json")).stdout
+    assert "h2d:gpu0:pinned:256MiB" in command("show", str(tmp_path / "n1.json")).stdout
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from samples import MIB, make_measurement
 
 from pyxfer._ceiling.ways import MEMORIES, plan_ways
-from pyxfer._document.cells import ALL_GPUS, Cell, CellPattern, cell_of, cell_of_flow, cell_of_total, parse_cell
+from pyxfer._document.cells import (
+    ALL_GPUS,
+    Cell,
+    CellPattern,
+    cell_of,
+    cell_of_flow,
+    cell_of_total,
+    is_of_host,
+    parse_cell,
+)
 from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowSide, LinkGroup
 from pyxfer._document.runs import Memory, Side
 from pyxfer.errors import UsageError
@@ -61,7 +70,10 @@ def link_cells(draw: st.DrawFn) -> Cell:
     case = draw(st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True))
     gpus = draw(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True))
     if group in ("pairs", "local"):
-        flows = [Flow(one, other, "peer") for one, other in zip(gpus, (*gpus[1:], gpus[0]), strict=True)]
+        flows = [
+            Flow(one, other, "peer" if group == "pairs" else "local")
+            for one, other in zip(gpus, (*gpus[1:], gpus[0]), strict=True)
+        ]
     else:
         there, back = [Flow(HOST_END, gpu, "h2d") for gpu in gpus], [Flow(gpu, HOST_END, "d2h") for gpu in gpus]
         flows = draw(st.sampled_from((there, back, there + back)))
@@ -184,3 +196,29 @@ def test_an_ambiguous_size_is_refused() -> None:
 def test_a_very_long_text_is_refused() -> None:
     with pytest.raises(UsageError, match="too long"):
         parse_cell("h2d:" * 100_000)
+
+
+@given(link_cells() | raw_cells().filter(lambda cell: bool(cell.source) and cell.variant == "warm"))
+def test_a_host_has_every_cell_with_ends_but_totals_of_raw_copies(cell: Cell) -> None:
+    assert is_of_host(cell) == (cell.group != "raw" or cell.direction != "both")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group": "host"},
+        {"group": "route"},
+        {"direction": "d2h", "side": "d2h"},
+        {"side": "d2h"},
+        {"variant": "fresh"},
+        {"mode": ""},
+        {"source": ()},
+        {"source": (1,)},
+        {"source": (-9,)},
+        {"destination": (HOST_END,)},
+    ],
+)
+def test_a_cell_whose_parts_do_not_fit_is_of_no_host(changes: dict[str, Any]) -> None:
+    cell = cell_of(make_measurement(), gpu=0)
+    assert is_of_host(cell)
+    assert not is_of_host(msgspec.structs.replace(cell, **changes))

@@ -52,7 +52,7 @@ SAMPLES: dict[str, list[Any]] = {
     "pytest": [session(row_of(), row_of("tests/test_b.py::test_other", None))],
 }
 SAMPLES["links"] = [make_links(groups=("together", "latency", "small")), make_links(1, groups=("local",))]
-SAMPLES["host"] = [make_host(), make_host("\u0000 <b>", {"gpu0 h2d pinned 256MiB": None}, environment=None)]
+SAMPLES["host"] = [make_host(), make_host("\u0000 <b>", {"h2d:gpu0:pinned:256MiB": None}, environment=None)]
 SAMPLES["fleet"] = [make_fleet()]
 TEXTS = {name: codec.encode(documents[0]) for name, documents in SAMPLES.items()}
 REQUIRED = {

@@ -15,7 +15,13 @@ from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line, to_junit
 from pyxfer._report.kinds import chart_of, charts_of
 
-CELLS = ("gpu0 h2d pinned 256MiB", "gpu1 h2d pinned 256MiB", "gpu0 d2h pageable 16MiB", "gpu0 latency host", "all h2d")
+CELLS = (
+    "h2d:gpu0:pinned:256MiB",
+    "h2d:gpu1:pinned:256MiB",
+    "d2h:gpu0:pageable:16MiB",
+    "links.latency.idle:host-gpu0:2MiB",
+    "links.together.h2d.ce:host-all:128MiB",
+)
 
 
 def random_host(chance: random.Random, number: int) -> HostReport:
@@ -51,5 +57,5 @@ def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
 
 @pytest.mark.parametrize("value", [1e-300, 1e300, 0.0])
 def test_a_figure_that_no_host_has_is_a_bad_document(value: float) -> None:
-    row = arrival_of(codec.encode(make_host("n1", {"gpu0 h2d": value})), None, "f")
+    row = arrival_of(codec.encode(make_host("n1", {"h2d:gpu0:pinned:4KiB": value})), None, "f")
     assert (row.state, row.report) == ("unreadable", None)

@@ -50,7 +50,9 @@ def test_samples_stay_in_the_files(tmp_path: Path) -> None:
         (codec.encode(make_host()).replace(b'"schema_version": 1', b'"schema_version": 99'), "upgrade pyxfer"),
         (codec.encode(make_host()).replace(b'"ended": "complete"', b'"ended": 7'), "ended"),
         (
-            codec.seal(codec.encode(make_host("n1", {"gpu0 h2d": 1.0})).replace(b'"value": 1.0', b'"value": -1.0')),
+            codec.seal(
+                codec.encode(make_host("n1", {"h2d:gpu0:pinned:4KiB": 1.0})).replace(b'"value": 1.0', b'"value": -1.0')
+            ),
             "cells[0]",
         ),
         (codec.encode(make_host()).replace(b'"580.65"', b'"580.66"'), "digest"),
@@ -107,7 +109,7 @@ def test_confirmations_are_found_beside_files_and_bad_ones_are_rows(tmp_path: Pa
 
 
 def test_states_of_hosts() -> None:
-    cells: dict[str, float | None] = {"gpu0 h2d pinned 256MiB": None}
+    cells: dict[str, float | None] = {"h2d:gpu0:pinned:256MiB": None}
     assert arrival_of(codec.encode(make_host("n1", ended="interrupted")), None, "f").state == "incomplete"
     assert arrival_of(codec.encode(make_host("n1", cells)), None, "f").state == "failed"
     failed = arrival_of(codec.encode(make_host("n1", ended="failed", failure="the GPU is lost")), None, "f")

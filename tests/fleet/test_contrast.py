@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fleet_samples import cell_named
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ def members(count: int, first: int = 0, **facts: str) -> list[Member]:
 
 
 def found(slow: list[Member], others: list[Member]) -> tuple[Contrast, ...]:
-    return contrasts(slow, others, ("gpu0 h2d",), 0.01)
+    return contrasts(slow, others, (cell_named("h2d:gpu0:pinned:256MiB"),), 0.01)
 
 
 def test_a_fact_of_all_slow_hosts_and_no_other_is_significant() -> None:

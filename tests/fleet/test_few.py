@@ -9,14 +9,15 @@ from fleet_samples import arrivals, by_name, judged, make_cell, make_host, make_
 from pyxfer._document.fleets import CohortCell, HostReport
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 
-PINNED = "gpu0 h2d pinned 256MiB"
-PAGEABLE = "gpu0 h2d pageable 256MiB"
+PINNED = "h2d:gpu0:pinned:256MiB"
+SMALL = "h2d:gpu0:pinned:4KiB"
+PAGEABLE = "h2d:gpu0:pageable:256MiB"
 OTHER = {"link capability": "PCIe 4.0 x16"}
 
 
 def cells_of(*hosts: HostReport) -> dict[str, CohortCell]:
     (cohort,) = judge(arrivals(list(hosts))).cohorts
-    return {cell.name: cell for cell in cohort.cells}
+    return {cell.cell.text: cell for cell in cohort.cells}
 
 
 def with_peak(host: str, value: float, peak: float = 28.0) -> HostReport:
@@ -46,19 +47,19 @@ def test_without_a_known_host_pinned_copies_are_held_against_the_peak() -> None:
 
 
 def test_three_hosts_without_a_peak_are_compared_with_each_other() -> None:
-    hosts = [make_host(name, {"gpu0 h2d": rate}, facts=OTHER) for name, rate in (("a", 10.0), ("b", 5.0), ("c", 10.1))]
-    assert cells_of(*hosts)["gpu0 h2d"].judged_by == "few hosts"
+    hosts = [make_host(name, {SMALL: rate}, facts=OTHER) for name, rate in (("a", 10.0), ("b", 5.0), ("c", 10.1))]
+    assert cells_of(*hosts)[SMALL].judged_by == "few hosts"
     assert set(hosts_to_confirm(judge(arrivals(hosts)))) == {"a", "b", "c"}
     assert slow_names(judged(hosts)) == ["b"]
 
 
 def test_three_unequal_hosts_have_no_slow_one() -> None:
-    hosts = [make_host(name, {"gpu0 h2d": rate}, facts=OTHER) for name, rate in (("a", 10.0), ("b", 8.0), ("c", 12.0))]
+    hosts = [make_host(name, {SMALL: rate}, facts=OTHER) for name, rate in (("a", 10.0), ("b", 8.0), ("c", 12.0))]
     assert slow_names(judged(hosts)) == []
 
 
 def test_two_hosts_of_which_nothing_is_known_are_not_judged() -> None:
-    hosts = [make_host(name, {"gpu0 h2d": rate}, facts=OTHER) for name, rate in (("a", 10.0), ("b", 5.0))]
+    hosts = [make_host(name, {SMALL: rate}, facts=OTHER) for name, rate in (("a", 10.0), ("b", 5.0))]
     fleet = judged(hosts)
     assert {host.verdict for host in fleet.hosts} == {"not judged"}
     assert by_name(fleet)["a"].reason

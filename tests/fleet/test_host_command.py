@@ -28,9 +28,9 @@ def test_stdout_is_the_document_and_nothing_else() -> None:
     assert report.labels == {"switch": "s2", "rack": "r7"}
     assert report.host == "node-7"
     assert (report.runtime, report.runtime_reason, report.ended) == ("host", "", "complete")
-    figures = {cell.name: cell.value.value for cell in report.cells}
-    assert figures["gpu0 h2d pinned 16MiB"] == pytest.approx(2, rel=0.02)
-    assert figures["gpu0 d2h pinned 16MiB"] == pytest.approx(1, rel=0.02)
+    figures = {cell.cell.text: cell.value.value for cell in report.cells}
+    assert figures["h2d:gpu0:pinned:16MiB"] == pytest.approx(2, rel=0.02)
+    assert figures["d2h:gpu0:pinned:16MiB"] == pytest.approx(1, rel=0.02)
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 GB = 1e9
-OF_ONE = ["h2d pageable 16MiB", "h2d pinned 16MiB", "d2h pageable 16MiB", "d2h pinned 16MiB"]
 
 
 @pytest.fixture
@@ -47,16 +46,23 @@ def _run(budget_s: float = 4.0) -> HostReport:
 def test_every_device_alone_and_all_together_have_cells_and_a_slow_link_shows_in_its_own() -> None:
     report = _run()
     assert (report.ended, report.failure, report.labels) == ("complete", None, {"rack": "r7"})
-    names = [cell.name for cell in report.cells]
-    alone = [f"gpu{gpu} {words}" for gpu in (0, 1) for words in OF_ONE]
-    alone += [f"gpu{gpu} {side} pinned 256KiB" for gpu in (0, 1) for side in ("h2d", "d2h")]
-    together = [f"{who} {side} together" for side in ("h2d", "d2h") for who in ("gpu0", "gpu1", "total")]
-    ring = ["gpu0 to gpu1 ring", "gpu1 to gpu0 ring"]
-    assert names == [*alone, *together, *ring, "gpu0 latency host", "gpu1 latency host"]
-    values = {cell.name: cell.value.value for cell in report.cells}
-    assert values["gpu0 h2d pinned 16MiB"] == pytest.approx(2, rel=0.01)
-    assert values["gpu1 h2d pinned 16MiB"] == pytest.approx(1, rel=0.01)
-    assert values["gpu1 d2h pinned 16MiB"] == pytest.approx(2, rel=0.01)
+    names = [cell.cell.text for cell in report.cells]
+    sides, memories = ("h2d", "d2h"), ("pageable", "pinned")
+    alone = [f"{side}:gpu{n}:{memory}:16MiB" for n in (0, 1) for side in sides for memory in memories]
+    there = ("host-gpu0", "host-gpu1", "host-gpu0+gpu1")
+    back = ("gpu0-host", "gpu1-host", "gpu0+gpu1-host")
+    assert names == [
+        *alone,
+        *(f"links.host.{case}:256KiB" for n in (0, 1) for case in (f"h2d.ce:host-gpu{n}", f"d2h.ce:gpu{n}-host")),
+        *(f"links.together.h2d.ce:{ends}:256KiB" for ends in there),
+        *(f"links.together.d2h.ce:{ends}:256KiB" for ends in back),
+        *(f"links.pairs.ring.ce:{ends}:256KiB" for ends in ("gpu0-gpu1", "gpu1-gpu0")),
+        *(f"links.latency.idle:host-gpu{n}:2MiB" for n in (0, 1)),
+    ]
+    values = {cell.cell.text: cell.value.value for cell in report.cells}
+    assert values["h2d:gpu0:pinned:16MiB"] == pytest.approx(2, rel=0.01)
+    assert values["h2d:gpu1:pinned:16MiB"] == pytest.approx(1, rel=0.01)
+    assert values["d2h:gpu1:pinned:16MiB"] == pytest.approx(2, rel=0.01)
     for cell in report.cells:
         if cell.value.value is not None:
             assert cell.value.value == statistics.median(cell.samples)
@@ -81,10 +87,10 @@ def test_of_many_devices_only_the_first_of_each_node_has_pageable_copies() -> No
     testing.set_device_count(3)
     testing.model_link_of(2, GB, 1e-6, 2 * GB, 1e-6)
     report = _run()
-    values = {cell.name: cell.value.value for cell in report.cells}
-    assert {cell.gpu for cell in report.cells if "pageable" in cell.name} == {0}
-    assert values["gpu2 h2d pinned 256KiB"] == pytest.approx(1, rel=0.05)
-    assert values["gpu2 d2h pinned 256KiB"] == pytest.approx(2, rel=0.05)
+    values = {cell.cell.text: cell.value.value for cell in report.cells}
+    assert {cell.cell.gpus for cell in report.cells if cell.cell.memory == "pageable"} == {(0,)}
+    assert values["links.host.h2d.ce:host-gpu2:256KiB"] == pytest.approx(1, rel=0.05)
+    assert values["links.host.d2h.ce:gpu2-host:256KiB"] == pytest.approx(2, rel=0.05)
 
 
 @pytest.mark.slow
@@ -101,7 +107,7 @@ def test_a_device_that_fails_is_said_and_the_others_are_measured(monkeypatch: py
     report = _run()
     assert report.ended == "failed"
     assert "GPU 0: cudaMalloc failed" in (report.failure or "")
-    assert {cell.gpu for cell in report.cells if "pinned" in cell.name} == {1}
+    assert {cell.cell.gpus for cell in report.cells if cell.cell.memory == "pinned"} == {(1,)}
 
 
 @pytest.mark.usefixtures("_two_devices")
@@ -114,9 +120,9 @@ def test_ctrl_c_leaves_what_was_measured() -> None:
 
     report = Job(choice, found, {}, 4.0, interrupt_links).run()
     assert report.ended == "interrupted"
-    values = {cell.name: cell.value for cell in report.cells}
-    assert values["gpu1 d2h pinned 16MiB"].value is not None
-    assert values["total h2d together"].reason is not None
+    values = {cell.cell.text: cell.value for cell in report.cells}
+    assert values["d2h:gpu1:pinned:16MiB"].value is not None
+    assert values["links.together.h2d.ce:host-gpu0+gpu1:256KiB"].reason is not None
 
 
 def test_an_engine_that_is_not_available_leaves_cells_with_reasons() -> None:
@@ -127,9 +133,9 @@ def test_an_engine_that_is_not_available_leaves_cells_with_reasons() -> None:
 
 
 def test_links_of_several_gpus_have_peaks_and_samples() -> None:
-    cells = {cell.name: cell for cell in cells_of_links(make_links(groups=("latency",)))}
-    assert cells["gpu0 latency host"].unit == "ns"
-    assert len(cells["gpu0 latency host"].samples) >= 1
+    cells = {cell.cell.text: cell for cell in cells_of_links(make_links(groups=("latency",)))}
+    assert cells["links.latency.idle:host-gpu0:2MiB"].unit == "ns"
+    assert len(cells["links.latency.idle:host-gpu0:2MiB"].samples) >= 1
 
 
 def test_labels_come_from_the_environment_and_the_command_which_wins() -> None:

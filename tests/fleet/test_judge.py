@@ -16,7 +16,7 @@ from pyxfer._document.machines import Fact
 from pyxfer._fleet.collect import Arrival, row_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 
-PINNED = "gpu0 h2d pinned 256MiB"
+PINNED = "h2d:gpu0:pinned:256MiB"
 
 
 def test_equal_hosts_are_fine() -> None:
@@ -42,7 +42,7 @@ def test_a_loss_that_stays_is_slow() -> None:
     fleet = judged(hosts)
     assert slow_names(fleet) == ["n7"]
     (loss,) = by_name(fleet)["n7"].losses
-    assert (loss.cell, loss.confirmed) == (PINNED, True)
+    assert (loss.cell.text, loss.confirmed) == (PINNED, True)
     assert loss.stated == pytest.approx(0.03, abs=0.005)
     assert loss.usual == pytest.approx(55.0, rel=0.001)
     assert hosts_to_confirm(fleet) == ()
@@ -57,7 +57,7 @@ def test_a_loss_that_goes_away_is_fine() -> None:
 
 def test_what_the_controls_have_lost_as_well_is_no_loss_of_the_host() -> None:
     again = [
-        make_host(report.host or "", {cell.name: (cell.value.value or 0) * 0.95 for cell in report.cells})
+        make_host(report.host or "", {cell.cell.text: (cell.value.value or 0) * 0.95 for cell in report.cells})
         for report in make_hosts(60, seed=2)
     ]
     assert slow_names(judged(make_hosts(60, {7: 0.03}), again)) == []
@@ -105,7 +105,7 @@ def test_what_can_be_found_depends_on_the_intervals_of_the_hosts() -> None:
     assert slow_names(unsure) == []
 
     def limit(fleet: Fleet) -> float:
-        return next(cell.detection_limit.value or 0 for cell in fleet.cohorts[0].cells if cell.name == PINNED)
+        return next(cell.detection_limit.value or 0 for cell in fleet.cohorts[0].cells if cell.cell.text == PINNED)
 
     assert limit(sure) < 0.03 < limit(unsure)
 
@@ -186,7 +186,7 @@ def test_the_cause_is_what_slow_hosts_share() -> None:
     (contrast,) = judged(make_hosts(256, dict.fromkeys((1, 20, 30, 40), 0.05))).contrasts
     assert (contrast.what, contrast.value, contrast.label) == ("rack", "r7", True)
     assert (contrast.slow, contrast.of_slow, contrast.others, contrast.of_others) == (4, 4, 0, 252)
-    assert contrast.cells == (PINNED,)
+    assert [cell.text for cell in contrast.cells] == [PINNED]
     assert contrast.hosts == (1, 20, 30, 40)
 
 
@@ -239,10 +239,10 @@ def test_versions_that_differ_are_told() -> None:
 
 
 def test_a_cell_of_a_few_hosts_is_not_judged() -> None:
-    extra = make_host("n99", {**CELLS, "gpu0 d2h pageable 1MiB": 1.0})
-    cells = {cell.name: cell for cell in judge(arrivals([*make_hosts(20), extra])).cohorts[0].cells}
-    assert cells["gpu0 d2h pageable 1MiB"].judged_by == "none"
-    assert cells["gpu0 d2h pageable 1MiB"].detection_limit.reason
+    extra = make_host("n99", {**CELLS, "d2h:gpu0:pageable:1MiB": 1.0})
+    cells = {cell.cell.text: cell for cell in judge(arrivals([*make_hosts(20), extra])).cohorts[0].cells}
+    assert cells["d2h:gpu0:pageable:1MiB"].judged_by == "none"
+    assert cells["d2h:gpu0:pageable:1MiB"].detection_limit.reason
 
 
 def test_an_empty_fleet_is_a_document() -> None:

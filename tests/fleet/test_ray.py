@@ -134,8 +134,13 @@ def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, 
     assert {host.host: host.state for host in judged.hosts} == dict.fromkeys(FAULTS, "measured")
     assert judged.host("h1").verdict == "slow"
     # Copies of pinned memory take the modelled time. Others depend on what else this machine does.
-    losses = {(host.host, loss.cell): loss for host in judged.hosts for loss in host.losses if "pinned" in loss.cell}
-    assert list(losses) == [("h1", "gpu0 h2d pinned 16MiB")]
+    losses = {
+        (host.host, loss.cell.text): loss
+        for host in judged.hosts
+        for loss in host.losses
+        if loss.cell.is_alone and loss.cell.memory == "pinned"
+    }
+    assert list(losses) == [("h1", "h2d:gpu0:pinned:16MiB")]
     (found,) = losses.values()
     assert found.confirmed
     assert found.stated == pytest.approx(0.5, abs=0.02)

@@ -22,7 +22,7 @@ from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet, HostReport
 from pyxfer.errors import UsageError
 
-PINNED = "gpu0 h2d pinned 256MiB"
+PINNED = "h2d:gpu0:pinned:256MiB"
 SLOW = 4
 
 
@@ -64,7 +64,7 @@ def test_a_slow_host_is_measured_again_beside_controls_and_ends_with_1(tmp_path:
     assert [host.host for host in judged.with_verdict("slow")] == ["node-4"]
     worst = judged.host("node-4").worst
     assert worst is not None
-    assert (worst.cell, worst.confirmed) == (PINNED, True)
+    assert (worst.cell.text, worst.confirmed) == (PINNED, True)
     again = sorted(path.stem for path in (tmp_path / "out/confirmations").iterdir())
     assert len(again) == 3
     assert "node-4" in again
@@ -261,8 +261,13 @@ def test_the_real_job_finds_the_host_the_cell_and_what_is_special(
     judged = Fleet.load(tmp_path / "out/fleet.json")
     assert judged.host("node-1").verdict == verdict
     # Copies of pinned memory take the modelled time. Others depend on what else this machine does.
-    lost = [(host.host, loss.cell) for host in judged.hosts for loss in host.losses if "pinned" in loss.cell]
-    assert lost == [("node-1", "gpu0 h2d pinned 16MiB")]
+    lost = [
+        (host.host, loss.cell.text)
+        for host in judged.hosts
+        for loss in host.losses
+        if loss.cell.is_alone and loss.cell.memory == "pinned"
+    ]
+    assert lost == [("node-1", "h2d:gpu0:pinned:16MiB")]
     assert HostReport.load(tmp_path / "out/hosts/node-1.json").labels == {"rack": "r2"}
     if verdict == "slow":  # a busy machine may make another host suspect, which is not confirmed
         special = {(found.what, found.value): (found.slow, found.others) for found in judged.contrasts}

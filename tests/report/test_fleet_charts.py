@@ -25,9 +25,9 @@ def test_the_worst_hosts_are_at_the_top() -> None:
     hosts = list(dict.fromkeys(host for host, _ in found))
     assert hosts[:2] == ["1. n7 (slow)", "2. n9 (slow)"]
     assert len(hosts) == 20
-    worst = found["1. n7 (slow)", "gpu h2d pinned 256MiB"]
+    worst = found["1. n7 (slow)", "h2d:gpu:pinned:256MiB"]
     assert float(worst["text"]) == pytest.approx(-8, abs=0.3)
-    assert worst["shade"] != found["2. n9 (slow)", "gpu d2h pinned 256MiB"]["shade"]
+    assert worst["shade"] != found["2. n9 (slow)", "d2h:gpu:pinned:256MiB"]["shade"]
 
 
 def test_many_hosts_are_quantiles() -> None:
@@ -35,30 +35,30 @@ def test_many_hosts_are_quantiles() -> None:
     assert len(rows) == 24
     assert rows[0].name == "1. n7 (slow)"
     assert [row.name for row in rows[-3:]] == ["worst of 279 others", "worst 1 % of 279 others", "median of 279 others"]
-    cell = "gpu h2d pinned 256MiB"
+    cell = "h2d:gpu:pinned:256MiB"
     assert rows[-3].losses[cell] >= rows[-2].losses[cell] >= rows[-1].losses[cell]
 
 
 def test_gpus_share_a_column_with_their_worst_figure() -> None:
-    cells = {f"gpu{gpu} h2d pinned 256MiB": 55.0 for gpu in range(8)}
-    fleet = judged(make_hosts(20, {7: 0.3}, cell="gpu3 h2d pinned 256MiB", cells=cells))
-    assert losses_of(fleet)[7] == {"gpu h2d pinned 256MiB": pytest.approx(0.3, abs=0.01)}
+    cells = {f"h2d:gpu{gpu}:pinned:256MiB": 55.0 for gpu in range(8)}
+    fleet = judged(make_hosts(20, {7: 0.3}, cell="h2d:gpu3:pinned:256MiB", cells=cells))
+    assert losses_of(fleet)[7] == {"h2d:gpu:pinned:256MiB": pytest.approx(0.3, abs=0.01)}
 
 
 def test_a_latency_is_worse_when_it_is_higher() -> None:
     fleet = judged(make_hosts(20, {7: -0.25}, cell=LATENCY, cells={LATENCY: 1100.0}))
-    assert losses_of(fleet)[7]["gpu latency host"] == pytest.approx(0.25, abs=0.01)
+    assert losses_of(fleet)[7]["links.latency.idle:host-gpu:2MiB"] == pytest.approx(0.25, abs=0.01)
 
 
 def test_a_missing_figure_has_a_square() -> None:
-    values: dict[str, float | None] = {**CELLS, "gpu0 d2h pinned 256MiB": None}
+    values: dict[str, float | None] = {**CELLS, "d2h:gpu0:pinned:256MiB": None}
     fleet = judge(arrivals([*make_hosts(20), make_host("n20", values)]))
     missing = [value for value in squares(fleet).values() if value["text"] == "-"]
     assert [value["words"].rpartition(": ")[2] for value in missing] == ["not measured"]
 
 
 def test_a_narrow_chart_has_fewer_columns() -> None:
-    cells = {f"gpu0 h2d pinned {size}MiB": 50.0 for size in range(1, 20)}
+    cells = {f"h2d:gpu0:pinned:{size}MiB": 50.0 for size in range(1, 20)}
     fleet = judged(make_hosts(20, cells=cells))
     columns = {width: len({cell for _, cell in squares(fleet, width)}) for width in (WIDE, NARROW)}
     assert columns == {WIDE: 12, NARROW: 5}

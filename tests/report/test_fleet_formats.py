@@ -26,7 +26,7 @@ from pyxfer._report.fleet_formats import (
 )
 from pyxfer.errors import UsageError
 
-SLOW = {**CELLS, "gpu0 h2d pinned 256MiB": 20.0}
+SLOW = {**CELLS, "h2d:gpu0:pinned:256MiB": 20.0}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_drain_line_is_the_host_and_its_reason(fleet: Fleet) -> None:
     assert second.split(" ", 1)[0] == "n5"
     reason = first.split(" ", 1)[1]
     assert reason.startswith("pyxfer: ")
-    assert "gpu0 h2d pinned 256MiB" in reason
+    assert "h2d:gpu0:pinned:256MiB" in reason
     assert len(reason) <= LONGEST_REASON
 
 

@@ -28,7 +28,7 @@ def late(count: int) -> list[Arrival]:
 def test_the_sentence_has_the_number_the_worst_host_and_the_cause() -> None:
     text = sentence(judged(make_hosts(256, {1: 0.05, 20: 0.08, 30: 0.05, 40: 0.05})))
     assert text.startswith("4 of 256 hosts are slow: n20 ")
-    assert "in gpu0 h2d pinned 256MiB" in text
+    assert "in h2d:gpu0:pinned:256MiB" in text
     assert "rack=r7 on 4 of 4 slow hosts and 0 of 252 others" in text
 
 
@@ -82,15 +82,15 @@ def test_only_the_worst_hosts_are_listed() -> None:
 
 
 def test_gpus_of_a_host_have_one_line() -> None:
-    cells = {f"gpu{gpu} h2d pinned 256MiB": 55.0 for gpu in range(8)}
+    cells = {f"h2d:gpu{gpu}:pinned:256MiB": 55.0 for gpu in range(8)}
     lines = [line for line in page(judged(make_hosts(60, cells=cells))).splitlines() if "256MiB" in line]
     assert len(lines) == 1
-    assert lines[0].startswith("gpu h2d pinned 256MiB")
+    assert lines[0].startswith("h2d:gpu:pinned:256MiB")
 
 
 @pytest.mark.parametrize("columns", [80, 100, None])
 def test_a_hostile_name_cannot_leave_its_line(columns: int | None) -> None:
-    host = make_host(HOSTILE, {**CELLS, "gpu0 h2d pinned 256MiB": 20.0}, labels={HOSTILE: HOSTILE})
+    host = make_host(HOSTILE, {**CELLS, "h2d:gpu0:pinned:256MiB": 20.0}, labels={HOSTILE: HOSTILE})
     text = page(judged([*make_hosts(59), host]), columns)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -101,7 +101,7 @@ def test_a_chance_is_told_unless_there_is_none() -> None:
     (sure,) = judged(make_hosts(256, dict.fromkeys((1, 2, 3, 4), 0.05))).contrasts
     assert chance_text(sure) == "no coincidence"
     hosts = [
-        make_host(name, {"gpu0 h2d": rate}, facts={"governor": governor})
+        make_host(name, {"h2d:gpu0:pinned:4KiB": rate}, facts={"governor": governor})
         for name, rate, governor in (("a", 10.0, "performance"), ("b", 5.0, "powersave"), ("c", 10.1, "performance"))
     ]
     (hint,) = judged(hosts).contrasts

@@ -39,9 +39,9 @@ def test_the_history_of_a_host_has_every_fleet_in_order(store_url: str) -> None:
         points = store.fleet_history("n7")
         assert [point.judged_at[8:10] for point in store.fleet_history("n7", limit=2)] == ["02", "03"]
     assert [point.verdict for point in points] == ["fine", "fine", "slow"]
-    assert points[2].cell == "gpu0 h2d pinned 256MiB"
+    assert points[2].cell == "h2d:gpu0:pinned:256MiB"
     assert points[2].loss == pytest.approx(0.08, abs=0.01)
-    value, usual = points[2].figures["gpu0 h2d pinned 256MiB"]
+    value, usual = points[2].figures["h2d:gpu0:pinned:256MiB"]
     assert usual is not None
     assert value / usual == pytest.approx(0.92, abs=0.01)
 
