@@ -43,7 +43,7 @@ def test_a_report_is_never_narrower_than_its_tables() -> None:
 
 @pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
 def test_invalid_columns_are_refused(columns: int) -> None:
-    with pytest.raises(UsageError, match="columns has to be"):
+    with pytest.raises(UsageError, match="is not a whole number from 1"):
         make_watched().report(columns)
 
 
