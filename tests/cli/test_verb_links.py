@@ -29,7 +29,7 @@ def test_links_of_simulated_devices_are_measured_and_exported(tmp_path: Path) ->
     assert run.parameters.groups == ("pairs",)
     with Path(files["csv"]).open(encoding="utf-8") as file:
         assert {row["group"] for row in csv.DictReader(file)} == {"pairs"}
-    assert Path(files["md"]).read_text(encoding="utf-8").startswith("## Links of 2 x ")
+    assert Path(files["md"]).read_text(encoding="utf-8").startswith("## pyxfer links\n")
     assert pyxfer("show", files["json"]).stdout == ended.stdout
 
 
