@@ -59,13 +59,13 @@ def cells_of_host() -> list[tuple[Cell, float]]:
 def copy_of(number: int, side: Literal["h2d", "d2h"], memory: str, nbytes: int) -> Cell:
     mode = "async" if memory == "pinned" else "memcpy"
     ends = ends_of(side, number)
-    return Cell("raw", f"raw.{memory}-{mode}", side, side, memory, mode, "warm", nbytes, **ends)
+    return Cell("raw", f"raw.{memory}-{mode}", side, side, memory, nbytes, mode, **ends)
 
 
 def together_of(side: Literal["h2d", "d2h"], number: int) -> Cell:
     """The copies of one GPU while all copy, or of all."""
     of = "sum" if number == ALL_GPUS else side
-    return Cell("together", side, side, of, "pinned", "", "warm", 64 << 20, engine="ce", **ends_of(side, number))
+    return Cell("together", side, side, of, "pinned", 64 << 20, engine="ce", **ends_of(side, number))
 
 
 def ends_of(side: Literal["h2d", "d2h"], number: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def ends_of(side: Literal["h2d", "d2h"], number: int) -> dict[str, Any]:
 
 def latency_of(number: int) -> Cell:
     ends = ends_of("h2d", number)
-    return Cell("latency", IDLE, "latency", "latency", "pinned", "", "warm", 2 << 20, **ends)
+    return Cell("latency", IDLE, "latency", "latency", "pinned", 2 << 20, **ends)
 
 
 def drawn_cells(count: int, samples: int, rng: np.random.Generator) -> list[HostCell]:

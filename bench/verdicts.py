@@ -55,7 +55,7 @@ from pyxfer.native import HOST, choose
 from pyxfer.units import format_percent
 
 CELLS = tuple(
-    Cell("raw", "raw.pinned-async", way, way, "pinned", "async", "warm", nbytes)
+    Cell("raw", "raw.pinned-async", way, way, "pinned", nbytes, "async")
     for way in ("h2d", "d2h")
     for nbytes in (1 << 20, 1 << 24, 1 << 28)
 )

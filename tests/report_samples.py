@@ -57,7 +57,7 @@ def make_outside_run() -> runs.Run:
 
 def make_history(step: float = 0.05) -> History:
     """60 runs of one cell, from the 41st on slower by `step`."""
-    cell = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", "async", "warm", 256 << 20)
+    cell = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", 256 << 20, "async")
     rates = [55.0 * (1 + 0.002 * (number * 7 % 5 - 2)) * (1 - step * (number >= 40)) for number in range(60)]
     moments = [f"2026-01-{1 + number // 3:02}T{number % 3 * 8:02}:00:00+00:00" for number in range(60)]
     points = tuple(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 import msgspec
 
@@ -38,7 +38,7 @@ IDLE = "idle"
 _MOST_NAMED = 2
 
 
-class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
+class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     """One copy or latency, as it is measured again and again.
 
     `group`: "raw" for raw copies, "route" for other routes, or the group of links. `case`: the name of the route, or
@@ -52,18 +52,14 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     direction: CellDirection
     side: CellSide
     memory: str
-    mode: str
-    variant: Variant
-    nbytes: int
+    nbytes: Annotated[int, msgspec.Meta(gt=0)]
+    mode: str = ""
+    variant: Variant = "warm"
     batch: int | None = None
     engine: str = ""
     source: Ends = ()
     destination: Ends = ()
     node: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.nbytes < 2**63:
-            raise ValueError("the size of a cell is above 0")
 
     @property
     def text(self) -> str:
@@ -192,7 +188,7 @@ class TrafficLike(Protocol):
 def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
     """The cell of a row of a run; with the number of its GPU if it is one of several."""
     group: CellGroup = "raw" if row.is_raw else "route"
-    cell = Cell(group, row.route, row.direction, row.side, row.memory, row.mode, row.variant, row.nbytes, row.batch)
+    cell = Cell(group, row.route, row.direction, row.side, row.memory, row.nbytes, row.mode, row.variant, row.batch)
     return cell if gpu is None else msgspec.structs.replace(cell, **_ends_of_gpu(cell.direction, gpu))
 
 
@@ -233,8 +229,6 @@ def _traffic_cell(traffic: TrafficLike, side: CellSide, source: Ends, destinatio
         direction,
         side,
         memory,
-        "",
-        "warm",
         traffic.nbytes,
         engine=traffic.engine,
         source=source,
@@ -261,8 +255,6 @@ def cell_of_latency(row: Latency) -> Cell:
         "latency",
         "latency",
         "pinned" if row.target == HOST_END else "device",
-        "",
-        "warm",
         row.footprint_bytes,
         source=(row.target,),
         destination=(row.device,),
@@ -272,7 +264,7 @@ def cell_of_latency(row: Latency) -> Cell:
 
 def cell_of_small(row: SmallCopies) -> Cell:
     ends = _ends_of_gpu(row.direction, row.device)
-    return Cell("small", row.way, row.direction, row.direction, "pinned", "", "warm", row.nbytes, **ends)
+    return Cell("small", row.way, row.direction, row.direction, "pinned", row.nbytes, **ends)
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ _TRIAL_OR_PART = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^
 _STEP_OR_SPANS = re.compile(
     rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}|"(spans|over_time|h2d|d2h|kernels_s|copies_s)": \[[^{}"]*\]'
 )
-_NUMBERS = re.compile(rb'"(values|samples|slower|faster|hosts)": \[[-+0-9.eE,\sunl]*\]')
+_NUMBERS_OR_CELL = re.compile(rb'"(values|samples|slower|faster|hosts)": \[[-+0-9.eE,\sunl]*\]|"cell": \{[^{}]*\}')
 
 RUN = Kind(
     name="run",
@@ -228,7 +228,7 @@ HOST = Kind(
     phrase="the document of a host",
     writer="pyxfer fleet host --export-json",
     check=check_host,
-    one_line=_NUMBERS,
+    one_line=_NUMBERS_OR_CELL,
 )
 FLEET = Kind(
     name="fleet",
@@ -238,7 +238,7 @@ FLEET = Kind(
     phrase="a fleet",
     writer="pyxfer fleet judge --export-json",
     check=check_fleet,
-    one_line=_NUMBERS,
+    one_line=_NUMBERS_OR_CELL,
 )
 KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET)
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}

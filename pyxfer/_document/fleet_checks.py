@@ -41,10 +41,12 @@ def _host_problems(report: HostReport) -> Problems:
         yield "duration_s", "is below zero"
     if len({cell.cell for cell in report.cells}) != len(report.cells):
         yield "cells", "have a cell twice"
-    indices = {device.index for device in report.devices}
+    numbers = {number for cell in report.cells for number in (*cell.cell.source, *cell.cell.destination)}
+    if not {number for number in numbers if number >= 0} <= {device.index for device in report.devices}:
+        yield "cells", "are of GPUs that are not among the devices"
     for number, cell in enumerate(report.cells):
-        if not is_of_host(cell.cell) or not indices.issuperset(cell.cell.gpus):
-            yield f"cells[{number}].cell", "is no copy or latency of these devices"
+        if not is_of_host(cell.cell):
+            yield f"cells[{number}].cell", "is no copy or latency of a host"
         problem = _cell_problem(cell)
         if problem is not None:
             yield f"cells[{number}]", problem

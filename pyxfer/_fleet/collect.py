@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from pyxfer._document import codec
+from pyxfer._document.cells import Cell
 from pyxfer._document.files import Path, read_whole
 from pyxfer._document.fleets import HostReport, HostState
 from pyxfer.errors import DocumentError
@@ -48,8 +49,20 @@ def read_reports(paths: Iterable[Path]) -> list[Arrival]:
     batches = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
     workers = min(len(os.sched_getaffinity(0)), 8)
     decoder = msgspec.msgpack.Decoder(list[Arrival])
+    arrivals: list[Arrival] = []
+    cells: dict[Cell, Cell] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_reading) as pool:
-        return [arrival for data in pool.map(_read_batch, batches) for arrival in decoder.decode(data)]
+        for data in pool.map(_read_batch, batches):
+            arrivals += decoder.decode(data)
+            _share_cells(arrivals[-_BATCH:], cells)
+    return arrivals
+
+
+def _share_cells(arrivals: Sequence[Arrival], known: dict[Cell, Cell]) -> None:
+    """Keep one object of equal cells: those of 10,000 hosts would take half a GiB."""
+    for arrival in arrivals:
+        for figure in () if arrival.report is None else arrival.report.cells:
+            msgspec.structs.force_setattr(figure, "cell", known.setdefault(figure.cell, figure.cell))
 
 
 def read_confirmations(paths: Iterable[Path]) -> tuple[dict[str, list[HostReport]], list[Arrival]]:

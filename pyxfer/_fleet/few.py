@@ -38,9 +38,9 @@ class Usual(NamedTuple):
 
 def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
     """For each cell what a few hosts are held against; None if nothing is known."""
-    known = _known_host(reports[0])
+    known, peaks = _known_host(reports[0]), peaks_of(reports)
     return [
-        _known(known, column) or _peak(column, peak_of(column.cell, reports)) or _each_other(table, place)
+        _known(known, column) or _peak(column, peaks.get(column.cell)) or _each_other(table, place)
         for place, column in enumerate(table.columns)
     ]
 
@@ -62,10 +62,10 @@ def usual_again(cells: Sequence[CohortCell], table: Table) -> list[Usual | None]
 
 def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostReport]) -> Remark | None:
     """A remark if the usual copy of a cohort is far below that of a known host, or the peak of the link."""
-    known = _known_host(reports[0])
+    known, peaks = _known_host(reports[0]), peaks_of(reports[:1])
     found = []
     for column, median in zip(table.columns, medians, strict=True):
-        usual = _known(known, column) or _peak(column, peak_of(column.cell, reports[:1]))
+        usual = _known(known, column) or _peak(column, peaks.get(column.cell))
         if usual is not None and math.exp(median) < usual.figure * (1 - usual.loss):
             found.append((column.cell.text, usual.judge))
     if not found:
@@ -119,10 +119,14 @@ def _known(known: Reference | None, column: Column) -> Usual | None:
     return None if gbps is None or cell.nbytes < LEAST_BYTES else Usual("known host", gbps, 1 - share)
 
 
-def peak_of(cell: Cell, reports: Sequence[HostReport]) -> float | None:
-    """The largest peak that a cell has on these hosts."""
-    peaks = (found.peak.value for each in reports for found in each.cells if found.cell == cell)
-    return max((peak for peak in peaks if peak is not None), default=None)
+def peaks_of(reports: Sequence[HostReport]) -> dict[Cell, float]:
+    """The largest peak that each cell has on these hosts."""
+    peaks: dict[Cell, float] = {}
+    for report in reports:
+        for figure in report.cells:
+            if figure.peak.value is not None:
+                peaks[figure.cell] = max(figure.peak.value, peaks.get(figure.cell, 0.0))
+    return peaks
 
 
 def _peak(column: Column, peak: float | None) -> Usual | None:

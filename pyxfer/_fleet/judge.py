@@ -31,7 +31,7 @@ from pyxfer._document.machines import Fact, Remark, pyxfer_version, unknown
 from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
-from pyxfer._fleet.few import FEWEST, Usual, judge_few, peak_of, slower_than_known, usual_again, usual_of
+from pyxfer._fleet.few import FEWEST, Usual, judge_few, peaks_of, slower_than_known, usual_again, usual_of
 from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_of, judge_figures, looks_again
 from pyxfer.units import parse_moment
 
@@ -118,7 +118,8 @@ def derive_fleet(fleet: Fleet) -> Fleet:
 
 
 def _peaks(table: Table, reports: Sequence[HostReport]) -> tuple[Fact[float], ...]:
-    found = (peak_of(column.cell, reports) for column in table.columns)
+    peaks = peaks_of(reports)
+    found = (peaks.get(column.cell) for column in table.columns)
     return tuple(unknown(NO_PEAK) if peak is None else Fact(peak) for peak in found)
 
 

@@ -26,8 +26,8 @@ from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowSide,
 from pyxfer._document.runs import Memory, Side
 from pyxfer.errors import UsageError
 
-PINNED = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", "async", "warm", 256 * MIB)
-BATCH = Cell("route", "torch.to", "h2d", "h2d", "pageable", "async", "warm", 77_070_336, 512)
+PINNED = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", 256 * MIB, "async")
+BATCH = Cell("route", "torch.to", "h2d", "h2d", "pageable", 77_070_336, "async", "warm", 512)
 
 MODES = ("memcpy", "async", "batch", "streams:4", "staged")
 WAYS = st.sampled_from(plan_ways(("h2d", "d2h", "both"), MEMORIES, MODES, fresh=True))
@@ -93,12 +93,12 @@ def test_a_cell_does_not_depend_on_the_time() -> None:
     ("cell", "text"),
     [
         (PINNED, "h2d:pinned:256MiB"),
-        (Cell("raw", "raw.pinned-async", "both", "sum", "pinned", "async", "warm", MIB), "both/sum:pinned:1MiB"),
+        (Cell("raw", "raw.pinned-async", "both", "sum", "pinned", MIB, "async"), "both/sum:pinned:1MiB"),
         (
-            Cell("raw", "raw.pageable-memcpy", "d2h", "d2h", "pageable", "memcpy", "fresh", MIB),
+            Cell("raw", "raw.pageable-memcpy", "d2h", "d2h", "pageable", MIB, "memcpy", "fresh"),
             "d2h:pageable:1MiB:fresh",
         ),
-        (Cell("route", "torch.to", "h2d", "h2d", "pageable", "async", "warm", 96 * MIB), "torch.to:96MiB"),
+        (Cell("route", "torch.to", "h2d", "h2d", "pageable", 96 * MIB, "async"), "torch.to:96MiB"),
         (BATCH, "torch.to:512"),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_full_text_of_a_cell_has_its_mode() -> None:
 def test_a_mode_that_auto_selects_is_left_out() -> None:
     for way in plan_ways(("h2d", "d2h", "both"), get_args(Memory), ("auto",), fresh=True):
         side: Side = "sum" if way.direction == "both" else way.direction
-        cell = Cell("raw", way.route, way.direction, side, way.memory, way.mode, way.variant, MIB)
+        cell = Cell("raw", way.route, way.direction, side, way.memory, MIB, way.mode, way.variant)
         assert f":{way.mode}:" not in cell.text
 
 
