@@ -19,8 +19,7 @@ constexpr std::chrono::duration<double> interruption_period{interruption_period_
 start_together::start_together(std::vector<flow*> const& flows, bool by_kernels, double timeout_s)
     : flows_{flows}, timeout_s_{timeout_s} {
   auto const has_kernels = [](flow const* each) { return each->with() != nullptr; };
-  by_kernels_ =
-      by_kernels && timeout_s > 0 && std::all_of(flows.begin(), flows.end(), has_kernels);
+  by_kernels_ = by_kernels && timeout_s > 0 && std::all_of(flows.begin(), flows.end(), has_kernels);
 }
 
 void start_together::run(std::function<void(std::size_t)> const& work,

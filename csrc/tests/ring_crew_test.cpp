@@ -5,14 +5,27 @@
 #include "futex_calls.hpp"
 
 #include <pthread.h>
+#include <sched.h>
+#include <ucontext.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <ctime>
-#include <random>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace pyxfer::tests {
 namespace {
+
+/// Whether a thread of this process waits in the kernel.
+bool is_asleep(pid_t thread) {
+  std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
+  std::string text;
+  std::getline(file, text);
+  auto const name_ends = text.rfind(')');
+  return name_ends != std::string::npos && text.compare(name_ends, 3, ") S") == 0;
+}
 
 TEST(ring_bell, wakes_all_sleeping_threads) {
   bell made;
@@ -31,12 +44,12 @@ TEST(ring_bell, wakes_all_sleeping_threads) {
 TEST(ring_bell, has_rung_before_it_wakes_a_thread) {
   bell made;
   std::atomic<int> sleeps{0};
+  std::atomic<pid_t> id{0};
   std::atomic<bool> woken{false};
   futex_calls const calls{[&] { ++sleeps; },
-                          [&] {
-                            while (!woken && sleeps < 2) { std::this_thread::yield(); }
-                          }};
+                          [&] { await([&] { return woken || (sleeps > 1 && is_asleep(id)); }); }};
   std::thread sleeper{[&] {
+    id = ::gettid();
     while (made.rings() == 0) { made.sleep(0); }
     woken = true;
   }};
@@ -144,49 +157,82 @@ TEST_F(ring_crew, gives_no_seat_of_work_that_has_ended) {
   made.close();
 }
 
-void spin(unsigned int count) {
-  for (unsigned int volatile i = 0; i < count; i = i + 1) {}
+#if defined(__x86_64__)
+
+constexpr auto trap_flag = 0x100ULL;
+
+// What the handler of the trap reads and writes.
+std::atomic<int> steps_left{0};
+std::atomic<bool> is_held{false};
+std::atomic<bool> other_sleeps{false};
+
+/// Comes after each instruction of the caller; after the last one wanted, the other thread ends.
+void step(int /*signal*/, siginfo_t* /*info*/, void* interrupted) {
+  if (--steps_left > 0) { return; }
+  is_held = true;
+  while (!other_sleeps) { sched_yield(); }
+  static_cast<ucontext_t*>(interrupted)->uc_mcontext.gregs[REG_EFL] &=
+      ~static_cast<greg_t>(trap_flag);
 }
 
-/// The caller goes to sleep within the same few hundred nanoseconds in which the other thread ends.
-/// So over all rounds, every step of one comes between any two steps of the other.
+/// On the caller's way to sleep the other thread ends after the first instruction, then after the
+/// second, and so on.
 TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
-  constexpr unsigned int most_spins = 400;
+  struct sigaction stepping{};
+  struct sigaction before{};
+  stepping.sa_sigaction = &step;
+  stepping.sa_flags = SA_SIGINFO;
+  ASSERT_EQ(sigaction(SIGTRAP, &stepping, &before), 0);
+  auto const caller = std::this_thread::get_id();
+  std::atomic<bool> reached_sleep{false};
+  futex_calls const calls{[&] {
+                            if (std::this_thread::get_id() != caller) {
+                              other_sleeps = true;
+                            } else if (!is_held) {
+                              reached_sleep = true;
+                            }
+                          },
+                          [] {}};
   crew made{context(), 1, 0};
-  std::mt19937 random{5};
   int done = 0;
-  rounds all{200'000};
-  while (all.another()) {
+  rounds all{100'000};
+  while (!reached_sleep && all.another()) {
     std::atomic<bool> came{false};
-    auto const of_caller = static_cast<unsigned int>(random() % most_spins);
-    auto const of_thread = static_cast<unsigned int>(random() % most_spins);
+    is_held = false;
     made.run(1, [&](int seat) {
       if (seat == 1) {
+        other_sleeps = false;
         came = true;
-        spin(of_thread);
+        await([&] { return is_held || reached_sleep; });
         ++done;
-      } else {
-        // On a busy machine the other thread may have no core for a long time.
-        for (int looks = 0; !came; ++looks) {
-          if (looks > 10'000) { std::this_thread::yield(); }
-        }
-        spin(of_caller);
+        return;
       }
+      await([&] { return came.load(); });
+      steps_left = all.begun();
+      __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | trap_flag);
     });
+    __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~trap_flag);
   }
   EXPECT_EQ(done, all.begun());
+  EXPECT_GT(done, 100);
+  made.close();
+  sigaction(SIGTRAP, &before, nullptr);
 }
+
+#endif
 
 /// The thread that has woken its caller goes on when the caller has returned, or sleeps again.
 TEST_F(ring_crew, counts_a_thread_before_it_wakes_its_caller) {
   crew made{context(), 1, 0};
   auto const caller = std::this_thread::get_id();
+  auto const id = ::gettid();
   auto const is_caller = [&] { return std::this_thread::get_id() == caller; };
   std::atomic<int> sleeps{0};
   std::atomic<bool> came{false};
   std::atomic<bool> returned{false};
-  futex_calls const calls{[&] { sleeps += is_caller() ? 1 : 0; },
-                          [&] { await([&] { return is_caller() || returned || sleeps > 1; }); }};
+  futex_calls const calls{
+      [&] { sleeps += is_caller() ? 1 : 0; },
+      [&] { await([&] { return is_caller() || returned || (sleeps > 1 && is_asleep(id)); }); }};
   made.run(1, [&](int seat) {
     came = came || seat == 1;
     await([&] { return seat == 0 ? came.load() : sleeps > 0; });
