@@ -186,7 +186,7 @@ def items_of(value: str | Iterable[str], name: str) -> tuple[str, ...]:
     """Words without duplicates, from text with commas or a sequence of such texts."""
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else ()
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{name} {value!r:.80} is no list: give text such as 'a,b', or a sequence of texts.")
+        raise UsageError(f"{name} {value!r:.80} is not a list: give text such as 'a,b', or a sequence of texts.")
     items = [item.strip() for text in texts for item in text.split(",")]
     if not all(items):
         raise UsageError(f"{name} {value!r:.80} has an empty item: leave out a comma.")

@@ -30,9 +30,7 @@ void modelled_links::reset() {
 std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) {
   auto const [from, to] = path;
   auto const between = from != host && to != host;
-  // Either side may issue the copy, so access in one direction is enough.
-  if (between && engines_.count({from, to}) != 0 &&
-      (has_peer_access(from, to) || has_peer_access(to, from))) {
+  if (between && engines_.count({from, to}) != 0 && copies_directly(from, to)) {
     return {&engines_.at({from, to})};
   }
   if (from == to) return {};

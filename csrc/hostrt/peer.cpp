@@ -58,6 +58,10 @@ bool has_peer_access(int device, int peer) {
   return device == peer || bit_of(allowed_peers, device, peer);
 }
 
+bool copies_directly(int device, int other) {
+  return has_peer_access(device, other) || has_peer_access(other, device);
+}
+
 void reset_peers() {
   std::scoped_lock const lock{mutex};
   allowed_peers = {};

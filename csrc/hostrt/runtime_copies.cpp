@@ -43,8 +43,7 @@ cudaError_t copy_blocking(transfer copy) {
 
 /// Whether a copy between two devices goes through host memory.
 bool crosses_host(copy_path path) {
-  return path.from >= 0 && path.to >= 0 && path.from != path.to &&
-         !has_peer_access(path.from, path.to) && !has_peer_access(path.to, path.from);
+  return path.from >= 0 && path.to >= 0 && !copies_directly(path.from, path.to);
 }
 
 struct memset_order {

@@ -177,11 +177,24 @@ class _Gathered:
 
 def collect(runs: Sequence[AnyRun]) -> dict[Cell, Series]:
     """Every cell of these runs; each run is one process."""
+    return _series_of(runs, sittings_of(runs))
+
+
+def rates_of(runs: Sequence[AnyRun]) -> dict[Cell, tuple[float, ...]]:
+    """The bandwidth of every cell in each process that measured it, in GB/s; it does not depend on the sittings."""
+    cells = _series_of(runs, [0] * len(runs))
+    return {
+        cell: tuple(series.moved_bytes / median_s / 1e9 for median_s in series.medians_s)
+        for cell, series in cells.items()
+        if series.n
+    }
+
+
+def _series_of(runs: Sequence[AnyRun], sittings: Sequence[int]) -> dict[Cell, Series]:
     cells: dict[Cell, _Gathered] = {}
     for process, run in enumerate(runs):
         for figure in figures_of(run):
             _add(cells.setdefault(figure.cell, _Gathered(figure.moved_bytes)), process, figure)
-    sittings = sittings_of(runs)
     return {cell: _series(gathered, sittings) for cell, gathered in cells.items()}
 
 

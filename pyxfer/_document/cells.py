@@ -328,7 +328,7 @@ def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
 
 
 def _ends(text: str) -> dict[str, Any] | None:
-    """The ends and the NUMA node; None if the text is no ends."""
+    """The ends and the NUMA node; None if the text is something else."""
     source, dash, destination = text.partition("-")
     found = [_end(part) for part in ((source, destination) if dash else (source,))]
     if any(end is None for end in found):

@@ -46,7 +46,7 @@ def _host_problems(report: HostReport) -> Problems:
         yield "cells", "are of GPUs that are not among the devices"
     for number, cell in enumerate(report.cells):
         if not is_of_host(cell.cell):
-            yield f"cells[{number}].cell", "is no copy or latency of a host"
+            yield f"cells[{number}].cell", "is not a copy or latency of a host"
         problem = _cell_problem(cell)
         if problem is not None:
             yield f"cells[{number}]", problem

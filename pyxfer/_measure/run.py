@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from pyxfer._document.machines import Remark
+from pyxfer._document.runs import Ending as RunEnding
+from pyxfer._document.runs import Remark
 from pyxfer._measure.interruptible import Ending
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, PyxferError
 
@@ -99,7 +100,7 @@ class RunSession(ABC, Generic[Document]):
         """Whether a document would show anything."""
 
     @abstractmethod
-    def _document(self, ended: Literal["complete", "interrupted", "failed"], failure: str | None) -> Document: ...
+    def _document(self, ended: RunEnding, failure: str | None) -> Document: ...
 
     def _carry_out(self) -> Ending:
         self._work()
@@ -107,7 +108,7 @@ class RunSession(ABC, Generic[Document]):
 
     def run(self) -> Document:
         """Measure until done, interrupted or failed. An error before the first trial is raised."""
-        ended: Literal["complete", "interrupted", "failed"] = "complete"
+        ended: RunEnding = "complete"
         failure: str | None = None
         try:
             how = self._carry_out()
@@ -126,7 +127,7 @@ class RunSession(ABC, Generic[Document]):
         except KeyboardInterrupt:  # everything has been measured, so it is still saved and returned
             return self._finish("interrupted", failure)
 
-    def _finish(self, ended: Literal["complete", "interrupted", "failed"], failure: str | None) -> Document:
+    def _finish(self, ended: RunEnding, failure: str | None) -> Document:
         document = self._document(ended, failure)
         self._save_to(document)
         return document

@@ -81,13 +81,9 @@ def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
 
 def _cell_lines(baseline: Baseline) -> dict[str, list[float]]:
     """The bandwidth of each cell in the processes that measured it, in order."""
-    from pyxfer._baseline.samples import collect
+    from pyxfer._baseline.samples import rates_of
 
-    return {
-        cell.text: sorted(series.moved_bytes / median_s / 1e9 for median_s in series.medians_s)
-        for cell, series in collect(baseline.processes).items()
-        if series.n
-    }
+    return {cell.text: sorted(rates) for cell, rates in rates_of(baseline.processes).items()}
 
 
 def _cell_columns(lines: Mapping[str, Sequence[float]]) -> list[Column]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyxfer import units
 from pyxfer._document.baselines import Fingerprint, History, HistoryChange, HistoryGroup, HistoryPoint
 from pyxfer._document.links import LOAD_BYTES
-from pyxfer._report.grid import Column, Grid, Row, fields, number
+from pyxfer._report.grid import Cell, Column, Grid, Row, fields, number
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import Page, fitting_table, rate_cells
 from pyxfer._report.plots import Make, Spec, Values, history_plot, stacked
@@ -252,7 +252,7 @@ def _rows(history: History) -> list[Row]:
 
 def _cells(point: HistoryPoint, group: HistoryGroup) -> Row:
     bandwidth = number(point.median_s, format_latency) if _is_latency(group) else number(point.gbps, units.format_gbps)
-    return {"bandwidth": bandwidth, "change": number(point.change - 1, lambda share: f"{share * 100:+.1f} %")}
+    return {"bandwidth": bandwidth, "change": Cell(_change(point.change), point.change - 1)}
 
 
 def _grids(history: History) -> list[Grid]:

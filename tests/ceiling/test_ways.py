@@ -84,9 +84,9 @@ def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
         ((["h2d"], ["pinned"], ["streams:-2"]), "modes 'streams:-2' is unknown"),
         ((["h2d"], ["pinned"], ["streams:\u0664"]), " is unknown; known are auto"),
         ((["h2d"], ["pinned"], [""]), "modes [''] has an empty item"),
-        (([], ["pinned"], ["auto"]), "directions [] is no list"),
-        ((["h2d"], [], ["auto"]), "memories [] is no list"),
-        ((["h2d"], ["pinned"], []), "modes [] is no list"),
+        (([], ["pinned"], ["auto"]), "directions [] is not a list"),
+        ((["h2d"], [], ["auto"]), "memories [] is not a list"),
+        ((["h2d"], ["pinned"], []), "modes [] is not a list"),
     ],
 )
 def test_an_unknown_word_is_refused_with_the_known_ones(

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import MIB, make_measurement
 
@@ -76,7 +76,8 @@ def link_cells(draw: st.DrawFn) -> Cell:
         ]
     else:
         there, back = [Flow(HOST_END, gpu, "h2d") for gpu in gpus], [Flow(gpu, HOST_END, "d2h") for gpu in gpus]
-        flows = draw(st.sampled_from((there, back, there + back)))
+        # Only copies in one direction are measured from a NUMA node.
+        flows = draw(st.sampled_from((there, back) if group == "numa" else (there, back, there + back)))
     node = draw(NODES) if group == "numa" else None
     copies = Copies(group, case, draw(st.sampled_from(COPY_ENGINES)), draw(SIZES), node, tuple(flows))
     return draw(st.sampled_from([cell_of_total(copies), *(cell_of_flow(copies, flow) for flow in flows)]))
@@ -120,7 +121,6 @@ def test_a_mode_that_auto_selects_is_left_out() -> None:
 
 @given(CELLS)
 def test_the_text_of_a_cell_matches_the_cell(cell: Cell) -> None:
-    assume(cell.node is None or HOST_END in (*cell.source, *cell.destination))  # a node is the host's memory
     assert parse_cell(cell.text).matches(cell)
     assert parse_cell(cell.full_text).matches(cell)
 

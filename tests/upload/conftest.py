@@ -13,6 +13,8 @@ from upload.feeding import SOON_S, threads
 import pyxfer
 from pyxfer._measure import exclusive
 from pyxfer._upload import api
+from pyxfer._upload.targets import Target
+from pyxfer._upload.uploader import Uploader
 from pyxfer.native import Engine
 
 
@@ -29,6 +31,18 @@ def engine(engine: Engine) -> Iterator[Engine]:
     for thread in threads():
         thread.join(SOON_S)
     gc.collect()
+
+
+@pytest.fixture
+def up(engine: Engine) -> Iterator[Uploader]:
+    assert engine.RUNTIME == "host"
+    with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as made:
+        yield made
+
+
+@pytest.fixture
+def own(engine: Engine) -> Target:
+    return Target(engine)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,18 +26,6 @@ from pyxfer.native._host import testing
 F4 = np.dtype(np.float32)
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 as_strided = np.lib.stride_tricks.as_strided
-
-
-@pytest.fixture
-def up(engine: Engine) -> Iterator[Uploader]:
-    assert engine.RUNTIME == "host"
-    with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as made:
-        yield made
-
-
-@pytest.fixture
-def own(engine: Engine) -> Target:
-    return Target(engine)
 
 
 # --- sources and destinations ----------------------------------------------------------------------------------------

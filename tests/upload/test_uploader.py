@@ -34,11 +34,6 @@ def up(engine: Engine) -> Iterator[Uploader]:
         yield made
 
 
-@pytest.fixture
-def own(engine: Engine) -> Target:
-    return Target(engine)
-
-
 def seen(array: Any) -> NDArray[Any]:
     """The array on the device."""
     return np.from_dlpack(array)

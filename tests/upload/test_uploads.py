@@ -30,18 +30,6 @@ FOREVER_S = 60.0
 NBYTES = 1 << 16
 
 
-@pytest.fixture
-def up(engine: Engine) -> Iterator[Uploader]:
-    assert engine.RUNTIME == "host"
-    with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as made:
-        yield made
-
-
-@pytest.fixture
-def own(engine: Engine) -> Target:
-    return Target(engine)
-
-
 def filled(seed: int, nbytes: int = NBYTES) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
 

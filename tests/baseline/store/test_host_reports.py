@@ -185,7 +185,20 @@ def test_a_job_that_is_ended_while_the_store_does_not_answer_keeps_its_document(
 ) -> None:
     url = postgres_server.new_database()
     open_store(url).close()
-    job = [*COMMAND, "host", "--devices", "host", "--name", "node-7", "--budget", "6s", "--save", "--store", url]
+    job = [
+        *COMMAND,
+        "fleet",
+        "host",
+        "--devices",
+        "host",
+        "--name",
+        "node-7",
+        "--budget",
+        "6s",
+        "--save",
+        "--store",
+        url,
+    ]
     variables = environment(PYXFER_HOSTRT="link=2e9:1e-6:1e9:1e-6", TMPDIR=str(tmp_path))
     with database(url) as other:
         other.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
