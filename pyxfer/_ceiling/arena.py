@@ -31,7 +31,6 @@ LOCKING_SHARE = 0.1
 def measure_locking(
     engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool], most_s: float = LOCKING_S
 ) -> list[float]:
-    """Page-lock `locking_bytes(largest)` a few times; returns the seconds of each."""
     nbytes = locking_bytes(largest)
     until = time.perf_counter() + most_s
     seconds: list[float] = []
@@ -43,7 +42,6 @@ def measure_locking(
 
 
 def locking_bytes(largest: int) -> int:
-    """Bytes that `measure_locking` page-locks at a time."""
     return min(largest, MOST_BYTES)
 
 
@@ -61,10 +59,6 @@ def locking_cost(
 
 
 def pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
-    """After how many transfers page-locking has paid for itself.
-
-    Judged at the largest size that was measured from both memories, without staged copies.
-    """
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())
@@ -168,7 +162,6 @@ class Arena:
 
     @property
     def scratch(self) -> tuple[int, int]:
-        """Address and size of host memory that no timed copy touches."""
         scratch = self._held(self._scratch)
         return scratch.address, scratch.nbytes
 
@@ -178,11 +171,9 @@ class Arena:
         self._host[memory].forget(place, lane.nbytes)
 
     def pages(self, memory: Memory) -> tuple[int, int]:
-        """Address and size of the host buffer of one kind of memory."""
         return self._host[memory].address, self._total_bytes
 
     def lane(self, direction: Direction, memory: Memory, nbytes: int) -> Lane:
-        """The places for copies of one size in one direction."""
         slots = max(1, self._part(direction)[1] // stride_bytes(nbytes))
         if nbytes < SMALL_BYTES:
             slots = min(slots, SMALL_SLOTS)
@@ -191,17 +182,14 @@ class Arena:
         )
 
     def place(self, direction: Direction, memory: Memory, nbytes: int, slot: int) -> tuple[int, int]:
-        """Host and device address of one slot of a lane."""
         offset = self._part(direction)[0] + slot * stride_bytes(nbytes)
         return self._host[memory].address + offset, self._held(self._remote).address + offset
 
     def _part(self, direction: Direction) -> tuple[int, int]:
-        """Offset and size of the part that one direction uses."""
         sent = self._sent_bytes
         return (0, sent) if direction == "h2d" else (sent, self._total_bytes - sent)
 
     def close(self) -> None:
-        """Free all buffers, then raise the first error, if any."""
         faults: list[Exception] = []
         for buffer in self._buffers():
             try:
@@ -228,12 +216,7 @@ class Arena:
 
 
 def check_memory(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
-    """Check that an arena of this size fits into host and device memory; allocates nothing.
-
-    Raises:
-        UsageError: there is too little memory.
-
-    """
+    """Check that an arena of this size fits into host and device memory; allocates nothing."""
     total = sent_bytes(largest, cache_bytes) + _placed(largest)
     host = total * len(set(memories)) + scratch_bytes(largest)
     if engine.RUNTIME == "host":  # its device memory is host memory

@@ -15,7 +15,7 @@ from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
 from pyxfer._ceiling.stages import make_group
-from pyxfer._ceiling.subjects import RawSubject, make_subject
+from pyxfer._ceiling.subjects import RawCopies, make_subject
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, seed_of
 from pyxfer._document.runs import (
     NOT_TRACED,
@@ -54,8 +54,6 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """A callable to time, with its setup and its limits."""
-
     run: Callable[[], object]
     route: str
     before: Callable[[], object] = _nothing
@@ -77,8 +75,6 @@ class CallableError(Exception):
 
 
 class CallableSubject:
-    """A user's callable as a subject of the sampler."""
-
     key = "callable"
     ceiling_of = None
 
@@ -110,7 +106,7 @@ class ReferenceSubject:
     anchor = None
     ceiling_of = None
 
-    def __init__(self, subject: RawSubject, resources: RunResources) -> None:
+    def __init__(self, subject: RawCopies, resources: RunResources) -> None:
         self.key = subject.key
         self._subject = subject
         self._resources = resources
@@ -120,12 +116,7 @@ class ReferenceSubject:
 
 
 def run_in_thread(resources: RunResources, work: Callable[[], Result]) -> Result:
-    """Run the work in a separate thread. On Ctrl-C a device that does not answer is left to that thread.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-
-    """
+    """Run the work in a separate thread. On Ctrl-C a device that does not answer is left to that thread."""
     done: list[Result] = []
     ending = run_interruptible(lambda: done.append(work()), resources.cancel)
     if ending is Ending.STUCK:
@@ -154,8 +145,6 @@ FAR_OVER_A_LINK, FAR_IN_MEMORY = 1.25, 10.0
 
 @dataclass(frozen=True)
 class Beside:
-    """The measurement of a callable, the ceiling in the same rounds, and where both were measured."""
-
     measurement: Measurement
     ceiling: Fact[Measurement]
     choice: Choice
@@ -247,7 +236,6 @@ def _checked_way(fn: object, nbytes: str | int | None, direction: str | None) ->
 def _reference(
     choice: Choice, device: Device, way: Way | None, nbytes: int | None
 ) -> Iterator[tuple[Item[Way] | None, Link]]:
-    """The raw copy beside the callable, on an awake link."""
     link = read_link(choice.engine, device)
     if way is None or nbytes is None:
         yield None, link
@@ -326,7 +314,6 @@ def _ceiling_row(reference: Item[Way] | None, assembler: Assembler) -> Fact[Meas
 
 
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:
-    """The remark on two clocks that differ over the same span."""
     if abs(elapsed_s - wall_s) <= CLOCK_TOLERANCE_S + CLOCK_TOLERANCE * wall_s:
         return None
     return Remark(

@@ -37,7 +37,6 @@ Place = tuple[str, str, int]
 
 
 def derive_run(run: Run) -> Run:
-    """The run with what follows from its trials, its link and its settings."""
     link = derived_link(run.link)
     references: dict[Place, list[Measurement]] = defaultdict(list)
     for row in run.measurements:
@@ -67,7 +66,6 @@ def _kind(run: Run) -> RunKind:
 
 
 def derive_tests(session: XferSession) -> XferSession:
-    """The session with what follows from the trials of its tests and the links of its places."""
     places = tuple(
         replace(place, device=replace(place.device, runtime=place.runtime), link=derived_link(place.link))
         for place in session.places
@@ -122,7 +120,6 @@ def _as_named(row: Measurement) -> Measurement:
 
 
 def _remarks(row: Measurement, dma: Dma | None) -> tuple[Remark, ...]:
-    """The remarks; the one on a multiple of the bytes begins with that multiple."""
     return tuple(
         _inflated(row, dma, remark) if remark.code == INFLATED and dma is not None else remark for remark in row.remarks
     )

@@ -60,16 +60,12 @@ Source = TypeVar("Source")
 
 
 class Traceable(Protocol):
-    """A subject whose trials can be traced."""
-
     def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """Run one trial with records. With a seed it sends fresh content; returns whether that arrived intact."""
 
 
 @dataclass(frozen=True)
 class Head(Generic[Source]):
-    """The description of an item: the first fields of its rows."""
-
     source: Source
     """The way, the route, or the call."""
     route: str
@@ -116,8 +112,6 @@ def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None
 
 @dataclass
 class Item(Generic[Source]):
-    """One way, route or call at one size, before and after its measurement."""
-
     head: Head[Source]
     nbytes: int
     unavailable: str | None = None
@@ -136,15 +130,12 @@ class Item(Generic[Source]):
             self.evidence["sum"].missing = OF_SIDES
 
     def place(self, side: Side) -> tuple[Direction, Side, int]:
-        """The key of its ceiling in `Ceilings`."""
         return self.head.direction, side, self.nbytes
 
     def moved_bytes(self, side: Side) -> int:
-        """Bytes that one transfer moves."""
         return self.nbytes * (2 if side == "sum" else 1)
 
     def trials(self, side: Side) -> tuple[Trial, ...]:
-        """All trials, also invalid ones."""
         return tuple(self.series.trials.get(side, ())) if self.series else ()
 
     def untraced(self, why: str, failed: bool) -> None:
@@ -154,7 +145,6 @@ class Item(Generic[Source]):
                 evidence.missing, evidence.failed = why, failed
 
     def findings(self, side: Side, median_s: float | None, chunk_bytes: int | None) -> Findings:
-        """What the traced trials show of a side; `chunk_bytes` are those of the ring, if it is known."""
         if self.unavailable is not None and side != "sum":
             return Findings(unknown(self.unavailable), unknown(self.unavailable))
         memory = self.head.crossed
@@ -166,8 +156,6 @@ class Item(Generic[Source]):
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes the measurements of items, during a run and at its end."""
-
     link: Link
     precision: float
     budget_s: float
@@ -179,7 +167,6 @@ class Assembler:
     """The chunk size of the ring that staged copies go through, if known."""
 
     def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
-        """The rows of all items in order. `ceilings` defaults to the best raw copies among the items."""
         best = best_trials(items) if ceilings is None else ceilings
         locked = page_locked_trials(items)
         return tuple(
@@ -290,7 +277,6 @@ def _is_near(item: Item[Any], series: Series) -> bool:
 
 
 def ceiling_seconds(ceilings: Ceilings, place: tuple[Direction, Side, int]) -> float | None:
-    """Median seconds of one copy of the ceiling."""
     times = [trial.elapsed_s for trial in ceilings.get(place, ()) if trial.invalid is None]
     return stats.summarise(times).median_s if times else None
 
@@ -316,12 +302,10 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
 
 
 def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
-    """The best trials of page-locked memory: the ceiling of staged copies, which go through such memory."""
     return best_trials([item for item in items if isinstance(item.head.source, Way) and item.head.source.page_locked])
 
 
 def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact[Rate]:
-    """The bandwidth, or why the times cannot be true."""
     if summary.median_s <= 0:
         return unknown("half of the trials are shorter than the event clock's resolution: time a larger size")
     rate = stats.rate(moved, summary)
@@ -334,7 +318,6 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
 
 
 def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
-    """The rate as a share of the link's protocol peak."""
     peak = link.peak_gbps(side)
     if rate.value is None:
         return unknown(rate.reason or "")
@@ -401,7 +384,6 @@ def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate:
 def share_remark(
     share: Share | None, own: Summary | None, valid: Sequence[Trial], ceiling: Sequence[Trial]
 ) -> Remark | None:
-    """The remark on a share above 100 %, or on one that contradicts the two medians."""
     rounds = {trial.round: trial.elapsed_s for trial in ceiling if trial.invalid is None}
     best = summary_of(list(rounds.values()))
     if share is None or own is None or best is None or own.median_s <= 0:
@@ -425,13 +407,11 @@ def share_remark(
 
 
 def summary_of(seconds: Sequence[float | None]) -> Summary | None:
-    """The summary of the known times."""
     known = [time_s for time_s in seconds if time_s is not None]
     return stats.summarise(known) if known else None
 
 
 def unused_remark(trials: Sequence[Trial]) -> Remark | None:
-    """The remark on invalid trials beside valid ones."""
     reasons = [trial.invalid for trial in trials if trial.invalid is not None]
     if not reasons or len(reasons) == len(trials):
         return None
@@ -454,7 +434,6 @@ def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
 
 
 def exhausted(doubt: Remark, trials: int) -> Remark:
-    """The same remark for a row with the largest number of trials, which a longer budget cannot help."""
     if doubt.code not in ("unstable", "few-trials"):
         return doubt
     return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", remarks.QUIETER)

@@ -126,28 +126,18 @@ def run_on(
     save_to: SaveTo | None = None,
     memory_node: int | None = None,
 ) -> Run:
-    """`run_ways` on a device that has been found."""
     check_memory(choice.engine, device.index, request.memories, request.largest, last_level_bytes())
     with turn(device.uuid.value or device.name):
         return Session(choice, device, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
 
 def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
-    """The engine for a device.
-
-    Raises:
-        UsageError: a GPU is required, but the device is host memory.
-        CudaUnavailableError: a GPU is required and none is usable.
-
-    """
     if device == HOST and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave out one of the two.")
     return choose(device, require_gpu)
 
 
 class Session(RunSession[Run]):
-    """One ceiling run."""
-
     _resources: RunResources
 
     def __init__(
@@ -196,7 +186,6 @@ class Session(RunSession[Run]):
             self._remarks += [Remark("ring", text) for text in self._resources.choose_ring()]
 
     def _measure_all(self) -> None:
-        """In a separate thread."""
         with self._presence, bind(self._choice.engine, self._bound_to) as placement:
             self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
             self._measure()
@@ -251,7 +240,6 @@ class Session(RunSession[Run]):
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
 
     def _on_progress(self, progress: Progress) -> None:
-        """Say why the run goes on after its budget."""
         if self._has_fewest and progress.phase == "measuring":
             progress = replace(progress, beyond=f"beyond the budget: {FEWEST_ROUNDS} trials each")
         elif progress.phase == "preparing" and self._is_late():

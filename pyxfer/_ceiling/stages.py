@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
-from pyxfer._ceiling.subjects import RawSubject, StagedCopies, make_subject
+from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Environment, Fact, Remark, Tracing
 from pyxfer._machine.nvml import throttled_by
@@ -29,8 +29,6 @@ SAVING_SHARE = 0.02
 
 
 class Limits(Protocol):
-    """The limits of a run, as a request or a worker's task holds them."""
-
     @property
     def precision(self) -> float: ...
     @property
@@ -44,7 +42,6 @@ class Limits(Protocol):
 
 
 def by_size(item: Item[Any]) -> tuple[int, ...]:
-    """The group key of a ceiling run: all items of one size run in the same rounds."""
     return (item.nbytes,)
 
 
@@ -69,12 +66,6 @@ class Stages:
     _save_after_s: float = field(default_factory=lambda: time.perf_counter() + SAVE_EVERY_S, init=False)
 
     def prepare(self) -> None:
-        """Set up and verify every item, outside the trials.
-
-        Raises:
-            CancelledError: the run is to end.
-
-        """
         for number, item in enumerate(self.items):
             if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
@@ -84,12 +75,6 @@ class Stages:
                 self.prepare_item(item, number)
 
     def measure(self, deadline_s: float) -> None:
-        """Time the prepared items until they are precise or the deadline has come; then trace them.
-
-        Raises:
-            CancelledError: the run is to end.
-
-        """
         limits = self.limits
         reserve = Reserve(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * limits.budget_s)
         Sampler(
@@ -140,7 +125,6 @@ class Stages:
 
 
 def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Group:
-    """A group of prepared items, which hold its series from now on."""
     group = Group.of(format_size(items[0].nbytes), [item.subject for item in items], most_rounds)
     for item, series in zip(items, group.series, strict=True):
         item.series = series
@@ -161,7 +145,7 @@ def prepare_raw(item: Item[Way], resources: RunResources, seed: int) -> None:
         item.subject = subject
 
 
-def _raw_subject(item: Item[Way], resources: RunResources) -> RawSubject | StagedCopies:
+def _raw_subject(item: Item[Way], resources: RunResources) -> RawCopies:
     way, nbytes = item.head.source, item.nbytes
     if way.staged:
         return StagedCopies(resources.engine, way, nbytes, resources.arena, resources.staged_copier(), resources.device)
@@ -169,7 +153,6 @@ def _raw_subject(item: Item[Way], resources: RunResources) -> RawSubject | Stage
 
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
-    """Remarks on other users of the GPU, `met` with pyxfer and others without, and on throttled clocks."""
     remarks = [_contended(sorted(met))] if met else []
     others = before.other_gpu_processes.value
     if others:
@@ -189,7 +172,6 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
 
 
 def late(prepared_s: float, budget_s: float) -> Remark:
-    """The remark on a preparation that took the whole budget."""
     return Remark(
         "late",
         f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}, so no row has "

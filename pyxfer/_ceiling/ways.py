@@ -28,8 +28,6 @@ BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
 
 @dataclass(frozen=True)
 class Way:
-    """One direction of a raw route, warm or fresh."""
-
     direction: Direction
     memory: Memory
     mode: str
@@ -41,12 +39,10 @@ class Way:
 
     @property
     def key(self) -> str:
-        """Unique among the ways of one size."""
         return f"{self.route} {self.direction} {self.variant}"
 
     @property
     def streams(self) -> int:
-        """Number of streams that it uses."""
         if self.direction == "both":
             return 2
         return int(self.mode.partition(":")[2]) if self.mode.startswith("streams:") else 1
@@ -58,7 +54,6 @@ class Way:
 
     @property
     def staged(self) -> bool:
-        """Whether it goes through pyxfer's ring."""
         return self.mode == STAGED
 
     @property
@@ -82,10 +77,6 @@ def plan_ways(
 
     Only pageable memory can be staged. Other memories get the remaining modes, or `auto` if there are none, because
     they are the ceiling of staged copies.
-
-    Raises:
-        UsageError: an unknown word, only page-locked memory for staged copies, or no way that can be fresh.
-
     """
     requested = modes_of(modes, "modes")
     ways = [
@@ -111,7 +102,6 @@ def plan_ways(
 
 
 def why_unavailable(engine: Engine, way: Way) -> str | None:
-    """The reason why this way cannot be measured here, or None."""
     if way.direction == "both" and way.mode == "memcpy":
         return "cudaMemcpy uses one stream, so two directions would take turns: use the mode async"
     if way.direction == "both" and way.staged:
@@ -132,7 +122,6 @@ _CALLS = {
 
 
 def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
-    """Every raw route with the directions it supports here, or why it supports none."""
     return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in _applicable(memory, SHOWN_MODES))
 
 
@@ -161,7 +150,6 @@ def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
 
 
 def _applicable(memory: str, modes: Sequence[str]) -> list[str]:
-    """The modes that can copy this kind of memory."""
     return [mode for mode in modes if memory == "pageable" or mode != STAGED]
 
 
@@ -171,7 +159,6 @@ def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
 
 
 def modes_of(modes: str | Iterable[str], name: str) -> tuple[str, ...]:
-    """Known modes, from text with commas or a sequence."""
     return tuple(dict.fromkeys(_checked_mode(mode, name) for mode in items_of(modes, name)))
 
 
@@ -199,8 +186,6 @@ DEFAULT_PRECISION = 0.005
 
 @dataclass(frozen=True)
 class Request:
-    """Ways, sizes and limits of a ceiling run."""
-
     device: str
     ways: tuple[Way, ...]
     sizes: tuple[int, ...]
@@ -213,16 +198,13 @@ class Request:
 
     @property
     def largest(self) -> int:
-        """The largest size."""
         return max(self.sizes)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
-        """Every kind of memory that a way uses, without repetition."""
         return tuple(dict.fromkeys(way.memory for way in self.ways))
 
     def parameters(self) -> Parameters:
-        """The parameters as the document stores them."""
         directions: tuple[Direction, ...] = tuple(dict.fromkeys(way.direction for way in self.ways))
         return Parameters(
             device=self.device,
@@ -253,12 +235,6 @@ def make_request(
     trace: bool = True,
     explained: str = "",
 ) -> Request:
-    """Check the arguments and plan the ways.
-
-    Raises:
-        UsageError: names the first invalid argument, with a valid example.
-
-    """
     return Request(
         device=str(device),
         ways=plan_ways(directions, memories, modes, fresh=fresh),
@@ -273,5 +249,4 @@ def make_request(
 
 
 def seed_of(seed: int | None) -> int:
-    """A seed that the document can store, drawn if none is given, or a UsageError."""
     return secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, (1 << 63) - 1, "a number such as 1")

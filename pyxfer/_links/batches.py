@@ -24,8 +24,6 @@ NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
 
 
 class SmallSubject:
-    """Copies of one size in one direction, in one way."""
-
     anchor: str | None = None
     ceiling_of: str | None = None
 
@@ -62,12 +60,6 @@ class SmallSubject:
         return self._lane is not None
 
     def prepare(self, seed: int) -> None:
-        """Make it ready, or note why it is not available.
-
-        Raises:
-            CudaError: no GPU is usable any more.
-
-        """
         engine = self._resources.engine
         if self.way == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
             self.unavailable = NO_BATCH
@@ -107,7 +99,6 @@ class SmallSubject:
         return "batch" if self.way == "batch" else "async"
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window of copies behind a gate, and one without, by the caller's clock."""
         if self._lane is None:
             raise MeasurementError(NOT_PREPARED)
         copier = self._resources.copier(self.device)

@@ -89,12 +89,6 @@ class LatencySubject:
         return QUICK_HOPS if self.plan.quick else self.places
 
     def prepare(self) -> None:
-        """Make it ready, or note why it is not available.
-
-        Raises:
-            CudaError: no GPU is usable any more.
-
-        """
         try:
             self._resources.kernels(self.plan.device)
             self._allow_access()
@@ -146,7 +140,6 @@ class LatencySubject:
         )
 
     def _load(self) -> Flow:
-        """Copies in the direction of the loaded bytes, by the copy engine."""
         plan = self.plan
         rate = self._rate_alone(plan)
         if rate is None and plan.load < 1:
@@ -172,7 +165,6 @@ class LatencySubject:
         )
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """The quantiles of one stretch of launches."""
         self._allow_access()
         devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
         stamps = self._resources.run(self._flows, sorted(devices), TRIAL_S)
@@ -181,7 +173,6 @@ class LatencySubject:
         return {"sum": Trial(round_index, found.p50_ns / 1e9, invalid=found.invalid)}
 
     def measure_multiprocessors(self) -> None:
-        """The latency of each multiprocessor by itself, once."""
         count = attribute(self._resources.engine, self.plan.device, MULTIPROCESSORS) or 0
         for number in range(count):
             flow = self._chase(PER_MULTIPROCESSOR_HOPS, number)
@@ -195,7 +186,6 @@ class LatencySubject:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What a reader has to know about the multiprocessors."""
         if not self.silent:
             return ()
         asked = len(self.silent) + len(self.multiprocessors)

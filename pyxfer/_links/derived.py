@@ -35,7 +35,6 @@ replace = msgspec.structs.replace
 
 
 def derive_links(run: Links) -> Links:
-    """The run with what follows from its trials and its links."""
     devices = tuple(
         replace(each, device=replace(each.device, runtime=run.runtime), link=derived_link(each.link))
         for each in run.devices

@@ -19,13 +19,10 @@ HOST_PAGE_TABLES = 100
 
 
 class Attributes(Protocol):
-    """The part of the engine that this module uses."""
-
     def device_attribute(self, device: int, attribute: int) -> int: ...
 
 
 def attribute(engine: Attributes, device: int, number: int) -> int | None:
-    """An attribute of a device; None if the driver does not know it."""
     try:
         return engine.device_attribute(device, number)
     except CudaError:
@@ -33,7 +30,6 @@ def attribute(engine: Attributes, device: int, number: int) -> int | None:
 
 
 def natures(engine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Nature, ...]:
-    """What is unusual about a GPU and its way to the host."""
     if device.runtime == "host":
         return ()
     reads_pageable = bool(attribute(engine, device.index, PAGEABLE_ACCESS))

@@ -24,7 +24,6 @@ _SEEDS_APART = 1 << 20
 
 
 def pieces(nbytes: int) -> list[tuple[int, int]]:
-    """Offset and size of the pieces of a block; each has contents of its own."""
     return [(offset, min(PIECE_BYTES, nbytes - offset)) for offset in range(0, nbytes, PIECE_BYTES)]
 
 
@@ -85,12 +84,10 @@ class Memory:
         return self._device(("landing", flow.destination, flow.source, nbytes), flow.destination, nbytes)
 
     def _checked(self, nbytes: int) -> list[tuple[int, int, int]]:
-        """Number, offset and size of the checked pieces."""
         parts = pieces(nbytes)
         return [(number, *parts[number]) for number in checked_pieces(nbytes, self._seed)]
 
     def poison(self, block: Block, nbytes: int) -> None:
-        """Fill the checked pieces of a landing with what no source has."""
         for _, offset, size in self._checked(nbytes):
             self._fill(block, offset, size, POISON)
 
@@ -113,7 +110,6 @@ class Memory:
         return self._engine.first_wrong_at(block.device, block.address + offset, nbytes, seed)
 
     def chased(self, device: int, target: int, nbytes: int, node: int | None) -> Block:
-        """Memory for a cycle of pointers, next to `device` if it is of the host."""
         key = ("chase", device if target == HOST_END else target, target, nbytes, node)
         return self._host(key, device, node, nbytes) if target == HOST_END else self._device(key, target, nbytes)
 
@@ -126,7 +122,6 @@ class Memory:
         return host, self._device(("small-landing", device), device, nbytes), self._blocks[scratch]
 
     def pages(self, block: Block) -> Fact[dict[str, int]]:
-        """The NUMA nodes of a block of host memory."""
         return verify_pages(self._engine, block.address, block.buffer.nbytes)
 
     def _host(self, key: tuple[object, ...], device: int, node: int | None, nbytes: int) -> Block:
@@ -148,10 +143,8 @@ class Memory:
 
     @property
     def held(self) -> list[HostBuffer | DeviceBuffer]:
-        """Everything that was allocated."""
         return list(self._buffers)
 
     def forget(self) -> None:
-        """Drop all blocks without releasing them."""
         self._blocks.clear()
         self._buffers.clear()

@@ -48,8 +48,6 @@ class FlowPlan:
 
 @dataclass(frozen=True)
 class TrafficPlan:
-    """Copies that run at once."""
-
     group: LinkGroup
     case: str
     engine: CopyEngine
@@ -64,15 +62,12 @@ class TrafficPlan:
 
     @property
     def devices(self) -> frozenset[int]:
-        """The GPUs that take part."""
         ends = {end for flow in self.flows for end in (flow.source, flow.destination, flow.device)}
         return frozenset(ends - {HOST_END})
 
 
 @dataclass(frozen=True)
 class LatencyPlan:
-    """Dependent loads of a device; see the document's `Latency`."""
-
     device: int
     target: int
     large: bool
@@ -114,7 +109,6 @@ class LinksRequest:
         return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
 
     def parameters(self, devices: Sequence[int]) -> LinksParameters:
-        """The settings as the document has them."""
         return LinksParameters(
             devices=tuple(devices),
             groups=self.groups,
@@ -128,7 +122,6 @@ class LinksRequest:
         )
 
     def budget_of(self, devices: int) -> float:
-        """The budget, by default 15 s for each device."""
         return self.budget_s or BUDGET_OF_A_DEVICE_S * devices
 
 
@@ -145,12 +138,6 @@ def make_request(
     budget_s: str | float | None,
     seed: int | None,
 ) -> LinksRequest:
-    """Check the arguments of a run.
-
-    Raises:
-        UsageError: one of them is invalid.
-
-    """
     sizes = () if size is None else sizes_of(size, "sizes")
     if len(sizes) > 1:
         raise UsageError(f"links are measured at one size, such as 512MiB; got {len(sizes)} of them")
@@ -257,7 +244,6 @@ def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
 
 
 def _ring(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> TrafficPlan:
-    """Every GPU writes to the next one, all at once."""
     following = [*devices[1:], devices[0]]
     flows = tuple(write(one, other) for one, other in zip(devices, following, strict=True))
     return TrafficPlan("pairs", "ring", engine, request.peer_bytes, flows, peer_access=True)

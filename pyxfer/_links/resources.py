@@ -22,8 +22,6 @@ GATE_TIMEOUT_S = 1.0
 
 
 class LinkResources(Resources):
-    """Resources by their use."""
-
     def __init__(self, engine: Engine, memory: Memory) -> None:
         super().__init__(engine)
         self.memory = memory
@@ -34,12 +32,7 @@ class LinkResources(Resources):
         self._enabled: set[tuple[int, int]] = set()
 
     def kernels(self, device: int) -> Kernels:
-        """The kernels of a device. A failure is not tried again.
-
-        Raises:
-            MeasurementError: the driver does not make them; the text says why.
-
-        """
+        """The kernels of a device. A failure is not tried again."""
         if device in self._no_kernels:
             raise MeasurementError(self._no_kernels[device])
         if device not in self._kernels:
@@ -53,7 +46,6 @@ class LinkResources(Resources):
         return self._kernels[device]
 
     def kernels_s(self, device: int) -> Fact[float]:
-        """The seconds to load the kernels of a device, or why there are none."""
         try:
             return Fact(self.kernels(device).load_s)
         except MeasurementError as error:
@@ -64,7 +56,6 @@ class LinkResources(Resources):
         return "kernel" if all(self.kernels_s(device).value is not None for device in devices) else "host"
 
     def flow(self, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
-        """A stream of the copies of a plan."""
         return self._kept(
             self.engine.Flow(
                 device=plan.device,
@@ -86,7 +77,6 @@ class LinkResources(Resources):
         return self._kernels[device] if self.kernels_s(device).value is not None else None
 
     def any_flow(self, **settings: Any) -> Flow:
-        """A flow of other settings, such as a chase."""
         return self._kept(self.engine.Flow(**settings))
 
     def _kept(self, flow: Flow) -> Flow:
@@ -94,19 +84,16 @@ class LinkResources(Resources):
         return flow
 
     def drop(self, flow: Flow) -> None:
-        """Release one flow early."""
         self._flows.remove(flow)
         flow.close()
 
     def run(
         self, flows: Sequence[Flow], devices: Sequence[int], seconds: float, *, gated: bool = True
     ) -> list[FlowStamps]:
-        """Run flows at once for this long; a gate lets them begin together."""
         timeout_s = GATE_TIMEOUT_S if gated else 0.0
         return self.engine.run_flows(flows, seconds, PATIENCE_S, self.gate(devices), timeout_s)
 
     def copier(self, device: int) -> Copier:
-        """The copier of small copies."""
         if device not in self._copiers:
             self._copiers[device] = self.engine.Copier(device, 1, PATIENCE_S)
         return self._copiers[device]
@@ -115,10 +102,6 @@ class LinkResources(Resources):
         """Let the two GPUs of a flow access each other's memory directly, or not; before every run that depends on it.
 
         It asks the driver each time, because other libraries in the process change peer access too.
-
-        Raises:
-            CudaError: the devices or the driver refuse it.
-
         """
         if HOST_END in (flow.source, flow.destination) or flow.source == flow.destination:
             return
@@ -150,5 +133,4 @@ class _PeerAccess:
     def close(self) -> None:
         self._engine.disable_peer(*self._pair)
 
-    def abandon(self) -> None:
-        """It ends with the process."""
+    def abandon(self) -> None: ...

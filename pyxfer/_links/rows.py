@@ -65,7 +65,6 @@ class Assembler:
         self._no_trial = ended_early or NO_TRIAL
 
     def traffics(self, subjects: Sequence[TrafficSubject], failures: Mapping[str, str]) -> tuple[Traffic, ...]:
-        """The rows of all traffics, with their shares of what the same copies did alone."""
         rows = [self._traffic(subject, failures.get(subject.key)) for subject in subjects]
         alone = alone_by_key(rows)
         return tuple(with_shares(row, alone) for row in rows)
@@ -128,7 +127,6 @@ class Assembler:
         return (*remarks, *([found] if found else []))
 
     def latencies(self, subjects: Sequence[LatencySubject], failures: Mapping[str, str]) -> tuple[Latency, ...]:
-        """The rows of all latencies."""
         return tuple(self._latency(subject, failures.get(subject.key)) for subject in subjects)
 
     def _latency(self, subject: LatencySubject, failure: str | None) -> Latency:
@@ -159,7 +157,6 @@ class Assembler:
         )
 
     def small(self, subjects: Sequence[SmallSubject], failures: Mapping[str, str]) -> tuple[SmallCopies, ...]:
-        """The rows of small copies."""
         return tuple(self._small(subject, failures.get(subject.key)) for subject in subjects)
 
     def _small(self, subject: SmallSubject, failure: str | None) -> SmallCopies:
@@ -184,7 +181,6 @@ class Assembler:
 
 
 def peak_of(flow: FlowPlan | LinkFlow, devices: Mapping[int, LinkDevice], peers: Sequence[PeerLink]) -> Fact[float]:
-    """The peak of the link that the copies of a flow cross."""
     if flow.side == "local":
         return unknown(NO_PEAK_INSIDE)
     if flow.side == "peer":
@@ -216,7 +212,6 @@ def _latency_remarks(valid: Sequence[LatencyTrial], precision: float, budget_s: 
 
 
 def with_shares(row: Traffic, singles: Alone) -> Traffic:
-    """The row with what each flow keeps of its rate alone, and the sum of the separate rates."""
     alone = [alone_of(row, number, singles) for number in range(len(row.flows))]
     flows = tuple(
         flow if other is None else msgspec.structs.replace(flow, alone_share=share_of_alone(row, number, other))
@@ -242,7 +237,6 @@ def share_of_alone(row: Traffic, number: int, alone: Traffic) -> Fact[Share]:
 
 
 def _by_round(row: Traffic, number: int) -> dict[int, float]:
-    """Seconds a gigabyte of a flow by round."""
     seconds = seconds_a_gigabyte(row.valid, [number])
     return {trial.round: each for trial, each in zip(row.valid, seconds, strict=True) if math.isfinite(each)}
 
@@ -256,7 +250,6 @@ def interference(
     peers: Sequence[PeerLink],
     tree: Fact[tuple[tuple[int, ...], ...]],
 ) -> LinksSharing | None:
-    """The interference map of the copy engines; None without two GPUs that were measured together."""
     beside = [row for row in traffics if row.group == "together" and row.engine == "ce" and _is_pair(row, len(devices))]
     if not beside:
         return None
@@ -337,7 +330,6 @@ Classes = dict[tuple[str, str], dict[tuple[int, int], list[float]]]
 
 
 def _classes(traffics: Sequence[Traffic], peers: Sequence[PeerLink]) -> Classes:
-    """The rates of links that should be alike, by case and by kind of link."""
     kinds = {(peer.source, peer.destination): peer.kind for peer in peers}
     classes: Classes = {}
     for row in traffics:
@@ -350,7 +342,6 @@ def _classes(traffics: Sequence[Traffic], peers: Sequence[PeerLink]) -> Classes:
 
 
 def _slow(classes: Classes, error_rate: float) -> Fact[tuple[SlowLink, ...]]:
-    """The links that are slower than the others of their class."""
     if all(len(rates) < sharing.LEAST_LIKE for rates in classes.values()):
         return unknown(f"fewer than {sharing.LEAST_LIKE} links of a kind do not tell which rate is usual")
     found = [

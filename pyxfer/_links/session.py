@@ -54,8 +54,7 @@ CLOSING_S = 1.0
 NOT_MEASURED = {"interrupted": "the run was interrupted before it was measured", "failed": "the run failed before"}
 
 
-def unsaved(_: Links) -> None:
-    """Do not save the run."""
+def unsaved(_: Links) -> None: ...
 
 
 def links(
@@ -100,7 +99,6 @@ def run_on(
     on_progress: OnProgress | None = None,
     save_to: SaveLinks | None = None,
 ) -> Links:
-    """Measure a checked request on devices that have been found."""
     with ExitStack() as turns:
         for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
@@ -109,12 +107,6 @@ def run_on(
 
 
 def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
-    """The devices of a request.
-
-    Raises:
-        UsageError: one is unknown, or named twice.
-
-    """
     if not request.devices:
         return list_devices(choice.engine)
     found = [find_device(choice.engine, selector) for selector in request.devices]
@@ -126,7 +118,6 @@ def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
 
 
 def _least_free(choice: Choice, devices: Sequence[Device]) -> int:
-    """The free memory of the device that has the least."""
     return min(choice.engine.memory_info(device.index)[0] for device in devices)
 
 
@@ -135,8 +126,6 @@ def _name(device: Device) -> str:
 
 
 class Session(RunSession[Links]):
-    """One run of links."""
-
     _resources: LinkResources
 
     def __init__(
@@ -272,7 +261,6 @@ class Session(RunSession[Links]):
                 latency.measure_multiprocessors()
 
     def _rate_alone(self, plan: LatencyPlan) -> float | None:
-        """The rate that the loading copies have alone, in GB/s."""
         wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)
         if wanted not in self._alone:
             subject = TrafficSubject(wanted, self._resources)

@@ -51,7 +51,6 @@ class Loss:
 
     @property
     def is_real(self) -> bool:
-        """Whether the loss is beyond the noise and large enough to matter."""
         return self.keeps < min(self.bound, NAMED_BELOW)
 
 
@@ -77,10 +76,6 @@ def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
 def losses(
     alone: Mapping[int, Sequence[float]], beside: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_RATE
 ) -> dict[Pair, Loss]:
-    """The loss of every pair, by the rates alone and the sums of both rates beside each other, one a round.
-
-    Pairs with too few rounds are left out.
-    """
     single, double = _with_rounds(alone), _with_rounds(beside)
     double = {pair: each for pair, each in double.items() if set(pair) <= single.keys()}
     if not double:
@@ -114,8 +109,6 @@ def groups_of(found: Mapping[Pair, Loss]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Slow:
-    """A link below the usual rate of its kind."""
-
     gbps: float
     usual_gbps: float
 

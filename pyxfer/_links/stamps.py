@@ -22,8 +22,6 @@ MOST_CLOCK_ERROR = 0.01
 
 
 class Stamps(Protocol):
-    """What the engine returns for a flow."""
-
     @property
     def begin_ns(self) -> Nanoseconds: ...
     @property
@@ -36,8 +34,6 @@ class Stamps(Protocol):
 
 @dataclass(frozen=True)
 class Busy:
-    """The stretches in which a flow was busy, in order and apart from each other."""
-
     begin_ns: Nanoseconds
     end_ns: Nanoseconds
 
@@ -47,7 +43,6 @@ class Busy:
 
 
 def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Busy:
-    """The stretches of a flow's items, which may follow each other with short pauses."""
     order = np.argsort(begin_ns, kind="stable")
     begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
     pause_ns = max(LEAST_PAUSE_NS, PAUSE_SHARE * float(np.median(ends - begins)))
@@ -56,7 +51,6 @@ def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Busy:
 
 
 def intersection(one: Busy, other: Busy) -> Busy:
-    """The stretches in which both were busy."""
     begins = np.maximum(one.begin_ns[:, None], other.begin_ns[None, :])
     ends = np.minimum(one.end_ns[:, None], other.end_ns[None, :])
     both = ends > begins
@@ -65,7 +59,6 @@ def intersection(one: Busy, other: Busy) -> Busy:
 
 
 def union_ns(flows: Sequence[Busy]) -> int:
-    """The time in which any flow was busy."""
     begins = np.concatenate([flow.begin_ns for flow in flows])
     ends = np.concatenate([flow.end_ns for flow in flows])
     order = np.argsort(begins, kind="stable")

@@ -20,8 +20,6 @@ from pyxfer.errors import CudaError
 
 
 class Machine(engine.Engine, Protocol):
-    """The part of the compiled engine that this module uses."""
-
     def device_attribute(self, device: int, attribute: int) -> int: ...
     def can_access_peer(self, device: int, peer: int) -> bool: ...
 
@@ -34,7 +32,6 @@ ONE_DEVICE = "one GPU shares no link with another"
 
 
 def read_device(machine: Machine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
-    """A GPU and its links; an unknown value has its reason."""
     link = read_link(machine, device, root=root, nvml=nvml)
     active = nvlink.active_links(nvml, device)
     count: Fact[int] = unknown(active.reason or "") if active.value is None else Fact(len(active.value))
@@ -60,7 +57,6 @@ def _carried(nvml: Nvml, device: Device, links: Fact[int]) -> Fact[float]:
 
 
 def read_peers(machine: Machine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
-    """The link of every ordered pair."""
     return tuple(
         _read_peer(machine, one, other, nvml) for one in devices for other in devices if one.index != other.index
     )
@@ -99,7 +95,6 @@ def host_nodes(root: Path = Path("/")) -> Fact[tuple[int, ...]]:
 
 
 def read_tree(devices: Sequence[Device], root: Path = Path("/")) -> Fact[tuple[tuple[int, ...], ...]]:
-    """The sets of GPUs below one port, where the machine shows the ports."""
     if len(devices) < 2:  # noqa: PLR2004 - a pair
         return unknown(ONE_DEVICE)
     below: dict[str, set[int]] = {}

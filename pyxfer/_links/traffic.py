@@ -41,8 +41,6 @@ LONGER, MOST_LONGER = 1.5, 4.0
 
 
 class TrafficSubject:
-    """One traffic. `prepare` creates its flows, checks what arrives and chooses the length of a trial."""
-
     anchor: str | None = None
     ceiling_of: str | None = None
 
@@ -66,12 +64,6 @@ class TrafficSubject:
         return bool(self._flows)
 
     def prepare(self, read_counters: ReadCounters | None = None) -> None:
-        """Make it ready, or note why it is not available.
-
-        Raises:
-            CudaError: no GPU is usable any more.
-
-        """
         try:
             self._set_access()
             depth = DEPTH if len(self.plan.flows) == 1 else DEPTH_TOGETHER
@@ -101,7 +93,6 @@ class TrafficSubject:
         return {side: self._as_trial(found, numbers) for side, numbers in self._sides().items()}
 
     def keep_busy(self, seconds: float) -> None:
-        """Run it without a trial."""
         self._set_access()
         self._run(self._flows, seconds)
 
@@ -171,7 +162,6 @@ class TrafficSubject:
                 self.counted.append(Counted(device, counter, counted, amount))
 
     def _crossed(self, device: int, stamps: Sequence[FlowStamps], *, outwards: bool) -> int:
-        """The bytes of copies that left a device, or came to it."""
         return sum(
             self.plan.nbytes * int(stamp.begin_ns.size)
             for flow, stamp in zip(self.plan.flows, stamps, strict=True)

@@ -31,8 +31,6 @@ SLICE_S = 0.2
 
 @dataclass(frozen=True)
 class Moments:
-    """The host's times of a bracket, in seconds of `time.perf_counter`."""
-
     called_s: float
     returned_s: float
     finished_s: float
@@ -43,17 +41,14 @@ class _HostTimes:
 
     @property
     def dispatch_s(self) -> float:
-        """Seconds on the host's clock from the call to its return."""
         return self._returned - self._called
 
     @property
     def wall_s(self) -> float:
-        """Seconds on the host's clock from the call to the end of its work."""
         return self._finished - self._called
 
     @property
     def moments(self) -> Moments:
-        """When the call began, when it returned, and when the host saw the end of its work."""
         return Moments(self._called, self._returned, self._finished)
 
 
@@ -69,7 +64,6 @@ class Bracket(_HostTimes):
         self._events = engine.Bracket(device, None if stream is None else stream_handle(stream))
 
     def begin(self) -> None:
-        """Call this right before the timed call."""
         self._events.begin()
         self._called = time.perf_counter()
 
@@ -98,18 +92,15 @@ class Bracket(_HostTimes):
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds between the two events."""
         return self._events.elapsed_s
 
     @property
     def fault(self) -> str | None:
-        """Why these times must not be used, or None."""
         if self.word != "drained":
             return None
         return self._engine.drained_fault(self.elapsed_s, self.wall_s) or None
 
     def close(self) -> None:
-        """Release the events."""
         self._events.close()
 
 
@@ -229,19 +220,11 @@ _HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
 
 @runtime_checkable
 class CudaStream(Protocol):
-    """An object with the `__cuda_stream__` protocol of cuda.core."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Version of the protocol, and the handle."""
+    def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
 def stream_handle(stream: StreamLike) -> int:
-    """The CUstream as an integer; 0 is the legacy default stream.
-
-    Raises:
-        UsageError: pyxfer does not know the object as a stream.
-
-    """
+    """The CUstream as an integer; 0 is the legacy default stream."""
     handle = _find_handle(stream)
     if handle is None:
         raise UsageError(

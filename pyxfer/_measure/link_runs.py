@@ -22,7 +22,6 @@ def runs_of(links: Links) -> tuple[Run, ...]:
 
 
 def runs_of_all(links: Links) -> tuple[Run, ...]:
-    """The same with GPUs that have no copies of their own."""
     return tuple(_run(links, each) for each in links.devices)
 
 

@@ -26,13 +26,10 @@ STUCK = Remark(
 
 
 def cleanup(fault: str) -> Remark:
-    """The remark on something that could not be released."""
     return Remark("cleanup", f"Something could not be released: {fault}")
 
 
 class Resource(Protocol):
-    """Something of a device that is released in the end."""
-
     def close(self) -> None: ...
     def abandon(self) -> None: ...
 
@@ -52,11 +49,9 @@ class Resources(ABC):
         """In the order of release: memory last, after everything that uses it."""
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Drop all references."""
+    def _forget(self) -> None: ...
 
     def close(self) -> list[str]:
-        """Release everything; returns the errors instead of raising them."""
         faults: list[str] = []
         for resource in self._held():
             try:
@@ -96,8 +91,7 @@ class RunSession(ABC, Generic[Document]):
         """Everything that uses the devices, until their resources are released."""
 
     @abstractmethod
-    def _has_trials(self) -> bool:
-        """Whether a document would show anything."""
+    def _has_trials(self) -> bool: ...
 
     @abstractmethod
     def _document(self, ended: RunEnding, failure: str | None) -> Document: ...

@@ -24,11 +24,8 @@ WAKE_BELOW_S = 0.02
 
 
 class Subject(Protocol):
-    """One route at one size."""
-
     @property
-    def key(self) -> str:
-        """Unique within the group."""
+    def key(self) -> str: ...
 
     @property
     def anchor(self) -> str | None:
@@ -44,8 +41,6 @@ class Subject(Protocol):
 
 @dataclass
 class Series:
-    """The trials of one subject so far, by side."""
-
     subject: Subject
     trials: dict[Side, list[Trial]] = field(default_factory=dict)
     failure: str | None = None
@@ -56,20 +51,16 @@ class Series:
 
     @property
     def mean_cost_s(self) -> float:
-        """Mean seconds of a trial, including its preparation."""
         return self.spent_s / self.runs if self.runs else 0.0
 
     def add(self, trials: Mapping[Side, Trial]) -> None:
-        """Add the trials of one round."""
         for side, trial in trials.items():
             self.trials.setdefault(side, []).append(trial)
 
     def valid_times(self, side: Side) -> list[float]:
-        """The seconds of the valid trials."""
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
 
     def lacks(self, trials: int) -> bool:
-        """Whether it has not failed and a side has fewer valid trials than this."""
         return self.failure is None and any(len(self.valid_times(side)) < trials for side in self.trials)
 
     def summaries(self) -> list[Summary]:
@@ -92,7 +83,6 @@ class Series:
         return expected_s if is_precise else max(expected_s, (GROWTH - 1) * self.spent_s)
 
     def is_precise(self, precision: float) -> bool:
-        """Whether the intervals of all sides are as narrow as this precision."""
         widths = [summary.relative_half_width for summary in self.summaries()]
         return bool(widths) and all(width is not None and width <= precision for width in widths)
 
@@ -111,12 +101,10 @@ OnProgress = Callable[[Progress], None]
 SaveTo = Callable[[Run], None]
 
 
-def unsaved(_: Run) -> None:
-    """Do not save the run; the default of `SaveTo` arguments."""
+def unsaved(_: Run) -> None: ...
 
 
-def silent(_: Progress) -> None:
-    """Ignore the progress; the default of `OnProgress` arguments."""
+def silent(_: Progress) -> None: ...
 
 
 # A median has a 95 % interval from six values on.
@@ -162,20 +150,16 @@ class Group:
 
     @classmethod
     def of(cls, name: str, subjects: Sequence[Subject], most_rounds: int = MAX_ROUNDS) -> Group:
-        """A group without trials."""
         return cls(name, [Series(subject) for subject in subjects], most_rounds=most_rounds)
 
     @property
     def spent_s(self) -> float:
-        """The seconds of all its trials, with their preparation."""
         return sum(series.spent_s for series in self.series)
 
     def active(self) -> list[Series]:
-        """The series that have not failed."""
         return [series for series in self.series if series.failure is None]
 
     def unsettled(self, precision: float) -> list[Series]:
-        """The series that need more trials for this precision."""
         return [series for series in self.series if self._needs_more(series, precision)]
 
     def with_anchors(self, chosen: Sequence[Series]) -> list[Series]:
@@ -239,7 +223,6 @@ class Sampler:
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
     def run(self) -> None:
-        """Run until every series is settled or the budget without its reserve is spent."""
         for _ in range(self.fewest_rounds):  # over all groups, so that an early end leaves some trials of each
             self.run_rounds(1)
             self._report()
@@ -289,7 +272,6 @@ class Sampler:
         return min(hopeless, key=lambda found: found[0].spent_s)
 
     def run_rounds(self, rounds: int) -> None:
-        """Run this many rounds of all groups, without regard to the deadline."""
         for _ in range(rounds):
             for group in self.groups:
                 self._round(group, group.active())

@@ -78,7 +78,6 @@ def _quartile(ordered: Values, share: float) -> float:
 
 
 def rate(nbytes: int, summary: Summary) -> Rate:
-    """Bytes a second at the median; the slow end of the interval gives the low rate."""
     if summary.median_s <= 0:
         raise MeasurementError(
             f"half of the {summary.n} trials took no time that the clock could see, so there is no bandwidth; "

@@ -67,7 +67,6 @@ def crossed(trial: Traced, way: CopyWay) -> Crossed:
 
 
 def copies_of(capture: Capture, way: CopyWay) -> NDArray[Any]:
-    """The records of copies in one direction, in order of their start."""
     copies = capture.of(Kind.COPY)
     chosen: NDArray[Any] = copies[copies["way"] == way]
     return chosen
@@ -100,7 +99,6 @@ def _share_outside(trial: Traced, copies: NDArray[Any]) -> float:
 
 
 def _count_lost(capture: Capture, words: Iterable[str]) -> int:
-    """The number of lost records of these kinds."""
     return sum(capture.dropped.get(word, 0) for word in words)
 
 
@@ -123,7 +121,6 @@ def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
 
 
 def _memories(copies: NDArray[Any], side: str) -> frozenset[str]:
-    """The host memories of the copies, without those of a few bytes besides the data."""
     whole = int(copies["nbytes"].sum())
     kinds = np.unique(copies[side]).tolist()
     bytes_of = {kind: int(copies["nbytes"][copies[side] == kind].sum()) for kind in kinds}
@@ -180,17 +177,14 @@ def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> F
 
 
 def lost_records(trial: Traced) -> int:
-    """The number of lost records that a trial's breakdown needs."""
     return _count_lost(trial.capture, _NEEDED)
 
 
 def lost_reason(missing: int) -> str:
-    """The reason for a missing breakdown after lost records."""
     return f"{missing} of the device's records were lost, so where the time went is not known"
 
 
 def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
-    """Nanoseconds by part, with the time of all copies as one part."""
     begin, end, returned = trial.begin_ns, trial.end_ns, min(trial.returned_ns, trial.end_ns)
     crossing, kernels, all_copies = _device_work(trial, copies)
     issued = first = last = returned
@@ -235,7 +229,6 @@ def _staged(
 
 
 def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    """The intervals of the trial's copies, of kernels and sets, and of all copies."""
     capture = trial.capture
     kernels = union(intervals(capture.of(Kind.KERNEL)), intervals(capture.of(Kind.SET)))
     return union(intervals(copies)), kernels, union(intervals(capture.of(Kind.COPY)))

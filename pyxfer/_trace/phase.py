@@ -79,12 +79,7 @@ def trace_candidates(
     on_start: Callable[[Fact[Tracing]], None],
     on_round: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Trace a few trials of each candidate in `seconds`. Candidates without a trial are given up with the reason.
-
-    Raises:
-        CancelledError: `cancelled` returned true.
-
-    """
+    """Trace a few trials of each candidate in `seconds`. Candidates without a trial are given up with the reason."""
     with tracing(engine, device) as (recorder, started):
         on_start(started)
         for candidate in candidates:
@@ -97,7 +92,6 @@ def trace_candidates(
 
 
 def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
-    """Give all candidates up, because the user does not want tracing."""
     for candidate in candidates:
         candidate.give_up(NOT_ASKED, False)
     on_start(unknown(NOT_ASKED))
@@ -139,7 +133,6 @@ def _rounds(
     cancelled: Callable[[], bool],
     on_round: Callable[[int], None],
 ) -> None:
-    """Run up to `TRIALS` rounds, the least trials of each even if they take longer. Remove candidates that fail."""
     until = time.perf_counter() + seconds
     order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
     for number in range(TRIALS):
@@ -153,7 +146,6 @@ def _rounds(
 
 
 def _search(remaining: list[Candidate], recorder: TrialRecorder, seconds: float, cancelled: Callable[[], bool]) -> None:
-    """Trace further trials of explained rows until one is near the median of the timed trials."""
     until = time.perf_counter() + seconds
     for row in remaining:
         while row.is_near is not None and 0 < row.trials < MOST_EXPLAINED_TRIALS and not row.is_near():

@@ -9,7 +9,7 @@ import pytest
 from ceiling.copiers import Idle, OneSided, OnlyGated, Recorder
 
 from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
-from pyxfer._ceiling.subjects import MOST_COPIES, MOST_QUEUED, WINDOW_S, BothWays, OneWay, make_subject
+from pyxfer._ceiling.subjects import MOST_COPIES, MOST_QUEUED, WINDOW_S, RawCopies, make_subject
 from pyxfer._ceiling.ways import MEMORIES, Way
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer.errors import CudaError
@@ -25,7 +25,7 @@ RATE = 1e9
 
 
 @contextmanager
-def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[OneWay | BothWays, Recorder, Arena]]:
+def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[RawCopies, Recorder, Arena]]:
     """A subject with its own memory, and the calls of its copier."""
     arena = Arena(engine, 0, [way.memory], nbytes, 0)
     with closing(arena), closing(engine.Copier(0, way.streams)) as copier:
@@ -217,7 +217,7 @@ def test_the_sum_of_both_ways_adds_the_two_rates(engine: Engine) -> None:
         assert {trial.round for trial in trials.values()} == {3}
 
 
-def valid_pair(subject: OneWay | BothWays) -> dict[Side, Trial]:
+def valid_pair(subject: RawCopies) -> dict[Side, Trial]:
     """A trial whose sides overlapped, which a busy machine may need several attempts for."""
     for index in range(40):
         trials = dict(subject.trial(index))
