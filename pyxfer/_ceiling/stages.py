@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,18 +13,14 @@ from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Environment, Fact, Remark, Tracing
 from pyxfer._machine.nvml import throttled_by
+from pyxfer._measure.run import SaveNowAndThen, own_failure
 from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
 from pyxfer._trace import phase
-from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer.errors import CancelledError
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from pyxfer._ceiling.resources import RunResources
-
-
-# A killed run loses little, and saving does not take the time of the trials.
-SAVE_EVERY_S = 2.0
-SAVING_SHARE = 0.02
 
 
 class Limits(Protocol):
@@ -63,7 +58,9 @@ class Stages:
     on_tracing: Callable[[Fact[Tracing]], None]
     group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
     most_rounds: int = MAX_ROUNDS
-    _save_after_s: float = field(default_factory=lambda: time.perf_counter() + SAVE_EVERY_S, init=False)
+
+    def __post_init__(self) -> None:
+        self._save_now_and_then = SaveNowAndThen(self.save)
 
     def prepare(self) -> None:
         for number, item in enumerate(self.items):
@@ -92,13 +89,6 @@ class Stages:
     def _groups(self) -> list[Group]:
         prepared = sorted((item for item in self.items if item.subject is not None), key=self.group_key)
         return [make_group(list(items), self.most_rounds) for _, items in groupby(prepared, self.group_key)]
-
-    def _save_now_and_then(self) -> None:
-        now_s = time.perf_counter()
-        if now_s >= self._save_after_s:
-            self.save()
-            took_s = time.perf_counter() - now_s
-            self._save_after_s = now_s + took_s + max(SAVE_EVERY_S, took_s / SAVING_SHARE)
 
     def _trace(self, seconds: float) -> None:
         limits, items = self.limits, self.items
@@ -133,23 +123,20 @@ def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Gro
 
 def prepare_raw(item: Item[Way], resources: RunResources, seed: int) -> None:
     """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
-    try:
-        subject = _raw_subject(item, resources)
+
+    def unavailable(reason: str) -> None:
+        item.unavailable = reason
+
+    way, nbytes, engine, device = item.head.source, item.nbytes, resources.engine, resources.device
+    with own_failure(unavailable):
+        subject: RawCopies
+        if way.staged:
+            subject = StagedCopies(engine, way, nbytes, resources.arena, resources.staged_copier(), device)
+        else:
+            subject = make_subject(engine, way, nbytes, resources.arena, resources.copier(way.streams), device)
         item.first_s = Fact(subject.calibrate())
         item.verified = subject.verify(seed)
-    except (CudaUnavailableError, DeviceLostError):
-        raise
-    except (CudaError, MeasurementError) as error:
-        item.unavailable = str(error)
-    else:
         item.subject = subject
-
-
-def _raw_subject(item: Item[Way], resources: RunResources) -> RawCopies:
-    way, nbytes = item.head.source, item.nbytes
-    if way.staged:
-        return StagedCopies(resources.engine, way, nbytes, resources.arena, resources.staged_copier(), resources.device)
-    return make_subject(resources.engine, way, nbytes, resources.arena, resources.copier(way.streams), resources.device)
 
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from pyxfer._ceiling.ways import Way
-from pyxfer._document.runs import Fact, Side, Trial
+from pyxfer._document.runs import Direction, Fact, Side, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
 from pyxfer._trace.breakdown import call_start_ns, copies_of
-from pyxfer._trace.collector import Traced, Usage, copy_way, traced_call
+from pyxfer._trace.collector import Traced, Usage, copy_way
 from pyxfer._trace.records import Capture, Kind
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyxfer._ceiling.arena import Arena
     from pyxfer._ceiling.resources import StagedCopier
-    from pyxfer._measure.bracket import Bracket
+    from pyxfer._measure.bracket import Bracket, HostClock
     from pyxfer._trace.collector import TrialRecorder
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Lane, Sample
@@ -76,6 +76,24 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
         copies=sample.copies,
         usage=recorded.usage,
         capture=replace(recorded.capture, records=np.concatenate((rest, copies))),
+    )
+
+
+def traced_call(
+    side: Direction | Side, bracket: Bracket | HostClock, copies: int, usage: Usage, capture: Capture, *, staged: bool
+) -> Traced:
+    """A call in a bracket; the host's clock counts if its events must not be used."""
+    return Traced(
+        way=copy_way(side),
+        begin_ns=round(bracket.moments.called_s * 1e9),
+        returned_ns=round(bracket.moments.returned_s * 1e9),
+        elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
+        dispatch_s=bracket.dispatch_s,
+        wall_s=bracket.wall_s,
+        copies=copies,
+        usage=usage,
+        capture=capture,
+        staged=staged,
     )
 
 

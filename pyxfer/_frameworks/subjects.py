@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from pyxfer._ceiling.subjects import traced_call
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
 from pyxfer._measure.bracket import Bracket, HostClock
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.collector import Usage, traced_call
+from pyxfer._trace.collector import Usage
 from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
 
 if TYPE_CHECKING:

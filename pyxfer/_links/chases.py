@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
 from pyxfer._document.runs import Remark, Side, Trial
-from pyxfer._links.gpu_traits import MULTIPROCESSORS, attribute
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
 from pyxfer._links.stamps import copied_between
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._links.surroundings import MULTIPROCESSORS, attribute
+from pyxfer._links.traffic import LinkSubject
+from pyxfer._measure.run import own_failure
+from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,11 +48,8 @@ NEIGHBOURS = 128
 MOST_CLOCK_CHANGE = 0.02
 
 
-class LatencySubject:
+class LatencySubject(LinkSubject):
     """One latency. `rate_alone` gives the rate of the loading copies alone, in GB/s; None if it is not known."""
-
-    anchor: str | None = None
-    ceiling_of: str | None = None
 
     def __init__(
         self,
@@ -61,7 +60,6 @@ class LatencySubject:
         most_load_bytes: int,
     ) -> None:
         self.plan = plan
-        self.unavailable: str | None = None
         self.trials: list[LatencyTrial] = []
         self.footprint = SMALL_FOOTPRINT
         self.places = PLACES
@@ -89,19 +87,14 @@ class LatencySubject:
         return QUICK_HOPS if self.plan.quick else self.places
 
     def prepare(self) -> None:
-        try:
+        with own_failure(self._give_up):
             self._resources.kernels(self.plan.device)
             self._allow_access()
             self._make_cycle()
             flows = [self._chase(self.hops)]
             if self.plan.load:
                 flows.append(self._load())
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:
-            self.unavailable = str(error)
-            return
-        self._flows = flows
+            self._flows = flows
 
     def _allow_access(self) -> None:
         if self.plan.target != HOST_END:

@@ -32,10 +32,9 @@ from pyxfer._document.links import (
 )
 from pyxfer._document.runs import Fact, Rate, Remark, Share, unknown
 from pyxfer._links import sharing
-from pyxfer._links.batches import SmallSubject
 from pyxfer._links.chases import LatencySubject
 from pyxfer._links.plan import FlowPlan
-from pyxfer._links.traffic import WRONG, TrafficSubject
+from pyxfer._links.traffic import WRONG, SmallSubject, TrafficSubject
 from pyxfer._measure import stats
 from pyxfer._measure.remarks import instability
 from pyxfer.errors import MeasurementError

@@ -21,21 +21,19 @@ from pyxfer._document.links import (
     PeerLink,
 )
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
-from pyxfer._links.batches import SIZES, SmallSubject
 from pyxfer._links.chases import LatencySubject, load_plan
-from pyxfer._links.memory import Memory
 from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, make_request, traffics
-from pyxfer._links.resources import LinkResources
+from pyxfer._links.resources import LinkResources, Memory
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
-from pyxfer._links.traffic import TrafficSubject
+from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
 from pyxfer._machine import nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.exclusive import Presence, turn
-from pyxfer._measure.run import RunSession
+from pyxfer._measure.run import RunSession, SaveNowAndThen
 from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
@@ -45,7 +43,6 @@ SaveLinks = Callable[[Links], None]
 Subject = TrafficSubject | LatencySubject | SmallSubject
 
 WAKE_S = 0.15
-SAVE_EVERY_S, SAVING_SHARE = 3.0, 0.05
 MOST_ROUNDS = 24
 LATE = 1.25
 """A run that takes longer than its budget by this factor says so."""
@@ -141,7 +138,6 @@ class Session(RunSession[Links]):
         self._request = request
         self._on_progress = on_progress
         self._started = time.perf_counter()
-        self._save_after = self._started + SAVE_EVERY_S
         nvml = management.shared()
         self._nvml = nvml
         self._before = read_environment(choice.engine, devices[0])
@@ -283,18 +279,14 @@ class Session(RunSession[Links]):
             deadline_s=self._started + self._parameters.budget_s - CLOSING_S,
             seed=self._request.seed,
             on_progress=self._on_progress,
-            on_turn=self._maybe_save,
+            on_turn=SaveNowAndThen(self._save),
         )
         sampler.run()
 
-    def _maybe_save(self) -> None:
-        now = time.perf_counter()
-        if now >= self._save_after:
-            for presence in self._presences:
-                presence.look()
-            self._save_to(self._document("interrupted", None))
-            took = time.perf_counter() - now
-            self._save_after = now + took + max(SAVE_EVERY_S, took / SAVING_SHARE)
+    def _save(self) -> None:
+        for presence in self._presences:
+            presence.look()
+        self._save_to(self._document("interrupted", None))
 
     def _failures(self) -> dict[str, str]:
         return {

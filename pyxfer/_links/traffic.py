@@ -1,23 +1,26 @@
-"""Copies that run at once, as a subject of the sampler."""
+"""Copies as subjects of the sampler: large ones that run at once, and many small ones in one call or in one each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from pyxfer._ceiling.arena import PLACE_BYTES
+from pyxfer._ceiling.ways import BATCH_API, BATCH_CALL
 from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.runs import Fact, Side, Trial, unknown
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._links.stamps import make_trial
 from pyxfer._machine.nvlink import counted_between
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._measure.run import own_failure
+from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
     from pyxfer._links.resources import LinkResources
-    from pyxfer.native._cuda import Flow, FlowStamps
+    from pyxfer.native._cuda import Flow, FlowStamps, Lane
 
     ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
 
@@ -40,13 +43,20 @@ STOPPING_SHARE = 0.03
 LONGER, MOST_LONGER = 1.5, 4.0
 
 
-class TrafficSubject:
+class LinkSubject:
+    """Something that is measured in the rounds of a run of links."""
+
     anchor: str | None = None
     ceiling_of: str | None = None
+    unavailable: str | None = None
 
+    def _give_up(self, reason: str) -> None:
+        self.unavailable = reason
+
+
+class TrafficSubject(LinkSubject):
     def __init__(self, plan: TrafficPlan, resources: LinkResources) -> None:
         self.plan = plan
-        self.unavailable: str | None = None
         self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
         self.counted: list[Counted] = []
         self.pages: Fact[dict[str, int]] | None = None
@@ -64,23 +74,17 @@ class TrafficSubject:
         return bool(self._flows)
 
     def prepare(self, read_counters: ReadCounters | None = None) -> None:
-        try:
+        with own_failure(self._give_up):
             self._set_access()
             depth = DEPTH if len(self.plan.flows) == 1 else DEPTH_TOGETHER
             flows = [self._resources.flow(flow, self.plan, depth) for flow in self.plan.flows]
             self._note_pages()
             stamps = self._check(flows, read_counters)
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:
-            self.unavailable = str(error)
-            return
-        if any(fact.value is False for fact in self.verified):
-            self.unavailable = WRONG
-            return
-        self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
-        self._most_seconds = MOST_LONGER * self._seconds
-        self._flows = flows
+            if any(fact.value is False for fact in self.verified):
+                raise MeasurementError(WRONG)
+            self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
+            self._most_seconds = MOST_LONGER * self._seconds
+            self._flows = flows
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """Run it once, for equal times and not for equal bytes."""
@@ -179,3 +183,91 @@ def trial_seconds(item_s: Sequence[float], depth: int) -> float:
 
 def _median_item_s(stamps: FlowStamps) -> float:
     return float(np.median(stamps.end_ns - stamps.begin_ns)) / 1e9 if stamps.begin_ns.size else 0.0
+
+
+# --- small copies -----------------------------------------------------------------------------------------------------
+
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+WINDOW_BYTES = 32 << 20
+# A gate holds only few calls: see docs/measuring.md.
+MOST_QUEUED = 18
+MOST_IN_BATCH = 256
+NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
+
+
+class SmallSubject(LinkSubject):
+    def __init__(
+        self,
+        device: int,
+        direction: Literal["h2d", "d2h"],
+        way: Literal["batch", "queue"],
+        nbytes: int,
+        resources: LinkResources,
+    ) -> None:
+        self.device = device
+        self.direction: Literal["h2d", "d2h"] = direction
+        self.way: Literal["batch", "queue"] = way
+        self.nbytes = nbytes
+        # No driver can merge copies with gaps between them into one large copy.
+        self._stride = nbytes + PLACE_BYTES
+        self._slots = WINDOW_BYTES // self._stride
+        self.caller_copies = min(MOST_IN_BATCH, self._slots)
+        self.copies = min(MOST_QUEUED, self.caller_copies) if way == "queue" else self.caller_copies
+        self.verified: Fact[bool] = unknown(NOT_PREPARED)
+        self.seconds: list[float] = []
+        self.caller_seconds: list[float] = []
+        self._resources = resources
+        self._lane: Lane | None = None
+
+    @property
+    def key(self) -> str:
+        return f"small {self.device} {self.direction} {self.way} {self.nbytes}"
+
+    @property
+    def is_ready(self) -> bool:
+        return self._lane is not None
+
+    def prepare(self, seed: int) -> None:
+        with own_failure(self._give_up):
+            engine = self._resources.engine
+            if self.way == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+                raise MeasurementError(NO_BATCH)
+            host, device, scratch = self._resources.memory.small(self.device, WINDOW_BYTES)
+            addresses = host.address, device.address
+            lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
+            self.verified = Fact(self._arrives(lane, seed, (scratch.address, scratch.nbytes)))
+            if not self.verified.value:
+                raise MeasurementError(WRONG)
+            self._lane = lane
+
+    def _arrives(self, lane: Lane, seed: int, scratch: tuple[int, int]) -> bool:
+        """Whether the first and the last copy of a window arrive, behind a gate and without one."""
+        engine, copier = self._resources.engine, self._resources.copier(self.device)
+        windows: tuple[tuple[int, Callable[[], object]], ...] = (
+            (self.copies, lambda: copier.gated(self._mode, lane, self.copies, 0, 0)),
+            (self.caller_copies, lambda: copier.on_stream(self._mode, lane, 0, self.caller_copies)),
+        )
+        for copies, run in windows:
+            for slot in (0, copies - 1):
+                engine.prepare_check(self.device, lane, slot, seed, scratch)
+                run()
+                if engine.first_wrong(self.device, lane, slot, seed, scratch, False) is not None:
+                    return False
+        return True
+
+    @property
+    def _mode(self) -> str:
+        return "batch" if self.way == "batch" else "async"
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        if self._lane is None:
+            raise MeasurementError(NOT_PREPARED)
+        copier = self._resources.copier(self.device)
+        sample = copier.gated(self._mode, self._lane, self.copies, 1, 0)
+        issued = copier.on_stream(self._mode, self._lane, 0, self.caller_copies)
+        invalid = sample.invalid or None
+        if invalid is None:
+            self.seconds.append(sample.elapsed_s)
+        if issued.wall_s is not None:
+            self.caller_seconds.append(issued.wall_s)
+        return {self.direction: Trial(round_index, sample.elapsed_s, wall_s=issued.wall_s, invalid=invalid)}

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._document.runs import Remark
 from pyxfer._measure.interruptible import Ending
-from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, PyxferError
+from pyxfer.errors import (
+    CleanupWarning,
+    CudaError,
+    CudaUnavailableError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    MeasurementError,
+    PyxferError,
+)
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -27,6 +37,35 @@ STUCK = Remark(
 
 def cleanup(fault: str) -> Remark:
     return Remark("cleanup", f"Something could not be released: {fault}")
+
+
+@contextmanager
+def own_failure(note: Callable[[str], None]) -> Iterator[None]:
+    """Note an error that concerns one row only; an error that ends the run passes."""
+    try:
+        yield
+    except (CudaUnavailableError, DeviceLostError):
+        raise
+    except (CudaError, MeasurementError) as error:
+        note(str(error))
+
+
+class SaveNowAndThen:
+    """Saves every few seconds, and seldom where saving takes long: a killed run loses little, trials lose no time."""
+
+    EVERY_S = 2.0
+    SHARE = 0.02
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        self._save = save
+        self._after_s = time.perf_counter() + self.EVERY_S
+
+    def __call__(self) -> None:
+        begun_s = time.perf_counter()
+        if begun_s >= self._after_s:
+            self._save()
+            ended_s = time.perf_counter()
+            self._after_s = ended_s + max(self.EVERY_S, (ended_s - begun_s) / self.SHARE)
 
 
 class Resource(Protocol):

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from pyxfer._document.runs import Run, Side, Summary, Trial
 from pyxfer._measure import stats
-from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._measure.run import own_failure
+from pyxfer.errors import CancelledError
 
 # The threads of a framework or a ring go to sleep while other routes run, and waking one takes up to 0.1 ms. Calls in a
 # loop do not pay that, so an untimed call comes before a timed one that is shorter than this.
@@ -56,6 +57,9 @@ class Series:
     def add(self, trials: Mapping[Side, Trial]) -> None:
         for side, trial in trials.items():
             self.trials.setdefault(side, []).append(trial)
+
+    def fail(self, reason: str) -> None:
+        self.failure = reason
 
     def valid_times(self, side: Side) -> list[float]:
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
@@ -320,12 +324,8 @@ class Sampler:
 
     def _trial(self, series: Series, round_index: int) -> None:
         begun = self.clock()
-        try:
+        with own_failure(series.fail):
             series.add(series.subject.trial(round_index))
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:  # only this route fails: its row has the reason
-            series.failure = str(error)
         series.spent_s += self.clock() - begun
         series.runs += 1
 

@@ -14,7 +14,6 @@ from pyxfer._trace.libraries import candidates_here
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay
 
 if TYPE_CHECKING:
-    from pyxfer._measure.bracket import Bracket, HostClock
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, DeviceBuffer, HostBuffer, Taken
 
@@ -126,24 +125,6 @@ def nearest(trials: Sequence[_AnyTimed], median_s: float | None) -> _AnyTimed:
 def copy_way(side: Direction | Side) -> CopyWay | None:
     """The direction of a route's copies in the records; None if it does not cross the link."""
     return {"h2d": CopyWay.H2D, "d2h": CopyWay.D2H}.get(side)
-
-
-def traced_call(
-    side: Direction | Side, bracket: Bracket | HostClock, copies: int, usage: Usage, capture: Capture, *, staged: bool
-) -> Traced:
-    """A call in a bracket; the host's clock counts if its events must not be used."""
-    return Traced(
-        way=copy_way(side),
-        begin_ns=round(bracket.moments.called_s * 1e9),
-        returned_ns=round(bracket.moments.returned_s * 1e9),
-        elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
-        dispatch_s=bracket.dispatch_s,
-        wall_s=bracket.wall_s,
-        copies=copies,
-        usage=usage,
-        capture=capture,
-        staged=staged,
-    )
 
 
 MIB = 1 << 20

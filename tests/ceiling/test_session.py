@@ -9,6 +9,7 @@ import pytest
 from pyxfer import Run, UsageError, ceiling
 from pyxfer._ceiling.session import Session
 from pyxfer._document.runs import Measurement
+from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import FEWEST_ROUNDS, Progress
 from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import Engine
@@ -254,7 +255,7 @@ def test_the_run_is_saved_at_the_end_as_it_is_returned(engine: Engine) -> None:
 
 
 def test_a_long_run_is_saved_while_it_measures(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._ceiling.stages.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
     testing.model_link(H2D, 1e-3, D2H, 1e-3)
     saved: list[Run] = []
     quick(save_to=saved.append, precision=1e-9)
@@ -266,7 +267,7 @@ def test_a_long_run_is_saved_while_it_measures(engine: Engine, monkeypatch: pyte
 
 
 def test_a_run_that_is_not_saved_is_made_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._ceiling.stages.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
     made: list[Any] = []
     document = Session._document
 

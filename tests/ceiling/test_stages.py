@@ -123,8 +123,8 @@ def test_a_cancelled_run_ends_the_preparation(engine: Engine) -> None:
 
 
 def test_rows_are_saved_between_rounds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr(stages, "SAVING_SHARE", math.inf)
+    monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
+    monkeypatch.setattr(SaveNowAndThen, "SHARE", math.inf)
     measured = Measured(engine, items_of(KIB))
     measured.stages.prepare()
     measured.stages.measure(0.0)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from pyxfer._document.runs import unknown
-from pyxfer._links import memory
-from pyxfer._links.memory import PIECE_BYTES, Memory, checked_pieces, pieces
+from pyxfer._links import resources
 from pyxfer._links.plan import FlowPlan, d2h, h2d, write
+from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -20,7 +20,7 @@ NBYTES = 1 << 20
 @pytest.fixture
 def held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     testing.set_device_count(2)
-    monkeypatch.setattr(memory, "PIECE_BYTES", NBYTES // 8)
+    monkeypatch.setattr(resources, "PIECE_BYTES", NBYTES // 8)
     made = Memory(engine, {0: unknown("one node"), 1: unknown("one node")}, seed=5)
     yield made
     for buffer in made.held:

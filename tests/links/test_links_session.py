@@ -10,7 +10,7 @@ import pyxfer
 from pyxfer._document import codec
 from pyxfer._document.links import Links, Traffic
 from pyxfer._links import chases, session, stamps
-from pyxfer._links.memory import Memory
+from pyxfer._links.resources import Memory
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.native import Engine
