@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from pyxfer._document.runs import STAGED, Fact, LinkState, LockingCost, Measurement, Memory, unknown
+from pyxfer._document.machines import STAGED, Fact, LinkState, unknown
+from pyxfer._document.runs import LockingCost, Measurement, Memory
 from pyxfer._machine.host import available_host_bytes
 from pyxfer._measure import stats
 from pyxfer.errors import UsageError
@@ -48,7 +49,6 @@ def locking_bytes(largest: int) -> int:
 def locking_cost(
     memory: Memory, largest: int, seconds: Sequence[float], measurements: Sequence[Measurement]
 ) -> LockingCost:
-    """The cost of page-locking one GiB, and after how many transfers it has paid for itself."""
     nbytes = locking_bytes(largest)
     if not seconds:
         why = "no page-locking was timed before the run ended"
@@ -200,7 +200,6 @@ class Arena:
             raise faults[0]
 
     def abandon(self) -> None:
-        """Leak all buffers until the process ends, because copies may still be using them."""
         for buffer in self._buffers():
             buffer.abandon()
 
@@ -216,7 +215,6 @@ class Arena:
 
 
 def check_memory(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
-    """Check that an arena of this size fits into host and device memory; allocates nothing."""
     total = sent_bytes(largest, cache_bytes) + _placed(largest)
     host = total * len(set(memories)) + scratch_bytes(largest)
     if engine.RUNTIME == "host":  # its device memory is host memory

@@ -17,18 +17,8 @@ from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
 from pyxfer._ceiling.stages import make_group
 from pyxfer._ceiling.subjects import RawCopies, make_subject
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, seed_of
-from pyxfer._document.runs import (
-    NOT_TRACED,
-    Device,
-    Fact,
-    Link,
-    LinkDirection,
-    Measurement,
-    Remark,
-    Side,
-    Trial,
-    unknown,
-)
+from pyxfer._document.machines import Device, Fact, Link, Remark, Side, unknown
+from pyxfer._document.runs import NOT_TRACED, LinkDirection, Measurement, Trial
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import read_link

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pyxfer._ceiling.arena import WAKE_BYTES, Arena, wake_link
-from pyxfer._document.machines import NOT_STAGED
-from pyxfer._document.runs import Device, Direction, Fact, Link, Ring, unknown
+from pyxfer._document.machines import NOT_STAGED, Device, Fact, Link, Ring, unknown
+from pyxfer._document.runs import Direction
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.bracket import Bracket
 from pyxfer._measure.run import Resource, Resources

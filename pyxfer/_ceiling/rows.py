@@ -11,31 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.ways import Way
-from pyxfer._document.machines import MOST_SHARE
-from pyxfer._document.runs import (
-    OF_SIDES,
-    Bracket,
-    Curve,
-    Direction,
-    Ending,
-    Fact,
-    Link,
-    Measurement,
-    Nature,
-    Rate,
-    Remark,
-    Share,
-    Side,
-    Summary,
-    Trial,
-    Variant,
-    unknown,
-)
+from pyxfer._document import runs
+from pyxfer._document.machines import MOST_SHARE, Fact, Link, Remark, Side, unknown
 from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
-from pyxfer._trace.phase import LEAST_TRIALS, Candidate
+from pyxfer._trace.traced_trials import LEAST_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
@@ -43,7 +25,7 @@ if TYPE_CHECKING:
     from pyxfer._trace.collector import Traced, TrialRecorder
 
 NO_TRIAL = "the run ended before its first trial"
-ENDED_EARLY: Mapping[Ending, str] = {
+ENDED_EARLY: Mapping[runs.Ending, str] = {
     "interrupted": "the run was interrupted before its first trial",
     "failed": "the run failed before its first trial",
 }
@@ -53,7 +35,7 @@ WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
 CHECKED_AGAIN_BYTES = 16 << 20
 """Up to this size the content of a traced raw copy is verified: that of the largest takes longer than all else."""
 
-Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]
+Ceilings = Mapping[tuple[runs.Direction, Side, int], Sequence[runs.Trial]]
 """Trials of the ceiling, by direction, side and size."""
 
 Source = TypeVar("Source")
@@ -69,28 +51,27 @@ class Head(Generic[Source]):
     source: Source
     """The way, the route, or the call."""
     route: str
-    direction: Direction
+    direction: runs.Direction
     memory: str
     mode: str
-    bracket: Bracket
-    variant: Variant = "warm"
+    bracket: runs.Bracket
+    variant: runs.Variant = "warm"
     crossed: str = ""
     """The memory that the device's records should show; empty if any memory is right."""
     inflation: float = 1.0
     staged: bool = False
     worker: str | None = None
-    nature: Nature | None = None
+    nature: runs.Nature | None = None
     image_bytes: int | None = None
     """Size of one image, if a batch of images is moved."""
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """The sides of its rows: three for a copy both ways, otherwise the direction."""
         return ("h2d", "d2h", "sum") if self.direction == "both" else (self.direction,)
 
 
 def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None) -> Head[Way]:
-    bracket: Bracket = "stream"
+    bracket: runs.Bracket = "stream"
     if way.mode == "memcpy" or way.staged:
         bracket = "drained"
     elif way.page_locked:
@@ -127,15 +108,15 @@ class Item(Generic[Source]):
     def __post_init__(self) -> None:
         self.evidence = {side: Evidence() for side in self.head.sides}
         if "sum" in self.evidence:
-            self.evidence["sum"].missing = OF_SIDES
+            self.evidence["sum"].missing = runs.OF_SIDES
 
-    def place(self, side: Side) -> tuple[Direction, Side, int]:
+    def place(self, side: Side) -> tuple[runs.Direction, Side, int]:
         return self.head.direction, side, self.nbytes
 
     def moved_bytes(self, side: Side) -> int:
         return self.nbytes * (2 if side == "sum" else 1)
 
-    def trials(self, side: Side) -> tuple[Trial, ...]:
+    def trials(self, side: Side) -> tuple[runs.Trial, ...]:
         return tuple(self.series.trials.get(side, ())) if self.series else ()
 
     def untraced(self, why: str, failed: bool) -> None:
@@ -166,7 +147,9 @@ class Assembler:
     chunk_bytes: int | None = None
     """The chunk size of the ring that staged copies go through, if known."""
 
-    def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
+    def measurements(
+        self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None
+    ) -> tuple[runs.Measurement, ...]:
         best = best_trials(items) if ceilings is None else ceilings
         locked = page_locked_trials(items)
         return tuple(
@@ -176,8 +159,8 @@ class Assembler:
         )
 
     def row(
-        self, item: Item[Any], side: Side, ceiling: Sequence[Trial] | None, no_ceiling: str | None = None
-    ) -> Measurement:
+        self, item: Item[Any], side: Side, ceiling: Sequence[runs.Trial] | None, no_ceiling: str | None = None
+    ) -> runs.Measurement:
         """One row. `no_ceiling` is the reason for a missing share of the ceiling, if it is known."""
         head, trials, moved = item.head, item.trials(side), item.moved_bytes(side)
         valid = [trial for trial in trials if trial.invalid is None]
@@ -187,7 +170,7 @@ class Assembler:
         share = _share(head, valid, ceiling, rate, no_ceiling)
         doubt = share_remark(share.value, summary, valid, ceiling or ())
         missing = item.unavailable
-        return Measurement(
+        return runs.Measurement(
             route=head.route,
             direction=head.direction,
             side=side,
@@ -198,7 +181,7 @@ class Assembler:
             nbytes=item.nbytes,
             moved_bytes=moved,
             rate=rate,
-            peak_share=peak_share(self.link, side, rate),
+            peak_share=stats.share_of_peak(rate, self.link.peak_gbps(side)),
             ceiling_share=share,
             verified=item.verified if missing is None else unknown(missing),
             first_s=item.first_s if missing is None else unknown(missing),
@@ -218,7 +201,7 @@ class Assembler:
             breakdown=findings.breakdown,
         )
 
-    def _rate(self, item: Item[Any], side: Side, summary: Summary | None, findings: Findings) -> Fact[Rate]:
+    def _rate(self, item: Item[Any], side: Side, summary: runs.Summary | None, findings: Findings) -> Fact[runs.Rate]:
         if item.verified.value is False:
             return unknown(WRONG_BYTES)
         if summary is None:
@@ -230,7 +213,7 @@ class Assembler:
         return credible_rate(item.moved_bytes(side), summary, self.link.most_gbps(side))
 
     def _remarks(
-        self, item: Item[Any], valid: Sequence[Trial], trials: Sequence[Trial], findings: Findings
+        self, item: Item[Any], valid: Sequence[runs.Trial], trials: Sequence[runs.Trial], findings: Findings
     ) -> Iterable[Remark]:
         if valid:
             doubt = remarks.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
@@ -276,14 +259,14 @@ def _is_near(item: Item[Any], series: Series) -> bool:
     )
 
 
-def ceiling_seconds(ceilings: Ceilings, place: tuple[Direction, Side, int]) -> float | None:
+def ceiling_seconds(ceilings: Ceilings, place: tuple[runs.Direction, Side, int]) -> float | None:
     times = [trial.elapsed_s for trial in ceilings.get(place, ()) if trial.invalid is None]
     return stats.summarise(times).median_s if times else None
 
 
 def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
     """The trials of the best verified raw copy of each direction, side and size, staged and fresh copies excluded."""
-    best: dict[tuple[Direction, Side, int], tuple[float, Sequence[Trial]]] = {}
+    best: dict[tuple[runs.Direction, Side, int], tuple[float, Sequence[runs.Trial]]] = {}
     for item in items:
         head = item.head
         if item.series is None or item.verified.value is False or not isinstance(head.source, Way):
@@ -305,7 +288,7 @@ def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
     return best_trials([item for item in items if isinstance(item.head.source, Way) and item.head.source.page_locked])
 
 
-def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact[Rate]:
+def credible_rate(moved: int, summary: runs.Summary, most_gbps: float | None) -> Fact[runs.Rate]:
     if summary.median_s <= 0:
         return unknown("half of the trials are shorter than the event clock's resolution: time a larger size")
     rate = stats.rate(moved, summary)
@@ -317,18 +300,8 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
     return Fact(rate)
 
 
-def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
-    peak = link.peak_gbps(side)
-    if rate.value is None:
-        return unknown(rate.reason or "")
-    if peak.value is None:
-        return unknown(peak.reason or "")
-    return Fact(rate.value.gbps / peak.value)
-
-
-def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
-    """One fit over the sizes for each route, direction, side and variant."""
-    points: dict[tuple[str, str, Side, str], list[Measurement]] = {}
+def curves(measurements: Sequence[runs.Measurement]) -> tuple[runs.Curve, ...]:
+    points: dict[tuple[str, str, Side, str], list[runs.Measurement]] = {}
     for row in measurements:
         points.setdefault((row.route, row.direction, row.side, row.variant), []).append(row)
     return tuple(map(_curve, points.values()))
@@ -338,7 +311,7 @@ _NO_INTERVAL = 1.0
 """The half-width of a median of too few trials. It hardly moves the line, and is within its worst misfit."""
 
 
-def _curve(points: Sequence[Measurement]) -> Curve:
+def _curve(points: Sequence[runs.Measurement]) -> runs.Curve:
     known = [
         (row.moved_bytes, row.summary.median_s, row.summary.relative_half_width)
         for row in points
@@ -348,7 +321,7 @@ def _curve(points: Sequence[Measurement]) -> Curve:
         [(nbytes, seconds, _NO_INTERVAL if half is None else half) for nbytes, seconds, half in known]
     )
     first = points[0]
-    return Curve(
+    return runs.Curve(
         route=first.route,
         direction=first.direction,
         side=first.side,
@@ -361,15 +334,21 @@ def _curve(points: Sequence[Measurement]) -> Curve:
 
 
 def _share(
-    head: Head[Any], valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate], no_ceiling: str | None
-) -> Fact[Share]:
+    head: Head[Any],
+    valid: Sequence[runs.Trial],
+    ceiling: Sequence[runs.Trial] | None,
+    rate: Fact[runs.Rate],
+    no_ceiling: str | None,
+) -> Fact[runs.Share]:
     if head.staged and isinstance(head.source, Way) and ceiling is None and rate.value is not None:
         return unknown(NO_LOCKED)
     share = ceiling_share(valid, ceiling, rate)
     return unknown(no_ceiling) if share.value is None and rate.value is not None and no_ceiling else share
 
 
-def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
+def ceiling_share(
+    valid: Sequence[runs.Trial], ceiling: Sequence[runs.Trial] | None, rate: Fact[runs.Rate]
+) -> Fact[runs.Share]:
     """The median of the ratios within rounds, because a drift of the machine affects both sides of a ratio."""
     if rate.value is None:
         return unknown(rate.reason or "")
@@ -382,7 +361,7 @@ def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate:
 
 
 def share_remark(
-    share: Share | None, own: Summary | None, valid: Sequence[Trial], ceiling: Sequence[Trial]
+    share: runs.Share | None, own: runs.Summary | None, valid: Sequence[runs.Trial], ceiling: Sequence[runs.Trial]
 ) -> Remark | None:
     rounds = {trial.round: trial.elapsed_s for trial in ceiling if trial.invalid is None}
     best = summary_of(list(rounds.values()))
@@ -406,12 +385,12 @@ def share_remark(
     return None
 
 
-def summary_of(seconds: Sequence[float | None]) -> Summary | None:
+def summary_of(seconds: Sequence[float | None]) -> runs.Summary | None:
     known = [time_s for time_s in seconds if time_s is not None]
     return stats.summarise(known) if known else None
 
 
-def unused_remark(trials: Sequence[Trial]) -> Remark | None:
+def unused_remark(trials: Sequence[runs.Trial]) -> Remark | None:
     reasons = [trial.invalid for trial in trials if trial.invalid is not None]
     if not reasons or len(reasons) == len(trials):
         return None
@@ -424,7 +403,7 @@ def unused_remark(trials: Sequence[Trial]) -> Remark | None:
 _DISTURBED = ("the other direction ended", "the gate timed out")
 
 
-def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
+def why_no_trial(trials: Sequence[runs.Trial], none: str = NO_TRIAL) -> str:
     """Why there is no time: `none` without trials, or the fault of the first invalid one."""
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
     if invalid is None:

@@ -9,33 +9,13 @@ from typing import Any
 
 import msgspec
 
+from pyxfer._ceiling import ways
 from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
 from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw
-from pyxfer._ceiling.ways import (
-    AUTO,
-    DEFAULT_BUDGET_S,
-    DEFAULT_PRECISION,
-    DEFAULT_SIZES,
-    Request,
-    make_request,
-    why_unavailable,
-)
-from pyxfer._document.runs import (
-    Device,
-    Directions,
-    Environment,
-    Fact,
-    LockingCost,
-    Memories,
-    Memory,
-    Placement,
-    Remark,
-    Run,
-    Tracing,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Placement, Remark, unknown
+from pyxfer._document.runs import Directions, LockingCost, Memories, Memory, Run, Tracing
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -46,7 +26,7 @@ from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._measure.run import RunSession
 from pyxfer._measure.sampler import FEWEST_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
-from pyxfer._trace.phase import NOT_REACHED
+from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import HOST, Choice, choose
 
@@ -60,11 +40,11 @@ def ceiling(
     *,
     directions: Directions = ("h2d", "d2h", "both"),
     memories: Memories = ("pageable", "pinned"),
-    modes: str | Sequence[str] = (AUTO,),
-    sizes: str | int | Sequence[str | int] = DEFAULT_SIZES,
+    modes: str | Sequence[str] = (ways.AUTO,),
+    sizes: str | int | Sequence[str | int] = ways.DEFAULT_SIZES,
     fresh: bool = False,
-    precision: str | float = DEFAULT_PRECISION,
-    budget_s: str | float = DEFAULT_BUDGET_S,
+    precision: str | float = ways.DEFAULT_PRECISION,
+    budget_s: str | float = ways.DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
@@ -87,7 +67,7 @@ def ceiling(
         CudaError: the device failed before anything was measured.
 
     """
-    request = make_request(
+    request = ways.make_request(
         device,
         directions,
         memories,
@@ -103,7 +83,7 @@ def ceiling(
 
 
 def run_ways(
-    request: Request,
+    request: ways.Request,
     device: int | str,
     *,
     require_gpu: bool,
@@ -120,7 +100,7 @@ def run_ways(
 def run_on(
     choice: Choice,
     device: Device,
-    request: Request,
+    request: ways.Request,
     *,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -144,7 +124,7 @@ class Session(RunSession[Run]):
         self,
         choice: Choice,
         device: Device,
-        request: Request,
+        request: ways.Request,
         on_progress: OnProgress,
         save_to: SaveTo,
         memory_node: int | None = None,
@@ -163,7 +143,7 @@ class Session(RunSession[Run]):
         self._bound_to = node if memory_node is None else Fact(memory_node)
         self._placement = Placement(node, unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
         self._items = [
-            Item(way_head(way), nbytes, why_unavailable(choice.engine, way))
+            Item(way_head(way), nbytes, ways.why_unavailable(choice.engine, way))
             for nbytes in request.sizes
             for way in request.ways
         ]

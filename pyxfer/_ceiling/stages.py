@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
-from pyxfer._document.runs import Environment, Fact, Remark, Tracing
+from pyxfer._document.machines import Environment, Fact, Remark
+from pyxfer._document.runs import Tracing
 from pyxfer._machine.nvml import throttled_by
 from pyxfer._measure.run import SaveNowAndThen, own_failure
 from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
-from pyxfer._trace import phase
+from pyxfer._trace import traced_trials
 from pyxfer.errors import CancelledError
 from pyxfer.units import format_seconds, format_size
 
@@ -73,7 +74,9 @@ class Stages:
 
     def measure(self, deadline_s: float) -> None:
         limits = self.limits
-        reserve = Reserve(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * limits.budget_s)
+        reserve = Reserve(
+            traced_trials.TRIALS, traced_trials.OPENING_S, traced_trials.TAKING_S, traced_trials.SHARE * limits.budget_s
+        )
         Sampler(
             groups=self._groups(),
             precision=limits.precision,
@@ -84,7 +87,7 @@ class Stages:
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
         ).run()
-        self._trace(phase.seconds_for(limits.budget_s, deadline_s))
+        self._trace(traced_trials.seconds_for(limits.budget_s, deadline_s))
 
     def _groups(self) -> list[Group]:
         prepared = sorted((item for item in self.items if item.subject is not None), key=self.group_key)
@@ -98,11 +101,11 @@ class Stages:
             for number, item in enumerate(items)
         ]
         if not limits.trace:
-            phase.leave_out(candidates, self.on_tracing)
+            traced_trials.leave_out(candidates, self.on_tracing)
             return
         self.save()  # a tracer may crash the process
         self.on_progress(Progress("tracing", 1.0, ""))
-        phase.trace_candidates(
+        traced_trials.trace_candidates(
             self.resources.engine,
             self.resources.device,
             candidates,
@@ -110,7 +113,9 @@ class Stages:
             seed=limits.seed,
             cancelled=self.resources.cancelled,
             on_start=self.on_tracing,
-            on_round=lambda number: self.on_progress(Progress("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
+            on_round=lambda number: self.on_progress(
+                Progress("tracing", 1.0, f"round {number + 1} of {traced_trials.TRIALS}")
+            ),
         )
 
 

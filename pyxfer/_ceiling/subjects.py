@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from pyxfer._ceiling.ways import Way
-from pyxfer._document.runs import Direction, Fact, Side, Trial
+from pyxfer._document.machines import Fact, Side
+from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
 from pyxfer._trace.breakdown import call_start_ns, copies_of
 from pyxfer._trace.collector import Traced, Usage, copy_way
@@ -85,8 +86,8 @@ def traced_call(
     """A call in a bracket; the host's clock counts if its events must not be used."""
     return Traced(
         way=copy_way(side),
-        begin_ns=round(bracket.moments.called_s * 1e9),
-        returned_ns=round(bracket.moments.returned_s * 1e9),
+        begin_ns=round(bracket.called_s * 1e9),
+        returned_ns=round(bracket.returned_s * 1e9),
         elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
         dispatch_s=bracket.dispatch_s,
         wall_s=bracket.wall_s,
@@ -114,8 +115,6 @@ ISSUE_SHOWS_TO = 1 << 20
 
 
 class RawCopies(ABC):
-    """Copies of one size."""
-
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
         self.way = way
         self.nbytes = nbytes
@@ -157,15 +156,13 @@ class RawCopies(ABC):
     def trial(self, round_index: int) -> Mapping[Side, Trial]: ...
 
     @abstractmethod
-    def _once(self) -> object:
-        """Make one copy in each direction."""
+    def _once(self) -> object: ...
 
     @abstractmethod
     def _recorded(self, taking: TrialRecorder, *, checked: bool) -> Mapping[Side, Traced]:
         """A window and its records; only one copy if it is `checked`."""
 
     def _issue_once(self) -> object:
-        """The same without a gate."""
         raise NotImplementedError
 
     def verify(self, seed: int) -> Fact[bool]:
@@ -196,8 +193,6 @@ class RawCopies(ABC):
 
 
 class _OneSide(RawCopies):
-    """Copies of one size in one direction."""
-
     @property
     def side(self) -> Side:
         return "h2d" if self.way.direction == "h2d" else "d2h"
@@ -212,8 +207,6 @@ class _OneSide(RawCopies):
 
 
 class OneWay(_OneSide):
-    """Copies of one size in one direction by calls of the CUDA runtime."""
-
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
         super().__init__(engine, way, nbytes, arena, device)
         self._copier = copier
@@ -394,7 +387,6 @@ def as_trial(sample: Sample, round_index: int) -> Trial:
 
 
 def with_caller(trial: Trial, issued: Sample) -> Trial:
-    """The trial with the caller's time of the same copies without a gate."""
     return msgspec.structs.replace(trial, wall_s=issued.wall_s)
 
 

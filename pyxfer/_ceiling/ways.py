@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
-from pyxfer._document.runs import STAGED, Direction, LinkDirection, Memory, Parameters, Variant
+from pyxfer._document.runs import Direction, LinkDirection, Memory, Parameters, Variant
 from pyxfer._measure.sampler import MIN_ROUNDS
 from pyxfer.errors import UsageError
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of

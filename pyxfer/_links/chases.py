@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
-from pyxfer._document.runs import Remark, Side, Trial
+from pyxfer._document.machines import Remark, Side
+from pyxfer._document.runs import Trial
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
 from pyxfer._links.stamps import copied_between
 from pyxfer._links.surroundings import MULTIPROCESSORS, attribute
@@ -187,7 +188,6 @@ class LatencySubject(LinkSubject):
 
 
 def load_plan(plan: LatencyPlan, host_bytes: int, peer_bytes: int) -> TrafficPlan:
-    """The traffic whose rate alone is the full load of a latency."""
     if plan.target == HOST_END:
         return TrafficPlan("host", "h2d", "ce", host_bytes, (h2d(plan.device),))
     return TrafficPlan("pairs", "read", "ce", peer_bytes, (read(plan.target, plan.device),), peer_access=True)
@@ -213,7 +213,6 @@ def launch_ns(chase: FlowStamps, inside: NDArray[np.bool_]) -> tuple[NDArray[np.
 
 
 def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_bytes: int) -> LatencyTrial:
-    """The quantiles of the launches of the first flow, beside the load of the second one."""
     chase = stamps[0]
     inside = chase.multiprocessor >= 0  # a launch that found its multiprocessor
     load_gbps = None

@@ -9,15 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from pyxfer._document.cells import cell_of_total
-from pyxfer._document.links import (
-    COPY_ENGINES,
-    GROUPS,
-    HOST_END,
-    CopyEngine,
-    FlowSide,
-    LinkGroup,
-    LinksParameters,
-)
+from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, LinkGroup, LinksParameters
 from pyxfer._links.sharing import MOST_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.links import HOST_END
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._machine.numa import bind, verify_pages
 from pyxfer._measure.run import Resource, Resources
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
@@ -97,7 +97,6 @@ class Memory:
             self._fill(block, offset, size, POISON)
 
     def arrived(self, block: Block, nbytes: int, seed: int) -> bool:
-        """Whether the checked pieces are those of a source with this seed."""
         return all(
             self._first_wrong(block, offset, size, seed + number) is None
             for number, offset, size in self._checked(nbytes)

@@ -17,7 +17,7 @@ from itertools import combinations
 from statistics import median
 from typing import TypeVar
 
-from pyxfer._measure.stats import quantile
+from pyxfer._document.intervals import quantile
 
 Values = Sequence[float]
 Pair = tuple[int, int]

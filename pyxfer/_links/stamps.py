@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.links import LEAST_OVERLAP, LinkTrial
+from pyxfer._trace.records import intersection, total_ns, union
 from pyxfer.units import format_percent, format_seconds
 
 Nanoseconds = NDArray[np.int64]
@@ -32,48 +33,19 @@ class Stamps(Protocol):
     def late(self) -> bool: ...
 
 
-@dataclass(frozen=True)
-class Busy:
-    begin_ns: Nanoseconds
-    end_ns: Nanoseconds
-
-    @property
-    def total_ns(self) -> int:
-        return int((self.end_ns - self.begin_ns).sum())
-
-
-def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Busy:
+def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
+    """The intervals in which a flow was busy; its items may follow each other with short pauses."""
     order = np.argsort(begin_ns, kind="stable")
     begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
     pause_ns = max(LEAST_PAUSE_NS, PAUSE_SHARE * float(np.median(ends - begins)))
     new = np.flatnonzero(begins[1:] - ends[:-1] > pause_ns) + 1
-    return Busy(begins[np.concatenate(([0], new))], ends[np.concatenate((new - 1, [ends.size - 1]))])
+    return np.column_stack((begins[np.concatenate(([0], new))], ends[np.concatenate((new - 1, [ends.size - 1]))]))
 
 
-def intersection(one: Busy, other: Busy) -> Busy:
-    begins = np.maximum(one.begin_ns[:, None], other.begin_ns[None, :])
-    ends = np.minimum(one.end_ns[:, None], other.end_ns[None, :])
-    both = ends > begins
-    found = np.argsort(begins[both], kind="stable")
-    return Busy(begins[both][found], ends[both][found])
-
-
-def union_ns(flows: Sequence[Busy]) -> int:
-    begins = np.concatenate([flow.begin_ns for flow in flows])
-    ends = np.concatenate([flow.end_ns for flow in flows])
-    order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], ends[order]
-    reached = np.concatenate(([begins[0]], np.maximum.accumulate(ends)[:-1]))
-    return int(np.maximum(ends - np.maximum(begins, reached), 0).sum())
-
-
-def overlap(flows: Sequence[Busy]) -> float:
+def overlap(flows: Sequence[Nanoseconds]) -> float:
     """The time in which all flows were busy over that in which any was; 0 to 1."""
-    common = flows[0]
-    for flow in flows[1:]:
-        common = intersection(common, flow)
-    whole = union_ns(flows)
-    return common.total_ns / whole if whole else 0.0
+    whole_ns = total_ns(union(*flows))
+    return total_ns(reduce(intersection, flows)) / whole_ns if whole_ns else 0.0
 
 
 def copied_between(begin_ns: Nanoseconds, end_ns: Nanoseconds, nbytes: int, since_ns: int, until_ns: int) -> float:
@@ -84,7 +56,6 @@ def copied_between(begin_ns: Nanoseconds, end_ns: Nanoseconds, nbytes: int, sinc
 
 
 def make_trial(number: int, flows: Sequence[Stamps], sizes: Sequence[int]) -> LinkTrial:
-    """The trial of flows that ran at once, each with items of its size; invalid ones have the reason."""
     if any(flow.begin_ns.size == 0 for flow in flows):
         return LinkTrial(number, 0.0, (0.0,) * len(flows), 0.0, "a stream finished no copy")
     since_ns = max(int(np.min(flow.begin_ns)) for flow in flows)

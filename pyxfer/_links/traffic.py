@@ -11,7 +11,8 @@ import numpy as np
 from pyxfer._ceiling.arena import PLACE_BYTES
 from pyxfer._ceiling.ways import BATCH_API, BATCH_CALL
 from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
-from pyxfer._document.runs import Fact, Side, Trial, unknown
+from pyxfer._document.machines import Fact, Side, unknown
+from pyxfer._document.runs import Trial
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._links.stamps import make_trial
 from pyxfer._machine.nvlink import counted_between
@@ -101,7 +102,6 @@ class TrafficSubject(LinkSubject):
         self._run(self._flows, seconds)
 
     def quick_rate(self) -> float | None:
-        """The rate of a short run, in GB/s; None if nothing was copied."""
         self._set_access()
         stamps = self._run(self._flows, LEAST_S)
         seconds = seconds_a_gigabyte([make_trial(0, stamps, [self.plan.nbytes] * len(stamps))], [0])[0]

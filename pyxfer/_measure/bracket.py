@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from pyxfer._document.printing import ShortRepr
@@ -29,27 +28,18 @@ SLICE_S = 0.2
 # --- brackets --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Moments:
-    called_s: float
-    returned_s: float
-    finished_s: float
-
-
 class _HostTimes:
-    _called = _returned = _finished = 0.0
+    """The host's times of a call, in seconds of `time.perf_counter`."""
+
+    called_s = returned_s = finished_s = 0.0
 
     @property
     def dispatch_s(self) -> float:
-        return self._returned - self._called
+        return self.returned_s - self.called_s
 
     @property
     def wall_s(self) -> float:
-        return self._finished - self._called
-
-    @property
-    def moments(self) -> Moments:
-        return Moments(self._called, self._returned, self._finished)
+        return self.finished_s - self.called_s
 
 
 class Bracket(_HostTimes):
@@ -65,11 +55,11 @@ class Bracket(_HostTimes):
 
     def begin(self) -> None:
         self._events.begin()
-        self._called = time.perf_counter()
+        self.called_s = time.perf_counter()
 
     def returned(self) -> None:
         """Call this right after the timed call has returned. Its queued work may still run."""
-        self._returned = time.perf_counter()
+        self.returned_s = time.perf_counter()
 
     def end(self, sync: Callable[[], object] | None = None) -> None:
         """Wait for the work, also with the framework's `sync` if there is one."""
@@ -77,14 +67,14 @@ class Bracket(_HostTimes):
             if sync is not None:
                 sync()
             self._events.end()
-            self._finished = time.perf_counter()
+            self.finished_s = time.perf_counter()
             self._wait()
         else:
             self._events.end()
             if sync is not None:
                 sync()
             self._wait()
-            self._finished = time.perf_counter()
+            self.finished_s = time.perf_counter()
 
     def _wait(self) -> None:
         while not self._events.ended_within(SLICE_S):
@@ -111,15 +101,15 @@ class HostClock(_HostTimes):
     fault: str | None = None
 
     def begin(self) -> None:
-        self._called = time.perf_counter()
+        self.called_s = time.perf_counter()
 
     def returned(self) -> None:
-        self._returned = self._finished = time.perf_counter()
+        self.returned_s = self.finished_s = time.perf_counter()
 
     def end(self, sync: Callable[[], object] | None = None) -> None:
         if sync is not None:
             sync()
-            self._finished = time.perf_counter()
+            self.finished_s = time.perf_counter()
 
     @property
     def elapsed_s(self) -> float:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pyxfer._document.machines import Remark
 from pyxfer._document.runs import Ending as RunEnding
-from pyxfer._document.runs import Remark
 from pyxfer._measure.interruptible import Ending
 from pyxfer.errors import (
     CleanupWarning,
@@ -78,8 +78,6 @@ _LEAKED: list[Resource] = []
 
 
 class Resources(ABC):
-    """What a run holds on its devices, released together."""
-
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
@@ -126,8 +124,7 @@ class RunSession(ABC, Generic[Document]):
         self._remarks: list[Remark] = []
 
     @abstractmethod
-    def _measure_all(self) -> None:
-        """Everything that uses the devices, until their resources are released."""
+    def _measure_all(self) -> None: ...
 
     @abstractmethod
     def _has_trials(self) -> bool: ...

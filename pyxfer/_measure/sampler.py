@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyxfer._document.runs import Run, Side, Summary, Trial
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Run, Summary, Trial
 from pyxfer._measure import stats
 from pyxfer._measure.run import own_failure
 from pyxfer.errors import CancelledError
@@ -145,8 +146,6 @@ TRACED_COST = 2.0
 
 @dataclass
 class Group:
-    """Subjects that run in the same rounds, for example all routes at one size."""
-
     name: str
     series: list[Series]
     rounds: int = 0

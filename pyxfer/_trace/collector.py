@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pyxfer._document.runs import Direction, Side, Tracing
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Direction, Tracing
 from pyxfer._trace.libraries import candidates_here
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay
 

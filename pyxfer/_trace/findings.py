@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyxfer._document.runs import (
-    IGNORED_BYTES,
-    IGNORED_SHARE,
-    INFLATED,
-    UNTRACED,
-    Breakdown,
-    Dma,
-    Fact,
-    Remark,
-    unknown,
-)
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import IGNORED_BYTES, IGNORED_SHARE, INFLATED, UNTRACED, Breakdown, Dma
 from pyxfer._trace.breakdown import (
     APART,
     NOTHING_CROSSES,
@@ -167,7 +158,6 @@ def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
 
 
 def _cost_remark(breakdown: Breakdown | None, median_s: float | None) -> tuple[Remark, ...]:
-    """The remark if the traced trials took longer, so that their breakdown may not apply to the timed ones."""
     if breakdown is None or median_s is None or median_s <= 0:
         return ()
     more_s = breakdown.elapsed_s - median_s

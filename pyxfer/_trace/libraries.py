@@ -74,7 +74,6 @@ def _files(found: Iterable[Path]) -> Iterator[Path]:
 
 
 def _without_links(paths: Iterable[Path]) -> list[str]:
-    """The paths without further links to a file that is in the list already."""
     kept: dict[Path, str] = {}
     for path in paths:
         kept.setdefault(path.resolve(), str(path))

@@ -180,7 +180,6 @@ class Capture:
         return chosen.take(order)
 
     def name(self, record: Any) -> str:
-        """The name of a call, a kernel or a mark; empty if it has none."""
         return self.names[int(record["name"])]
 
 

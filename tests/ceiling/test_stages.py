@@ -10,12 +10,12 @@ import pytest
 from measure.fakes import Clock, Timed
 from samples import make_environment
 
-from pyxfer._ceiling import stages
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, way_head
 from pyxfer._ceiling.stages import Stages, circumstances
 from pyxfer._ceiling.ways import Way, make_request
 from pyxfer._document.runs import NOT_ASKED, Fact, Tracing
+from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError
 from pyxfer.native import Engine

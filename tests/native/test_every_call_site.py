@@ -190,5 +190,5 @@ def test_calls_without_an_error_macro_are_known(sites: set[Site]) -> None:
         Unchecked("cudaGetLastError", "csrc/cuda/device.cpp"),
         Unchecked("cudaGetLastError", "csrc/cuda/driver.cpp"),
         Unchecked("cudaGetLastError", "csrc/cuda/memory.cpp"),
-        Unchecked("cudaGetLastError", "csrc/ring/conveyor.cpp"),
+        Unchecked("cudaGetLastError", "csrc/ring/chunk_mover.cpp"),
     }

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from pyxfer._trace.collector import Collector, TrialRecorder
-from pyxfer._trace.phase import tracing
 from pyxfer._trace.records import RECORD, CopyWay, Kind, MemoryKind
+from pyxfer._trace.traced_trials import tracing
 from pyxfer.errors import CudaError, TraceUnavailableError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from pyxfer._document.runs import Fact, Tracing
-from pyxfer._trace import phase
+from pyxfer._trace import traced_trials
 from pyxfer._trace.collector import TrialRecorder
-from pyxfer._trace.phase import Candidate
+from pyxfer._trace.traced_trials import Candidate
 from pyxfer.errors import CancelledError, MeasurementError
 from pyxfer.native import Engine
 
@@ -37,7 +37,7 @@ class Row:
 
 def traced(engine: Engine, *rows: Row, seconds: float = 30.0, cancelled: Callable[[], bool] = lambda: False) -> None:
     started: list[Fact[Tracing]] = []
-    phase.trace_candidates(
+    traced_trials.trace_candidates(
         engine,
         0,
         [row.candidate for row in rows],
@@ -60,26 +60,26 @@ def test_without_time_a_row_has_the_least_trials(engine: Engine, least: int) -> 
 def test_an_explained_row_is_traced_until_a_trial_is_near_the_median(engine: Engine) -> None:
     plain, explained = Row(), Row(near_after=31)
     traced(engine, plain, explained)
-    assert (plain.made, explained.made) == (phase.TRIALS, 31)
+    assert (plain.made, explained.made) == (traced_trials.TRIALS, 31)
 
 
 def test_a_row_with_a_near_trial_is_not_traced_further(engine: Engine) -> None:
     explained = Row(near_after=1)
     traced(engine, explained)
-    assert explained.made == phase.TRIALS * phase.EXPLAINED_TRIALS
+    assert explained.made == traced_trials.TRIALS * traced_trials.EXPLAINED_TRIALS
 
 
 def test_the_search_has_a_largest_number_of_trials(engine: Engine) -> None:
     explained = Row(near_after=10**9)
     traced(engine, explained)
-    assert explained.made == phase.MOST_EXPLAINED_TRIALS
+    assert explained.made == traced_trials.MOST_EXPLAINED_TRIALS
     assert explained.given_up == []
 
 
 def test_the_search_has_a_time_limit(engine: Engine) -> None:
     explained = Row(near_after=10**9)
     traced(engine, explained, seconds=1e-9)
-    assert explained.made < phase.MOST_EXPLAINED_TRIALS
+    assert explained.made < traced_trials.MOST_EXPLAINED_TRIALS
 
 
 def test_the_search_ends_when_a_trial_fails(engine: Engine) -> None:

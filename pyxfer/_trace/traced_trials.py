@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Fact, Tracing, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
 from pyxfer.errors import (
     CancelledError,
@@ -46,15 +47,10 @@ NOT_REACHED = "the run ended before it came to tracing"
 
 @dataclass(eq=False)
 class Candidate:
-    """A row to trace.
+    """A row to trace, by `trace`, with fresh content if its argument is true; None if no timed trial is valid.
 
-    Attributes:
-        trace: Runs one trial, with fresh content if the argument is true. None if the row has no valid timed trial.
-        give_up: Called when no (further) trial is traced, with the reason and whether a trial failed.
-        is_near: Whether a traced trial is near the median of the timed ones; only for the row that is explained.
-        least_trials: The number of traced trials that it gets however long they take.
-        trials: The number of traced trials so far.
-
+    `give_up` gets why no (further) trial is traced, and whether one failed. `is_near`, of the explained row alone, says
+    whether a traced trial is near the median of the timed ones. `least_trials` are made however long they take.
     """
 
     trace: Callable[[TrialRecorder, bool], None] | None
@@ -105,24 +101,17 @@ def seconds_for(budget_s: float, deadline_s: float) -> float:
 @contextmanager
 def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None, Fact[Tracing]]]:
     """Run a collector during the block. Without a usable library it gives None and the reason."""
-    try:
-        collector = Collector(engine)
-    except TraceUnavailableError as error:
-        yield None, unknown(f"trace: unavailable: {error}")
-        return
-    try:
+    with ExitStack() as stack:
+        reason = ""
         try:
-            started = collector.start()
+            collector = stack.enter_context(closing(Collector(engine)))
+            started = stack.enter_context(collector.running())
         except TraceUnavailableError as error:
-            yield None, unknown(f"trace: unavailable: {error}")
-            return
-        try:
-            with closing(TrialRecorder(engine, collector, device)) as recorder:
-                yield recorder, Fact(started)
-        finally:
-            collector.stop()
-    finally:
-        collector.close()
+            reason = f"trace: unavailable: {error}"
+        if reason:
+            yield None, unknown(reason)
+        else:
+            yield stack.enter_context(closing(TrialRecorder(engine, collector, device))), Fact(started)
 
 
 def _rounds(
