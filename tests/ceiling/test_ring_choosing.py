@@ -13,7 +13,7 @@ from pyxfer import Run, ceiling
 from pyxfer._ceiling import resources as module
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._upload.tuning import ChosenSettings
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError, UsageError
+from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -101,12 +101,6 @@ def test_a_device_lost_during_the_search_ends_the_run(
     assert testing.allocated() == []
 
 
-def test_invalid_settings_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    Choosing(monkeypatch, UsageError("no ring has 100 threads"))
-    with pytest.raises(UsageError, match="no ring has 100 threads"):
-        run()
-
-
 def test_a_run_creates_and_frees_one_ring(resources: RunResources, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, CHOSEN)
     assert resources.staged_copier() is resources.staged_copier()
@@ -126,15 +120,3 @@ def test_a_failed_ring_is_not_created_again(resources: RunResources, monkeypatch
     assert len(set(reasons)) == 1
     assert reasons[0].startswith("no ring, and PYXFER_RING=slots=16 asks for a smaller one: cudaHostAlloc ")
     assert testing.calls()["cudaHostAlloc"] == 1
-
-
-def test_a_ring_that_cannot_be_released_is_reported_and_the_rest_is_released(
-    resources: RunResources, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Choosing(monkeypatch, CHOSEN)
-    resources.allocate(["pageable"], 4 * KIB, 0)
-    resources.copier(1)
-    resources.staged_copier()
-    testing.fail("cudaFreeHost", 1, 1)
-    assert [fault.partition(" ")[0] for fault in resources.close()] == ["cudaFreeHost"]
-    assert testing.allocated() == []

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from measure.fakes import Clock, Timed
-from msgspec import structs
-from samples import make_link, make_measurement, make_missing
+from samples import make_link, make_measurement
 from tracing.captures import copy, traced
 
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, share_remark, way_head
@@ -95,11 +94,6 @@ def test_a_bandwidth_above_the_peak_by_less_than_the_clock_may_be_off_is_given()
     (made,) = assembled(collected(PINNED, [286.9e-6] * 10))
     assert made.gbps == pytest.approx(58.48, abs=0.01)
     assert (made.of_peak or 0.0) > 1.0
-
-
-def test_the_reason_of_a_missing_bandwidth_doubts_the_figure_and_the_peak() -> None:
-    (made,) = assembled(collected(PINNED, [284e-6] * 10))
-    assert "did not all cross it, or the shown state of the link or MaxPayload is wrong" in (made.rate.reason or "")
 
 
 def test_a_bandwidth_above_the_raw_peak_is_rejected() -> None:
@@ -202,11 +196,6 @@ def test_a_staged_copy_without_a_ceiling_has_a_rate_and_advice() -> None:
     assert pageable.of_ceiling == 1.0
 
 
-def test_a_staged_copy_without_a_rate_has_the_reason_for_that() -> None:
-    (staged,) = assembled(Item(way_head(STAGED), 16 * MIB, unavailable="out of page-locked memory"))
-    assert staged.ceiling_share.reason == "out of page-locked memory"
-
-
 @pytest.mark.parametrize(("met", "codes"), [(MemoryKind.PINNED, []), (MemoryKind.PAGEABLE, ["wrong-memory"])])
 def test_a_staged_copy_from_the_wrong_memory_has_a_remark(met: MemoryKind, codes: list[str]) -> None:
     found = collected(STAGED)
@@ -255,14 +244,6 @@ def test_an_unmeasured_row_has_the_reason_in_every_fact(change: dict[str, object
     assert (made.summary, made.trials) == (None, ())
 
 
-def test_a_route_that_failed_in_its_first_trial_has_its_error_as_reason() -> None:
-    found = collected(PINNED, [])
-    assert found.series is not None
-    found.series.failure = "cudaMemcpyAsync failed"
-    (made,) = assembled(found)
-    assert made.rate.reason == "cudaMemcpyAsync failed"
-
-
 def test_a_route_that_failed_later_keeps_its_trials_with_a_remark() -> None:
     found = collected(PINNED)
     assert found.series is not None
@@ -296,19 +277,6 @@ def test_an_imprecise_row_has_a_remark_with_advice() -> None:
     assert "budget" in made.remarks[0].fix
 
 
-def test_a_curve_fits_the_fixed_cost_and_the_bandwidth() -> None:
-    points = []
-    for nbytes in (4096, 65536, MIB, 16 * MIB):
-        summary = stats.summarise([10e-6 + nbytes / 50e9] * 6)
-        rate = Fact(stats.rate(nbytes, summary))
-        changes = {"nbytes": nbytes, "moved_bytes": nbytes, "summary": summary, "rate": rate}
-        points.append(structs.replace(make_measurement(), **changes))
-    (curve,) = curves(points)
-    assert curve.latency_s.value == pytest.approx(10e-6, rel=1e-6)
-    assert curve.asymptote_gbps.value == pytest.approx(50, rel=1e-6)
-    assert curve.half_bytes.value == pytest.approx(500e3, rel=1e-6)
-
-
 def test_each_route_direction_side_and_variant_has_its_own_curve() -> None:
     points = [make_measurement(side=side) for side in ("h2d", "d2h", "sum")] + [make_measurement(variant="fresh")]
     assert [(curve.direction, curve.side, curve.variant) for curve in curves(points)] == [
@@ -317,9 +285,3 @@ def test_each_route_direction_side_and_variant_has_its_own_curve() -> None:
         ("both", "sum", "warm"),
         ("h2d", "h2d", "fresh"),
     ]
-
-
-def test_a_curve_without_sizes_has_a_reason() -> None:
-    (curve,) = curves([make_missing()])
-    assert curve.asymptote_gbps.value is None
-    assert curve.asymptote_gbps.reason

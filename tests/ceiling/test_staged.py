@@ -20,9 +20,7 @@ from pyxfer._ceiling.subjects import StagedCopies
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Direction, Fact
 from pyxfer._measure.bracket import Bracket
-from pyxfer.errors import CudaError
 from pyxfer.native import Engine
-from pyxfer.native._host import testing
 
 KIB, MIB = 1024, 1024**2
 FOREVER_S = 1e6
@@ -150,24 +148,3 @@ def test_only_the_first_copy_includes_the_creation_of_the_ring(engine: Engine) -
     with bench(engine, way("h2d"), 4 * KIB, SlowlyMade) as (subject, _):
         assert subject.calibrate() >= FOREVER_S
         assert subject.calibrate() < FOREVER_S
-
-
-def test_a_copy_that_fails_in_a_trial_is_an_error_and_leaves_nothing(engine: Engine) -> None:
-    with bench(engine, way("h2d"), 4 * KIB) as (subject, _):
-        testing.fail("cudaMemcpyAsync", 1, 1)
-        with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
-            subject.trial(0)
-    assert testing.allocated() == []
-
-
-def test_a_link_that_is_slower_than_memory_sets_the_time(engine: Engine) -> None:
-    testing.model_link(1e9, 0, 0.5e9, 0)
-    for direction, rate in (("h2d", 1e9), ("d2h", 0.5e9)):
-        with bench(engine, way(cast("Direction", direction)), 2 * MIB) as (subject, _):
-            (trial,) = subject.trial(0).values()
-            assert trial.elapsed_s >= 0.99 * 2 * MIB / rate
-
-
-def test_the_anchor_is_queued_pinned_copies_of_the_same_direction(engine: Engine) -> None:
-    with bench(engine, way("d2h"), 4 * KIB) as (subject, _):
-        assert subject.anchor == "raw.pinned-async d2h warm"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +14,7 @@ from ceiling.rings import CHOSEN
 
 from pyxfer._ceiling import resources as module
 from pyxfer._ceiling.resources import StagedCopier
-from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
+from pyxfer.errors import CancelledError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -43,15 +41,6 @@ def test_moved_bytes_arrive_and_the_bracket_has_all_times(engine: Engine, memory
             ctypes.memset(host, 0, NBYTES if direction == "h2d" else 0)
     assert engine.first_unlike(host, NBYTES, 5) is None
     assert staged_copier.moved == 2
-
-
-def test_the_stager_describes_its_ring_and_the_source_of_its_settings(engine: Engine) -> None:
-    with closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as staged_copier:
-        made = staged_copier.made
-    assert (made.threads, made.chunk_bytes, made.slots, made.fill, made.spin_us) == (2, 32 * KIB, 2, "plain", 0)
-    assert (made.kernel, made.pinned_bytes) == ("plain", 64 * KIB)
-    assert (made.source, made.reason) == ("given", "by a test")
-    assert made.made_s > 0
 
 
 def test_a_device_that_stops_answering_is_a_timeout(engine: Engine, memory: tuple[int, int]) -> None:
@@ -92,15 +81,6 @@ def test_a_transfer_after_the_cancellation_does_not_hang(engine: Engine, memory:
     engine.take_cleanup_failures()
 
 
-def test_a_failed_copy_raises_and_the_next_one_succeeds(engine: Engine, memory: tuple[int, int]) -> None:
-    with closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as staged_copier:
-        testing.fail("cudaMemcpyAsync", 2, 1)
-        with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
-            staged_copier.move("h2d", *memory, NBYTES)
-        staged_copier.move("h2d", *memory, NBYTES)
-        assert staged_copier.moved == 1
-
-
 @pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaStreamCreateWithFlags", "cuEventCreate"])
 def test_a_failed_ring_leaves_nothing_allocated(engine: Engine, call: str) -> None:
     with closing(StagedCopier(engine, 0, CHOSEN, 30.0)):
@@ -130,34 +110,3 @@ def test_a_failed_start_of_the_watching_thread_frees_the_ring(engine: Engine, mo
     with pytest.raises(MeasurementError, match="can't start new thread"):
         StagedCopier(engine, 0, CHOSEN, 30.0)
     assert testing.allocated() == []
-
-
-FORKED = """
-import os
-from pyxfer.errors import ForkedError
-from pyxfer.native import load
-from pyxfer._ceiling.resources import StagedCopier
-from pyxfer._upload.settings import default_settings
-from pyxfer._upload.tuning import ChosenSettings
-engine = load("host")
-host, device = engine.HostBuffer(65536, "pageable"), engine.DeviceBuffer(65536)
-staged_copier = StagedCopier(engine, 0, ChosenSettings(default_settings(), "default", ""), 30.0)
-child = os.fork()
-if not child:
-    try:
-        staged_copier.move("h2d", host.address, device.address, 65536)
-    except ForkedError:
-        staged_copier.close()
-        os._exit(7)
-    os._exit(1)
-_, status = os.waitpid(child, 0)
-staged_copier.move("h2d", host.address, device.address, 65536)
-for each in (staged_copier, host, device):
-    each.close()
-print(os.waitstatus_to_exitcode(status), engine.testing.allocated())
-"""
-
-
-def test_a_forked_child_is_refused_and_frees_nothing_of_its_parent() -> None:
-    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "7 []\n", ended.stderr

@@ -31,12 +31,6 @@ def test_other_measuring_processes_are_named_in_order() -> None:
     assert "(process 77, 812)" in remark.text
 
 
-def test_other_processes_on_the_gpu_are_named() -> None:
-    (remark,) = circumstances((), make_environment(other_gpu_processes=Fact((4711,))), None)
-    assert remark.code == "shared"
-    assert "(process 4711)" in remark.text
-
-
 def test_throttled_clocks_are_one_remark() -> None:
     hot = make_environment(throttle_reasons=Fact(("hardware thermal slowdown",)))
     (remark,) = circumstances((), hot, hot)

@@ -91,14 +91,6 @@ def test_a_window_on_a_modelled_link_copies_for_the_modelled_time(engine: Engine
     assert breakdown.seconds("copying") + breakdown.seconds("staging") >= 0.9 * MIB / 2e9
 
 
-def test_without_tracing_every_row_says_so(engine: Engine) -> None:
-    run = quick(trace=False)
-    why = "tracing was left out"
-    assert run.tracing.reason == why
-    assert {each.dma.reason for each in run.measurements} == {each.breakdown.reason for each in run.measurements}
-    assert {each.dma.reason for each in run.measurements} == {why}
-
-
 def test_without_a_tracer_every_row_has_its_figures_and_the_reason(engine: Engine) -> None:
     testing.other_subscriber(True)
     run = quick()
@@ -107,14 +99,6 @@ def test_without_a_tracer_every_row_has_its_figures_and_the_reason(engine: Engin
     for each in run.measurements:
         assert each.gbps is not None
         assert each.dma.reason == run.tracing.reason
-
-
-def test_a_way_that_failed_is_not_traced(engine: Engine) -> None:
-    testing.set_missing("cudaMemcpyBatchAsync", True)
-    run = quick(memories=("pinned",), modes=("async", "batch"), directions=("h2d",))
-    missing = one(run, "raw.pinned-batch")
-    assert missing.dma.reason == missing.breakdown.reason == missing.rate.reason
-    assert one(run, "raw.pinned-async").dma.value is not None
 
 
 def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) -> None:
@@ -130,15 +114,3 @@ def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) 
     assert after == run
     assert [each.trials for each in before.measurements] == [each.trials for each in after.measurements]
     assert {each.dma.reason for each in before.measurements} == {"the run ended before it was traced"}
-
-
-def test_a_run_with_records_survives_saving_and_loading(engine: Engine, tmp_path: Any) -> None:
-    run = quick()
-    run.save(tmp_path / "run.json")
-    assert Run.load(tmp_path / "run.json") == run
-
-
-@pytest.mark.slow
-def test_a_run_leaves_no_tracer_behind(engine: Engine) -> None:
-    quick()
-    assert quick().tracing.value is not None

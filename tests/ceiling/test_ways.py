@@ -48,10 +48,6 @@ def test_repeated_words_are_planned_once() -> None:
     assert len(plan_ways(["h2d"], ["pinned"], ["streams:4", "streams:04"], fresh=False)) == 1
 
 
-def test_the_route_names_its_memory_and_mode() -> None:
-    assert Way("h2d", "write-combined", "streams:4").route == "raw.write-combined-streams:4"
-
-
 @pytest.mark.parametrize(
     ("way", "streams"),
     [
@@ -130,26 +126,8 @@ def test_other_memory_beside_staged_copies_uses_the_other_modes() -> None:
     ]
 
 
-def test_auto_does_not_stage() -> None:
-    assert not any(way.staged for way in plan_ways(DIRECTIONS, MEMORIES, ["auto", *MODES], fresh=True))
-
-
 def test_a_staged_copy_from_the_device_has_a_fresh_variant() -> None:
     assert staged("d2h", "pageable", fresh=True) == ["raw.pageable-staged warm", "raw.pageable-staged fresh"]
-
-
-def test_the_dma_memory_of_a_staged_copy_is_pinned() -> None:
-    assert Way("h2d", "pageable", "staged").dma_memory == "pinned"
-    assert not Way("h2d", "pageable", "staged").page_locked
-    assert Way("h2d", "pageable", "memcpy").dma_memory == "pageable"
-    assert Way("h2d", "registered", "async").dma_memory == "pinned"
-
-
-@pytest.mark.parametrize(("memory", "mode"), [*product(MEMORIES, SHOWN_MODES[:-1]), ("pageable", "staged")])
-@pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_every_way_in_one_direction_is_available(engine: Engine, direction: str, memory: str, mode: str) -> None:
-    (way,) = plan_ways([direction], [memory], [mode], fresh=False)
-    assert why_unavailable(engine, way) is None
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -165,13 +143,6 @@ def test_every_way_in_one_direction_is_available(engine: Engine, direction: str,
 def test_only_async_is_available_both_ways(engine: Engine, memory: str, mode: str, reason: str | None) -> None:
     (way,) = plan_ways(["both"], [memory], [mode], fresh=False)
     assert why_unavailable(engine, way) == reason
-
-
-def test_staged_copies_both_ways_are_unavailable(engine: Engine) -> None:
-    (way,) = plan_ways(["both"], ["pageable"], ["staged"], fresh=False)
-    assert why_unavailable(engine, way) == (
-        "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
-    )
 
 
 def test_a_driver_without_batched_copies_is_the_reason(engine: Engine) -> None:

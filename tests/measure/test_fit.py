@@ -162,11 +162,6 @@ def test_a_bandwidth_of_rough_medians_is_not_given() -> None:
     assert "budget" in (rough.asymptote_gbps.reason or "")
 
 
-def test_times_that_do_not_grow_give_no_bandwidth() -> None:
-    fit = fit_curve([(1024, 3e-6), (2048, 2e-6), (4096, 1e-6)])
-    assert "does not grow with the size" in (fit.asymptote_gbps.reason or "")
-
-
 def test_a_time_of_zero_gives_no_fit() -> None:
     fit = fit_curve([(1024, 0.0), (2048, 2e-6), (4096, 1e-6)])
     assert "took no time that the clock could see" in (fit.asymptote_gbps.reason or "")
@@ -179,3 +174,8 @@ def test_every_figure_of_any_fit_is_finite_or_has_a_reason(measured: list[tuple[
         assert fact.reason or (fact.value is not None and 0 <= fact.value < float("inf"))
     if fit.half_bytes.value is not None:
         assert fit.half_bytes.value <= max(nbytes for nbytes, _ in measured)
+
+
+def test_times_that_do_not_grow_give_no_bandwidth() -> None:
+    fit = fit_curve([(1024, 3e-6), (2048, 2e-6), (4096, 1e-6)])
+    assert "does not grow with the size" in (fit.asymptote_gbps.reason or "")

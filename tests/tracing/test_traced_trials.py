@@ -76,12 +76,6 @@ def test_the_search_has_a_largest_number_of_trials(engine: Engine) -> None:
     assert explained.given_up == []
 
 
-def test_the_search_has_a_time_limit(engine: Engine) -> None:
-    explained = Row(near_after=10**9)
-    traced(engine, explained, seconds=1e-9)
-    assert explained.made < traced_trials.MOST_EXPLAINED_TRIALS
-
-
 def test_the_search_ends_when_a_trial_fails(engine: Engine) -> None:
     explained = Row(near_after=10**9, fails_at=20)
     traced(engine, explained)
