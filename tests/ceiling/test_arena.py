@@ -1,20 +1,43 @@
+"""The memory of raw copies, the cost of page-locking it, and the waking of the link."""
+
 from __future__ import annotations
 
 import ctypes
 import mmap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
+from native.scenarios import lanes
+from samples import make_measurement, make_missing
 
 from pyxfer._ceiling import arena as module
-from pyxfer._ceiling.arena import PLACE_BYTES, SMALL_BYTES, SMALL_SLOTS, Arena, check_memory, sent_bytes, stride_bytes
+from pyxfer._ceiling.arena import (
+    LEAST_S,
+    MOST_BYTES,
+    PLACE_BYTES,
+    SMALL_BYTES,
+    SMALL_SLOTS,
+    TRIALS,
+    Arena,
+    check_memory,
+    locking_bytes,
+    locking_cost,
+    measure_locking,
+    sent_bytes,
+    stride_bytes,
+    wake_link,
+)
 from pyxfer._ceiling.ways import MEMORIES
-from pyxfer._document.runs import Direction, Fact, Memory
+from pyxfer._document.runs import Direction, Fact, LinkState, Measurement, Memory, unknown
+from pyxfer._measure import stats
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Engine
+from pyxfer.native._cuda import Copier, Lane
 from pyxfer.native._host import testing
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -137,3 +160,142 @@ def test_fewer_kinds_of_memory_need_less(engine: Engine, monkeypatch: pytest.Mon
     check_memory(engine, 0, ["pinned"], GIB, CACHE)
     with pytest.raises(UsageError):
         check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
+
+
+MIB = 1024**2
+KIB = 1024
+
+
+def never() -> bool:
+    return False
+
+
+def h2d(memory: str, seconds: float, nbytes: int = 16 * MIB, **changes: object) -> Measurement:
+    summary = stats.summarise([seconds] * 6)
+    return structs.replace(make_measurement(), memory=memory, nbytes=nbytes, summary=summary, **changes)
+
+
+@pytest.mark.parametrize(("memory", "call"), [("pinned", "cudaHostAlloc"), ("registered", "cudaHostRegister")])
+def test_each_page_locking_is_timed_and_freed(engine: Engine, memory: Memory, call: str) -> None:
+    testing.stall(call, 1, 0.02)
+    seconds = measure_locking(engine, 0, memory, 4 * KIB, never)
+    assert len(seconds) == TRIALS == testing.calls()[call]
+    assert seconds[0] >= 0.02
+    assert all(each > 0 for each in seconds)
+    assert testing.allocated() == []
+
+
+def test_cancelling_ends_it(engine: Engine) -> None:
+    assert measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
+
+
+def test_slow_page_locking_stops_after_its_time_limit(engine: Engine) -> None:
+    testing.stall("cudaHostAlloc", 1, 0.6)
+    assert len(measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
+
+
+def test_at_most_64_mib_are_locked_at_a_time() -> None:
+    assert locking_bytes(4 * KIB) == 4 * KIB
+    assert locking_bytes(16 * GIB) == MOST_BYTES
+
+
+def test_locking_pays_when_the_saved_time_exceeds_its_cost() -> None:
+    # 16 MiB cost 2.5 ms to lock, and each transfer saves 1 ms.
+    cost = locking_cost("pinned", 64 * MIB, [0.01] * 6, [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
+    assert (cost.pays_after_transfers.value, cost.pays_direction) == (3, "h2d")
+
+
+def test_the_largest_common_size_decides() -> None:
+    measurements = [
+        h2d("pageable", 2e-3),
+        h2d("pinned", 1e-3),
+        h2d("pageable", 1e-5, 4 * KIB),
+        h2d("pinned", 0.9e-5, 4 * KIB),
+        h2d("pageable", 1.0, 256 * MIB),
+    ]
+    assert locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
+
+
+def test_the_best_modes_of_both_memories_are_compared() -> None:
+    measurements = [h2d("pageable", 9e-3), h2d("pageable", 2e-3), h2d("pinned", 5e-3), h2d("pinned", 1e-3)]
+    assert locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
+
+
+def test_unmeasured_registered_memory_counts_as_fast_as_pinned() -> None:
+    measurements = [h2d("pageable", 2e-3), h2d("pinned", 1e-3)]
+    assert locking_cost("registered", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
+
+
+@pytest.mark.parametrize(
+    "measurements",
+    [
+        [],
+        [h2d("pageable", 2e-3)],
+        [h2d("pinned", 1e-3)],
+        [h2d("pageable", 2e-3), h2d("pinned", 1e-3, 4 * KIB)],
+        [h2d("pageable", 2e-3), h2d("pinned", 1e-3, variant="fresh")],
+        [h2d("pageable", 2e-3), h2d("pinned", 1e-3, direction="d2h", side="d2h")],
+        [h2d("pageable", 2e-3), make_missing()],
+        [h2d("pageable", 2e-3, mode="staged"), h2d("pinned", 1e-3)],
+    ],
+)
+def test_without_a_common_size_the_result_has_a_reason(measurements: list[Measurement]) -> None:
+    pays = locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers
+    assert pays.reason is not None
+    assert "h2d was not measured from pageable and from page-locked memory at one size" in pays.reason
+
+
+def test_staged_copies_do_not_count_as_pageable_transfers() -> None:
+    measured = [h2d("pageable", 3e-3), h2d("pageable", 1.1e-3, mode="staged"), h2d("pinned", 1e-3)]
+    with_staged, without = (
+        locking_cost("pinned", 16 * MIB, [0.01] * 6, rows).pays_after_transfers for rows in (measured, measured[::2])
+    )
+    assert with_staged.value == without.value == 5
+
+
+def test_locking_never_pays_if_pageable_memory_is_as_fast() -> None:
+    cost = locking_cost("pinned", MOST_BYTES, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)])
+    assert cost.pays_after_transfers.reason is not None
+    assert "copies from pageable memory are as fast" in cost.pays_after_transfers.reason
+
+
+def test_without_a_timed_page_locking_the_result_has_a_reason() -> None:
+    cost = locking_cost("pinned", MOST_BYTES, [], [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
+    assert cost.summary is None
+    assert cost.s_per_gib.reason == cost.pays_after_transfers.reason == "no page-locking was timed before the run ended"
+
+
+SLOW, FAST = Fact(LinkState(1, 16)), Fact(LinkState(5, 16))
+
+
+@contextmanager
+def waking(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Copier, Lane]]:
+    with lanes(engine, memory) as (h2d, _, _):
+        copier = engine.Copier(0)
+        try:
+            yield copier, h2d
+        finally:
+            copier.close()
+
+
+def test_it_copies_until_the_link_state_is_steady(engine: Engine) -> None:
+    states = [SLOW] * 3 + [FAST] * 2 + [SLOW] + [FAST] * 10_000
+    readings = iter(states)
+    with waking(engine) as (copier, lane):
+        assert wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
+    assert testing.calls()["cudaMemcpyAsync"] >= 8 * 6
+
+
+@pytest.mark.parametrize(("memory", "gated"), [("pinned", True), ("pageable", False)])
+def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memory: str, gated: bool) -> None:
+    nothing: Fact[LinkState] = unknown("no PCIe link")
+    begun = time.perf_counter()
+    with waking(engine, memory) as (copier, lane):
+        assert wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
+    assert time.perf_counter() - begun >= LEAST_S
+
+
+def test_cancelling_ends_the_waking(engine: Engine) -> None:
+    with waking(engine) as (copier, lane):
+        assert wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
+    assert "cudaMemcpyAsync" not in testing.calls()

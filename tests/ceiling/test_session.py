@@ -1,9 +1,13 @@
+"""Runs of raw copies on the host runtime: measured, traced and staged."""
+
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ceiling.troubles import Ended, run_into
 
 from pyxfer import Run, UsageError, ceiling
 from pyxfer._ceiling.session import Session
@@ -229,3 +233,221 @@ def test_the_calling_thread_keeps_its_cpu_affinity(engine: Engine) -> None:
     before = os.sched_getaffinity(0)
     quick()
     assert os.sched_getaffinity(0) == before
+
+
+KIB, MIB = 1024, 1024**2
+
+
+def traced_run(**changes: Any) -> Run:
+    """A small run on the host runtime."""
+    asked: dict[str, Any] = {
+        "sizes": (256 * KIB,),
+        "directions": ("h2d", "d2h"),
+        "memories": ("pinned", "pageable"),
+        "precision": 0.1,
+        "budget_s": 1.0,
+        "seed": 1,
+    }
+    return ceiling("host", **{**asked, **changes})
+
+
+@pytest.fixture(scope="module")
+def every_way() -> Iterator[Run]:
+    """All memories, modes and directions at row_of size, traced."""
+    testing.reset()
+    yield traced_run(
+        directions=("h2d", "d2h", "both"),
+        memories=("pageable", "pinned", "registered", "write-combined"),
+        modes=("memcpy", "async", "streams:2", "batch"),
+        budget_s=6.0,
+    )
+    testing.reset()
+
+
+def row_of(run: Run, route: str, direction: str = "h2d") -> Measurement:
+    (found,) = [each for each in run.measurements if (each.route, each.direction) == (route, direction)]
+    return found
+
+
+@pytest.mark.slow
+def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_way: Run) -> None:
+    traced = [each for each in every_way.measurements if each.gbps is not None and each.side != "sum"]
+    assert len([each for each in traced if each.direction != "both"]) == 4 * 4 * 2
+    for each in traced:
+        dma = each.dma.value
+        assert dma is not None, (each.route, each.dma.reason)
+        assert dma.nbytes == each.nbytes, each.route
+        assert dma.source == ("pageable" if each.memory == "pageable" else "pinned")
+        assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory"}
+
+
+def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_way: Run) -> None:
+    counted = {mode: row_of(every_way, f"raw.pinned-{mode}").dma.value for mode in ("async", "streams:2", "batch")}
+    assert {mode: dma.copies for mode, dma in counted.items() if dma is not None} == {
+        "async": 1,
+        "streams:2": 2,
+        "batch": 1,
+    }
+
+
+def test_the_parts_of_every_breakdown_sum_to_the_trial(every_way: Run) -> None:
+    for each in every_way.measurements:
+        breakdown = each.breakdown.value
+        if each.gbps is not None and each.side != "sum":
+            assert breakdown is not None, (each.route, each.direction, each.breakdown.reason)
+            assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+
+
+def test_the_sum_of_two_sides_has_no_records(every_way: Run) -> None:
+    sums = [each for each in every_way.measurements if each.side == "sum"]
+    assert {each.dma.reason for each in sums} == {"its two sides have theirs"}
+
+
+def test_a_window_on_a_modelled_link_copies_for_the_modelled_time(engine: Engine) -> None:
+    testing.model_link(2e9, 20e-6, 2e9, 20e-6)
+    row = row_of(traced_run(memories=("pinned",), sizes=(MIB,)), "raw.pinned-async")
+    breakdown = row.breakdown.value
+    assert breakdown is not None
+    assert row.dma_s is not None
+    assert row.dma_s >= 0.9 * MIB / 2e9
+    assert breakdown.seconds("copying") + breakdown.seconds("staging") >= 0.9 * MIB / 2e9
+
+
+def test_without_a_tracer_every_row_has_its_figures_and_the_reason(engine: Engine) -> None:
+    testing.other_subscriber(True)
+    run = traced_run()
+    assert run.ended == "complete"
+    assert (run.tracing.reason or "").startswith("trace: unavailable: ")
+    for each in run.measurements:
+        assert each.gbps is not None
+        assert each.dma.reason == run.tracing.reason
+
+
+def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) -> None:
+    saved: list[Run] = []
+    phases: list[str] = []
+
+    def hear(progress: Progress) -> None:
+        phases.append(progress.phase)
+
+    run = traced_run(save_to=saved.append, on_progress=hear)
+    assert phases.index("tracing") == len(phases) - phases.count("tracing")
+    before, after = saved[-2:]
+    assert after == run
+    assert [each.trials for each in before.measurements] == [each.trials for each in after.measurements]
+    assert {each.dma.reason for each in before.measurements} == {"the run ended before it was traced"}
+
+
+KIB, MIB = 1024, 1024**2
+STAGED_ROUTE = "raw.pageable-staged"
+RING = "threads=2,chunk=128KiB,slots=2,fill=plain"
+
+
+@pytest.fixture(autouse=True)
+def ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring of two threads on every machine."""
+    monkeypatch.setenv("PYXFER_RING", RING)
+
+
+def staged_run(**changes: Any) -> Run:
+    settings: dict[str, Any] = {
+        "directions": ("h2d", "d2h"),
+        "memories": ("pageable", "pinned"),
+        "modes": ("auto", "staged"),
+        "sizes": (MIB,),
+        "precision": 0.1,
+        "budget_s": 1.0,
+        "seed": 1,
+    }
+    return ceiling("host", **{**settings, **changes})
+
+
+def into_trouble(**changes: Any) -> Ended:
+    """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
+    settings: dict[str, Any] = {
+        "memories": ("pageable",),
+        "modes": ("memcpy", "staged"),
+        "directions": ("h2d", "d2h"),
+        "sizes": (64 * KIB,),  # less goes past the ring's slots
+    }
+    return run_into(**{**settings, **changes})
+
+
+def rows(run: Run | None, route: str = STAGED_ROUTE) -> list[Measurement]:
+    assert run is not None
+    return [each for each in run.measurements if each.route == route]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Run]:
+    """Staged copies both ways, warm and fresh, beside plain and pinned ones, traced; over a link of known speed."""
+    testing.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYXFER_RING", RING)
+        testing.model_link(2e9, 0, 1e9, 0)
+        yield staged_run(fresh=True, budget_s=3.0)
+    testing.reset()
+
+
+def test_staged_copies_do_not_exceed_the_link(whole: Run) -> None:
+    most_gbps = {"h2d": 2.02, "d2h": 1.01}
+    for each in rows(whole):
+        assert each.gbps is not None
+        assert each.gbps <= most_gbps[each.direction]
+
+
+def test_staged_copies_are_several_copies_from_the_slots(whole: Run) -> None:
+    for each in rows(whole):
+        dma = each.dma.value
+        assert dma is not None, each.dma.reason
+        assert (dma.nbytes, dma.source) == (MIB, "pinned")
+        assert dma.copies >= MIB / (128 * KIB)
+        assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory", "outside"}
+
+
+def test_staged_breakdowns_sum_to_the_trial_and_include_staging(whole: Run) -> None:
+    for each in rows(whole):
+        breakdown = each.breakdown.value
+        assert breakdown is not None, each.breakdown.reason
+        assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+        assert breakdown.seconds("staging") > 0
+        assert breakdown.seconds("gaps") == 0
+
+
+def test_the_document_has_the_ring_and_the_source_of_its_settings(whole: Run) -> None:
+    made = whole.ring.value
+    assert made is not None
+    assert (made.threads, made.chunk_bytes, made.slots, made.fill) == (2, 128 * KIB, 2, "plain")
+    assert made.pinned_bytes == 256 * KIB
+    assert (made.source, made.reason) == ("given", f"given by PYXFER_RING={RING}")
+    assert whole.parameters.modes == ("memcpy", "staged", "async")
+
+
+@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
+def test_staged_copies_have_page_locked_memory_as_ceiling_and_are_not_one(whole: Run) -> None:
+    for each in rows(whole):
+        assert each.of_ceiling is not None
+        assert 0 < each.of_ceiling < 1.1
+    assert {whole.ceiling(direction, MIB).memory for direction in ("h2d", "d2h")} == {"pinned"}
+
+
+def test_without_staged_copies_no_ring_is_created(nothing_left: Engine) -> None:
+    run = staged_run(modes=("auto",), memories=("pageable",), trace=False)
+    assert run.ring.reason == "nothing was staged"
+    assert "cudaHostAlloc" not in testing.calls()
+    assert not rows(run)
+
+
+def test_a_failed_thread_start_affects_only_staged_rows(nothing_left: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("pyxfer._ceiling.resources.make_ring", refuse)
+    ended = into_trouble()
+    assert ended.run is not None
+    assert ended.run.ended == "complete"
+    assert all("ulimit -u" in (each.rate.reason or "") for each in rows(ended.run))
+    assert all(each.gbps for each in rows(ended.run, "raw.pageable-memcpy"))
+
+
+# A longer grace period, because a busy machine may need it.

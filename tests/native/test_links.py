@@ -1,14 +1,17 @@
-"""Flows: what they copy, their times on modelled links, devices that hang or are lost, Ctrl-C, and other threads."""
+"""Flows from Python: what they return, Ctrl-C and other threads; and the text of their kernels."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 import time
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from native.link_flows import HOST, Flows, durations_s
+from native.scenarios import HOST, Flows, durations_s
 
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -130,3 +133,41 @@ def test_two_threads_run_flows_with_the_same_kernels(flows: Flows) -> None:
     for thread in threads:
         thread.join()
     assert [stamps.late for stamps in found] == [False, False]
+
+
+SOURCE = Path(__file__).parents[2] / "csrc/links/kernel_text.cpp"
+# Every generation that ptxas 12.9 knows from the text's own target on.
+ARCHITECTURES = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 120, 121)
+
+
+@pytest.fixture(scope="module")
+def ptxas() -> Path:
+    try:
+        found = Path(str(distribution("nvidia-cuda-nvcc-cu12").locate_file("nvidia/cuda_nvcc/bin/ptxas")))
+    except PackageNotFoundError:
+        pytest.skip("NVIDIA's wheel with ptxas is not installed: pip install 'pyxfer[dev]'")
+    if not found.exists():
+        pytest.skip("NVIDIA's wheel has no ptxas for this processor")
+    return found
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    if not SOURCE.exists():
+        pytest.skip("the sources are not beside the tests")
+    return SOURCE.read_text().partition('R"(')[2].partition(')";')[0]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_text_is_assembled(ptxas: Path, text: str, tmp_path: Path, architecture: int) -> None:
+    (tmp_path / "kernels.ptx").write_text(text)
+    made = subprocess.run(
+        [ptxas, f"-arch=sm_{architecture}", "-v", "-o", tmp_path / "kernels.cubin", tmp_path / "kernels.ptx"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert made.returncode == 0, made.stderr
+    assert made.stderr.count("0 bytes spill stores, 0 bytes spill loads") == 3  # one for each kernel
+    assert (tmp_path / "kernels.cubin").stat().st_size > 0

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from native.ring_arrays import CHUNK, FOREVER_S, contents_of, filled, place
+from native.scenarios import CHUNK, FOREVER_S, contents_of, filled, place
 from numpy.typing import NDArray
 
 from pyxfer.errors import DeviceTimeoutError
