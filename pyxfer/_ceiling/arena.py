@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 TRIALS = 6
 # Large enough that the pages cost more than the call, and small enough for a default run.
-MOST_BYTES = 64 << 20
+MAX_LOCKED_BYTES = 64 << 20
 LOCKING_S = 0.5
 LOCKING_SHARE = 0.1
 """The share of a run's budget for each kind of memory, if that is less."""
@@ -43,7 +43,7 @@ def measure_locking(
 
 
 def locking_bytes(largest: int) -> int:
-    return min(largest, MOST_BYTES)
+    return min(largest, MAX_LOCKED_BYTES)
 
 
 def locking_cost(
@@ -84,8 +84,8 @@ def _seconds_by_size(memory: str, measurements: Sequence[Measurement]) -> dict[i
 LOCKED_KINDS = cast("tuple[Memory, ...]", ("pinned", "registered"))
 
 
-LEAST_S = 0.05
-WAKING_S = 2.0
+MIN_WAKING_S = 0.05
+MAX_WAKING_S = 2.0
 STEADY_READINGS = 3
 QUEUED = 8
 WAKE_BYTES = 16 << 20
@@ -112,7 +112,7 @@ def wake_link(
         steady = steady + 1 if now == last else 0
         last = now
         spent = time.perf_counter() - begun
-        if (spent >= LEAST_S and steady >= STEADY_READINGS) or spent >= WAKING_S:
+        if (spent >= MIN_WAKING_S and steady >= STEADY_READINGS) or spent >= MAX_WAKING_S:
             break
     return last
 

@@ -17,7 +17,7 @@ from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
-from pyxfer._trace.traced_trials import LEAST_TRIALS, Candidate
+from pyxfer._trace.traced_trials import MIN_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
@@ -248,7 +248,7 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
             item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
 
     is_near = partial(_is_near, item, series) if item.head.route == explained else None
-    return Candidate(trace, item.untraced, is_near, 1 if is_raw else LEAST_TRIALS)
+    return Candidate(trace, item.untraced, is_near, 1 if is_raw else MIN_TRIALS)
 
 
 def _is_near(item: Item[Any], series: Series) -> bool:

@@ -75,7 +75,10 @@ class Stages:
     def measure(self, deadline_s: float) -> None:
         limits = self.limits
         reserve = Reserve(
-            traced_trials.TRIALS, traced_trials.OPENING_S, traced_trials.TAKING_S, traced_trials.SHARE * limits.budget_s
+            traced_trials.TRIALS,
+            traced_trials.OPENING_S,
+            traced_trials.TAKING_S,
+            traced_trials.MAX_SHARE * limits.budget_s,
         )
         Sampler(
             groups=self._groups(),

@@ -101,14 +101,14 @@ def traced_call(
 # In a window this long the event clock's half microsecond is less than 0.02 %.
 WINDOW_S = 0.003
 # Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md). nvbandwidth also queues twenty.
-MOST_COPIES = 18
-MOST_WARMUPS = 2
-MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
+MAX_COPIES = 18
+MAX_WARMUPS = 2
+MAX_QUEUED = MAX_COPIES + MAX_WARMUPS
 CALIBRATION_COPIES = 4
 # Copies before and after a window only keep the engine busy, so parts of a large size are enough: a whole one would
 # take half as long as the window. The numbers of parts that are tried:
 UNTIMED_PARTS = (16, 8, 4, 2, 1)
-LEAST_UNTIMED_BYTES = 1 << 20
+MIN_UNTIMED_BYTES = 1 << 20
 LINK_SIDES: tuple[Literal["h2d", "d2h"], ...] = ("h2d", "d2h")
 ISSUE_SHOWS_TO = 1 << 20
 """Up to this size a call takes about as long as its copy or longer, so a caller gets less than the device does."""
@@ -239,8 +239,8 @@ class OneWay(_OneSide):
         first = self._once()
         if self.gated:
             once = first.elapsed_s if first.elapsed_s > WINDOW_S else self._run(CALIBRATION_COPIES, 1).elapsed_s
-            self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
-            self._warmups = max(1, min(MOST_WARMUPS, self._copies // 4))
+            self._copies = max(2, min(MAX_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
+            self._warmups = max(1, min(MAX_WARMUPS, self._copies // 4))
         return first.elapsed_s
 
     def _once(self) -> Sample:
@@ -294,7 +294,7 @@ class BothWays(RawCopies):
         """
         h2d, d2h = self._run(self._copies, self._warmups)
         if h2d.invalid or d2h.invalid:
-            self._extra = min(self._extra + 1, MOST_WARMUPS)
+            self._extra = min(self._extra + 1, MAX_WARMUPS)
             self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
         trials: dict[Side, Trial] = {"h2d": as_trial(h2d, round_index), "d2h": as_trial(d2h, round_index)}
         trials["sum"] = _together(trials["h2d"], trials["d2h"])
@@ -339,14 +339,14 @@ class BothWays(RawCopies):
         """
         slower = max(h2d_s, d2h_s, 1e-9)
         fewest = 2 if self.gated else 1
-        self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
-        self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
+        self._copies = max(fewest, min(MAX_COPIES, math.ceil(WINDOW_S / slower)))
+        self._warmups = self._extra + max(1, min(MAX_WARMUPS, self._copies // 4))
         for parts in _possible_parts(self.nbytes):
             self._untimed_parts = parts
             self._tails = self._needed_tails(h2d_s, d2h_s)
-            if self._queued <= MOST_QUEUED:
+            if self._queued <= MAX_QUEUED:
                 return
-        while self._copies > 1 and self._queued > MOST_QUEUED:
+        while self._copies > 1 and self._queued > MAX_QUEUED:
             self._copies -= 1
             self._tails = self._needed_tails(h2d_s, d2h_s)
 
@@ -367,7 +367,7 @@ class BothWays(RawCopies):
 
 
 def _possible_parts(nbytes: int) -> list[int]:
-    return [parts for parts in UNTIMED_PARTS if parts == 1 or nbytes // parts >= LEAST_UNTIMED_BYTES]
+    return [parts for parts in UNTIMED_PARTS if parts == 1 or nbytes // parts >= MIN_UNTIMED_BYTES]
 
 
 def make_subject(engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawCopies:

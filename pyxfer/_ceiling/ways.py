@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DIRECTIONS: tuple[LinkDirection, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 AUTO = "auto"
-MOST_STREAMS = 16
+MAX_STREAMS = 16
 SHOWN_MODES = ("memcpy", "async", "streams:2", "streams:4", "batch", STAGED)
 # The driver's cuMemcpyBatchAsync came with CUDA 12.8.
 BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
@@ -166,13 +166,13 @@ def modes_of(modes: str | Iterable[str], name: str) -> tuple[str, ...]:
 def _checked_mode(text: str, argument: str) -> str:
     mode = text.lower()
     name, _, count = mode.partition(":")
-    if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MOST_STREAMS:
+    if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MAX_STREAMS:
         return f"streams:{int(count)}"
     if mode in {AUTO, "memcpy", "async", "batch", STAGED}:
         return mode
     raise UsageError(
         f"{argument} {text!r:.80} is unknown; known are auto, memcpy, async, batch, staged, and streams:N with N from "
-        f"2 to {MOST_STREAMS}"
+        f"2 to {MAX_STREAMS}"
     )
 
 

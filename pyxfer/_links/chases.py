@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 SMALL_FOOTPRINT = 2 << 20
 LARGE_HOST_FOOTPRINT = 256 << 20
 LARGE_DEVICE_FOOTPRINT = 1 << 30
-MOST_OF_FREE = 8
+FREE_PARTS = 8
 """The large footprint takes at most one part in this many of the free memory."""
 PLACES = 4096
 QUICK_HOPS = 16
 PER_MULTIPROCESSOR_HOPS = 512
 TRIAL_S = 0.025
 DEPTH = 2
-LEAST_FOR_P99 = 100
+MIN_FOR_P99 = 100
 PACED_BYTES = 1 << 20
 """Copies of a paced load: small, so that it is even."""
 FULL_BYTES = 8 << 20
@@ -46,7 +46,7 @@ MULTIPROCESSOR_S = 0.0005
 LONG_LAUNCH_NS = 50_000.0
 NEIGHBOURS = 128
 """Launches over which the ticks average out, to a 500th of the shortest; together they last 2 ms."""
-MOST_CLOCK_CHANGE = 0.02
+MAX_CLOCK_CHANGE = 0.02
 
 
 class LatencySubject(LinkSubject):
@@ -115,7 +115,7 @@ class LatencySubject(LinkSubject):
         if self.plan.target == HOST_END:
             return LARGE_HOST_FOOTPRINT
         free, _ = self._resources.engine.memory_info(self.plan.target)
-        wanted = min(LARGE_DEVICE_FOOTPRINT, free // MOST_OF_FREE)
+        wanted = min(LARGE_DEVICE_FOOTPRINT, free // FREE_PARTS)
         return max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
 
     def _chase(self, hops: int, multiprocessor: int = -1) -> Flow:
@@ -224,9 +224,9 @@ def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_byt
         load_gbps = copied_between(load.begin_ns, load.end_ns, load_bytes, since, until) / max(until - since, 1)
     launches, change = launch_ns(chase, inside)
     each = launches / hops
-    if change > MOST_CLOCK_CHANGE:
+    if change > MAX_CLOCK_CHANGE:
         invalid = invalid or f"the GPU's clock changed by {100 * change:.0f} %"
     if not each.size:
         return LatencyTrial(number, 0, 0.0, None, load_gbps, invalid or "no launch ended while the link was busy")
-    p99 = float(np.quantile(each, 0.99)) if each.size >= LEAST_FOR_P99 else None
+    p99 = float(np.quantile(each, 0.99)) if each.size >= MIN_FOR_P99 else None
     return LatencyTrial(number, int(each.size), float(np.median(each)), p99, load_gbps, invalid)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 POISON = 0x5EED
 """Seed of what stands in a landing before a copy is checked. No source has it."""
 PIECE_BYTES = 16 << 20
-MOST_CHECKED = 4
+MAX_CHECKED = 4
 _SEEDS_APART = 1 << 20
 
 
@@ -35,9 +35,9 @@ def pieces(nbytes: int) -> list[tuple[int, int]]:
 def checked_pieces(nbytes: int, seed: int) -> list[int]:
     """The pieces to check: all of a small copy; the first, the last and some at random of a large one."""
     count = len(pieces(nbytes))
-    if count <= MOST_CHECKED:
+    if count <= MAX_CHECKED:
         return list(range(count))
-    inner = random.Random(seed).sample(range(1, count - 1), MOST_CHECKED - 2)  # noqa: S311 - a choice of pieces
+    inner = random.Random(seed).sample(range(1, count - 1), MAX_CHECKED - 2)  # noqa: S311 - a choice of pieces
     return sorted({0, count - 1, *inner})
 
 

@@ -250,7 +250,7 @@ def _is_pair(row: links.Traffic, devices: int) -> bool:
 
 
 def _has_rounds(rows: Sequence[links.Traffic]) -> bool:
-    return any(len(row.valid) >= sharing.LEAST_ROUNDS for row in rows)
+    return any(len(row.valid) >= sharing.MIN_ROUNDS for row in rows)
 
 
 def _direction(row: links.Traffic) -> links.HostDirection:
@@ -314,8 +314,8 @@ def _classes(traffics: Sequence[links.Traffic], peers: Sequence[links.PeerLink])
 
 
 def _slow(classes: Classes, error_rate: float) -> Fact[tuple[links.SlowLink, ...]]:
-    if all(len(rates) < sharing.LEAST_LIKE for rates in classes.values()):
-        return unknown(f"fewer than {sharing.LEAST_LIKE} links of a kind do not tell which rate is usual")
+    if all(len(rates) < sharing.MIN_LIKE for rates in classes.values()):
+        return unknown(f"fewer than {sharing.MIN_LIKE} links of a kind do not tell which rate is usual")
     found = [
         links.SlowLink(case, *ends, slow.gbps, slow.usual_gbps)
         for (case, _), rates in classes.items()

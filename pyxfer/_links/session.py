@@ -36,7 +36,7 @@ SaveLinks = Callable[[Links], None]
 Subject = TrafficSubject | LatencySubject | SmallSubject
 
 WAKE_S = 0.15
-MOST_ROUNDS = 24
+MAX_ROUNDS = 24
 LATE = 1.25
 """A run that takes longer than its budget by this factor says so."""
 # Saving and releasing take the rest of the budget.
@@ -265,7 +265,7 @@ class Session(RunSession[Links]):
         if not ready:
             return
         # One group: what is compared runs in the same rounds.
-        self._groups = [Group.of("links", ready, most_rounds=MOST_ROUNDS)]
+        self._groups = [Group.of("links", ready, most_rounds=MAX_ROUNDS)]
         sampler = Sampler(
             self._groups,
             precision=self._request.precision,

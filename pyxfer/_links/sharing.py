@@ -25,11 +25,11 @@ Key = TypeVar("Key", int, Pair)
 
 ERROR_RATE = 0.001
 """Chance that any pair or link of a map of independent ones is named."""
-LEAST_ROUNDS = 6
-MOST_PAIRS = 120
+MIN_ROUNDS = 6
+MAX_PAIRS = 120
 """All pairs of sixteen GPUs; of more, this many are measured."""
 NEIGHBOURS = (1, 2, 3)
-LEAST_LIKE = 3
+MIN_LIKE = 3
 """Fewer links of a kind do not tell which of them is usual."""
 NAMED_BELOW = 0.9
 """Of the rates alone, or of the usual rate. Rows of equal links differ by some per cent."""
@@ -60,7 +60,7 @@ def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
     Devices below one switch are neighbours in that order.
     """
     everything = list(combinations(devices, 2))
-    if len(everything) <= MOST_PAIRS:
+    if len(everything) <= MAX_PAIRS:
         return everything
     count = len(devices)
     near = {
@@ -69,7 +69,7 @@ def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
         for a, b in ((place, (place + step) % count) for place in range(count))
     }
     rest = [pair for pair in everything if pair not in near]
-    more = random.Random(seed).sample(rest, max(0, MOST_PAIRS - len(near)))  # noqa: S311 - a choice of pairs
+    more = random.Random(seed).sample(rest, max(0, MAX_PAIRS - len(near)))  # noqa: S311 - a choice of pairs
     return sorted([*near, *more])
 
 
@@ -119,7 +119,7 @@ def slow_links(rates: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_
     Most links must be alike for any to be usual, so a minority of slow ones is named and a majority is not.
     """
     rounds = _with_rounds(rates)
-    if len(rounds) < LEAST_LIKE:
+    if len(rounds) < MIN_LIKE:
         return {}
     best = {link: _best(each) for link, each in rounds.items()}
     middles = {link: median(each) for link, each in rounds.items()}
@@ -137,7 +137,7 @@ def slow_links(rates: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_
 
 
 def _with_rounds(rates: Mapping[Key, Values]) -> dict[Key, list[float]]:
-    return {key: [float(rate) for rate in each] for key, each in rates.items() if len(each) >= LEAST_ROUNDS}
+    return {key: [float(rate) for rate in each] for key, each in rates.items() if len(each) >= MIN_ROUNDS}
 
 
 def _best(rates: Values) -> float:

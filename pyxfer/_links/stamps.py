@@ -16,9 +16,9 @@ from pyxfer.units import format_percent, format_seconds
 Nanoseconds = NDArray[np.int64]
 
 # Between two queued items a stream pauses for microseconds. A longer pause means that it had nothing to do.
-LEAST_PAUSE_NS = 50_000
+MIN_PAUSE_NS = 50_000
 PAUSE_SHARE = 0.1
-MOST_CLOCK_ERROR = 0.01
+MAX_CLOCK_ERROR = 0.01
 """Of the common interval. Stamps of different devices that are further apart bound no overlap."""
 
 
@@ -37,7 +37,7 @@ def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
     """The intervals in which a flow was busy; its items may follow each other with short pauses."""
     order = np.argsort(begin_ns, kind="stable")
     begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
-    pause_ns = max(LEAST_PAUSE_NS, PAUSE_SHARE * float(np.median(ends - begins)))
+    pause_ns = max(MIN_PAUSE_NS, PAUSE_SHARE * float(np.median(ends - begins)))
     new = np.flatnonzero(begins[1:] - ends[:-1] > pause_ns) + 1
     return np.column_stack((begins[np.concatenate(([0], new))], ends[np.concatenate((new - 1, [ends.size - 1]))]))
 
@@ -77,7 +77,7 @@ def _fault(flows: Sequence[Stamps], found: float, common_ns: int) -> str | None:
     if len(flows) == 1:
         return None
     error_ns = sum(sorted(flow.clock_error_ns for flow in flows)[-2:])
-    if error_ns > MOST_CLOCK_ERROR * common_ns:
+    if error_ns > MAX_CLOCK_ERROR * common_ns:
         return f"the clocks of the devices are known within {format_seconds(error_ns / 1e9)} only"
     if found < LEAST_OVERLAP:
         return f"all streams were busy in {format_percent(found)} of the time only"

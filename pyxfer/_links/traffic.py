@@ -34,14 +34,14 @@ DEPTH = 4
 DEPTH_TOGETHER = 2
 CHECK_S = 0.002
 _HOST_SIDES: Mapping[str, Side] = {"h2d": "h2d", "d2h": "d2h"}
-LEAST_S = 0.02
-MOST_S = 2.0
+MIN_S = 0.02
+MAX_S = 2.0
 # A trial lasts this many items of the slowest stream; together that many times as long as the streams take to stop.
 # Of slow links fewer items are enough.
 ITEMS = 12
-LEAST_ITEMS, ENOUGH_S = 3, 0.1
+MIN_ITEMS, ENOUGH_S = 3, 0.1
 STOPPING_SHARE = 0.03
-LONGER, MOST_LONGER = 1.5, 4.0
+LONGER, MAX_LONGER = 1.5, 4.0
 
 
 class LinkSubject:
@@ -64,7 +64,7 @@ class TrafficSubject(LinkSubject):
         self.trials: list[LinkTrial] = []
         self._resources = resources
         self._flows: list[Flow] = []
-        self._seconds = self._most_seconds = LEAST_S
+        self._seconds = self._most_seconds = MIN_S
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ class TrafficSubject(LinkSubject):
             if any(fact.value is False for fact in self.verified):
                 raise MeasurementError(WRONG)
             self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
-            self._most_seconds = MOST_LONGER * self._seconds
+            self._most_seconds = MAX_LONGER * self._seconds
             self._flows = flows
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
@@ -103,7 +103,7 @@ class TrafficSubject(LinkSubject):
 
     def quick_rate(self) -> float | None:
         self._set_access()
-        stamps = self._run(self._flows, LEAST_S)
+        stamps = self._run(self._flows, MIN_S)
         seconds = seconds_a_gigabyte([make_trial(0, stamps, [self.plan.nbytes] * len(stamps))], [0])[0]
         return 1 / seconds if 0 < seconds < math.inf else None
 
@@ -176,9 +176,9 @@ class TrafficSubject(LinkSubject):
 def trial_seconds(item_s: Sequence[float], depth: int) -> float:
     """How long a trial lasts: long against the items of the flows, and against the time in which the streams stop."""
     slowest_s = max(item_s)
-    alone_s = min(ITEMS * slowest_s, max(ENOUGH_S, LEAST_ITEMS * slowest_s))
+    alone_s = min(ITEMS * slowest_s, max(ENOUGH_S, MIN_ITEMS * slowest_s))
     needed_s = alone_s if len(item_s) == 1 else depth * slowest_s / STOPPING_SHARE
-    return min(MOST_S, max(LEAST_S, needed_s))
+    return min(MAX_S, max(MIN_S, needed_s))
 
 
 def _median_item_s(stamps: FlowStamps) -> float:
@@ -190,8 +190,8 @@ def _median_item_s(stamps: FlowStamps) -> float:
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 WINDOW_BYTES = 32 << 20
 # A gate holds only few calls: see docs/measuring.md.
-MOST_QUEUED = 18
-MOST_IN_BATCH = 256
+MAX_QUEUED = 18
+MAX_IN_BATCH = 256
 NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
 
 
@@ -211,8 +211,8 @@ class SmallSubject(LinkSubject):
         # No driver can merge copies with gaps between them into one large copy.
         self._stride = nbytes + PLACE_BYTES
         self._slots = WINDOW_BYTES // self._stride
-        self.caller_copies = min(MOST_IN_BATCH, self._slots)
-        self.copies = min(MOST_QUEUED, self.caller_copies) if way == "queue" else self.caller_copies
+        self.caller_copies = min(MAX_IN_BATCH, self._slots)
+        self.copies = min(MAX_QUEUED, self.caller_copies) if way == "queue" else self.caller_copies
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
         self.seconds: list[float] = []
         self.caller_seconds: list[float] = []

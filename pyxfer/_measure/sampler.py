@@ -130,7 +130,7 @@ HALF_WIDTH_ERRORS = 2.2
 # Why a group has a turn. Half of the time is for series that the remaining time can settle.
 TURNS = ("settled", "soonest", "least")
 # What cannot be settled is made precise to the target times a power of two, below this one.
-MOST_DOUBLINGS = 8
+MAX_DOUBLINGS = 8
 # More trials make a document large and a result hardly more precise.
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
@@ -266,7 +266,7 @@ class Sampler:
     def _soonest(self, hopeless: Sequence[tuple[Group, list[Series]]], left_s: float) -> tuple[Group, list[Series]]:
         """The series that soonest reaches twice the precision, or the next multiple that any can reach in this time."""
         each = [(group, series) for group, far in hopeless for series in far]
-        for doublings in range(1, MOST_DOUBLINGS):
+        for doublings in range(1, MAX_DOUBLINGS):
             longer = [(series.seconds_to(2**doublings * self.precision), group, series) for group, series in each]
             within = [found for found in longer if 0 < found[0] <= left_s]
             if within:

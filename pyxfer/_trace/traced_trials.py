@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 TRIALS = 3
 # Trials of an explained route in each round, and the most in total. Further trials run until one is near the median of
 # the timed ones, because host memory can be faster or slower for seconds.
-EXPLAINED_TRIALS, MOST_EXPLAINED_TRIALS = 5, 100
+EXPLAINED_TRIALS, MAX_EXPLAINED_TRIALS = 5, 100
 # Fresh content is always sent; only a second trial shows whether a route sends from a cache.
-LEAST_TRIALS = 2
+MIN_TRIALS = 2
 # The largest share of the budget for tracing. The timed trials have the rest.
-SHARE = 0.1
+MAX_SHARE = 0.1
 # The smallest share, even if the timed trials have used up the budget.
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 # The further time for the search for a trial near the median, as a share of the tracing time.
 SEARCH_SHARE = 0.5
 # To open the library and start it; and to take the records of a trial.
@@ -56,7 +56,7 @@ class Candidate:
     trace: Callable[[TrialRecorder, bool], None] | None
     give_up: Callable[[str, bool], None]
     is_near: Callable[[], bool] | None = None
-    least_trials: int = LEAST_TRIALS
+    least_trials: int = MIN_TRIALS
     trials: int = 0
 
     @property
@@ -95,7 +95,7 @@ def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]
 
 def seconds_for(budget_s: float, deadline_s: float) -> float:
     """The time for tracing: the time left until the deadline, but at least and at most a share of the budget."""
-    return min(SHARE * budget_s, max(LEAST_SHARE * budget_s, deadline_s - time.perf_counter()))
+    return min(MAX_SHARE * budget_s, max(MIN_SHARE * budget_s, deadline_s - time.perf_counter()))
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def _rounds(
 def _search(remaining: list[Candidate], recorder: TrialRecorder, seconds: float, cancelled: Callable[[], bool]) -> None:
     until = time.perf_counter() + seconds
     for row in remaining:
-        while row.is_near is not None and 0 < row.trials < MOST_EXPLAINED_TRIALS and not row.is_near():
+        while row.is_near is not None and 0 < row.trials < MAX_EXPLAINED_TRIALS and not row.is_near():
             _end_if(cancelled)
             if time.perf_counter() > until or not _trial(row, recorder):
                 break

@@ -17,8 +17,8 @@ from samples import make_measurement, make_missing
 
 from pyxfer._ceiling import arena as module
 from pyxfer._ceiling.arena import (
-    LEAST_S,
-    MOST_BYTES,
+    MAX_LOCKED_BYTES,
+    MIN_WAKING_S,
     PLACE_BYTES,
     SMALL_BYTES,
     SMALL_SLOTS,
@@ -196,7 +196,7 @@ def test_slow_page_locking_stops_after_its_time_limit(engine: Engine) -> None:
 
 def test_at_most_64_mib_are_locked_at_a_time() -> None:
     assert locking_bytes(4 * KIB) == 4 * KIB
-    assert locking_bytes(16 * GIB) == MOST_BYTES
+    assert locking_bytes(16 * GIB) == MAX_LOCKED_BYTES
 
 
 def test_locking_pays_when_the_saved_time_exceeds_its_cost() -> None:
@@ -254,13 +254,13 @@ def test_staged_copies_do_not_count_as_pageable_transfers() -> None:
 
 
 def test_locking_never_pays_if_pageable_memory_is_as_fast() -> None:
-    cost = locking_cost("pinned", MOST_BYTES, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)])
+    cost = locking_cost("pinned", MAX_LOCKED_BYTES, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)])
     assert cost.pays_after_transfers.reason is not None
     assert "copies from pageable memory are as fast" in cost.pays_after_transfers.reason
 
 
 def test_without_a_timed_page_locking_the_result_has_a_reason() -> None:
-    cost = locking_cost("pinned", MOST_BYTES, [], [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
+    cost = locking_cost("pinned", MAX_LOCKED_BYTES, [], [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
     assert cost.summary is None
     assert cost.s_per_gib.reason == cost.pays_after_transfers.reason == "no page-locking was timed before the run ended"
 
@@ -292,7 +292,7 @@ def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memor
     begun = time.perf_counter()
     with waking(engine, memory) as (copier, lane):
         assert wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
-    assert time.perf_counter() - begun >= LEAST_S
+    assert time.perf_counter() - begun >= MIN_WAKING_S
 
 
 def test_cancelling_ends_the_waking(engine: Engine) -> None:

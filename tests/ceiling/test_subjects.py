@@ -16,7 +16,7 @@ from ceiling.copiers import CHOSEN, Idle, OneSided, OnlyGated, Recorder
 from pyxfer._ceiling import subjects
 from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
 from pyxfer._ceiling.resources import StagedCopier
-from pyxfer._ceiling.subjects import MOST_COPIES, MOST_QUEUED, WINDOW_S, RawCopies, StagedCopies, make_subject
+from pyxfer._ceiling.subjects import MAX_COPIES, MAX_QUEUED, WINDOW_S, RawCopies, StagedCopies, make_subject
 from pyxfer._ceiling.ways import MEMORIES, Way
 from pyxfer._document.runs import Direction, Fact, Side, Trial
 from pyxfer._measure.bracket import Bracket
@@ -150,8 +150,8 @@ def test_a_window_of_small_copies_fits_into_the_queue(engine: Engine) -> None:
     with bench(engine, Way("h2d", "pinned", "async"), 4 * KIB) as (subject, recorder, _):
         subject.calibrate()
         trial = subject.trial(0)["h2d"]
-        assert trial.copies == recorder.windows[-1][0] == MOST_COPIES
-        assert max(recorder.queued) <= MOST_QUEUED
+        assert trial.copies == recorder.windows[-1][0] == MAX_COPIES
+        assert max(recorder.queued) <= MAX_QUEUED
 
 
 @pytest.mark.parametrize("way", [Way("h2d", "pageable", "memcpy"), Way("d2h", "pageable", "async")], ids=label)

@@ -10,8 +10,8 @@ import pytest
 
 from pyxfer._ceiling.ways import (
     DIRECTIONS,
+    MAX_STREAMS,
     MEMORIES,
-    MOST_STREAMS,
     SHOWN_MODES,
     Request,
     Way,
@@ -81,7 +81,7 @@ def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
             "modes 'teleport' is unknown; known are auto, memcpy, async, batch, staged, and streams:N",
         ),
         ((["h2d"], ["pinned"], ["streams:1"]), "modes 'streams:1' is unknown"),
-        ((["h2d"], ["pinned"], [f"streams:{MOST_STREAMS + 1}"]), "streams:N with N from 2 to 16"),
+        ((["h2d"], ["pinned"], [f"streams:{MAX_STREAMS + 1}"]), "streams:N with N from 2 to 16"),
         ((["h2d"], ["pinned"], ["streams:"]), "modes 'streams:' is unknown"),
         ((["h2d"], ["pinned"], ["streams:-2"]), "modes 'streams:-2' is unknown"),
         ((["h2d"], ["pinned"], ["streams:\u0664"]), " is unknown; known are auto"),

@@ -32,7 +32,7 @@ Measure = Callable[..., Links]
 
 def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a trial be the copies that are queued when the gate opens."""
-    for name in ("LEAST_S", "CHECK_S", "MOST_S"):
+    for name in ("MIN_S", "CHECK_S", "MAX_S"):
         monkeypatch.setattr(traffic, name, 0.0)
     for name in ("DEPTH", "DEPTH_TOGETHER"):
         monkeypatch.setattr(traffic, name, QUEUED)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
 from pyxfer._links import stamps, traffic
-from pyxfer._links.chases import LEAST_FOR_P99, LatencySubject, latency_trial
+from pyxfer._links.chases import MIN_FOR_P99, LatencySubject, latency_trial
 from pyxfer._links.plan import LatencyPlan
 from pyxfer._links.rows import Assembler
 
@@ -212,7 +212,7 @@ def test_a_p99_of_some_trials_only_is_not_given_beside_a_p50_of_all() -> None:
 
 
 def test_few_launches_have_no_p99() -> None:
-    assert latency_trial(0, [chase([16_000.0] * (LEAST_FOR_P99 - 1))], HOPS, 0).p99_ns is None
+    assert latency_trial(0, [chase([16_000.0] * (MIN_FOR_P99 - 1))], HOPS, 0).p99_ns is None
 
 
 def test_only_launches_while_the_link_is_busy_count() -> None:

@@ -117,7 +117,7 @@ def _without_strings(text: str) -> str:
 
 INVALID_VALUE = 1
 # A scenario makes some calls thousands of times. Failures after this many show nothing new.
-MOST_FAILURES = 40
+MAX_FAILURES = 40
 # After this failure the engine tries again for read-only memory.
 ANSWERED = {(register_read_only_pages, "cudaHostRegister", 1)}
 # A fault would wait for a second behind a closed gate, and forever in the driver.
@@ -201,7 +201,7 @@ def outcomes(sites: set[Site]) -> list[Outcome]:
         for scenario in SCENARIOS
         for call, count in counted(engine, scenario).items()
         if call in {site.call for site in sites}
-        for nth in range(1, min(count, MOST_FAILURES) + 1)
+        for nth in range(1, min(count, MAX_FAILURES) + 1)
         if (scenario, call, nth) not in ANSWERED
     ]
     testing.reset()

@@ -183,7 +183,7 @@ def test_a_row_with_a_near_trial_is_not_traced_further(engine: Engine) -> None:
 def test_the_search_has_a_largest_number_of_trials(engine: Engine) -> None:
     explained = Row(near_after=10**9)
     traced(engine, explained)
-    assert explained.made == traced_trials.MOST_EXPLAINED_TRIALS
+    assert explained.made == traced_trials.MAX_EXPLAINED_TRIALS
     assert explained.given_up == []
 
 
