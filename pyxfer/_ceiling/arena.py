@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 from pyxfer._document.machines import STAGED, Fact, LinkState, unknown
@@ -190,14 +191,9 @@ class Arena:
         return (0, sent) if direction == "h2d" else (sent, self._total_bytes - sent)
 
     def close(self) -> None:
-        faults: list[Exception] = []
-        for buffer in self._buffers():
-            try:
-                buffer.close()
-            except Exception as error:  # noqa: BLE001 - the other buffers must still be freed
-                faults.append(error)
-        if faults:
-            raise faults[0]
+        with ExitStack() as each:  # all are freed, and the first error is raised
+            for buffer in self._buffers():
+                each.callback(buffer.close)
 
     def abandon(self) -> None:
         for buffer in self._buffers():

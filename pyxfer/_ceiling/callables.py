@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, DIRECTIONS, CopyPlan, seed_of
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
+from pyxfer._ceiling.rows import Assembler, Head, Item, raw_head
 from pyxfer._ceiling.stages import make_group
 from pyxfer._ceiling.subjects import RawCopies, make_subject
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, seed_of
 from pyxfer._document.machines import Device, Fact, Link, Remark, Side, unknown
 from pyxfer._document.runs import NOT_TRACED, LinkDirection, Measurement, Trial
 from pyxfer._machine.devices import find_device
@@ -192,7 +192,7 @@ def measure_beside(
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
-    way = _checked_way(call.run, nbytes, direction)
+    plan = _checked_plan(call.run, nbytes, direction)
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget_s, "budget_s"), seed_of(seed)
     choice = choose(device)
@@ -200,8 +200,8 @@ def measure_beside(
     with turn(found.uuid.value or found.name):
         bracket = Bracket(choice.engine, found.index, stream)
         try:
-            with _reference(choice, found, way, nbytes) as (reference, link):
-                item = _call_item(call, way, nbytes, bracket, reference)
+            with _reference(choice, found, plan, nbytes) as (reference, link):
+                item = _call_item(call, plan, nbytes, bracket, reference)
                 _time(item, reference, precision, budget_s, seed)
         finally:
             bracket.close()
@@ -212,42 +212,42 @@ def measure_beside(
     return Beside(measurement, ceiling, choice, found, link)
 
 
-def _checked_way(fn: object, nbytes: str | int | None, direction: str | None) -> Way | None:
+def _checked_plan(fn: object, nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
     if not callable(fn):
         raise UsageError(f"measure() times a callable; got {type(fn).__name__}.")
     if (nbytes is None) != (direction is None):
         raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
     if nbytes is None or direction is None:
         return None
-    return Way(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
+    return CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
 
 
 @contextlib.contextmanager
 def _reference(
-    choice: Choice, device: Device, way: Way | None, nbytes: int | None
-) -> Iterator[tuple[Item[Way] | None, Link]]:
+    choice: Choice, device: Device, plan: CopyPlan | None, nbytes: int | None
+) -> Iterator[tuple[Item[CopyPlan] | None, Link]]:
     link = read_link(choice.engine, device)
-    if way is None or nbytes is None:
+    if plan is None or nbytes is None:
         yield None, link
         return
     cache = last_level_bytes()
-    check_memory(choice.engine, device.index, [way.memory], nbytes, cache)
+    check_memory(choice.engine, device.index, [plan.memory], nbytes, cache)
     resources = RunResources(choice.engine, device.index, patience_s=30.0)
     try:
         with bind(choice.engine, device_node(device)):
-            arena = resources.allocate([way.memory], nbytes, cache)
-        link = run_in_thread(resources, lambda: resources.wake_link(device, link, way.memory, nbytes))
-        subject = make_subject(choice.engine, way, nbytes, arena, resources.copier(way.streams), device.index)
+            arena = resources.allocate([plan.memory], nbytes, cache)
+        link = run_in_thread(resources, lambda: resources.wake_link(device, link, plan.memory, nbytes))
+        subject = make_subject(choice.engine, plan, nbytes, arena, resources.copier(plan.streams), device.index)
         run_in_thread(resources, subject.calibrate)
-        yield Item(way_head(way), nbytes, subject=ReferenceSubject(subject, resources)), link
+        yield Item(raw_head(plan), nbytes, subject=ReferenceSubject(subject, resources)), link
     finally:
         release(resources)
 
 
 def _call_item(
-    call: Call, way: Way | None, nbytes: int | None, bracket: Bracket, reference: Item[Way] | None
+    call: Call, plan: CopyPlan | None, nbytes: int | None, bracket: Bracket, reference: Item[CopyPlan] | None
 ) -> Item[Call]:
-    head = Head(call, call.route, way.direction if way else "h2d", "unknown", "callable", bracket.word)
+    head = Head(call, call.route, plan.direction if plan else "h2d", "unknown", "callable", bracket.word)
     subject = CallableSubject(call, bracket, head.sides[-1], reference.subject.key if reference else None)
     no_rate = None if nbytes else NO_BYTES
     item = Item(head, nbytes or 0, no_rate=no_rate, subject=subject, verified=unknown(NOT_VERIFIED))
@@ -255,7 +255,7 @@ def _call_item(
     return item
 
 
-def _time(item: Item[Call], reference: Item[Way] | None, precision: float, budget_s: float, seed: int) -> None:
+def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, budget_s: float, seed: int) -> None:
     call = item.head.source
     unrecorded = [item.subject.call_once(0) for _ in range(call.unrecorded)]
     group = make_group([item, reference] if reference else [item])
@@ -272,7 +272,7 @@ def _time(item: Item[Call], reference: Item[Way] | None, precision: float, budge
     item.first_s = Fact(first.elapsed_s)
 
 
-def _measurement(item: Item[Call], reference: Item[Way] | None, assembler: Assembler) -> Measurement:
+def _measurement(item: Item[Call], reference: Item[CopyPlan] | None, assembler: Assembler) -> Measurement:
     side = item.head.sides[-1]
     failure = reference.series.failure if reference and reference.series else None
     no_ceiling = f"the ceiling could not be measured: {failure}" if failure else None
@@ -297,7 +297,7 @@ def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
     return msgspec.structs.replace(found, rate=none, peak_share=none, ceiling_share=none, remarks=kept)
 
 
-def _ceiling_row(reference: Item[Way] | None, assembler: Assembler) -> Fact[Measurement]:
+def _ceiling_row(reference: Item[CopyPlan] | None, assembler: Assembler) -> Fact[Measurement]:
     if reference is None:
         return unknown(NO_BYTES)
     return Fact(assembler.row(reference, reference.head.sides[-1], None))

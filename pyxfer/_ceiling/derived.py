@@ -9,8 +9,8 @@ from statistics import median
 import msgspec
 
 from pyxfer._ceiling.arena import GIB, pays_after
-from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, summary_of, way_head
-from pyxfer._ceiling.ways import can_be_fresh, way_of
+from pyxfer._ceiling.plans import can_be_fresh, plan_of
+from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, raw_head, summary_of
 from pyxfer._document import runs
 from pyxfer._document.machines import Fact, Link, Remark, unknown
 from pyxfer._document.sessions import Tested, XferSession
@@ -99,12 +99,12 @@ def derived_row(row: runs.Measurement, link: Link, references: Sequence[runs.Mea
 
 def _as_named(row: runs.Measurement) -> runs.Measurement:
     """A raw route's name has its memory and its mode, which say how it is timed. A framework's route has no gate."""
-    way = way_of(row.route, row.direction, row.variant)
-    if way is None:
+    plan = plan_of(row.route, row.direction, row.variant)
+    if plan is None:
         is_gated = row.bracket == "gated" and not row.is_raw
         return replace(row, variant="warm", bracket="drained" if is_gated else row.bracket)
-    variant = row.variant if can_be_fresh(way) else "warm"
-    return replace(row, memory=way.memory, mode=way.mode, variant=variant, bracket=way_head(way).bracket)
+    variant = row.variant if can_be_fresh(plan) else "warm"
+    return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 
 
 def _remarks(row: runs.Measurement, dma: runs.Dma | None) -> tuple[Remark, ...]:

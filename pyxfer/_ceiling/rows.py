@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pyxfer._ceiling.ways import Way
+from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document import runs
 from pyxfer._document.machines import MOST_SHARE, Fact, Link, Remark, Side, unknown
 from pyxfer._measure import remarks, stats
@@ -49,7 +49,7 @@ class Traceable(Protocol):
 @dataclass(frozen=True)
 class Head(Generic[Source]):
     source: Source
-    """The way, the route, or the call."""
+    """The plan of a raw copy, the route, or the call."""
     route: str
     direction: runs.Direction
     memory: str
@@ -70,22 +70,22 @@ class Head(Generic[Source]):
         return ("h2d", "d2h", "sum") if self.direction == "both" else (self.direction,)
 
 
-def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None) -> Head[Way]:
+def raw_head(plan: CopyPlan, worker: str | None = None, image_bytes: int | None = None) -> Head[CopyPlan]:
     bracket: runs.Bracket = "stream"
-    if way.mode == "memcpy" or way.staged:
+    if plan.mode == "memcpy" or plan.staged:
         bracket = "drained"
-    elif way.page_locked:
+    elif plan.page_locked:
         bracket = "gated"
     return Head(
-        source=way,
-        route=way.route,
-        direction=way.direction,
-        memory=way.memory,
-        mode=way.mode,
+        source=plan,
+        route=plan.route,
+        direction=plan.direction,
+        memory=plan.memory,
+        mode=plan.mode,
         bracket=bracket,
-        variant=way.variant,
-        crossed=way.dma_memory,
-        staged=way.staged,
+        variant=plan.variant,
+        crossed=plan.dma_memory,
+        staged=plan.staged,
         worker=worker,
         image_bytes=image_bytes,
     )
@@ -236,7 +236,7 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
         return Candidate(None, item.untraced)
     traceable: Traceable = subject
 
-    is_raw = isinstance(item.head.source, Way) and not item.head.staged
+    is_raw = isinstance(item.head.source, CopyPlan) and not item.head.staged
     # Nothing in a raw copy could serve old content, and preparation has verified it.
     is_checked = not is_raw or item.nbytes <= CHECKED_AGAIN_BYTES
 
@@ -269,7 +269,7 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
     best: dict[tuple[runs.Direction, Side, int], tuple[float, Sequence[runs.Trial]]] = {}
     for item in items:
         head = item.head
-        if item.series is None or item.verified.value is False or not isinstance(head.source, Way):
+        if item.series is None or item.verified.value is False or not isinstance(head.source, CopyPlan):
             continue
         if head.staged or head.variant != "warm":
             continue
@@ -285,7 +285,9 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
 
 
 def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
-    return best_trials([item for item in items if isinstance(item.head.source, Way) and item.head.source.page_locked])
+    return best_trials(
+        [item for item in items if isinstance(item.head.source, CopyPlan) and item.head.source.page_locked]
+    )
 
 
 def credible_rate(moved: int, summary: runs.Summary, most_gbps: float | None) -> Fact[runs.Rate]:
@@ -340,7 +342,7 @@ def _share(
     rate: Fact[runs.Rate],
     no_ceiling: str | None,
 ) -> Fact[runs.Share]:
-    if head.staged and isinstance(head.source, Way) and ceiling is None and rate.value is not None:
+    if head.staged and isinstance(head.source, CopyPlan) and ceiling is None and rate.value is not None:
         return unknown(NO_LOCKED)
     share = ceiling_share(valid, ceiling, rate)
     return unknown(no_ceiling) if share.value is None and rate.value is not None and no_ceiling else share

@@ -1,4 +1,4 @@
-"""A ceiling run: raw copies in every requested way and size."""
+"""A ceiling run: raw copies by every requested plan and size."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._ceiling import ways
+from pyxfer._ceiling import plans
 from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
+from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, raw_head
 from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw
 from pyxfer._document.machines import Device, Environment, Fact, Placement, Remark, unknown
 from pyxfer._document.runs import Directions, LockingCost, Memories, Memory, Run, Tracing
@@ -40,11 +40,11 @@ def ceiling(
     *,
     directions: Directions = ("h2d", "d2h", "both"),
     memories: Memories = ("pageable", "pinned"),
-    modes: str | Sequence[str] = (ways.AUTO,),
-    sizes: str | int | Sequence[str | int] = ways.DEFAULT_SIZES,
+    modes: str | Sequence[str] = (plans.AUTO,),
+    sizes: str | int | Sequence[str | int] = plans.DEFAULT_SIZES,
     fresh: bool = False,
-    precision: str | float = ways.DEFAULT_PRECISION,
-    budget_s: str | float = ways.DEFAULT_BUDGET_S,
+    precision: str | float = plans.DEFAULT_PRECISION,
+    budget_s: str | float = plans.DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
@@ -67,7 +67,7 @@ def ceiling(
         CudaError: the device failed before anything was measured.
 
     """
-    request = ways.make_request(
+    request = plans.make_request(
         device,
         directions,
         memories,
@@ -79,11 +79,11 @@ def ceiling(
         seed=seed,
         trace=trace,
     )
-    return run_ways(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
+    return run_request(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
 
 
-def run_ways(
-    request: ways.Request,
+def run_request(
+    request: plans.Request,
     device: int | str,
     *,
     require_gpu: bool,
@@ -100,7 +100,7 @@ def run_ways(
 def run_on(
     choice: Choice,
     device: Device,
-    request: ways.Request,
+    request: plans.Request,
     *,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -124,7 +124,7 @@ class Session(RunSession[Run]):
         self,
         choice: Choice,
         device: Device,
-        request: ways.Request,
+        request: plans.Request,
         on_progress: OnProgress,
         save_to: SaveTo,
         memory_node: int | None = None,
@@ -143,9 +143,9 @@ class Session(RunSession[Run]):
         self._bound_to = node if memory_node is None else Fact(memory_node)
         self._placement = Placement(node, unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
         self._items = [
-            Item(way_head(way), nbytes, ways.why_unavailable(choice.engine, way))
+            Item(raw_head(plan), nbytes, plans.why_unavailable(choice.engine, plan))
             for nbytes in request.sizes
-            for way in request.ways
+            for plan in request.plans
         ]
         self._locking: dict[Memory, list[float]] = {}
         self._presence = Presence(device.uuid.value or device.name)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
-from pyxfer._ceiling.ways import Way
 from pyxfer._document.machines import Environment, Fact, Remark
 from pyxfer._document.runs import Tracing
 from pyxfer._machine.nvml import throttled_by
@@ -129,19 +129,19 @@ def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Gro
     return group
 
 
-def prepare_raw(item: Item[Way], resources: RunResources, seed: int) -> None:
+def prepare_raw(item: Item[CopyPlan], resources: RunResources, seed: int) -> None:
     """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
 
     def unavailable(reason: str) -> None:
         item.unavailable = reason
 
-    way, nbytes, engine, device = item.head.source, item.nbytes, resources.engine, resources.device
+    plan, nbytes, engine, device = item.head.source, item.nbytes, resources.engine, resources.device
     with own_failure(unavailable):
         subject: RawCopies
-        if way.staged:
-            subject = StagedCopies(engine, way, nbytes, resources.arena, resources.staged_copier(), device)
+        if plan.staged:
+            subject = StagedCopies(engine, plan, nbytes, resources.arena, resources.staged_copier(), device)
         else:
-            subject = make_subject(engine, way, nbytes, resources.arena, resources.copier(way.streams), device)
+            subject = make_subject(engine, plan, nbytes, resources.arena, resources.copier(plan.streams), device)
         item.first_s = Fact(subject.calibrate())
         item.verified = subject.verify(seed)
         item.subject = subject

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from pyxfer._ceiling.ways import Way
+from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
@@ -51,16 +51,16 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     The host's clock has no start time for a window behind a gate, which starts with its first copy, nor for a copy in a
     thread of the engine, which starts with the call that queued it.
     """
-    way = copy_way(side)
-    if way is None:
+    kind = copy_way(side)
+    if kind is None:
         raise ValueError(f"copies have no direction {side}")
     samples = recorded.samples
     sample = samples[0] if len(samples) == 1 or side == "h2d" else samples[1]
-    copies = copies_of(recorded.capture, way)
+    copies = copies_of(recorded.capture, kind)
     before = np.cumsum(copies["nbytes"]) - copies["nbytes"]
     copies = copies[(before >= before_bytes) & (before < before_bytes + sample.copies * nbytes)]
     records = recorded.capture.records
-    rest = records[(records["kind"] != Kind.COPY) | (records["way"] != way)]
+    rest = records[(records["kind"] != Kind.COPY) | (records["way"] != kind)]
     gated = sample.wall_s is None
     begin_ns = int(copies["start_ns"][0]) if len(copies) else 0
     if len(copies) and not gated:
@@ -68,7 +68,7 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     elapsed_s = sample.elapsed_s * sample.copies
     dispatch_s = sample.dispatch_s * sample.copies
     return Traced(
-        way=way,
+        way=kind,
         begin_ns=begin_ns,
         returned_ns=begin_ns if gated else begin_ns + round(dispatch_s * 1e9),
         elapsed_s=elapsed_s,
@@ -115,20 +115,20 @@ ISSUE_SHOWS_TO = 1 << 20
 
 
 class RawCopies(ABC):
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
-        self.way = way
+    def __init__(self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, device: int) -> None:
+        self.plan = plan
         self.nbytes = nbytes
         self._engine = engine
         self._device = device
         self._arena = arena
-        directions = LINK_SIDES if way.direction == "both" else (way.direction,)
-        self._lanes = [arena.lane(direction, way.memory, nbytes) for direction in directions]
+        directions = LINK_SIDES if plan.direction == "both" else (plan.direction,)
+        self._lanes = [arena.lane(direction, plan.memory, nbytes) for direction in directions]
         self._slot = 0
         self._untimed_parts = _possible_parts(nbytes)[0]
 
     @property
     def key(self) -> str:
-        return self.way.key
+        return self.plan.key
 
     @property
     def untimed_bytes(self) -> int:
@@ -137,11 +137,11 @@ class RawCopies(ABC):
     @property
     def anchor(self) -> str | None:
         """Queued copies of pinned memory, which are nearly always the ceiling."""
-        return Way(self.way.direction, "pinned", "async").key
+        return CopyPlan(self.plan.direction, "pinned", "async").key
 
     @property
     def ceiling_of(self) -> str | None:
-        return None if self.way.staged or self.way.variant == "fresh" else self.way.direction
+        return None if self.plan.staged or self.plan.variant == "fresh" else self.plan.direction
 
     @property
     def has_caller(self) -> bool:
@@ -185,7 +185,7 @@ class RawCopies(ABC):
         for number, lane in enumerate(self._lanes):
             self._engine.prepare_check(self._device, lane, 0, seed + number, scratch)
         run()
-        slow = self.way.memory == "write-combined"
+        slow = self.plan.memory == "write-combined"
         return all(
             self._engine.first_wrong(self._device, lane, 0, seed + number, scratch, slow) is None
             for number, lane in enumerate(self._lanes)
@@ -195,32 +195,32 @@ class RawCopies(ABC):
 class _OneSide(RawCopies):
     @property
     def side(self) -> Side:
-        return "h2d" if self.way.direction == "h2d" else "d2h"
+        return "h2d" if self.plan.direction == "h2d" else "d2h"
 
     @property
     def _lane(self) -> Lane:
         return self._lanes[0]
 
     def _refresh(self) -> None:
-        if self.way.variant == "fresh":
-            self._arena.forget_received(self.way.memory, self._lane, self._slot)
+        if self.plan.variant == "fresh":
+            self._arena.forget_received(self.plan.memory, self._lane, self._slot)
 
 
 class OneWay(_OneSide):
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
+    def __init__(self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, plan, nbytes, arena, device)
         self._copier = copier
         self._copies = 1
         self._warmups = 0  # stays 0 without a gate
 
     @property
     def gated(self) -> bool:
-        return self.way.page_locked and self.way.mode != "memcpy"
+        return self.plan.page_locked and self.plan.mode != "memcpy"
 
     @property
     def has_caller(self) -> bool:
         """Of small copies, and of modes whose calls queue many copies."""
-        return self.gated and (self.nbytes <= ISSUE_SHOWS_TO or self.way.mode != "async")
+        return self.gated and (self.nbytes <= ISSUE_SHOWS_TO or self.plan.mode != "async")
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         trial = as_trial(self._window(), round_index)
@@ -253,7 +253,7 @@ class OneWay(_OneSide):
         if self.gated:
             slot = self._take_slots(copies + warmups)
             return self._copier.gated(self._issue, self._lane, copies, warmups, slot, self.untimed_bytes)
-        if self.way.mode == "memcpy":
+        if self.plan.mode == "memcpy":
             return self._copier.drained(self._lane, self._take_slots(1))
         return self._issued(1)
 
@@ -262,7 +262,7 @@ class OneWay(_OneSide):
 
     @property
     def _issue(self) -> str:
-        return "split" if self.way.mode.startswith("streams:") else self.way.mode
+        return "split" if self.plan.mode.startswith("streams:") else self.plan.mode
 
     def _take_slots(self, count: int) -> int:
         self._slot += count
@@ -270,8 +270,8 @@ class OneWay(_OneSide):
 
 
 class BothWays(RawCopies):
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
+    def __init__(self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, plan, nbytes, arena, device)
         self._copier = copier
         self._both = self._lanes[0], self._lanes[1]
         self._copies = 1
@@ -281,7 +281,7 @@ class BothWays(RawCopies):
 
     @property
     def gated(self) -> bool:
-        return self.way.page_locked
+        return self.plan.page_locked
 
     @property
     def has_caller(self) -> bool:
@@ -370,9 +370,9 @@ def _possible_parts(nbytes: int) -> list[int]:
     return [parts for parts in UNTIMED_PARTS if parts == 1 or nbytes // parts >= MIN_UNTIMED_BYTES]
 
 
-def make_subject(engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawCopies:
-    kind = BothWays if way.direction == "both" else OneWay
-    return kind(engine, way, nbytes, arena, copier, device)
+def make_subject(engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawCopies:
+    kind = BothWays if plan.direction == "both" else OneWay
+    return kind(engine, plan, nbytes, arena, copier, device)
 
 
 def as_trial(sample: Sample, round_index: int) -> Trial:
@@ -401,9 +401,9 @@ class StagedCopies(_OneSide):
     """Copies of one size through the ring, one in each trial. They are drained, as `cudaMemcpy` is."""
 
     def __init__(
-        self, engine: Engine, way: Way, nbytes: int, arena: Arena, staged_copier: StagedCopier, device: int
+        self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, staged_copier: StagedCopier, device: int
     ) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
+        super().__init__(engine, plan, nbytes, arena, device)
         self._staged_copier = staged_copier
         self._last_s = 0.0
 
@@ -438,8 +438,8 @@ class StagedCopies(_OneSide):
             self._staged_copier.time(self._lane, self._next_slot())
 
     def _once(self) -> Bracket:
-        host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, self._next_slot())
-        return self._staged_copier.move(self.way.direction, host, device, self.nbytes)
+        host, device = self._arena.place(self.plan.direction, self.plan.memory, self.nbytes, self._next_slot())
+        return self._staged_copier.move(self.plan.direction, host, device, self.nbytes)
 
     def _next_slot(self) -> int:
         slot = self._slot % self._lane.slots

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.subjects import traced_call
-from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
 from pyxfer._measure.bracket import Bracket, HostClock
@@ -226,7 +226,7 @@ class RouteSubject:
 
 def anchor_of(route: Route) -> str:
     """The key of its ceiling: queued copies of pinned memory, or one NumPy copy for ingest."""
-    return HOST_COPY.name if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
+    return HOST_COPY.name if route.direction == "ingest" else CopyPlan(route.direction, "pinned", "async").key
 
 
 def side_of(route: Route) -> Side:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from pyxfer._document.links import LEAST_OVERLAP, LinkTrial
 from pyxfer._trace.records import intersection, total_ns, union
 from pyxfer.units import format_percent, format_seconds
 
+if TYPE_CHECKING:
+    from pyxfer.native._cuda import FlowStamps
+
 Nanoseconds = NDArray[np.int64]
 
 # Between two queued items a stream pauses for microseconds. A longer pause means that it had nothing to do.
@@ -20,17 +23,6 @@ MIN_PAUSE_NS = 50_000
 PAUSE_SHARE = 0.1
 MAX_CLOCK_ERROR = 0.01
 """Of the common interval. Stamps of different devices that are further apart bound no overlap."""
-
-
-class Stamps(Protocol):
-    @property
-    def begin_ns(self) -> Nanoseconds: ...
-    @property
-    def end_ns(self) -> Nanoseconds: ...
-    @property
-    def clock_error_ns(self) -> float: ...
-    @property
-    def late(self) -> bool: ...
 
 
 def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
@@ -55,7 +47,7 @@ def copied_between(begin_ns: Nanoseconds, end_ns: Nanoseconds, nbytes: int, sinc
     return float(nbytes * (np.clip(inside, 0, None) / lengths).sum())
 
 
-def make_trial(number: int, flows: Sequence[Stamps], sizes: Sequence[int]) -> LinkTrial:
+def make_trial(number: int, flows: Sequence[FlowStamps], sizes: Sequence[int]) -> LinkTrial:
     if any(flow.begin_ns.size == 0 for flow in flows):
         return LinkTrial(number, 0.0, (0.0,) * len(flows), 0.0, "a stream finished no copy")
     since_ns = max(int(np.min(flow.begin_ns)) for flow in flows)
@@ -71,7 +63,7 @@ def make_trial(number: int, flows: Sequence[Stamps], sizes: Sequence[int]) -> Li
     return LinkTrial(number, (until_ns - since_ns) / 1e9, copied, found, invalid)
 
 
-def _fault(flows: Sequence[Stamps], found: float, common_ns: int) -> str | None:
+def _fault(flows: Sequence[FlowStamps], found: float, common_ns: int) -> str | None:
     if any(flow.late for flow in flows):
         return "the gate opened late, so the copies did not begin together"
     if len(flows) == 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pyxfer._ceiling.arena import PLACE_BYTES
-from pyxfer._ceiling.ways import BATCH_API, BATCH_CALL
+from pyxfer._ceiling.plans import BATCH_API, BATCH_CALL
 from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.machines import Fact, Side, unknown
 from pyxfer._document.runs import Trial

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import UsageError
@@ -208,11 +208,6 @@ StreamLike = object
 _HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
 
 
-@runtime_checkable
-class CudaStream(Protocol):
-    def __cuda_stream__(self) -> tuple[int, int]: ...
-
-
 def stream_handle(stream: StreamLike) -> int:
     """The CUstream as an integer; 0 is the legacy default stream."""
     handle = _find_handle(stream)
@@ -229,8 +224,9 @@ def stream_handle(stream: StreamLike) -> int:
 def _find_handle(stream: StreamLike) -> int | None:
     if _is_number(stream):
         return stream
-    if isinstance(stream, CudaStream):
-        return stream.__cuda_stream__()[1]
+    if (protocol := getattr(stream, "__cuda_stream__", None)) is not None:  # of cuda.core: its version, and the handle
+        handle: int = protocol()[1]
+        return handle
     attributes = (getattr(stream, name, None) for name in _HANDLE_NAMES)
     return next(filter(_is_number, attributes), None)
 

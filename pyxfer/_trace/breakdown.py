@@ -176,7 +176,9 @@ def lost_reason(missing: int) -> str:
 
 def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     begin, end, returned = trial.begin_ns, trial.end_ns, min(trial.returned_ns, trial.end_ns)
-    crossing, kernels, all_copies = _device_work(trial, copies)
+    of, spans = trial.capture.of, records.intervals
+    crossing, all_copies = records.union(spans(copies)), records.union(spans(of(records.Kind.COPY)))
+    kernels = records.union(spans(of(records.Kind.KERNEL)), spans(of(records.Kind.SET)))
     issued = first = last = returned
     if len(records.clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
@@ -216,18 +218,6 @@ def _staged(
     if copies["target"][-1] == records.MemoryKind.PAGEABLE:
         return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
     return records.no_intervals()
-
-
-def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    capture = trial.capture
-    kernels = records.union(
-        records.intervals(capture.of(records.Kind.KERNEL)), records.intervals(capture.of(records.Kind.SET))
-    )
-    return (
-        records.union(records.intervals(copies)),
-        kernels,
-        records.union(records.intervals(capture.of(records.Kind.COPY))),
-    )
 
 
 def _drift_reason(trial: Traced) -> str | None:

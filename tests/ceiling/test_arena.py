@@ -32,7 +32,7 @@ from pyxfer._ceiling.arena import (
     stride_bytes,
     wake_link,
 )
-from pyxfer._ceiling.ways import MEMORIES
+from pyxfer._ceiling.plans import MEMORIES
 from pyxfer._document.runs import Direction, Fact, LinkState, Measurement, Memory, unknown
 from pyxfer._measure import stats
 from pyxfer.errors import CudaError, UsageError
@@ -199,33 +199,6 @@ def test_at_most_64_mib_are_locked_at_a_time() -> None:
     assert locking_bytes(16 * GIB) == MAX_LOCKED_BYTES
 
 
-def test_locking_pays_when_the_saved_time_exceeds_its_cost() -> None:
-    # 16 MiB cost 2.5 ms to lock, and each transfer saves 1 ms.
-    cost = locking_cost("pinned", 64 * MIB, [0.01] * 6, [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
-    assert (cost.pays_after_transfers.value, cost.pays_direction) == (3, "h2d")
-
-
-def test_the_largest_common_size_decides() -> None:
-    measurements = [
-        h2d("pageable", 2e-3),
-        h2d("pinned", 1e-3),
-        h2d("pageable", 1e-5, 4 * KIB),
-        h2d("pinned", 0.9e-5, 4 * KIB),
-        h2d("pageable", 1.0, 256 * MIB),
-    ]
-    assert locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
-
-
-def test_the_best_modes_of_both_memories_are_compared() -> None:
-    measurements = [h2d("pageable", 9e-3), h2d("pageable", 2e-3), h2d("pinned", 5e-3), h2d("pinned", 1e-3)]
-    assert locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
-
-
-def test_unmeasured_registered_memory_counts_as_fast_as_pinned() -> None:
-    measurements = [h2d("pageable", 2e-3), h2d("pinned", 1e-3)]
-    assert locking_cost("registered", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
-
-
 @pytest.mark.parametrize(
     "measurements",
     [
@@ -245,18 +218,29 @@ def test_without_a_common_size_the_result_has_a_reason(measurements: list[Measur
     assert "h2d was not measured from pageable and from page-locked memory at one size" in pays.reason
 
 
-def test_staged_copies_do_not_count_as_pageable_transfers() -> None:
-    measured = [h2d("pageable", 3e-3), h2d("pageable", 1.1e-3, mode="staged"), h2d("pinned", 1e-3)]
-    with_staged, without = (
-        locking_cost("pinned", 16 * MIB, [0.01] * 6, rows).pays_after_transfers for rows in (measured, measured[::2])
-    )
-    assert with_staged.value == without.value == 5
+SMALL = [h2d("pageable", 1e-5, 4 * KIB), h2d("pinned", 0.9e-5, 4 * KIB), h2d("pageable", 1.0, 256 * MIB)]
+BOTH = [h2d("pageable", 2e-3), h2d("pinned", 1e-3)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "rows"),
+    [
+        ("pinned", BOTH),
+        ("registered", BOTH),  # as fast as pinned memory, if it was not measured
+        ("pinned", [*BOTH, *SMALL]),  # the largest common size decides
+        ("pinned", [h2d("pageable", 9e-3), *BOTH, h2d("pinned", 5e-3)]),  # the best modes do
+        ("pinned", [*BOTH, h2d("pageable", 1.1e-3, mode="staged")]),
+    ],
+)
+def test_locking_pays_when_the_saved_time_exceeds_its_cost(memory: Memory, rows: list[Measurement]) -> None:
+    cost = locking_cost(memory, 64 * MIB, [0.01] * 6, rows)  # 16 MiB cost 2.5 ms to lock, and each transfer saves 1 ms
+    assert (cost.pays_after_transfers.value, cost.pays_direction) == (3, "h2d")
+    assert cost.s_per_gib.value == pytest.approx(0.01 * GIB / cost.nbytes)
 
 
 def test_locking_never_pays_if_pageable_memory_is_as_fast() -> None:
-    cost = locking_cost("pinned", MAX_LOCKED_BYTES, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)])
-    assert cost.pays_after_transfers.reason is not None
-    assert "copies from pageable memory are as fast" in cost.pays_after_transfers.reason
+    pays = locking_cost("pinned", MIB, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)]).pays_after_transfers
+    assert pays.value is None
 
 
 def test_without_a_timed_page_locking_the_result_has_a_reason() -> None:

@@ -153,8 +153,8 @@ def test_a_copy_that_fails_verification_has_no_bandwidth(engine: Engine, monkeyp
 
     def forgetful(self: OneWay, copies: int, warmups: int) -> object:
         sample = real(self, copies, warmups)
-        if self.way.direction == "d2h":
-            self._engine.fill(self._arena.pages(self.way.memory)[0], self._arena.pages(self.way.memory)[1], 99)
+        if self.plan.direction == "d2h":
+            self._engine.fill(self._arena.pages(self.plan.memory)[0], self._arena.pages(self.plan.memory)[1], 99)
         return sample
 
     monkeypatch.setattr(OneWay, "_run", forgetful)
@@ -252,7 +252,7 @@ def traced_run(**changes: Any) -> Run:
 
 
 @pytest.fixture(scope="module")
-def every_way() -> Iterator[Run]:
+def every_plan() -> Iterator[Run]:
     """All memories, modes and directions at row_of size, traced."""
     testing.reset()
     yield traced_run(
@@ -270,8 +270,8 @@ def row_of(run: Run, route: str, direction: str = "h2d") -> Measurement:
 
 
 @pytest.mark.slow
-def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_way: Run) -> None:
-    traced = [each for each in every_way.measurements if each.gbps is not None and each.side != "sum"]
+def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_plan: Run) -> None:
+    traced = [each for each in every_plan.measurements if each.gbps is not None and each.side != "sum"]
     assert len([each for each in traced if each.direction != "both"]) == 4 * 4 * 2
     for each in traced:
         dma = each.dma.value
@@ -281,8 +281,8 @@ def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_way: Run) -
         assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory"}
 
 
-def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_way: Run) -> None:
-    counted = {mode: row_of(every_way, f"raw.pinned-{mode}").dma.value for mode in ("async", "streams:2", "batch")}
+def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_plan: Run) -> None:
+    counted = {mode: row_of(every_plan, f"raw.pinned-{mode}").dma.value for mode in ("async", "streams:2", "batch")}
     assert {mode: dma.copies for mode, dma in counted.items() if dma is not None} == {
         "async": 1,
         "streams:2": 2,
@@ -290,16 +290,16 @@ def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_way: Run)
     }
 
 
-def test_the_parts_of_every_breakdown_sum_to_the_trial(every_way: Run) -> None:
-    for each in every_way.measurements:
+def test_the_parts_of_every_breakdown_sum_to_the_trial(every_plan: Run) -> None:
+    for each in every_plan.measurements:
         breakdown = each.breakdown.value
         if each.gbps is not None and each.side != "sum":
             assert breakdown is not None, (each.route, each.direction, each.breakdown.reason)
             assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
 
 
-def test_the_sum_of_two_sides_has_no_records(every_way: Run) -> None:
-    sums = [each for each in every_way.measurements if each.side == "sum"]
+def test_the_sum_of_two_sides_has_no_records(every_plan: Run) -> None:
+    sums = [each for each in every_plan.measurements if each.side == "sum"]
     assert {each.dma.reason for each in sums} == {"its two sides have theirs"}
 
 

@@ -10,10 +10,10 @@ import pytest
 from measure.fakes import Clock, Timed
 from samples import make_environment
 
+from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import Item, way_head
+from pyxfer._ceiling.rows import Item, raw_head
 from pyxfer._ceiling.stages import Stages, circumstances
-from pyxfer._ceiling.ways import Way, make_request
 from pyxfer._document.runs import NOT_ASKED, Fact, Tracing
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
@@ -50,7 +50,7 @@ KIB = 1024
 class Measured:
     """Stages over items whose subjects are fakes, and what they reported."""
 
-    def __init__(self, engine: Engine, items: list[Item[Way]], *, trace: bool = False) -> None:
+    def __init__(self, engine: Engine, items: list[Item[CopyPlan]], *, trace: bool = False) -> None:
         self.clock = Clock()
         self.log: list[tuple[int, str]] = []
         self.prepared: list[int] = []
@@ -86,8 +86,8 @@ class Measured:
         self.events.append("saved")
 
 
-def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[Way]]:
-    return [Item(way_head(Way("h2d", "pinned", "async")), nbytes, unavailable) for nbytes in sizes]
+def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[CopyPlan]]:
+    return [Item(raw_head(CopyPlan("h2d", "pinned", "async")), nbytes, unavailable) for nbytes in sizes]
 
 
 def test_groups_run_in_the_order_of_their_keys(engine: Engine) -> None:

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyxfer._ceiling.ways import (
+from pyxfer._ceiling.plans import (
     DIRECTIONS,
-    MAX_STREAMS,
     MEMORIES,
     SHOWN_MODES,
+    CopyPlan,
     Request,
-    Way,
+    copy_plans,
     list_routes,
     make_request,
-    plan_ways,
     why_unavailable,
 )
 from pyxfer.errors import UsageError
@@ -28,9 +27,9 @@ MODES = ("memcpy", "async", "streams:2", "streams:16", "batch")
 
 
 def test_every_combination_is_one_way() -> None:
-    ways = plan_ways(DIRECTIONS, MEMORIES, MODES, fresh=False)
-    assert {(way.direction, way.memory, way.mode) for way in ways} == set(product(DIRECTIONS, MEMORIES, MODES))
-    assert len({way.key for way in ways}) == len(ways) == 60
+    plans = copy_plans(DIRECTIONS, MEMORIES, MODES, fresh=False)
+    assert {(plan.direction, plan.memory, plan.mode) for plan in plans} == set(product(DIRECTIONS, MEMORIES, MODES))
+    assert len({plan.key for plan in plans}) == len(plans) == 60
 
 
 @pytest.mark.parametrize(
@@ -45,73 +44,59 @@ def test_every_combination_is_one_way() -> None:
     ],
 )
 def test_auto_depends_on_memory_and_direction(direction: str, memory: str, mode: str) -> None:
-    (way,) = plan_ways([direction], [memory], ["auto"], fresh=False)
-    assert way.mode == mode
+    (plan,) = copy_plans([direction], [memory], ["auto"], fresh=False)
+    assert plan.mode == mode
 
 
 def test_repeated_words_are_planned_once() -> None:
-    assert len(plan_ways(["h2d", "h2d"], ["pinned"], ["async", "auto", "async"], fresh=False)) == 1
-    assert len(plan_ways(["h2d"], ["pinned"], ["streams:4", "streams:04"], fresh=False)) == 1
+    assert len(copy_plans(["h2d", "h2d"], ["pinned"], ["async", "auto", "async"], fresh=False)) == 1
+    assert len(copy_plans(["h2d"], ["pinned"], ["streams:4", "streams:04"], fresh=False)) == 1
 
 
 @pytest.mark.parametrize(
-    ("way", "streams"),
+    ("plan", "streams"),
     [
-        (Way("h2d", "pinned", "async"), 1),
-        (Way("h2d", "pinned", "batch"), 1),
-        (Way("d2h", "pinned", "streams:7"), 7),
-        (Way("both", "pinned", "async"), 2),
+        (CopyPlan("h2d", "pinned", "async"), 1),
+        (CopyPlan("h2d", "pinned", "batch"), 1),
+        (CopyPlan("d2h", "pinned", "streams:7"), 7),
+        (CopyPlan("both", "pinned", "async"), 2),
     ],
 )
-def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
-    assert way.streams == streams
+def test_a_way_knows_its_number_of_streams(plan: CopyPlan, streams: int) -> None:
+    assert plan.streams == streams
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("argument", "word"),
     [
-        ((["sideways"], ["pinned"], ["auto"]), "directions 'sideways' is unknown: choose one of h2d, d2h, both"),
-        ((["d2d"], ["pinned"], ["auto"]), "directions 'd2d' is unknown: choose one of h2d, d2h, both"),
-        (
-            (["h2d"], ["cardboard"], ["auto"]),
-            "memories 'cardboard' is unknown: choose one of pageable, pinned, registered, write-",
-        ),
-        (
-            (["h2d"], ["pinned"], ["teleport"]),
-            "modes 'teleport' is unknown; known are auto, memcpy, async, batch, staged, and streams:N",
-        ),
-        ((["h2d"], ["pinned"], ["streams:1"]), "modes 'streams:1' is unknown"),
-        ((["h2d"], ["pinned"], [f"streams:{MAX_STREAMS + 1}"]), "streams:N with N from 2 to 16"),
-        ((["h2d"], ["pinned"], ["streams:"]), "modes 'streams:' is unknown"),
-        ((["h2d"], ["pinned"], ["streams:-2"]), "modes 'streams:-2' is unknown"),
-        ((["h2d"], ["pinned"], ["streams:\u0664"]), " is unknown; known are auto"),
-        ((["h2d"], ["pinned"], [""]), "modes [''] has an empty item"),
-        (([], ["pinned"], ["auto"]), "directions [] is not a list"),
-        ((["h2d"], [], ["auto"]), "memories [] is not a list"),
-        ((["h2d"], ["pinned"], []), "modes [] is not a list"),
+        ("directions", "sideways"),
+        ("directions", "d2d"),
+        ("memories", "cardboard"),
+        *(("modes", word) for word in ("teleport", "streams:1", "streams:17", "streams:", "streams:-2")),
+        ("modes", "streams:\u0664"),
     ],
 )
-def test_an_unknown_word_is_refused_with_the_known_ones(
-    words: tuple[list[str], list[str], list[str]], sentence: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        plan_ways(*words, fresh=False)
-    assert sentence in str(caught.value)
+def test_an_unknown_word_is_refused_with_the_known_ones(argument: str, word: str) -> None:
+    words = {"directions": ["h2d"], "memories": ["pinned"], "modes": ["auto"], argument: [word]}
+    with pytest.raises(UsageError, match=rf"^{argument} '{word}' is unknown"):
+        copy_plans(**words, fresh=False)
+    with pytest.raises(UsageError, match=rf"^{argument} \[\] is not a list"):
+        copy_plans(**{**words, argument: []}, fresh=False)
 
 
 def test_fresh_adds_a_variant_to_pageable_d2h_alone() -> None:
-    ways = plan_ways(DIRECTIONS, MEMORIES, ["auto"], fresh=True)
-    assert [way for way in ways if way.variant == "fresh"] == [Way("d2h", "pageable", "memcpy", "fresh")]
-    assert ways[:-1] == plan_ways(DIRECTIONS, MEMORIES, ["auto"], fresh=False)
+    plans = copy_plans(DIRECTIONS, MEMORIES, ["auto"], fresh=True)
+    assert [plan for plan in plans if plan.variant == "fresh"] == [CopyPlan("d2h", "pageable", "memcpy", "fresh")]
+    assert plans[:-1] == copy_plans(DIRECTIONS, MEMORIES, ["auto"], fresh=False)
 
 
 def test_fresh_without_a_pageable_destination_is_refused() -> None:
     with pytest.raises(UsageError, match="add the direction d2h and the memory pageable"):
-        plan_ways(["h2d", "both"], ["pinned"], ["auto"], fresh=True)
+        copy_plans(["h2d", "both"], ["pinned"], ["auto"], fresh=True)
 
 
 def staged(direction: str, *memories: str, modes: tuple[str, ...] = ("staged",), fresh: bool = False) -> list[str]:
-    return [f"{way.route} {way.variant}" for way in plan_ways([direction], memories, modes, fresh=fresh)]
+    return [f"{plan.route} {plan.variant}" for plan in copy_plans([direction], memories, modes, fresh=fresh)]
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h", "both"])
@@ -147,13 +132,13 @@ def test_a_staged_copy_from_the_device_has_a_fresh_variant() -> None:
     ],
 )
 def test_only_async_is_available_both_ways(engine: Engine, memory: str, mode: str, reason: str | None) -> None:
-    (way,) = plan_ways(["both"], [memory], [mode], fresh=False)
-    assert why_unavailable(engine, way) == reason
+    (plan,) = copy_plans(["both"], [memory], [mode], fresh=False)
+    assert why_unavailable(engine, plan) == reason
 
 
 def test_a_driver_without_batched_copies_is_the_reason(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
-    assert why_unavailable(engine, Way("h2d", "pinned", "batch")) == (
+    assert why_unavailable(engine, CopyPlan("h2d", "pinned", "batch")) == (
         "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     )
 

@@ -28,7 +28,7 @@ BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
 
 
 @dataclass(frozen=True)
-class Way:
+class CopyPlan:
     direction: Direction
     memory: Memory
     mode: str
@@ -63,53 +63,53 @@ class Way:
         return "pinned" if self.page_locked or self.staged else "pageable"
 
 
-def way_of(route: str, direction: Direction, variant: Variant) -> Way | None:
-    """The way that the name of a raw route tells; None for other routes. `raw.host-copy` is no copy over a link."""
+def plan_of(route: str, direction: Direction, variant: Variant) -> CopyPlan | None:
+    """The copies that the name of a raw route tells; None for other routes. `raw.host-copy` is no copy over a link."""
     owner, _, name = route.partition(".")
     memory, _, mode = name.rpartition("-")
     known = next((word for word in MEMORIES if word == memory), None)
-    return None if owner != "raw" or known is None else Way(direction, known, mode, variant)
+    return None if owner != "raw" or known is None else CopyPlan(direction, known, mode, variant)
 
 
-def plan_ways(
+def copy_plans(
     directions: str | Iterable[str], memories: str | Iterable[str], modes: str | Iterable[str], *, fresh: bool
-) -> tuple[Way, ...]:
-    """Every combination of the arguments, with `auto` resolved, and fresh ways after the warm ones.
+) -> tuple[CopyPlan, ...]:
+    """Every combination of the arguments, with `auto` resolved, and fresh copies after the warm ones.
 
     Only pageable memory can be staged. Other memories get the remaining modes, or `auto` if there are none, because
     they are the ceiling of staged copies.
     """
     requested = modes_of(modes, "modes")
-    ways = [
-        Way(direction, memory, mode)
+    plans = [
+        CopyPlan(direction, memory, mode)
         for direction in words_of(directions, DIRECTIONS, "directions")
         for memory in words_of(memories, MEMORIES, "memories")
         for mode in _modes_for(direction, memory, requested)
     ]
-    if STAGED in requested and not any(way.staged for way in ways):
+    if STAGED in requested and not any(plan.staged for plan in plans):
         raise UsageError(
             f"The mode {STAGED} sends pageable memory through page-locked slots, and only page-locked memory is named: "
             f"add the memory pageable."
         )
     if not fresh:
-        return tuple(dict.fromkeys(ways))
-    fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if can_be_fresh(way)]
-    if not fresh_ways:
+        return tuple(dict.fromkeys(plans))
+    fresh_plans = [CopyPlan(plan.direction, plan.memory, plan.mode, "fresh") for plan in plans if can_be_fresh(plan)]
+    if not fresh_plans:
         raise UsageError(
             "Fresh copies touch a pageable destination for the first time, and no copy of this run has one: add the "
             "direction d2h and the memory pageable."
         )
-    return tuple(dict.fromkeys([*ways, *fresh_ways]))
+    return tuple(dict.fromkeys([*plans, *fresh_plans]))
 
 
-def why_unavailable(engine: Engine, way: Way) -> str | None:
-    if way.direction == "both" and way.mode == "memcpy":
+def why_unavailable(engine: Engine, plan: CopyPlan) -> str | None:
+    if plan.direction == "both" and plan.mode == "memcpy":
         return "cudaMemcpy uses one stream, so two directions would take turns: use the mode async"
-    if way.direction == "both" and way.staged:
+    if plan.direction == "both" and plan.staged:
         return "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
-    if way.direction == "both" and way.mode != "async":
+    if plan.direction == "both" and plan.mode != "async":
         return "both directions already use a stream each: use the mode async"
-    if way.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+    if plan.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
         return "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     return None
 
@@ -127,7 +127,7 @@ def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
 
 
 def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
-    reasons = {direction: why_unavailable(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
+    reasons = {direction: why_unavailable(engine, CopyPlan(direction, memory, mode)) for direction in DIRECTIONS}
     usable = tuple(direction for direction, reason in reasons.items() if reason is None)
     reason = "" if usable else reasons["h2d"] or ""
     return RouteStatus(
@@ -176,8 +176,8 @@ def _checked_mode(text: str, argument: str) -> str:
     )
 
 
-def can_be_fresh(way: Way) -> bool:
-    return way.memory == "pageable" and way.direction == "d2h"
+def can_be_fresh(plan: CopyPlan) -> bool:
+    return plan.memory == "pageable" and plan.direction == "d2h"
 
 
 DEFAULT_SIZES = "4KiB:256MiB:x4"
@@ -188,7 +188,7 @@ DEFAULT_PRECISION = 0.005
 @dataclass(frozen=True)
 class Request:
     device: str
-    ways: tuple[Way, ...]
+    plans: tuple[CopyPlan, ...]
     sizes: tuple[int, ...]
     fresh: bool
     precision: float
@@ -203,15 +203,15 @@ class Request:
 
     @property
     def memories(self) -> tuple[Memory, ...]:
-        return tuple(dict.fromkeys(way.memory for way in self.ways))
+        return tuple(dict.fromkeys(plan.memory for plan in self.plans))
 
     def parameters(self) -> Parameters:
-        directions: tuple[Direction, ...] = tuple(dict.fromkeys(way.direction for way in self.ways))
+        directions: tuple[Direction, ...] = tuple(dict.fromkeys(plan.direction for plan in self.plans))
         return Parameters(
             device=self.device,
             directions=directions,
             memories=self.memories,
-            modes=tuple(dict.fromkeys(way.mode for way in self.ways)),
+            modes=tuple(dict.fromkeys(plan.mode for plan in self.plans)),
             sizes_bytes=self.sizes,
             fresh=self.fresh,
             precision=self.precision,
@@ -238,7 +238,7 @@ def make_request(
 ) -> Request:
     return Request(
         device=str(device),
-        ways=plan_ways(directions, memories, modes, fresh=fresh),
+        plans=copy_plans(directions, memories, modes, fresh=fresh),
         sizes=sizes_of(sizes, "sizes"),
         fresh=fresh,
         precision=share_of(precision, "precision"),
