@@ -206,7 +206,9 @@ def measure_beside(
         finally:
             bracket.close()
     assembler = Assembler(link, precision, budget_s)
-    ceiling = _ceiling_row(reference, assembler)
+    ceiling: Fact[Measurement] = unknown(NO_BYTES)
+    if reference is not None:
+        ceiling = Fact(assembler.row(reference, reference.head.sides[-1], None))
     far = FAR_IN_MEMORY if choice.runtime == "host" else FAR_OVER_A_LINK
     measurement = _without_impossible_rate(_measurement(item, reference, assembler), far)
     return Beside(measurement, ceiling, choice, found, link)
@@ -214,7 +216,7 @@ def measure_beside(
 
 def _checked_plan(fn: object, nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
     if not callable(fn):
-        raise UsageError(f"measure() times a callable; got {type(fn).__name__}.")
+        raise UsageError(f"{type(fn).__name__} is not callable: give measure() a function without arguments.")
     if (nbytes is None) != (direction is None):
         raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
     if nbytes is None or direction is None:
@@ -295,12 +297,6 @@ def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
     kept = tuple(remark for remark in found.remarks if remark.code not in ("share", "above-ceiling"))
     none: Fact[Any] = unknown(why)
     return msgspec.structs.replace(found, rate=none, peak_share=none, ceiling_share=none, remarks=kept)
-
-
-def _ceiling_row(reference: Item[CopyPlan] | None, assembler: Assembler) -> Fact[Measurement]:
-    if reference is None:
-        return unknown(NO_BYTES)
-    return Fact(assembler.row(reference, reference.head.sides[-1], None))
 
 
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:

@@ -171,8 +171,8 @@ def _checked_mode(text: str, argument: str) -> str:
     if mode in {AUTO, "memcpy", "async", "batch", STAGED}:
         return mode
     raise UsageError(
-        f"{argument} {text!r:.80} is unknown; known are auto, memcpy, async, batch, staged, and streams:N with N from "
-        f"2 to {MAX_STREAMS}"
+        f"{argument} {text!r:.80} is unknown: choose auto, memcpy, async, batch, staged, or streams:N with N from 2 to "
+        f"{MAX_STREAMS}."
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -183,7 +182,7 @@ class Session(RunSession[Run]):
             resources=self._resources,
             limits=request,
             items=self._items,
-            prepare_item=self._prepare_item,
+            prepare_item=lambda item, number: prepare_raw(item, self._resources, request.seed + number),
             on_progress=self._on_progress,
             save=self._save,
             on_tracing=self._note_tracing,
@@ -193,9 +192,6 @@ class Session(RunSession[Run]):
             self._remarks.append(late(time.perf_counter() - self._started, request.budget_s))
             self._has_fewest = True
         stages.measure(self._started + request.budget_s)
-
-    def _prepare_item(self, item: Item[Any], number: int) -> None:
-        prepare_raw(item, self._resources, self._request.seed + number)
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:
         self._tracing = tracing

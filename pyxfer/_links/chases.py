@@ -12,9 +12,8 @@ from pyxfer._document.links import HOST_END, LatencyTrial
 from pyxfer._document.machines import Remark, Side
 from pyxfer._document.runs import Trial
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
-from pyxfer._links.stamps import copied_between
 from pyxfer._links.surroundings import MULTIPROCESSORS, attribute
-from pyxfer._links.traffic import LinkSubject
+from pyxfer._links.traffic import LinkSubject, copied_between
 from pyxfer._measure.run import own_failure
 from pyxfer.errors import MeasurementError
 

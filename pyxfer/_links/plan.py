@@ -132,10 +132,10 @@ def make_request(
 ) -> LinksRequest:
     sizes = () if size is None else sizes_of(size, "sizes")
     if len(sizes) > 1:
-        raise UsageError(f"links are measured at one size, such as 512MiB; got {len(sizes)} of them")
+        raise UsageError(f"sizes names {len(sizes)} sizes, and links are measured at one: give one, such as 512MiB.")
     nbytes = sizes[0] if sizes else None
     if nbytes is not None and (nbytes < MIN_BYTES or nbytes % MIN_BYTES):
-        raise UsageError(f"sizes has to be a multiple of 16 KiB, because kernels copy in words; got {nbytes}")
+        raise UsageError(f"sizes {nbytes} is not a multiple of 16 KiB, and kernels copy in words: give one, such as 64KiB.")
     return LinksRequest(
         devices=_selectors(devices),
         groups=words_of(groups, GROUPS, "groups"),
@@ -158,7 +158,7 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
     else:
         found = list(devices) if isinstance(devices, Iterable) else [devices]
     if not found or any(selector == "" for selector in found):
-        raise UsageError(f"devices names no device in {devices!r:.80}; write them as 0,1")
+        raise UsageError(f"devices {devices!r:.80} has an empty item: write them as 0,1.")
     return tuple(found)
 
 

@@ -27,7 +27,7 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.run import RunSession, SaveNowAndThen
-from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent
+from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent, unsaved
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_seconds
@@ -42,9 +42,6 @@ LATE = 1.25
 # Saving and releasing take the rest of the budget.
 CLOSING_S = 1.0
 NOT_MEASURED = {"interrupted": "the run was interrupted before it was measured", "failed": "the run failed before"}
-
-
-def unsaved(_: Links) -> None: ...
 
 
 def links(

@@ -236,33 +236,24 @@ def test_too_little_memory_for_the_ceiling_is_an_error_with_advice(engine: Engin
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        ({"nbytes": 4096}, "nbytes and direction go together"),
-        ({"direction": "h2d"}, "nbytes and direction go together"),
-        (
-            {"nbytes": 0, "direction": "h2d"},
-            'nbytes 0 is not a whole number of at least 1: give bytes, or text such as "64KiB".',
-        ),
-        ({"nbytes": -1, "direction": "h2d"}, "nbytes -1 is not a whole number"),
-        ({"nbytes": 1.5, "direction": "h2d"}, "nbytes 1.5 is not a whole number"),
-        ({"nbytes": True, "direction": "h2d"}, "nbytes True is not a whole number"),
-        ({"nbytes": "4K", "direction": "h2d"}, "nbytes '4K' is ambiguous"),
-        ({"nbytes": 4096, "direction": "sideways"}, "direction 'sideways' is unknown: choose one of h2d, d2h, both"),
+        ({"nbytes": 4096}, "nbytes and direction"),
+        ({"direction": "h2d"}, "nbytes and direction"),
+        *(({"nbytes": nbytes, "direction": "h2d"}, "nbytes") for nbytes in (0, -1, 1.5, True, "4K")),
+        ({"nbytes": 4096, "direction": "sideways"}, "direction"),
         ({"nbytes": 1 << 50, "direction": "h2d"}, "Copies of 1024 TiB need"),
-        ({"precision": 0}, "precision 0 is not above zero"),
-        ({"precision": -1.0}, "precision -1.0 is not above zero"),
-        ({"budget_s": 0}, "budget_s 0 is not above zero"),
-        ({"stream": "cuda:0"}, "str"),
+        *(({"precision": precision}, "precision") for precision in (0, -1.0)),
+        ({"budget_s": 0}, "budget_s"),
+        ({"stream": "cuda:0"}, "str is not a stream"),
     ],
 )
 def test_invalid_arguments_are_refused_before_the_callable_runs(
-    engine: Engine, arguments: dict[str, Any], sentence: str
+    engine: Engine, arguments: dict[str, Any], named: str
 ) -> None:
     calls: list[str] = []
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=f"^{named}"):
         timed(lambda: calls.append("call"), **arguments)
-    assert sentence in str(caught.value)
     assert calls == []
     assert testing.allocated() == []
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
-from pyxfer._links import stamps, traffic
+from pyxfer._links import traffic
 from pyxfer._links.chases import MIN_FOR_P99, LatencySubject, latency_trial
 from pyxfer._links.plan import LatencyPlan
 from pyxfer._links.rows import Assembler
@@ -40,12 +40,12 @@ def steady(start: float, each: float, count: int, pause: float = 0.0, **more: An
 
 def test_queued_items_are_one_busy_stretch() -> None:
     flow = steady(5, 2.0, 10, pause=0.01)
-    found = stamps.busy(flow.begin_ns, flow.end_ns)
+    found = traffic.busy(flow.begin_ns, flow.end_ns)
     assert found.tolist() == [[5 * MS, int(flow.end_ns[-1])]]
 
 
 def test_a_long_pause_divides_a_busy_stretch() -> None:
-    found = stamps.busy(times(0, 1, 5), times(1, 2, 6))
+    found = traffic.busy(times(0, 1, 5), times(1, 2, 6))
     assert found.tolist() == [[0, 2 * MS], [5 * MS, 6 * MS]]
 
 
@@ -60,16 +60,16 @@ def test_a_long_pause_divides_a_busy_stretch() -> None:
     ],
 )
 def test_the_overlap_is_the_intersection_over_the_union(flows: list[tuple[int, int]], overlap: float) -> None:
-    assert stamps.overlap([times(*flow).reshape(1, 2) for flow in flows]) == pytest.approx(overlap)
+    assert traffic.overlap([times(*flow).reshape(1, 2) for flow in flows]) == pytest.approx(overlap)
 
 
 def test_a_pause_of_one_flow_lowers_the_overlap() -> None:
     paused = times(0, 4, 6, 10).reshape(2, 2)
-    assert stamps.overlap([paused, times(0, 10).reshape(1, 2)]) == pytest.approx(0.8)
+    assert traffic.overlap([paused, times(0, 10).reshape(1, 2)]) == pytest.approx(0.8)
 
 
 def test_bytes_count_in_proportion_at_the_ends_of_the_common_interval() -> None:
-    trial = stamps.make_trial(3, [steady(0, 1.0, 100), steady(0.5, 1.0, 100)], [1000, 500])
+    trial = traffic.make_trial(3, [steady(0, 1.0, 100), steady(0.5, 1.0, 100)], [1000, 500])
     assert (trial.round, trial.invalid) == (3, None)
     assert trial.seconds == pytest.approx(0.0995)
     assert trial.nbytes == pytest.approx((99.5 * 1000, 99.5 * 500))
@@ -77,7 +77,7 @@ def test_bytes_count_in_proportion_at_the_ends_of_the_common_interval() -> None:
 
 
 def test_a_flow_by_itself_has_all_of_its_bytes() -> None:
-    trial = stamps.make_trial(0, [steady(7, 2.0, 5, pause=0.1)], [100])
+    trial = traffic.make_trial(0, [steady(7, 2.0, 5, pause=0.1)], [100])
     assert (trial.seconds, *trial.nbytes, trial.overlap) == pytest.approx((0.0104, 500.0, 1.0))
 
 
@@ -85,13 +85,13 @@ def test_a_flow_by_itself_has_all_of_its_bytes() -> None:
 def test_a_trial_counts_from_an_overlap_of_95_percent_on(apart: float) -> None:
     # Of two equal stretches that are shifted by a share s of their length, (1 - s)/(1 + s) is common.
     shift = 100 * apart / (2 - apart)
-    trial = stamps.make_trial(0, [steady(0, 1.0, 100), steady(shift, 1.0, 100)], [1, 1])
+    trial = traffic.make_trial(0, [steady(0, 1.0, 100), steady(shift, 1.0, 100)], [1, 1])
     assert trial.overlap == pytest.approx(1 - apart, abs=1e-6)
     assert (trial.invalid is None) == (apart < 0.05)
 
 
 def test_flows_that_never_run_at_once_have_no_bytes() -> None:
-    trial = stamps.make_trial(0, [steady(0, 1.0, 10), steady(20, 1.0, 10)], [1, 1])
+    trial = traffic.make_trial(0, [steady(0, 1.0, 10), steady(20, 1.0, 10)], [1, 1])
     assert (trial.seconds, trial.nbytes, trial.overlap) == (0.0, (0.0, 0.0), 0.0)
     assert trial.invalid is not None
 
@@ -103,8 +103,8 @@ def test_a_late_gate_and_a_flow_without_copies_and_loose_clocks_are_invalid() ->
         cast("Any", Flow(times(), times())),
         steady(0, 1.0, 100, clock_error_ns=2 * MS),
     ):
-        assert stamps.make_trial(0, [fine, other], [1, 1]).invalid is not None
-    assert stamps.make_trial(0, [steady(0, 1.0, 100, clock_error_ns=2 * MS)], [1]).invalid is None
+        assert traffic.make_trial(0, [fine, other], [1, 1]).invalid is not None
+    assert traffic.make_trial(0, [steady(0, 1.0, 100, clock_error_ns=2 * MS)], [1]).invalid is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -115,7 +115,7 @@ def test_the_rates_of_flows_at_random_are_found(seed: int) -> None:
         each = random.uniform(0.5, 2.0)
         flows.append(steady(random.uniform(0, 1.0), each, round(200 / each)))
         rates.append(1 / each)
-    trial = stamps.make_trial(0, flows, [MS] * 4)
+    trial = traffic.make_trial(0, flows, [MS] * 4)
     assert trial.invalid is None
     found = np.asarray(trial.nbytes) / trial.seconds / 1e9
     assert found == pytest.approx(rates, rel=1e-3)

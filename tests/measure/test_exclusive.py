@@ -48,21 +48,13 @@ def test_a_presence_alone_meets_no_process_and_leaves_no_file(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_process_on_the_device_is_met(tmp_path: Path) -> None:
-    with another_process(tmp_path) as other, Presence(DEVICE, tmp_path) as presence:
-        assert presence.met == {other.pid}
-
-
-def test_look_finds_a_later_process(tmp_path: Path) -> None:
-    with Presence(DEVICE, tmp_path) as presence, another_process(tmp_path) as other:
-        presence.look()
-    assert presence.met == {other.pid}
-
-
-def test_a_process_on_another_device_is_not_met(tmp_path: Path) -> None:
-    with another_process(tmp_path, f"{DEVICE}-2"), Presence(DEVICE, tmp_path) as presence:
-        presence.look()
-    assert presence.met == set()
+def test_other_processes_on_the_device_are_met_at_the_beginning_and_later(tmp_path: Path) -> None:
+    with another_process(tmp_path) as first, another_process(tmp_path, f"{DEVICE}-2"):
+        with Presence(DEVICE, tmp_path) as presence:
+            assert presence.met == {first.pid}
+            with another_process(tmp_path) as later:
+                presence.look()
+        assert presence.met == {first.pid, later.pid}
 
 
 def test_a_presence_is_locked_before_others_can_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
