@@ -135,7 +135,9 @@ def make_request(
         raise UsageError(f"sizes names {len(sizes)} sizes, and links are measured at one: give one, such as 512MiB.")
     nbytes = sizes[0] if sizes else None
     if nbytes is not None and (nbytes < MIN_BYTES or nbytes % MIN_BYTES):
-        raise UsageError(f"sizes {nbytes} is not a multiple of 16 KiB, and kernels copy in words: give one, such as 64KiB.")
+        raise UsageError(
+            f"sizes {nbytes} is not a multiple of 16 KiB, and kernels copy in words: give one, such as 64KiB."
+        )
     return LinksRequest(
         devices=_selectors(devices),
         groups=words_of(groups, GROUPS, "groups"),
