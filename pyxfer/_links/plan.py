@@ -132,7 +132,9 @@ def make_request(
 ) -> LinksRequest:
     sizes = () if size is None else sizes_of(size, "sizes")
     if len(sizes) > 1:
-        raise UsageError(f"sizes names {len(sizes)} sizes, and links are measured at one: give one, such as 512MiB.")
+        raise UsageError(
+            f"sizes names {len(sizes)} sizes, and links are measured at one size: give one, such as 512MiB."
+        )
     nbytes = sizes[0] if sizes else None
     if nbytes is not None and (nbytes < MIN_BYTES or nbytes % MIN_BYTES):
         raise UsageError(

@@ -253,8 +253,8 @@ import time, pyxfer
 from pyxfer.native import load
 measure = pyxfer.measure
 load("host")
-print("started", flush=True)
 try:
+    print("started", flush=True)
     measure(lambda: time.sleep(0.001), nbytes=1 << 20, direction="h2d", device="host", precision=1e-6, budget_s=60.0)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -262,7 +262,7 @@ print(load("host").testing.allocated(), flush=True)
 """
 
 
-@pytest.mark.parametrize("after_s", [0.2, slow(0.4), slow(0.8), slow(1.2)])
+@pytest.mark.parametrize("after_s", [0.2, slow(0.8)])
 def test_an_interrupted_run_keeps_its_results_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
     assert interrupted(PREPARING, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
@@ -275,9 +275,8 @@ def test_ctrl_c_does_not_wait_for_a_device_that_does_not_answer(tmp_path: Path) 
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
-@pytest.mark.parametrize("after_s", [0.1, slow(0.0), slow(0.5)])
-def test_measuring_a_callable_ends_with_the_interrupt_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
-    assert interrupted(MEASURE, after_s, tmp_path, SLOW) == ["interrupted", "[]"]
+def test_measuring_a_callable_ends_with_the_interrupt_and_leaves_nothing(tmp_path: Path) -> None:
+    assert interrupted(MEASURE, 0.1, tmp_path, SLOW) == ["interrupted", "[]"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from links.wiring import Host
 
 import pyxfer
 from pyxfer._document.links import HOST_END, Links
-from pyxfer._links import chases, traffic
+from pyxfer._links import chases, session, traffic
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._links.resources import LinkResources
 from pyxfer._machine import devices
@@ -38,6 +38,7 @@ def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(traffic, name, QUEUED)
     monkeypatch.setattr(chases, "TRIAL_S", 0.0)
     monkeypatch.setattr(chases, "DEPTH", QUEUED)
+    monkeypatch.setattr(session, "SIZES", (4 << 10,))
 
 
 def share_uplinks(monkeypatch: pytest.MonkeyPatch, host: Host, beside_d2h: float = 1.0) -> None:

@@ -12,7 +12,7 @@ from links.wiring import Host
 from pyxfer._document import codec
 from pyxfer._document.links import Links, Traffic
 from pyxfer._document.runs import unknown
-from pyxfer._links import chases, resources, session, traffic
+from pyxfer._links import chases, resources, traffic
 from pyxfer._links.plan import FlowPlan, d2h, h2d, write
 from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces
 from pyxfer._measure.sampler import Progress
@@ -58,7 +58,6 @@ def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, m
 def test_what_a_caller_gets_of_small_copies_contains_the_calls(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "SIZES", (4 << 10,))
     call_s = 5e-5
     run = measure(1, groups="small", prepare=lambda: testing.model_issue(call_s, call_s))
     assert {row.way for row in run.small} == {"batch", "queue"}
@@ -102,13 +101,13 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
 
 @pytest.mark.slow
 def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
-    assert "late" in {remark.code for remark in measure(1, budget_s=0.001).remarks}
+    assert "late" in {remark.code for remark in measure(1, groups="local", budget_s=0.001).remarks}
     assert "late" not in {remark.code for remark in measure(1, groups="local", engines="ce", budget_s=20.0).remarks}
 
 
 @pytest.mark.slow
 def test_one_gpu_has_no_pairs_and_the_run_says_so(measure: Measure) -> None:
-    run = measure(1)
+    run = measure(1, groups=("host", "together", "pairs", "local"))
     assert run.sharing is None
     assert {row.group for row in run.traffics} == {"host", "local"}
     assert "one-device" in {remark.code for remark in run.remarks}
@@ -155,7 +154,9 @@ def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None
 
 @pytest.mark.slow
 def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: Measure) -> None:
-    run = measure(1, engines=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222))
+    run = measure(
+        1, groups=("host", "latency"), engines=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222)
+    )
     by_engine = {row.engine: row for row in rows(run, "host", "h2d")}
     assert by_engine["ce"].gbps
     assert "kernels are not available" in (by_engine["sm"].total.reason or "")
