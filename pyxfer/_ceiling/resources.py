@@ -14,15 +14,13 @@ from pyxfer._document.machines import NOT_STAGED, Device, Fact, Link, Ring, unkn
 from pyxfer._document.runs import Direction
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.bracket import Bracket
-from pyxfer._measure.run import Resource, Resources
+from pyxfer._measure.run import Resource, Resources, own_failure
 from pyxfer._upload.settings import RING_VARIABLE, make_ring
 from pyxfer._upload.tuning import ChosenSettings, settings_for
 from pyxfer.errors import (
     CancelledError,
     CudaError,
     CudaMemoryError,
-    CudaUnavailableError,
-    DeviceLostError,
     DeviceTimeoutError,
     MeasurementError,
 )
@@ -226,7 +224,7 @@ class RunResources(Resources):
 
         Call it in the main thread, where Ctrl-C can end it.
         """
-        with self._ring_errors_kept():
+        with own_failure(self._without_ring):
             self._chosen = settings_for(self.engine, self.device)
         return self._chosen.remarks if self._chosen else ()
 
@@ -235,7 +233,7 @@ class RunResources(Resources):
         if self._staged_copier is None:
             if self._chosen is None and self._no_ring is None:
                 self.choose_ring()
-            with self._ring_errors_kept():
+            with own_failure(self._without_ring):
                 if self._chosen is not None:
                     self._staged_copier = StagedCopier(self.engine, self.device, self._chosen, self._patience_s)
                     self.ring = Fact(self._staged_copier.made)
@@ -245,16 +243,13 @@ class RunResources(Resources):
             self._staged_copier.cancel()
         return self._staged_copier
 
-    @contextmanager
-    def _ring_errors_kept(self) -> Iterator[None]:
-        """Keep errors of the ring for the rows of staged copies; let errors through that end the run."""
-        try:
-            yield
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:
-            self._no_ring, self._chosen = _with_remedy(error), None
-            self.ring = unknown(self._no_ring)
+    def _without_ring(self, error: CudaError | MeasurementError) -> None:
+        """The advice of a CudaMemoryError is about sizes, which do not affect a ring."""
+        text = str(error)
+        if isinstance(error, CudaMemoryError):
+            text = f"no ring, and {RING_VARIABLE}=slots=16 asks for a smaller one: {error}"
+        self._no_ring, self._chosen = text, None
+        self.ring = unknown(text)
 
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
@@ -273,10 +268,3 @@ class RunResources(Resources):
     def _forget(self) -> None:
         self._copiers.clear()
         self._arena = self._staged_copier = None
-
-
-def _with_remedy(error: CudaError | MeasurementError) -> str:
-    """The reason why there is no ring; the advice of a CudaMemoryError is about sizes, which do not affect a ring."""
-    if isinstance(error, CudaMemoryError):
-        return f"no ring, and {RING_VARIABLE}=slots=16 asks for a smaller one: {error}"
-    return str(error)

@@ -132,8 +132,8 @@ def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Gro
 def prepare_raw(item: Item[CopyPlan], resources: RunResources, seed: int) -> None:
     """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
 
-    def unavailable(reason: str) -> None:
-        item.unavailable = reason
+    def unavailable(error: Exception) -> None:
+        item.unavailable = str(error)
 
     plan, nbytes, engine, device = item.head.source, item.nbytes, resources.engine, resources.device
     with own_failure(unavailable):

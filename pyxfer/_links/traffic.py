@@ -56,8 +56,8 @@ class LinkSubject:
     ceiling_of: str | None = None
     unavailable: str | None = None
 
-    def _give_up(self, reason: str) -> None:
-        self.unavailable = reason
+    def _give_up(self, error: Exception) -> None:
+        self.unavailable = str(error)
 
 
 class TrafficSubject(LinkSubject):

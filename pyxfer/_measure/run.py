@@ -40,14 +40,14 @@ def cleanup(fault: str) -> Remark:
 
 
 @contextmanager
-def own_failure(note: Callable[[str], None]) -> Iterator[None]:
+def own_failure(note: Callable[[CudaError | MeasurementError], None]) -> Iterator[None]:
     """Note an error that concerns one row only; an error that ends the run passes."""
     try:
         yield
     except (CudaUnavailableError, DeviceLostError):
         raise
     except (CudaError, MeasurementError) as error:
-        note(str(error))
+        note(error)
 
 
 class SaveNowAndThen:

@@ -59,8 +59,8 @@ class Series:
         for side, trial in trials.items():
             self.trials.setdefault(side, []).append(trial)
 
-    def fail(self, reason: str) -> None:
-        self.failure = reason
+    def fail(self, error: Exception) -> None:
+        self.failure = str(error)
 
     def valid_times(self, side: Side) -> list[float]:
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
