@@ -34,7 +34,7 @@ from pyxfer.units import format_percent
 
 LINK, PEER = 55.0, 390.0
 NOISE = 0.008
-GPUS, ROUNDS = (4, 8, 16), (sharing.LEAST_ROUNDS, 12)
+GPUS, ROUNDS = (4, 8, 16), (sharing.MIN_ROUNDS, 12)
 PLANTED_GPUS = 8
 # Two directions of groups; the links of the host in both, and the pairs, read and written.
 PARTS = 6

@@ -18,11 +18,10 @@ from pyxfer._document.links import (
     PeerLink,
 )
 from pyxfer._document.machines import Device, Fact, unknown
-from pyxfer._links.batches import SIZES, SmallSubject
 from pyxfer._links.chases import LARGE_HOST_FOOTPRINT, LatencySubject
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, latencies, make_request, traffics
 from pyxfer._links.rows import Assembler, interference
-from pyxfer._links.traffic import TrafficSubject
+from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
 
 RateOf = Callable[[TrafficPlan, FlowPlan], float]
 SHIFTS = (-2e-4, 1e-4, 0.0, 2e-4, -1e-4, 1.5e-4, -1.5e-4, 0.5e-4)

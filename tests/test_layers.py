@@ -31,7 +31,7 @@ PYTHON_LAYERS = {
     "_upload": {"_upload"} | SHARED,
     "_ceiling": {"_ceiling", "_upload", "_trace"} | SHARED,
     "_frameworks": {"_frameworks", "_ceiling", "_upload", "_trace"} | SHARED,
-    "_links": {"_links", "_ceiling"} | SHARED,
+    "_links": {"_links", "_ceiling", "_trace"} | SHARED,
     "_doctor": {"_doctor", "_ceiling", "_report"} | SHARED,
     "_fleet": {"_fleet", "_baseline", "_ceiling", "_doctor", "_links"} | SHARED,
     "_baseline": {"_baseline"} | SHARED,

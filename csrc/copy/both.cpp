@@ -64,7 +64,7 @@ constexpr std::size_t most_rounds = 64;
 constexpr char const* one_side = "one side of a copy both ways";
 
 /// State that the two threads share.
-struct meeting {
+struct start_barrier {
   std::atomic<int> arrived{0};
   std::atomic<int> finished{0};
   std::atomic<bool> broken{false};
@@ -78,7 +78,7 @@ struct meeting {
 };
 
 sample run_side(bench& streams, std::size_t side, lane const& along, std::size_t copies,
-                std::size_t first_slot, meeting& shared) {
+                std::size_t first_slot, start_barrier& shared) {
   device_guard const guard{streams.device()};
   auto const on = streams.on(side);
   auto& start = streams.mark(bench::side_marks + 4 * side);
@@ -153,7 +153,7 @@ both_samples time_both_threads(bench& streams, both_lanes const& along, std::siz
                                std::size_t first_slot) {
   device_guard const guard{streams.device()};  // first: if it fails there is nothing to drain
   drain_guard drained{streams};
-  meeting shared;
+  start_barrier shared;
   both_samples samples{};
   std::array<std::exception_ptr, 2> faults{};
   auto const run = [&](std::size_t side) {

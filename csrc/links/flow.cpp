@@ -144,7 +144,7 @@ std::atomic<std::uint32_t>& flow::gate_late() const {
 }
 
 void flow::close() {
-  if (!use_.close("this flow")) { return; }
+  if (!users_.close("this flow")) { return; }
   if (is_stuck()) {
     abandon();
     throw timeout_error(
@@ -169,7 +169,7 @@ bool flow::is_stuck() {
 }
 
 void flow::abandon() noexcept {
-  use_.abandon();
+  users_.abandon();
   for (auto& made : begins_) { made.abandon(); }
   for (auto& made : ends_) { made.abandon(); }
   stream_.abandon();

@@ -3,7 +3,7 @@
 #include "cuda/memory.hpp"
 #include "cuda/stream.hpp"
 #include "links/kernels.hpp"
-#include "links/use.hpp"
+#include "links/user_count.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -57,8 +57,8 @@ class flow {
   [[nodiscard]] flow_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] stream_view on() const noexcept { return stream_.view(); }
   [[nodiscard]] kernels* with() const noexcept { return kernels_; }
-  [[nodiscard]] use_state& use() noexcept { return use_; }
-  [[nodiscard]] bool closed() const noexcept { return use_.closed(); }
+  [[nodiscard]] user_count& users() noexcept { return users_; }
+  [[nodiscard]] bool closed() const noexcept { return users_.closed(); }
 
   // The rest is for a run. The primary context of the device is current.
 
@@ -97,7 +97,7 @@ class flow {
   std::shared_ptr<host_buffer> words_;    ///< null without kernels
   std::shared_ptr<host_buffer> held_by_;  ///< those of the flow with the flag of the last gate
   bool stuck_{false};
-  use_state use_;
+  user_count users_;
 };
 
 }  // namespace pyxfer

@@ -74,7 +74,7 @@ void kernels::hold(std::uintptr_t flag, std::uintptr_t late, double limit_s, str
 }
 
 void kernels::close() {
-  if (use_.close("these kernels")) { module_.close(); }
+  if (users_.close("these kernels")) { module_.close(); }
 }
 
 }  // namespace pyxfer

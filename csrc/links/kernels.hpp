@@ -2,7 +2,7 @@
 
 #include "cuda/owned_handle.hpp"
 #include "cuda/stream.hpp"
-#include "links/use.hpp"
+#include "links/user_count.hpp"
 
 #include <cuda.h>
 
@@ -42,8 +42,8 @@ class kernels {
   [[nodiscard]] double load_s() const noexcept { return module_.load_s(); }
   /// How many multiprocessors the device has; their numbers begin with 0.
   [[nodiscard]] unsigned int multiprocessors() const noexcept { return multiprocessors_; }
-  [[nodiscard]] bool closed() const noexcept { return use_.closed(); }
-  [[nodiscard]] use_state& use() noexcept { return use_; }
+  [[nodiscard]] bool closed() const noexcept { return users_.closed(); }
+  [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // Each one queues a kernel; the device's primary context is current.
 
@@ -58,7 +58,7 @@ class kernels {
   void close();
   /// Leaves the module to the end of the process, because the device does not respond.
   void abandon() noexcept {
-    use_.abandon();
+    users_.abandon();
     module_.abandon();
   }
 
@@ -67,7 +67,7 @@ class kernels {
  private:
   unsigned int multiprocessors_;
   kernel_module module_;
-  use_state use_;
+  user_count users_;
   CUfunction copy_;
   CUfunction chase_;
   CUfunction gate_;

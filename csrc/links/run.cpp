@@ -4,8 +4,8 @@
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
-#include "links/course.hpp"
 #include "links/device_clock.hpp"
+#include "links/flow_runner.hpp"
 #include "links/start_together.hpp"
 
 #include <algorithm>
@@ -55,24 +55,24 @@ constexpr int any_number = std::numeric_limits<int>::max() - 1;
 /// How long a run that has failed waits for the items that are still under way.
 constexpr std::chrono::milliseconds leaving_time{500};
 
-/// One run: its clocks, one for each device, and its courses.
+/// One run: its clocks, one for each device, and its runners.
 class session {
  public:
   session(std::vector<flow*> const& flows, run_plan const& plan)
       : flows_{flows}, plan_{plan}, limit_{plan.deadline_s} {
     for (auto* const each : flows_) {
-      uses_.push_back(use(each->use(), "a flow", 0));
+      users_.push_back(enter(each->users(), "a flow", 0));
       if (each->with() != nullptr) {
-        uses_.push_back(use(each->with()->use(), "the kernels of a flow", any_number));
+        users_.push_back(enter(each->with()->users(), "the kernels of a flow", any_number));
       }
     }
-    for (auto* const each : flows_) { courses_.emplace_back(*each, clock_of(*each), plan_); }
+    for (auto* const each : flows_) { runners_.emplace_back(*each, clock_of(*each), plan_); }
   }
 
   std::vector<flow_stamps> run(interruption const& interrupted) {
     start_together start{flows_, plan_.kernel_gate, plan_.gate_timeout_s};
     try {
-      start.run([&](std::size_t i) { courses_[i].run(start); }, interrupted);
+      start.run([&](std::size_t i) { runners_[i].run(start); }, interrupted);
     } catch (std::exception const& fault) {
       if (leave()) { throw; }
       throw timeout_error(
@@ -96,13 +96,13 @@ class session {
   [[nodiscard]] bool leave() noexcept {
     auto const limit = host_clock::now() + leaving_time;
     auto ended = true;
-    for (auto& each : courses_) { ended = each.leave(limit) && ended; }
+    for (auto& each : runners_) { ended = each.leave(limit) && ended; }
     return ended;
   }
 
   std::vector<flow_stamps> stamps(start_together const& start) {
     std::set<int> compared;
-    for (auto const& each : courses_) {
+    for (auto const& each : runners_) {
       auto const& one = each.of();
       if (compared.insert(one.plan().device).second) {
         clock_of(one).compare_again(one.on(), limit_);
@@ -112,7 +112,7 @@ class session {
     for (auto& each : clocks_) { clocks.close(each); }
     clocks.finish();
     std::vector<flow_stamps> found;
-    for (auto& each : courses_) {
+    for (auto& each : runners_) {
       auto& one = found.emplace_back(std::move(each.stamps()));
       one.clock_error_ns = clock_of(each.of()).error_ns();
       one.late = start.was_late(each.of());
@@ -124,9 +124,9 @@ class session {
   std::vector<flow*> const& flows_;
   run_plan const& plan_;
   patience limit_;
-  std::vector<in_use> uses_;
+  std::vector<in_use> users_;
   std::deque<device_clock> clocks_;
-  std::deque<course> courses_;
+  std::deque<flow_runner> runners_;
 };
 
 }  // namespace

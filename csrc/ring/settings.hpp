@@ -42,7 +42,8 @@ struct chunk {
 };
 
 /// How a transfer is cut into chunks, each of which fits a slot. They are small, so that the first
-/// copy begins early and all threads end together. The belt decides how many are copied at a time.
+/// copy begins early and all threads end together. The slot order decides how many are copied at a
+/// time.
 class chunk_plan {
  public:
   chunk_plan(std::size_t bytes, ring_settings const& by) : chunk_plan{bytes, by, by.threads} {}

@@ -67,7 +67,7 @@ staging::staging(int device, CUcontext context, ring_settings const& made)
     : settings_{made},
       reads_pageable_memory_{accesses_pageable_memory(device)},
       slots_{made.pinned_bytes(), memory_kind::pinned, device},
-      conveyor_{device, slots_.address(), made},
+      mover_{device, slots_.address(), made},
       crew_{context, made.threads - 1, made.spin_us * per_us} {}
 
 staged staging::run(staging_request const& request, std::atomic<bool>& cancelled) {
@@ -80,14 +80,14 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
   auto const how = manner_of(request, shared.plan());
   try {
     if (!move(shared, how, request.wait)) { throw cancelled_error(cancelled_text(request.way)); }
-    if (request.ends && !request.wait && conveyor_.has_issued()) { conveyor_.hold(*request.ends); }
+    if (request.ends && !request.wait && mover_.has_issued()) { mover_.hold(*request.ends); }
   } catch (device_lost_error const&) {
     throw;  // no copy is still running, and no wait would succeed
   } catch (...) {
     end_copies(request, how, cancelled);
     throw;
   }
-  auto taken = conveyor_.totals();
+  auto taken = mover_.totals();
   taken.wall_s = seconds_between(begin, host_clock::now());
   return taken;
 }
@@ -129,41 +129,41 @@ bool staging::move(transfer& shared, manner how, bool wait) {
 /// If the work that the copies wait for is `late`, the host waits for it: a copy that is issued
 /// before could access the array after the transfer was cancelled.
 bool staging::move_directly(transfer& shared, bool wait, bool late) {
-  conveyor_.prepare(shared, 0);
-  return (!late || conveyor::await_begin(shared)) && conveyor_.copy_direct(shared, wait);
+  mover_.prepare(shared, 0);
+  return (!late || chunk_mover::await_begin(shared)) && mover_.copy_direct(shared, wait);
 }
 
 bool staging::move_chunks(transfer& shared, bool wait) {
-  conveyor_.prepare(shared, shared.plan().chunks());
+  mover_.prepare(shared, shared.plan().chunks());
   bool finished = false;
   crew_.run(shared.plan().threads() - 1, [&](int seat) {
     try {
       if (seat == 0) {
-        finished = conveyor_.run_as_caller(shared, wait);
+        finished = mover_.run_as_caller(shared, wait);
       } else {
-        conveyor_.run_as_crew(shared);
+        mover_.run_as_crew(shared);
       }
     } catch (...) { shared.fail(); }
   });
   shared.rethrow();
-  return finished && conveyor_.totals().chunks == shared.plan().chunks();
+  return finished && mover_.totals().chunks == shared.plan().chunks();
 }
 
 /// Waits for the copies that were issued, because they may use memory that the caller frees next.
 /// After a cancellation it waits only briefly, because the copies may wait for other work.
 void staging::end_copies(staging_request const& request, manner how,
                          std::atomic<bool> const& cancelled) noexcept {
-  if (!conveyor_.has_issued()) { return; }
+  if (!mover_.has_issued()) { return; }
   release_noexcept([&] {
-    conveyor_.settle();
-    if (request.ends) { conveyor_.hold(*request.ends); }
+    mover_.settle();
+    if (request.ends) { mover_.hold(*request.ends); }
   });
   auto const touches_array = how == manner::direct || how == manner::direct_and_late;
   bool ended = false;
   release_noexcept([&] {
-    ended = conveyor_.is_settled() &&
-            (conveyor_.wait(unlimited, &cancelled) ||
-             conveyor_.wait(touches_array ? direct_drain_s : cancelled_drain_s, nullptr));
+    ended = mover_.is_settled() &&
+            (mover_.wait(unlimited, &cancelled) ||
+             mover_.wait(touches_array ? direct_drain_s : cancelled_drain_s, nullptr));
   });
   auto const is_ordered = request.way == direction::d2h || request.ends;
   if (!ended && (touches_array || !is_ordered)) { note_cleanup_failure(late_text); }
@@ -172,7 +172,7 @@ void staging::end_copies(staging_request const& request, manner how,
 void staging::close() {
   crew_.close();
   closing all;
-  all.close(conveyor_);
+  all.close(mover_);
   all.close(slots_);
   all.finish();
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "cuda/memory.hpp"
-#include "ring/conveyor.hpp"
+#include "ring/chunk_mover.hpp"
 #include "ring/crew.hpp"
 #include "ring/settings.hpp"
 #include "ring/transfer.hpp"
@@ -21,7 +21,7 @@ class staging {
   [[nodiscard]] staged run(staging_request const& request, std::atomic<bool>& cancelled);
 
   /// Waits until the device has left the slots; false after `seconds`.
-  [[nodiscard]] bool await_idle(double seconds) const { return conveyor_.await_idle(seconds); }
+  [[nodiscard]] bool await_idle(double seconds) const { return mover_.await_idle(seconds); }
   /// Call it after the device has left the slots.
   void close();
 
@@ -38,7 +38,7 @@ class staging {
   ring_settings settings_;
   bool reads_pageable_memory_;  ///< the device may read pageable memory after the call for a copy
   host_buffer slots_;
-  conveyor conveyor_;
+  chunk_mover mover_;
   crew crew_;
 };
 

@@ -7,7 +7,7 @@ namespace pyxfer::facts {
 namespace {
 
 /// Counts how many host functions have run at the same time.
-struct meeting {
+struct start_barrier {
   std::atomic<int> inside{0};
   std::atomic<int> most{0};
 };
@@ -25,9 +25,9 @@ CUresult await(CUevent event) {
 }  // namespace
 
 void check_streams_and_events(fact_report& all) {
-  meeting met;
+  start_barrier met;
   auto const meet = [](void* shared) {
-    auto& known = *static_cast<meeting*>(shared);
+    auto& known = *static_cast<start_barrier*>(shared);
     known.most = std::max(known.most.load(), ++known.inside);
     std::this_thread::sleep_for(100ms);
     --known.inside;

@@ -1,7 +1,7 @@
 #include "links/start_together.hpp"
 
 #include "cuda/device.hpp"
-#include "links/course.hpp"
+#include "links/flow_runner.hpp"
 #include "links_support.hpp"
 
 #include <atomic>
@@ -53,10 +53,10 @@ TEST_P(links_start_together, lets_no_thread_continue_before_all_wait) {
 TEST_P(links_start_together, begins_no_flow_before_the_opening) {
   two_flows made;
   std::deque<device_clock> clocks;
-  std::deque<course> courses;
+  std::deque<flow_runner> runners;
   for (auto* const each : made.flows) {
     auto const& clock = clocks.emplace_back(each->plan().device, each->on(), patience{60});
-    courses.emplace_back(*each, clock, run_plan{0, 60, GetParam(), 60});
+    runners.emplace_back(*each, clock, run_plan{0, 60, GetParam(), 60});
   }
   made.start.run(
       [&](std::size_t number) {
@@ -65,11 +65,11 @@ TEST_P(links_start_together, begins_no_flow_before_the_opening) {
           while (count_of("cudaMemcpyAsync") < 2) { std::this_thread::yield(); }
           std::this_thread::sleep_for(std::chrono::milliseconds{200});
         }
-        courses.at(number).run(made.start);
+        runners.at(number).run(made.start);
       },
       {});
   constexpr double rounding_ns = 1e6;
-  for (auto& each : courses) {
+  for (auto& each : runners) {
     ASSERT_EQ(each.stamps().begin_ns.size(), 2U);
     EXPECT_GE(static_cast<double>(each.stamps().begin_ns.front()) + rounding_ns,
               static_cast<double>(steady_ns(made.start.opened_at())));

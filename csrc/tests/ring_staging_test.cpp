@@ -10,7 +10,7 @@ namespace {
 
 using ring_staging = ring_trouble;
 
-/// Also of the conveyor's calls, and of the threads that start.
+/// Also of the chunk mover's calls, and of the threads that start.
 TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([this] {
     ring made{0, settings};

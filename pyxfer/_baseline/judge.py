@@ -17,7 +17,7 @@ from pyxfer._baseline.causes import LOCKED
 from pyxfer._baseline.samples import Series, common, leave_out
 from pyxfer._document.baselines import Verdict
 from pyxfer._document.cells import IDLE, Cell
-from pyxfer._measure.stats import quantile
+from pyxfer._document.intervals import quantile
 
 Key = TypeVar("Key")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
-from pyxfer._document.runs import STAGED, Fact, LinkState, LockingCost, Measurement, Memory, unknown
+from pyxfer._document.machines import STAGED, Fact, LinkState, unknown
+from pyxfer._document.runs import LockingCost, Measurement, Memory
 from pyxfer._machine.host import available_host_bytes
 from pyxfer._measure import stats
 from pyxfer.errors import UsageError
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 TRIALS = 6
 # Large enough that the pages cost more than the call, and small enough for a default run.
-MOST_BYTES = 64 << 20
+MAX_LOCKED_BYTES = 64 << 20
 LOCKING_S = 0.5
 LOCKING_SHARE = 0.1
 """The share of a run's budget for each kind of memory, if that is less."""
@@ -31,7 +33,6 @@ LOCKING_SHARE = 0.1
 def measure_locking(
     engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool], most_s: float = LOCKING_S
 ) -> list[float]:
-    """Page-lock `locking_bytes(largest)` a few times; returns the seconds of each."""
     nbytes = locking_bytes(largest)
     until = time.perf_counter() + most_s
     seconds: list[float] = []
@@ -43,14 +44,12 @@ def measure_locking(
 
 
 def locking_bytes(largest: int) -> int:
-    """Bytes that `measure_locking` page-locks at a time."""
-    return min(largest, MOST_BYTES)
+    return min(largest, MAX_LOCKED_BYTES)
 
 
 def locking_cost(
     memory: Memory, largest: int, seconds: Sequence[float], measurements: Sequence[Measurement]
 ) -> LockingCost:
-    """The cost of page-locking one GiB, and after how many transfers it has paid for itself."""
     nbytes = locking_bytes(largest)
     if not seconds:
         why = "no page-locking was timed before the run ended"
@@ -61,10 +60,6 @@ def locking_cost(
 
 
 def pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
-    """After how many transfers page-locking has paid for itself.
-
-    Judged at the largest size that was measured from both memories, without staged copies.
-    """
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())
@@ -90,8 +85,8 @@ def _seconds_by_size(memory: str, measurements: Sequence[Measurement]) -> dict[i
 LOCKED_KINDS = cast("tuple[Memory, ...]", ("pinned", "registered"))
 
 
-LEAST_S = 0.05
-WAKING_S = 2.0
+MIN_WAKING_S = 0.05
+MAX_WAKING_S = 2.0
 STEADY_READINGS = 3
 QUEUED = 8
 WAKE_BYTES = 16 << 20
@@ -118,7 +113,7 @@ def wake_link(
         steady = steady + 1 if now == last else 0
         last = now
         spent = time.perf_counter() - begun
-        if (spent >= LEAST_S and steady >= STEADY_READINGS) or spent >= WAKING_S:
+        if (spent >= MIN_WAKING_S and steady >= STEADY_READINGS) or spent >= MAX_WAKING_S:
             break
     return last
 
@@ -168,7 +163,6 @@ class Arena:
 
     @property
     def scratch(self) -> tuple[int, int]:
-        """Address and size of host memory that no timed copy touches."""
         scratch = self._held(self._scratch)
         return scratch.address, scratch.nbytes
 
@@ -178,11 +172,9 @@ class Arena:
         self._host[memory].forget(place, lane.nbytes)
 
     def pages(self, memory: Memory) -> tuple[int, int]:
-        """Address and size of the host buffer of one kind of memory."""
         return self._host[memory].address, self._total_bytes
 
     def lane(self, direction: Direction, memory: Memory, nbytes: int) -> Lane:
-        """The places for copies of one size in one direction."""
         slots = max(1, self._part(direction)[1] // stride_bytes(nbytes))
         if nbytes < SMALL_BYTES:
             slots = min(slots, SMALL_SLOTS)
@@ -191,28 +183,19 @@ class Arena:
         )
 
     def place(self, direction: Direction, memory: Memory, nbytes: int, slot: int) -> tuple[int, int]:
-        """Host and device address of one slot of a lane."""
         offset = self._part(direction)[0] + slot * stride_bytes(nbytes)
         return self._host[memory].address + offset, self._held(self._remote).address + offset
 
     def _part(self, direction: Direction) -> tuple[int, int]:
-        """Offset and size of the part that one direction uses."""
         sent = self._sent_bytes
         return (0, sent) if direction == "h2d" else (sent, self._total_bytes - sent)
 
     def close(self) -> None:
-        """Free all buffers, then raise the first error, if any."""
-        faults: list[Exception] = []
-        for buffer in self._buffers():
-            try:
-                buffer.close()
-            except Exception as error:  # noqa: BLE001 - the other buffers must still be freed
-                faults.append(error)
-        if faults:
-            raise faults[0]
+        with ExitStack() as each:  # all are freed, and the first error is raised
+            for buffer in self._buffers():
+                each.callback(buffer.close)
 
     def abandon(self) -> None:
-        """Leak all buffers until the process ends, because copies may still be using them."""
         for buffer in self._buffers():
             buffer.abandon()
 
@@ -228,12 +211,6 @@ class Arena:
 
 
 def check_memory(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
-    """Check that an arena of this size fits into host and device memory; allocates nothing.
-
-    Raises:
-        UsageError: there is too little memory.
-
-    """
     total = sent_bytes(largest, cache_bytes) + _placed(largest)
     host = total * len(set(memories)) + scratch_bytes(largest)
     if engine.RUNTIME == "host":  # its device memory is host memory

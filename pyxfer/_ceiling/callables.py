@@ -12,23 +12,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, DIRECTIONS, CopyPlan, seed_of
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
+from pyxfer._ceiling.rows import Assembler, Head, Item, raw_head
 from pyxfer._ceiling.stages import make_group
-from pyxfer._ceiling.subjects import RawSubject, make_subject
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, seed_of
-from pyxfer._document.runs import (
-    NOT_TRACED,
-    Device,
-    Fact,
-    Link,
-    LinkDirection,
-    Measurement,
-    Remark,
-    Side,
-    Trial,
-    unknown,
-)
+from pyxfer._ceiling.subjects import RawCopies, make_subject
+from pyxfer._document.machines import Device, Fact, Link, Remark, Side, unknown
+from pyxfer._document.runs import NOT_TRACED, LinkDirection, Measurement, Trial
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import read_link
@@ -54,8 +44,6 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """A callable to time, with its setup and its limits."""
-
     run: Callable[[], object]
     route: str
     before: Callable[[], object] = _nothing
@@ -77,8 +65,6 @@ class CallableError(Exception):
 
 
 class CallableSubject:
-    """A user's callable as a subject of the sampler."""
-
     key = "callable"
     ceiling_of = None
 
@@ -110,7 +96,7 @@ class ReferenceSubject:
     anchor = None
     ceiling_of = None
 
-    def __init__(self, subject: RawSubject, resources: RunResources) -> None:
+    def __init__(self, subject: RawCopies, resources: RunResources) -> None:
         self.key = subject.key
         self._subject = subject
         self._resources = resources
@@ -120,12 +106,7 @@ class ReferenceSubject:
 
 
 def run_in_thread(resources: RunResources, work: Callable[[], Result]) -> Result:
-    """Run the work in a separate thread. On Ctrl-C a device that does not answer is left to that thread.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-
-    """
+    """Run the work in a separate thread. On Ctrl-C a device that does not answer is left to that thread."""
     done: list[Result] = []
     ending = run_interruptible(lambda: done.append(work()), resources.cancel)
     if ending is Ending.STUCK:
@@ -154,8 +135,6 @@ FAR_OVER_A_LINK, FAR_IN_MEMORY = 1.25, 10.0
 
 @dataclass(frozen=True)
 class Beside:
-    """The measurement of a callable, the ceiling in the same rounds, and where both were measured."""
-
     measurement: Measurement
     ceiling: Fact[Measurement]
     choice: Choice
@@ -213,7 +192,7 @@ def measure_beside(
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
-    way = _checked_way(call.run, nbytes, direction)
+    plan = _checked_plan(call.run, nbytes, direction)
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget_s, "budget_s"), seed_of(seed)
     choice = choose(device)
@@ -221,55 +200,56 @@ def measure_beside(
     with turn(found.uuid.value or found.name):
         bracket = Bracket(choice.engine, found.index, stream)
         try:
-            with _reference(choice, found, way, nbytes) as (reference, link):
-                item = _call_item(call, way, nbytes, bracket, reference)
+            with _reference(choice, found, plan, nbytes) as (reference, link):
+                item = _call_item(call, plan, nbytes, bracket, reference)
                 _time(item, reference, precision, budget_s, seed)
         finally:
             bracket.close()
     assembler = Assembler(link, precision, budget_s)
-    ceiling = _ceiling_row(reference, assembler)
+    ceiling: Fact[Measurement] = unknown(NO_BYTES)
+    if reference is not None:
+        ceiling = Fact(assembler.row(reference, reference.head.sides[-1], None))
     far = FAR_IN_MEMORY if choice.runtime == "host" else FAR_OVER_A_LINK
     measurement = _without_impossible_rate(_measurement(item, reference, assembler), far)
     return Beside(measurement, ceiling, choice, found, link)
 
 
-def _checked_way(fn: object, nbytes: str | int | None, direction: str | None) -> Way | None:
+def _checked_plan(fn: object, nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
     if not callable(fn):
-        raise UsageError(f"measure() times a callable; got {type(fn).__name__}.")
+        raise UsageError(f"{type(fn).__name__} is not callable: give measure() a function without arguments.")
     if (nbytes is None) != (direction is None):
         raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
     if nbytes is None or direction is None:
         return None
-    return Way(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
+    return CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
 
 
 @contextlib.contextmanager
 def _reference(
-    choice: Choice, device: Device, way: Way | None, nbytes: int | None
-) -> Iterator[tuple[Item[Way] | None, Link]]:
-    """The raw copy beside the callable, on an awake link."""
+    choice: Choice, device: Device, plan: CopyPlan | None, nbytes: int | None
+) -> Iterator[tuple[Item[CopyPlan] | None, Link]]:
     link = read_link(choice.engine, device)
-    if way is None or nbytes is None:
+    if plan is None or nbytes is None:
         yield None, link
         return
     cache = last_level_bytes()
-    check_memory(choice.engine, device.index, [way.memory], nbytes, cache)
+    check_memory(choice.engine, device.index, [plan.memory], nbytes, cache)
     resources = RunResources(choice.engine, device.index, patience_s=30.0)
     try:
         with bind(choice.engine, device_node(device)):
-            arena = resources.allocate([way.memory], nbytes, cache)
-        link = run_in_thread(resources, lambda: resources.wake_link(device, link, way.memory, nbytes))
-        subject = make_subject(choice.engine, way, nbytes, arena, resources.copier(way.streams), device.index)
+            arena = resources.allocate([plan.memory], nbytes, cache)
+        link = run_in_thread(resources, lambda: resources.wake_link(device, link, plan.memory, nbytes))
+        subject = make_subject(choice.engine, plan, nbytes, arena, resources.copier(plan.streams), device.index)
         run_in_thread(resources, subject.calibrate)
-        yield Item(way_head(way), nbytes, subject=ReferenceSubject(subject, resources)), link
+        yield Item(raw_head(plan), nbytes, subject=ReferenceSubject(subject, resources)), link
     finally:
         release(resources)
 
 
 def _call_item(
-    call: Call, way: Way | None, nbytes: int | None, bracket: Bracket, reference: Item[Way] | None
+    call: Call, plan: CopyPlan | None, nbytes: int | None, bracket: Bracket, reference: Item[CopyPlan] | None
 ) -> Item[Call]:
-    head = Head(call, call.route, way.direction if way else "h2d", "unknown", "callable", bracket.word)
+    head = Head(call, call.route, plan.direction if plan else "h2d", "unknown", "callable", bracket.word)
     subject = CallableSubject(call, bracket, head.sides[-1], reference.subject.key if reference else None)
     no_rate = None if nbytes else NO_BYTES
     item = Item(head, nbytes or 0, no_rate=no_rate, subject=subject, verified=unknown(NOT_VERIFIED))
@@ -277,7 +257,7 @@ def _call_item(
     return item
 
 
-def _time(item: Item[Call], reference: Item[Way] | None, precision: float, budget_s: float, seed: int) -> None:
+def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, budget_s: float, seed: int) -> None:
     call = item.head.source
     unrecorded = [item.subject.call_once(0) for _ in range(call.unrecorded)]
     group = make_group([item, reference] if reference else [item])
@@ -294,7 +274,7 @@ def _time(item: Item[Call], reference: Item[Way] | None, precision: float, budge
     item.first_s = Fact(first.elapsed_s)
 
 
-def _measurement(item: Item[Call], reference: Item[Way] | None, assembler: Assembler) -> Measurement:
+def _measurement(item: Item[Call], reference: Item[CopyPlan] | None, assembler: Assembler) -> Measurement:
     side = item.head.sides[-1]
     failure = reference.series.failure if reference and reference.series else None
     no_ceiling = f"the ceiling could not be measured: {failure}" if failure else None
@@ -319,14 +299,7 @@ def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
     return msgspec.structs.replace(found, rate=none, peak_share=none, ceiling_share=none, remarks=kept)
 
 
-def _ceiling_row(reference: Item[Way] | None, assembler: Assembler) -> Fact[Measurement]:
-    if reference is None:
-        return unknown(NO_BYTES)
-    return Fact(assembler.row(reference, reference.head.sides[-1], None))
-
-
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:
-    """The remark on two clocks that differ over the same span."""
     if abs(elapsed_s - wall_s) <= CLOCK_TOLERANCE_S + CLOCK_TOLERANCE * wall_s:
         return None
     return Remark(

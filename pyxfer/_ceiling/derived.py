@@ -9,24 +9,10 @@ from statistics import median
 import msgspec
 
 from pyxfer._ceiling.arena import GIB, pays_after
-from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, peak_share, summary_of, way_head
-from pyxfer._ceiling.ways import can_be_fresh, way_of
-from pyxfer._document.machines import Fact, Link
-from pyxfer._document.runs import (
-    INFLATED,
-    Curve,
-    Dma,
-    LockingCost,
-    Measurement,
-    Rate,
-    Remark,
-    Run,
-    RunKind,
-    Share,
-    Summary,
-    Trial,
-    unknown,
-)
+from pyxfer._ceiling.plans import can_be_fresh, plan_of
+from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, raw_head, summary_of
+from pyxfer._document import runs
+from pyxfer._document.machines import Fact, Link, Remark, unknown
 from pyxfer._document.sessions import Tested, XferSession
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
@@ -36,10 +22,9 @@ replace = msgspec.structs.replace
 Place = tuple[str, str, int]
 
 
-def derive_run(run: Run) -> Run:
-    """The run with what follows from its trials, its link and its settings."""
+def derive_run(run: runs.Run) -> runs.Run:
     link = derived_link(run.link)
-    references: dict[Place, list[Measurement]] = defaultdict(list)
+    references: dict[Place, list[runs.Measurement]] = defaultdict(list)
     for row in run.measurements:
         if row.nature is None and row.variant == "warm":
             references[_place(row)].append(row)
@@ -57,7 +42,7 @@ def derive_run(run: Run) -> Run:
     )
 
 
-def _kind(run: Run) -> RunKind:
+def _kind(run: runs.Run) -> runs.RunKind:
     """What it is for follows from its settings; a run of one call has none of them."""
     if run.parameters.explained:
         return "explain"
@@ -67,7 +52,6 @@ def _kind(run: Run) -> RunKind:
 
 
 def derive_tests(session: XferSession) -> XferSession:
-    """The session with what follows from the trials of its tests and the links of its places."""
     places = tuple(
         replace(place, device=replace(place.device, runtime=place.runtime), link=derived_link(place.link))
         for place in session.places
@@ -85,7 +69,7 @@ def _tested(result: Tested, link: Link) -> Tested:
     return replace(result, ceiling=Fact(ceiling), measurement=derived_row(row, link, (ceiling,)))
 
 
-def derived_row(row: Measurement, link: Link, references: Sequence[Measurement]) -> Measurement:
+def derived_row(row: runs.Measurement, link: Link, references: Sequence[runs.Measurement]) -> runs.Measurement:
     """A row with its statistics, rate and shares. `references`: the rows that may be its ceiling."""
     valid = [trial for trial in row.trials if trial.invalid is None]
     # Without trials, such as in an examination, the summaries are what the others follow from.
@@ -105,37 +89,39 @@ def derived_row(row: Measurement, link: Link, references: Sequence[Measurement])
         side=side,
         moved_bytes=moved,
         rate=rate,
-        peak_share=peak_share(link, side, rate) if row.peak_share.value is not None else row.peak_share,
+        peak_share=stats.share_of_peak(rate, link.peak_gbps(side))
+        if row.peak_share.value is not None
+        else row.peak_share,
         ceiling_share=_share(row, rate, references),
         remarks=_remarks(row, row.dma.value),
     )
 
 
-def _as_named(row: Measurement) -> Measurement:
+def _as_named(row: runs.Measurement) -> runs.Measurement:
     """A raw route's name has its memory and its mode, which say how it is timed. A framework's route has no gate."""
-    way = way_of(row.route, row.direction, row.variant)
-    if way is None:
+    plan = plan_of(row.route, row.direction, row.variant)
+    if plan is None:
         is_gated = row.bracket == "gated" and not row.is_raw
         return replace(row, variant="warm", bracket="drained" if is_gated else row.bracket)
-    variant = row.variant if can_be_fresh(way) else "warm"
-    return replace(row, memory=way.memory, mode=way.mode, variant=variant, bracket=way_head(way).bracket)
+    variant = row.variant if can_be_fresh(plan) else "warm"
+    return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 
 
-def _remarks(row: Measurement, dma: Dma | None) -> tuple[Remark, ...]:
-    """The remarks; the one on a multiple of the bytes begins with that multiple."""
+def _remarks(row: runs.Measurement, dma: runs.Dma | None) -> tuple[Remark, ...]:
     return tuple(
-        _inflated(row, dma, remark) if remark.code == INFLATED and dma is not None else remark for remark in row.remarks
+        _inflated(row, dma, remark) if remark.code == runs.INFLATED and dma is not None else remark
+        for remark in row.remarks
     )
 
 
-def _inflated(row: Measurement, dma: Dma, said: Remark) -> Remark:
+def _inflated(row: runs.Measurement, dma: runs.Dma, said: Remark) -> Remark:
     found = inflated(dma, Expected(row.nbytes, 1.0 if row.nature is None else row.nature.inflation))
     # The rest of the sentence is that of the version that wrote it.
     same = bool(found) and said.text.partition(" ")[0] == found[0].text.partition(" ")[0]
     return said if same or not found else found[0]
 
 
-def _rate(row: Measurement, moved: int) -> Fact[Rate]:
+def _rate(row: runs.Measurement, moved: int) -> Fact[runs.Rate]:
     """The rate at the median. Whether there is one depends on more than the times."""
     if row.verified.value is False:
         return unknown(WRONG_BYTES)
@@ -146,7 +132,7 @@ def _rate(row: Measurement, moved: int) -> Fact[Rate]:
     return Fact(stats.rate(moved, row.summary))
 
 
-def _share(row: Measurement, rate: Fact[Rate], references: Sequence[Measurement]) -> Fact[Share]:
+def _share(row: runs.Measurement, rate: Fact[runs.Rate], references: Sequence[runs.Measurement]) -> Fact[runs.Share]:
     """The share of the ceiling, which is one of the references: of those with trials the one that gives the nearest."""
     share = row.ceiling_share.value
     if share is None or rate.value is None:
@@ -159,14 +145,14 @@ def _share(row: Measurement, rate: Fact[Rate], references: Sequence[Measurement]
     return ceiling_share(valid, references[nearest].trials, rate)
 
 
-def _ratios(valid: Sequence[Trial], reference: Measurement) -> list[float]:
+def _ratios(valid: Sequence[runs.Trial], reference: runs.Measurement) -> list[float]:
     above = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
     pairs = [(above.get(trial.round, 0.0), trial.elapsed_s) for trial in valid]
     return [best_s / own_s for best_s, own_s in pairs if best_s > 0 and own_s > 0]
 
 
-def _locking(cost: LockingCost, rows: Sequence[Measurement]) -> LockingCost:
-    summary: Summary | None = cost.summary
+def _locking(cost: runs.LockingCost, rows: Sequence[runs.Measurement]) -> runs.LockingCost:
+    summary: runs.Summary | None = cost.summary
     if summary is None:
         return cost
     per_byte = summary.median_s / cost.nbytes
@@ -174,9 +160,9 @@ def _locking(cost: LockingCost, rows: Sequence[Measurement]) -> LockingCost:
     return replace(cost, s_per_gib=Fact(per_byte * GIB), pays_after_transfers=pays, pays_direction="h2d")
 
 
-def _place(row: Measurement) -> Place:
+def _place(row: runs.Measurement) -> Place:
     return row.direction, row.side, row.nbytes
 
 
-def _key(curve: Curve) -> tuple[str, str, str, str]:
+def _key(curve: runs.Curve) -> tuple[str, str, str, str]:
     return curve.route, curve.direction, curve.side, curve.variant

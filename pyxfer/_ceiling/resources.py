@@ -10,19 +10,17 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pyxfer._ceiling.arena import WAKE_BYTES, Arena, wake_link
-from pyxfer._document.machines import NOT_STAGED
-from pyxfer._document.runs import Device, Direction, Fact, Link, Ring, unknown
+from pyxfer._document.machines import NOT_STAGED, Device, Fact, Link, Ring, unknown
+from pyxfer._document.runs import Direction
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.bracket import Bracket
-from pyxfer._measure.run import Resource, Resources
+from pyxfer._measure.run import Resource, Resources, own_failure
 from pyxfer._upload.settings import RING_VARIABLE, make_ring
 from pyxfer._upload.tuning import ChosenSettings, settings_for
 from pyxfer.errors import (
     CancelledError,
     CudaError,
     CudaMemoryError,
-    CudaUnavailableError,
-    DeviceLostError,
     DeviceTimeoutError,
     MeasurementError,
 )
@@ -46,13 +44,6 @@ class StagedCopier:
     """Staged copies through one ring. One thread at a time uses it; any other thread may call `cancel`."""
 
     def __init__(self, engine: Engine, device: int, chosen: ChosenSettings, patience_s: float) -> None:
-        """Create the ring.
-
-        Raises:
-            CudaMemoryError: there is too little page-locked memory.
-            MeasurementError: a thread could not be started.
-
-        """
         begun = time.perf_counter()
         self._ring = _started(engine, device, chosen.settings)
         self.made = _as_made(self._ring, chosen, time.perf_counter() - begun)
@@ -68,13 +59,7 @@ class StagedCopier:
             raise
 
     def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
-        """Copy `nbytes` and wait for them. The returned bracket holds the times until the next call.
-
-        Raises:
-            DeviceTimeoutError: the device did not finish in time.
-            CancelledError: `cancel` was called.
-
-        """
+        """Copy `nbytes` and wait for them. The returned bracket holds the times until the next call."""
         with self._patient():
             self._bracket.begin()
             if direction == "h2d":
@@ -86,18 +71,11 @@ class StagedCopier:
         return self._bracket
 
     def time(self, lane: compiled.Lane, slot: int) -> compiled.Sample:
-        """Time a copy of one slot of a lane, with no Python code between the clock readings.
-
-        Raises:
-            DeviceTimeoutError: the device did not finish in time.
-            CancelledError: `cancel` was called.
-
-        """
+        """Time a copy of one slot of a lane, with no Python code between the clock readings."""
         with self._patient():
             return self._copier.drained_through(self._ring, lane, slot)
 
     def wakes(self, nbytes: int) -> bool:
-        """Whether a copy of `nbytes` uses other threads than the caller's."""
         return self._ring.threads_for(nbytes) > 1
 
     @contextmanager
@@ -113,17 +91,10 @@ class StagedCopier:
         self.moved += 1
 
     def cancel(self) -> None:
-        """End the transfer under way and all later ones."""
         self._watch.cancel()
         self._copier.cancel()
 
     def close(self) -> None:
-        """Free the ring, the events and the stream.
-
-        Raises:
-            DeviceTimeoutError: the device still uses the slots, so the ring stays allocated.
-
-        """
         self._watch.close()
         with ExitStack() as others:
             others.callback(self._bracket.close)
@@ -131,7 +102,6 @@ class StagedCopier:
             self._ring.close(CLOSE_S)
 
     def abandon(self) -> None:
-        """Leak the ring until the process ends."""
         self._watch.close()
         self._ring.abandon()
         self._copier.abandon()
@@ -161,7 +131,6 @@ class _Watch:
         self._until_s = math.inf
 
     def explain(self, error: CancelledError) -> None:
-        """Raise a DeviceTimeoutError if the timeout cancelled the transfer."""
         if self._late:
             raise DeviceTimeoutError(
                 f"The device did not finish a staged copy within {self._patience_s:g} s. Another program may hold it, "
@@ -213,8 +182,6 @@ def _as_made(ring: compiled.Ring, chosen: ChosenSettings, seconds: float) -> Rin
 
 
 class RunResources(Resources):
-    """Creates the resources on first use and releases them together. Any thread may call `cancel`."""
-
     def __init__(self, engine: Engine, device: int, patience_s: float) -> None:
         super().__init__(engine)
         self.device = device
@@ -230,7 +197,6 @@ class RunResources(Resources):
 
     @property
     def arena(self) -> Arena:
-        """The memory that `allocate` created."""
         if self._arena is None:
             raise RuntimeError("nothing has been allocated yet")
         return self._arena
@@ -257,27 +223,17 @@ class RunResources(Resources):
         """Choose the settings of the ring, and return remarks on them. May measure for a second.
 
         Call it in the main thread, where Ctrl-C can end it.
-
-        Raises:
-            UsageError: the user's settings for the ring are invalid.
-            KeyboardInterrupt: Ctrl-C.
-
         """
-        with self._ring_errors_kept():
+        with own_failure(self._without_ring):
             self._chosen = settings_for(self.engine, self.device)
         return self._chosen.remarks if self._chosen else ()
 
     def staged_copier(self) -> StagedCopier:
-        """The ring, created on first use. A failure is not tried again, because page-locking takes long.
-
-        Raises:
-            MeasurementError: the ring could not be created.
-
-        """
+        """The ring, created on first use. A failure is not tried again, because page-locking takes long."""
         if self._staged_copier is None:
             if self._chosen is None and self._no_ring is None:
                 self.choose_ring()
-            with self._ring_errors_kept():
+            with own_failure(self._without_ring):
                 if self._chosen is not None:
                     self._staged_copier = StagedCopier(self.engine, self.device, self._chosen, self._patience_s)
                     self.ring = Fact(self._staged_copier.made)
@@ -287,23 +243,18 @@ class RunResources(Resources):
             self._staged_copier.cancel()
         return self._staged_copier
 
-    @contextmanager
-    def _ring_errors_kept(self) -> Iterator[None]:
-        """Keep errors of the ring for the rows of staged copies; let errors through that end the run."""
-        try:
-            yield
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:
-            self._no_ring, self._chosen = _with_remedy(error), None
-            self.ring = unknown(self._no_ring)
+    def _without_ring(self, error: CudaError | MeasurementError) -> None:
+        """The advice of a CudaMemoryError is about sizes, which do not affect a ring."""
+        text = str(error)
+        if isinstance(error, CudaMemoryError):
+            text = f"no ring, and {RING_VARIABLE}=slots=16 asks for a smaller one: {error}"
+        self._no_ring, self._chosen = text, None
+        self.ring = unknown(text)
 
     def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """End the copies under way and all later ones."""
         self._cancelled.set()
         for copier in list(self._copiers.values()):
             copier.cancel()
@@ -317,10 +268,3 @@ class RunResources(Resources):
     def _forget(self) -> None:
         self._copiers.clear()
         self._arena = self._staged_copier = None
-
-
-def _with_remedy(error: CudaError | MeasurementError) -> str:
-    """The reason why there is no ring; the advice of a CudaMemoryError is about sizes, which do not affect a ring."""
-    if isinstance(error, CudaMemoryError):
-        return f"no ring, and {RING_VARIABLE}=slots=16 asks for a smaller one: {error}"
-    return str(error)

@@ -10,32 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pyxfer._ceiling.ways import Way
-from pyxfer._document.machines import MOST_SHARE
-from pyxfer._document.runs import (
-    OF_SIDES,
-    Bracket,
-    Curve,
-    Direction,
-    Ending,
-    Fact,
-    Link,
-    Measurement,
-    Nature,
-    Rate,
-    Remark,
-    Share,
-    Side,
-    Summary,
-    Trial,
-    Variant,
-    unknown,
-)
+from pyxfer._ceiling.plans import CopyPlan
+from pyxfer._document import runs
+from pyxfer._document.machines import MOST_SHARE, Fact, Link, Remark, Side, unknown
 from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
-from pyxfer._trace.phase import LEAST_TRIALS, Candidate
+from pyxfer._trace.traced_trials import MIN_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
@@ -43,7 +25,7 @@ if TYPE_CHECKING:
     from pyxfer._trace.collector import Traced, TrialRecorder
 
 NO_TRIAL = "the run ended before its first trial"
-ENDED_EARLY: Mapping[Ending, str] = {
+ENDED_EARLY: Mapping[runs.Ending, str] = {
     "interrupted": "the run was interrupted before its first trial",
     "failed": "the run failed before its first trial",
 }
@@ -53,62 +35,57 @@ WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
 CHECKED_AGAIN_BYTES = 16 << 20
 """Up to this size the content of a traced raw copy is verified: that of the largest takes longer than all else."""
 
-Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]
+Ceilings = Mapping[tuple[runs.Direction, Side, int], Sequence[runs.Trial]]
 """Trials of the ceiling, by direction, side and size."""
 
 Source = TypeVar("Source")
 
 
 class Traceable(Protocol):
-    """A subject whose trials can be traced."""
-
     def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """Run one trial with records. With a seed it sends fresh content; returns whether that arrived intact."""
 
 
 @dataclass(frozen=True)
 class Head(Generic[Source]):
-    """The description of an item: the first fields of its rows."""
-
     source: Source
-    """The way, the route, or the call."""
+    """The plan of a raw copy, the route, or the call."""
     route: str
-    direction: Direction
+    direction: runs.Direction
     memory: str
     mode: str
-    bracket: Bracket
-    variant: Variant = "warm"
+    bracket: runs.Bracket
+    variant: runs.Variant = "warm"
     crossed: str = ""
     """The memory that the device's records should show; empty if any memory is right."""
     inflation: float = 1.0
     staged: bool = False
     worker: str | None = None
-    nature: Nature | None = None
+    nature: runs.Nature | None = None
     image_bytes: int | None = None
     """Size of one image, if a batch of images is moved."""
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """The sides of its rows: three for a copy both ways, otherwise the direction."""
         return ("h2d", "d2h", "sum") if self.direction == "both" else (self.direction,)
 
 
-def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None) -> Head[Way]:
-    bracket: Bracket = "stream"
-    if way.mode == "memcpy" or way.staged:
+def raw_head(plan: CopyPlan, worker: str | None = None, image_bytes: int | None = None) -> Head[CopyPlan]:
+    bracket: runs.Bracket = "stream"
+    if plan.mode == "memcpy" or plan.staged:
         bracket = "drained"
-    elif way.page_locked:
+    elif plan.page_locked:
         bracket = "gated"
     return Head(
-        source=way,
-        route=way.route,
-        direction=way.direction,
-        memory=way.memory,
-        mode=way.mode,
+        source=plan,
+        route=plan.route,
+        direction=plan.direction,
+        memory=plan.memory,
+        mode=plan.mode,
         bracket=bracket,
-        variant=way.variant,
-        crossed=way.dma_memory,
-        staged=way.staged,
+        variant=plan.variant,
+        crossed=plan.dma_memory,
+        staged=plan.staged,
         worker=worker,
         image_bytes=image_bytes,
     )
@@ -116,8 +93,6 @@ def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None
 
 @dataclass
 class Item(Generic[Source]):
-    """One way, route or call at one size, before and after its measurement."""
-
     head: Head[Source]
     nbytes: int
     unavailable: str | None = None
@@ -133,18 +108,15 @@ class Item(Generic[Source]):
     def __post_init__(self) -> None:
         self.evidence = {side: Evidence() for side in self.head.sides}
         if "sum" in self.evidence:
-            self.evidence["sum"].missing = OF_SIDES
+            self.evidence["sum"].missing = runs.OF_SIDES
 
-    def place(self, side: Side) -> tuple[Direction, Side, int]:
-        """The key of its ceiling in `Ceilings`."""
+    def place(self, side: Side) -> tuple[runs.Direction, Side, int]:
         return self.head.direction, side, self.nbytes
 
     def moved_bytes(self, side: Side) -> int:
-        """Bytes that one transfer moves."""
         return self.nbytes * (2 if side == "sum" else 1)
 
-    def trials(self, side: Side) -> tuple[Trial, ...]:
-        """All trials, also invalid ones."""
+    def trials(self, side: Side) -> tuple[runs.Trial, ...]:
         return tuple(self.series.trials.get(side, ())) if self.series else ()
 
     def untraced(self, why: str, failed: bool) -> None:
@@ -154,7 +126,6 @@ class Item(Generic[Source]):
                 evidence.missing, evidence.failed = why, failed
 
     def findings(self, side: Side, median_s: float | None, chunk_bytes: int | None) -> Findings:
-        """What the traced trials show of a side; `chunk_bytes` are those of the ring, if it is known."""
         if self.unavailable is not None and side != "sum":
             return Findings(unknown(self.unavailable), unknown(self.unavailable))
         memory = self.head.crossed
@@ -166,8 +137,6 @@ class Item(Generic[Source]):
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes the measurements of items, during a run and at its end."""
-
     link: Link
     precision: float
     budget_s: float
@@ -178,8 +147,9 @@ class Assembler:
     chunk_bytes: int | None = None
     """The chunk size of the ring that staged copies go through, if known."""
 
-    def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
-        """The rows of all items in order. `ceilings` defaults to the best raw copies among the items."""
+    def measurements(
+        self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None
+    ) -> tuple[runs.Measurement, ...]:
         best = best_trials(items) if ceilings is None else ceilings
         locked = page_locked_trials(items)
         return tuple(
@@ -189,8 +159,8 @@ class Assembler:
         )
 
     def row(
-        self, item: Item[Any], side: Side, ceiling: Sequence[Trial] | None, no_ceiling: str | None = None
-    ) -> Measurement:
+        self, item: Item[Any], side: Side, ceiling: Sequence[runs.Trial] | None, no_ceiling: str | None = None
+    ) -> runs.Measurement:
         """One row. `no_ceiling` is the reason for a missing share of the ceiling, if it is known."""
         head, trials, moved = item.head, item.trials(side), item.moved_bytes(side)
         valid = [trial for trial in trials if trial.invalid is None]
@@ -200,7 +170,7 @@ class Assembler:
         share = _share(head, valid, ceiling, rate, no_ceiling)
         doubt = share_remark(share.value, summary, valid, ceiling or ())
         missing = item.unavailable
-        return Measurement(
+        return runs.Measurement(
             route=head.route,
             direction=head.direction,
             side=side,
@@ -211,7 +181,7 @@ class Assembler:
             nbytes=item.nbytes,
             moved_bytes=moved,
             rate=rate,
-            peak_share=peak_share(self.link, side, rate),
+            peak_share=stats.share_of_peak(rate, self.link.peak_gbps(side)),
             ceiling_share=share,
             verified=item.verified if missing is None else unknown(missing),
             first_s=item.first_s if missing is None else unknown(missing),
@@ -231,7 +201,7 @@ class Assembler:
             breakdown=findings.breakdown,
         )
 
-    def _rate(self, item: Item[Any], side: Side, summary: Summary | None, findings: Findings) -> Fact[Rate]:
+    def _rate(self, item: Item[Any], side: Side, summary: runs.Summary | None, findings: Findings) -> Fact[runs.Rate]:
         if item.verified.value is False:
             return unknown(WRONG_BYTES)
         if summary is None:
@@ -243,7 +213,7 @@ class Assembler:
         return credible_rate(item.moved_bytes(side), summary, self.link.most_gbps(side))
 
     def _remarks(
-        self, item: Item[Any], valid: Sequence[Trial], trials: Sequence[Trial], findings: Findings
+        self, item: Item[Any], valid: Sequence[runs.Trial], trials: Sequence[runs.Trial], findings: Findings
     ) -> Iterable[Remark]:
         if valid:
             doubt = remarks.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
@@ -266,7 +236,7 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
         return Candidate(None, item.untraced)
     traceable: Traceable = subject
 
-    is_raw = isinstance(item.head.source, Way) and not item.head.staged
+    is_raw = isinstance(item.head.source, CopyPlan) and not item.head.staged
     # Nothing in a raw copy could serve old content, and preparation has verified it.
     is_checked = not is_raw or item.nbytes <= CHECKED_AGAIN_BYTES
 
@@ -278,7 +248,7 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
             item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
 
     is_near = partial(_is_near, item, series) if item.head.route == explained else None
-    return Candidate(trace, item.untraced, is_near, 1 if is_raw else LEAST_TRIALS)
+    return Candidate(trace, item.untraced, is_near, 1 if is_raw else MIN_TRIALS)
 
 
 def _is_near(item: Item[Any], series: Series) -> bool:
@@ -289,18 +259,17 @@ def _is_near(item: Item[Any], series: Series) -> bool:
     )
 
 
-def ceiling_seconds(ceilings: Ceilings, place: tuple[Direction, Side, int]) -> float | None:
-    """Median seconds of one copy of the ceiling."""
+def ceiling_seconds(ceilings: Ceilings, place: tuple[runs.Direction, Side, int]) -> float | None:
     times = [trial.elapsed_s for trial in ceilings.get(place, ()) if trial.invalid is None]
     return stats.summarise(times).median_s if times else None
 
 
 def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
     """The trials of the best verified raw copy of each direction, side and size, staged and fresh copies excluded."""
-    best: dict[tuple[Direction, Side, int], tuple[float, Sequence[Trial]]] = {}
+    best: dict[tuple[runs.Direction, Side, int], tuple[float, Sequence[runs.Trial]]] = {}
     for item in items:
         head = item.head
-        if item.series is None or item.verified.value is False or not isinstance(head.source, Way):
+        if item.series is None or item.verified.value is False or not isinstance(head.source, CopyPlan):
             continue
         if head.staged or head.variant != "warm":
             continue
@@ -316,12 +285,12 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
 
 
 def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
-    """The best trials of page-locked memory: the ceiling of staged copies, which go through such memory."""
-    return best_trials([item for item in items if isinstance(item.head.source, Way) and item.head.source.page_locked])
+    return best_trials(
+        [item for item in items if isinstance(item.head.source, CopyPlan) and item.head.source.page_locked]
+    )
 
 
-def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact[Rate]:
-    """The bandwidth, or why the times cannot be true."""
+def credible_rate(moved: int, summary: runs.Summary, most_gbps: float | None) -> Fact[runs.Rate]:
     if summary.median_s <= 0:
         return unknown("half of the trials are shorter than the event clock's resolution: time a larger size")
     rate = stats.rate(moved, summary)
@@ -333,19 +302,8 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
     return Fact(rate)
 
 
-def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
-    """The rate as a share of the link's protocol peak."""
-    peak = link.peak_gbps(side)
-    if rate.value is None:
-        return unknown(rate.reason or "")
-    if peak.value is None:
-        return unknown(peak.reason or "")
-    return Fact(rate.value.gbps / peak.value)
-
-
-def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
-    """One fit over the sizes for each route, direction, side and variant."""
-    points: dict[tuple[str, str, Side, str], list[Measurement]] = {}
+def curves(measurements: Sequence[runs.Measurement]) -> tuple[runs.Curve, ...]:
+    points: dict[tuple[str, str, Side, str], list[runs.Measurement]] = {}
     for row in measurements:
         points.setdefault((row.route, row.direction, row.side, row.variant), []).append(row)
     return tuple(map(_curve, points.values()))
@@ -355,7 +313,7 @@ _NO_INTERVAL = 1.0
 """The half-width of a median of too few trials. It hardly moves the line, and is within its worst misfit."""
 
 
-def _curve(points: Sequence[Measurement]) -> Curve:
+def _curve(points: Sequence[runs.Measurement]) -> runs.Curve:
     known = [
         (row.moved_bytes, row.summary.median_s, row.summary.relative_half_width)
         for row in points
@@ -365,7 +323,7 @@ def _curve(points: Sequence[Measurement]) -> Curve:
         [(nbytes, seconds, _NO_INTERVAL if half is None else half) for nbytes, seconds, half in known]
     )
     first = points[0]
-    return Curve(
+    return runs.Curve(
         route=first.route,
         direction=first.direction,
         side=first.side,
@@ -378,15 +336,21 @@ def _curve(points: Sequence[Measurement]) -> Curve:
 
 
 def _share(
-    head: Head[Any], valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate], no_ceiling: str | None
-) -> Fact[Share]:
-    if head.staged and isinstance(head.source, Way) and ceiling is None and rate.value is not None:
+    head: Head[Any],
+    valid: Sequence[runs.Trial],
+    ceiling: Sequence[runs.Trial] | None,
+    rate: Fact[runs.Rate],
+    no_ceiling: str | None,
+) -> Fact[runs.Share]:
+    if head.staged and isinstance(head.source, CopyPlan) and ceiling is None and rate.value is not None:
         return unknown(NO_LOCKED)
     share = ceiling_share(valid, ceiling, rate)
     return unknown(no_ceiling) if share.value is None and rate.value is not None and no_ceiling else share
 
 
-def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
+def ceiling_share(
+    valid: Sequence[runs.Trial], ceiling: Sequence[runs.Trial] | None, rate: Fact[runs.Rate]
+) -> Fact[runs.Share]:
     """The median of the ratios within rounds, because a drift of the machine affects both sides of a ratio."""
     if rate.value is None:
         return unknown(rate.reason or "")
@@ -399,9 +363,8 @@ def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate:
 
 
 def share_remark(
-    share: Share | None, own: Summary | None, valid: Sequence[Trial], ceiling: Sequence[Trial]
+    share: runs.Share | None, own: runs.Summary | None, valid: Sequence[runs.Trial], ceiling: Sequence[runs.Trial]
 ) -> Remark | None:
-    """The remark on a share above 100 %, or on one that contradicts the two medians."""
     rounds = {trial.round: trial.elapsed_s for trial in ceiling if trial.invalid is None}
     best = summary_of(list(rounds.values()))
     if share is None or own is None or best is None or own.median_s <= 0:
@@ -424,14 +387,12 @@ def share_remark(
     return None
 
 
-def summary_of(seconds: Sequence[float | None]) -> Summary | None:
-    """The summary of the known times."""
+def summary_of(seconds: Sequence[float | None]) -> runs.Summary | None:
     known = [time_s for time_s in seconds if time_s is not None]
     return stats.summarise(known) if known else None
 
 
-def unused_remark(trials: Sequence[Trial]) -> Remark | None:
-    """The remark on invalid trials beside valid ones."""
+def unused_remark(trials: Sequence[runs.Trial]) -> Remark | None:
     reasons = [trial.invalid for trial in trials if trial.invalid is not None]
     if not reasons or len(reasons) == len(trials):
         return None
@@ -444,7 +405,7 @@ def unused_remark(trials: Sequence[Trial]) -> Remark | None:
 _DISTURBED = ("the other direction ended", "the gate timed out")
 
 
-def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
+def why_no_trial(trials: Sequence[runs.Trial], none: str = NO_TRIAL) -> str:
     """Why there is no time: `none` without trials, or the fault of the first invalid one."""
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
     if invalid is None:
@@ -454,7 +415,6 @@ def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
 
 
 def exhausted(doubt: Remark, trials: int) -> Remark:
-    """The same remark for a row with the largest number of trials, which a longer budget cannot help."""
     if doubt.code not in ("unstable", "few-trials"):
         return doubt
     return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", remarks.QUIETER)

@@ -1,41 +1,20 @@
-"""A ceiling run: raw copies in every requested way and size."""
+"""A ceiling run: raw copies by every requested plan and size."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
+from pyxfer._ceiling import plans
 from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
+from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, raw_head
 from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw
-from pyxfer._ceiling.ways import (
-    AUTO,
-    DEFAULT_BUDGET_S,
-    DEFAULT_PRECISION,
-    DEFAULT_SIZES,
-    Request,
-    make_request,
-    why_unavailable,
-)
-from pyxfer._document.runs import (
-    Device,
-    Directions,
-    Environment,
-    Fact,
-    LockingCost,
-    Memories,
-    Memory,
-    Placement,
-    Remark,
-    Run,
-    Tracing,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Placement, Remark, unknown
+from pyxfer._document.runs import Directions, LockingCost, Memories, Memory, Run, Tracing
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -46,7 +25,7 @@ from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._measure.run import RunSession
 from pyxfer._measure.sampler import FEWEST_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
-from pyxfer._trace.phase import NOT_REACHED
+from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import HOST, Choice, choose
 
@@ -60,11 +39,11 @@ def ceiling(
     *,
     directions: Directions = ("h2d", "d2h", "both"),
     memories: Memories = ("pageable", "pinned"),
-    modes: str | Sequence[str] = (AUTO,),
-    sizes: str | int | Sequence[str | int] = DEFAULT_SIZES,
+    modes: str | Sequence[str] = (plans.AUTO,),
+    sizes: str | int | Sequence[str | int] = plans.DEFAULT_SIZES,
     fresh: bool = False,
-    precision: str | float = DEFAULT_PRECISION,
-    budget_s: str | float = DEFAULT_BUDGET_S,
+    precision: str | float = plans.DEFAULT_PRECISION,
+    budget_s: str | float = plans.DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
@@ -87,7 +66,7 @@ def ceiling(
         CudaError: the device failed before anything was measured.
 
     """
-    request = make_request(
+    request = plans.make_request(
         device,
         directions,
         memories,
@@ -99,11 +78,11 @@ def ceiling(
         seed=seed,
         trace=trace,
     )
-    return run_ways(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
+    return run_request(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
 
 
-def run_ways(
-    request: Request,
+def run_request(
+    request: plans.Request,
     device: int | str,
     *,
     require_gpu: bool,
@@ -120,41 +99,31 @@ def run_ways(
 def run_on(
     choice: Choice,
     device: Device,
-    request: Request,
+    request: plans.Request,
     *,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
     memory_node: int | None = None,
 ) -> Run:
-    """`run_ways` on a device that has been found."""
     check_memory(choice.engine, device.index, request.memories, request.largest, last_level_bytes())
     with turn(device.uuid.value or device.name):
         return Session(choice, device, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
 
 def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
-    """The engine for a device.
-
-    Raises:
-        UsageError: a GPU is required, but the device is host memory.
-        CudaUnavailableError: a GPU is required and none is usable.
-
-    """
     if device == HOST and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave out one of the two.")
     return choose(device, require_gpu)
 
 
 class Session(RunSession[Run]):
-    """One ceiling run."""
-
     _resources: RunResources
 
     def __init__(
         self,
         choice: Choice,
         device: Device,
-        request: Request,
+        request: plans.Request,
         on_progress: OnProgress,
         save_to: SaveTo,
         memory_node: int | None = None,
@@ -173,9 +142,9 @@ class Session(RunSession[Run]):
         self._bound_to = node if memory_node is None else Fact(memory_node)
         self._placement = Placement(node, unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
         self._items = [
-            Item(way_head(way), nbytes, why_unavailable(choice.engine, way))
+            Item(raw_head(plan), nbytes, plans.why_unavailable(choice.engine, plan))
             for nbytes in request.sizes
-            for way in request.ways
+            for plan in request.plans
         ]
         self._locking: dict[Memory, list[float]] = {}
         self._presence = Presence(device.uuid.value or device.name)
@@ -196,7 +165,6 @@ class Session(RunSession[Run]):
             self._remarks += [Remark("ring", text) for text in self._resources.choose_ring()]
 
     def _measure_all(self) -> None:
-        """In a separate thread."""
         with self._presence, bind(self._choice.engine, self._bound_to) as placement:
             self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
             self._measure()
@@ -214,7 +182,7 @@ class Session(RunSession[Run]):
             resources=self._resources,
             limits=request,
             items=self._items,
-            prepare_item=self._prepare_item,
+            prepare_item=lambda item, number: prepare_raw(item, self._resources, request.seed + number),
             on_progress=self._on_progress,
             save=self._save,
             on_tracing=self._note_tracing,
@@ -224,9 +192,6 @@ class Session(RunSession[Run]):
             self._remarks.append(late(time.perf_counter() - self._started, request.budget_s))
             self._has_fewest = True
         stages.measure(self._started + request.budget_s)
-
-    def _prepare_item(self, item: Item[Any], number: int) -> None:
-        prepare_raw(item, self._resources, self._request.seed + number)
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:
         self._tracing = tracing
@@ -251,7 +216,6 @@ class Session(RunSession[Run]):
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
 
     def _on_progress(self, progress: Progress) -> None:
-        """Say why the run goes on after its budget."""
         if self._has_fewest and progress.phase == "measuring":
             progress = replace(progress, beyond=f"beyond the budget: {FEWEST_ROUNDS} trials each")
         elif progress.phase == "preparing" and self._is_late():

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
-from pyxfer._ceiling.subjects import RawSubject, StagedCopies, make_subject
-from pyxfer._ceiling.ways import Way
-from pyxfer._document.runs import Environment, Fact, Remark, Tracing
+from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
+from pyxfer._document.machines import Environment, Fact, Remark
+from pyxfer._document.runs import Tracing
 from pyxfer._machine.nvml import throttled_by
+from pyxfer._measure.run import SaveNowAndThen, own_failure
 from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
-from pyxfer._trace import phase
-from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._trace import traced_trials
+from pyxfer.errors import CancelledError
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from pyxfer._ceiling.resources import RunResources
 
 
-# A killed run loses little, and saving does not take the time of the trials.
-SAVE_EVERY_S = 2.0
-SAVING_SHARE = 0.02
-
-
 class Limits(Protocol):
-    """The limits of a run, as a request or a worker's task holds them."""
-
     @property
     def precision(self) -> float: ...
     @property
@@ -44,7 +38,6 @@ class Limits(Protocol):
 
 
 def by_size(item: Item[Any]) -> tuple[int, ...]:
-    """The group key of a ceiling run: all items of one size run in the same rounds."""
     return (item.nbytes,)
 
 
@@ -66,15 +59,11 @@ class Stages:
     on_tracing: Callable[[Fact[Tracing]], None]
     group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
     most_rounds: int = MAX_ROUNDS
-    _save_after_s: float = field(default_factory=lambda: time.perf_counter() + SAVE_EVERY_S, init=False)
+
+    def __post_init__(self) -> None:
+        self._save_now_and_then = SaveNowAndThen(self.save)
 
     def prepare(self) -> None:
-        """Set up and verify every item, outside the trials.
-
-        Raises:
-            CancelledError: the run is to end.
-
-        """
         for number, item in enumerate(self.items):
             if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
@@ -84,14 +73,13 @@ class Stages:
                 self.prepare_item(item, number)
 
     def measure(self, deadline_s: float) -> None:
-        """Time the prepared items until they are precise or the deadline has come; then trace them.
-
-        Raises:
-            CancelledError: the run is to end.
-
-        """
         limits = self.limits
-        reserve = Reserve(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * limits.budget_s)
+        reserve = Reserve(
+            traced_trials.TRIALS,
+            traced_trials.OPENING_S,
+            traced_trials.TAKING_S,
+            traced_trials.MAX_SHARE * limits.budget_s,
+        )
         Sampler(
             groups=self._groups(),
             precision=limits.precision,
@@ -102,18 +90,11 @@ class Stages:
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
         ).run()
-        self._trace(phase.seconds_for(limits.budget_s, deadline_s))
+        self._trace(traced_trials.seconds_for(limits.budget_s, deadline_s))
 
     def _groups(self) -> list[Group]:
         prepared = sorted((item for item in self.items if item.subject is not None), key=self.group_key)
         return [make_group(list(items), self.most_rounds) for _, items in groupby(prepared, self.group_key)]
-
-    def _save_now_and_then(self) -> None:
-        now_s = time.perf_counter()
-        if now_s >= self._save_after_s:
-            self.save()
-            took_s = time.perf_counter() - now_s
-            self._save_after_s = now_s + took_s + max(SAVE_EVERY_S, took_s / SAVING_SHARE)
 
     def _trace(self, seconds: float) -> None:
         limits, items = self.limits, self.items
@@ -123,11 +104,11 @@ class Stages:
             for number, item in enumerate(items)
         ]
         if not limits.trace:
-            phase.leave_out(candidates, self.on_tracing)
+            traced_trials.leave_out(candidates, self.on_tracing)
             return
         self.save()  # a tracer may crash the process
         self.on_progress(Progress("tracing", 1.0, ""))
-        phase.trace_candidates(
+        traced_trials.trace_candidates(
             self.resources.engine,
             self.resources.device,
             candidates,
@@ -135,41 +116,38 @@ class Stages:
             seed=limits.seed,
             cancelled=self.resources.cancelled,
             on_start=self.on_tracing,
-            on_round=lambda number: self.on_progress(Progress("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
+            on_round=lambda number: self.on_progress(
+                Progress("tracing", 1.0, f"round {number + 1} of {traced_trials.TRIALS}")
+            ),
         )
 
 
 def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Group:
-    """A group of prepared items, which hold its series from now on."""
     group = Group.of(format_size(items[0].nbytes), [item.subject for item in items], most_rounds)
     for item, series in zip(items, group.series, strict=True):
         item.series = series
     return group
 
 
-def prepare_raw(item: Item[Way], resources: RunResources, seed: int) -> None:
+def prepare_raw(item: Item[CopyPlan], resources: RunResources, seed: int) -> None:
     """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
-    try:
-        subject = _raw_subject(item, resources)
+
+    def unavailable(error: Exception) -> None:
+        item.unavailable = str(error)
+
+    plan, nbytes, engine, device = item.head.source, item.nbytes, resources.engine, resources.device
+    with own_failure(unavailable):
+        subject: RawCopies
+        if plan.staged:
+            subject = StagedCopies(engine, plan, nbytes, resources.arena, resources.staged_copier(), device)
+        else:
+            subject = make_subject(engine, plan, nbytes, resources.arena, resources.copier(plan.streams), device)
         item.first_s = Fact(subject.calibrate())
         item.verified = subject.verify(seed)
-    except (CudaUnavailableError, DeviceLostError):
-        raise
-    except (CudaError, MeasurementError) as error:
-        item.unavailable = str(error)
-    else:
         item.subject = subject
 
 
-def _raw_subject(item: Item[Way], resources: RunResources) -> RawSubject | StagedCopies:
-    way, nbytes = item.head.source, item.nbytes
-    if way.staged:
-        return StagedCopies(resources.engine, way, nbytes, resources.arena, resources.staged_copier(), resources.device)
-    return make_subject(resources.engine, way, nbytes, resources.arena, resources.copier(way.streams), resources.device)
-
-
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
-    """Remarks on other users of the GPU, `met` with pyxfer and others without, and on throttled clocks."""
     remarks = [_contended(sorted(met))] if met else []
     others = before.other_gpu_processes.value
     if others:
@@ -189,7 +167,6 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
 
 
 def late(prepared_s: float, budget_s: float) -> Remark:
-    """The remark on a preparation that took the whole budget."""
     return Remark(
         "late",
         f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}, so no row has "

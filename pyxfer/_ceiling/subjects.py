@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 
-from pyxfer._ceiling.ways import Way
-from pyxfer._document.runs import Fact, Side, Trial
+from pyxfer._ceiling.plans import CopyPlan
+from pyxfer._document.machines import Fact, Side
+from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
 from pyxfer._trace.breakdown import call_start_ns, copies_of
 from pyxfer._trace.collector import Traced, Usage, copy_way
-from pyxfer._trace.records import Capture, CopyWay, Kind
+from pyxfer._trace.records import Capture, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyxfer._ceiling.arena import Arena
     from pyxfer._ceiling.resources import StagedCopier
-    from pyxfer._ceiling.ways import Way
-    from pyxfer._measure.bracket import Bracket
-    from pyxfer._trace.collector import Traced, TrialRecorder
+    from pyxfer._measure.bracket import Bracket, HostClock
+    from pyxfer._trace.collector import TrialRecorder
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, Sample
+    from pyxfer.native._cuda import Copier, Lane, Sample
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Copies and the records of the device during them."""
-
     samples: Sequence[Sample]
     usage: Usage
     capture: Capture
 
 
 def record(taking: TrialRecorder, run: Callable[[], Sequence[Sample]]) -> Recorded:
-    """Run copies and take their records."""
     taking.begin()
     before = Usage.so_far()
     samples = run()
@@ -53,18 +51,24 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     The host's clock has no start time for a window behind a gate, which starts with its first copy, nor for a copy in a
     thread of the engine, which starts with the call that queued it.
     """
-    way = copy_way(side)
-    if way is None:
+    kind = copy_way(side)
+    if kind is None:
         raise ValueError(f"copies have no direction {side}")
     samples = recorded.samples
     sample = samples[0] if len(samples) == 1 or side == "h2d" else samples[1]
-    capture = _window_capture(recorded.capture, way, before_bytes, sample.copies * nbytes)
+    copies = copies_of(recorded.capture, kind)
+    before = np.cumsum(copies["nbytes"]) - copies["nbytes"]
+    copies = copies[(before >= before_bytes) & (before < before_bytes + sample.copies * nbytes)]
+    records = recorded.capture.records
+    rest = records[(records["kind"] != Kind.COPY) | (records["way"] != kind)]
     gated = sample.wall_s is None
-    begin_ns = _begin_ns(capture, way, gated=gated)
+    begin_ns = int(copies["start_ns"][0]) if len(copies) else 0
+    if len(copies) and not gated:
+        begin_ns = min(begin_ns, call_start_ns(recorded.capture, copies[0]))
     elapsed_s = sample.elapsed_s * sample.copies
     dispatch_s = sample.dispatch_s * sample.copies
     return Traced(
-        way=way,
+        way=kind,
         begin_ns=begin_ns,
         returned_ns=begin_ns if gated else begin_ns + round(dispatch_s * 1e9),
         elapsed_s=elapsed_s,
@@ -72,165 +76,184 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
         wall_s=elapsed_s if sample.wall_s is None else sample.wall_s * sample.copies,
         copies=sample.copies,
         usage=recorded.usage,
-        capture=capture,
+        capture=replace(recorded.capture, records=np.concatenate((rest, copies))),
     )
 
 
-def _window_capture(capture: Capture, way: CopyWay, before_bytes: int, own_bytes: int) -> Capture:
-    """The records without copies of this direction before or after the window."""
-    copies = copies_of(capture, way)
-    begins = np.cumsum(copies["nbytes"]) - copies["nbytes"]
-    own = copies[(begins >= before_bytes) & (begins < before_bytes + own_bytes)]
-    records = capture.records
-    rest = records[(records["kind"] != Kind.COPY) | (records["way"] != way)]
-    return replace(capture, records=np.concatenate((rest, own)))
-
-
-def _begin_ns(capture: Capture, way: CopyWay, *, gated: bool) -> int:
-    copies = copies_of(capture, way)
-    if not len(copies):
-        return 0
-    first = int(copies["start_ns"][0])
-    return first if gated else min(first, call_start_ns(capture, copies[0]))
+def traced_call(
+    side: Direction | Side, bracket: Bracket | HostClock, copies: int, usage: Usage, capture: Capture, *, staged: bool
+) -> Traced:
+    """A call in a bracket; the host's clock counts if its events must not be used."""
+    return Traced(
+        way=copy_way(side),
+        begin_ns=round(bracket.called_s * 1e9),
+        returned_ns=round(bracket.returned_s * 1e9),
+        elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
+        dispatch_s=bracket.dispatch_s,
+        wall_s=bracket.wall_s,
+        copies=copies,
+        usage=usage,
+        capture=capture,
+        staged=staged,
+    )
 
 
 # In a window this long the event clock's half microsecond is less than 0.02 %.
 WINDOW_S = 0.003
 # Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md). nvbandwidth also queues twenty.
-MOST_COPIES = 18
-MOST_WARMUPS = 2
-MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
+MAX_COPIES = 18
+MAX_WARMUPS = 2
+MAX_QUEUED = MAX_COPIES + MAX_WARMUPS
 CALIBRATION_COPIES = 4
 # Copies before and after a window only keep the engine busy, so parts of a large size are enough: a whole one would
 # take half as long as the window. The numbers of parts that are tried:
 UNTIMED_PARTS = (16, 8, 4, 2, 1)
-LEAST_UNTIMED_BYTES = 1 << 20
+MIN_UNTIMED_BYTES = 1 << 20
+LINK_SIDES: tuple[Literal["h2d", "d2h"], ...] = ("h2d", "d2h")
 ISSUE_SHOWS_TO = 1 << 20
 """Up to this size a call takes about as long as its copy or longer, so a caller gets less than the device does."""
 
 
-class _RawCopies:
-    """Copies of one size."""
-
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
-        self.way = way
+class RawCopies(ABC):
+    def __init__(self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, device: int) -> None:
+        self.plan = plan
         self.nbytes = nbytes
         self._engine = engine
         self._device = device
         self._arena = arena
+        directions = LINK_SIDES if plan.direction == "both" else (plan.direction,)
+        self._lanes = [arena.lane(direction, plan.memory, nbytes) for direction in directions]
         self._slot = 0
         self._untimed_parts = _possible_parts(nbytes)[0]
 
     @property
     def key(self) -> str:
-        return self.way.key
+        return self.plan.key
 
     @property
     def untimed_bytes(self) -> int:
-        """Size of a copy before or after a window."""
         return self.nbytes // self._untimed_parts
 
     @property
     def anchor(self) -> str | None:
         """Queued copies of pinned memory, which are nearly always the ceiling."""
-        return Way(self.way.direction, "pinned", "async").key
+        return CopyPlan(self.plan.direction, "pinned", "async").key
 
     @property
     def ceiling_of(self) -> str | None:
-        return None if self.way.staged or self.way.variant == "fresh" else self.way.direction
+        return None if self.plan.staged or self.plan.variant == "fresh" else self.plan.direction
 
+    @property
+    def has_caller(self) -> bool:
+        """Whether it is also timed without its gate, as a caller sees it."""
+        return False
 
-class OneSide(_RawCopies):
-    """Copies of one size in one direction."""
+    @abstractmethod
+    def calibrate(self) -> float:
+        """Choose the length of a window; returns the seconds of the first copy."""
 
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
-        self.side: Side = "h2d" if way.direction == "h2d" else "d2h"
-        self._lane = arena.lane(way.direction, way.memory, nbytes)
+    @abstractmethod
+    def trial(self, round_index: int) -> Mapping[Side, Trial]: ...
 
-    def verify(self, seed: int) -> Fact[bool]:
-        """Send random data over poisoned memory and compare the result."""
-        return Fact(self._arrives(seed, self._once))
+    @abstractmethod
+    def _once(self) -> object: ...
 
-    def _once(self) -> object:
-        """Make one copy."""
+    @abstractmethod
+    def _recorded(self, taking: TrialRecorder, *, checked: bool) -> Mapping[Side, Traced]:
+        """A window and its records; only one copy if it is `checked`."""
+
+    def _issue_once(self) -> object:
         raise NotImplementedError
 
-    def _refresh(self) -> None:
-        """Prepare the destination before a trial, as the variant requires."""
-        if self.way.variant == "fresh":
-            self._arena.forget_received(self.way.memory, self._lane, self._slot)
+    def verify(self, seed: int) -> Fact[bool]:
+        """Send random data over poisoned memory and compare the result; again without the gate if it has a caller."""
+        intact = self._arrives(seed, self._once)
+        if intact and self.has_caller:
+            intact = self._arrives(seed + 1, self._issue_once)
+        return Fact(intact)
+
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        if seed is None:
+            return self._recorded(taking, checked=False), True
+        kept: list[Mapping[Side, Traced]] = []
+        intact = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
+        return kept[0], intact
 
     def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
         scratch = self._arena.scratch
-        self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
         self._slot = 0
+        for number, lane in enumerate(self._lanes):
+            self._engine.prepare_check(self._device, lane, 0, seed + number, scratch)
         run()
-        slow = self.way.memory == "write-combined"
-        return self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow) is None
+        slow = self.plan.memory == "write-combined"
+        return all(
+            self._engine.first_wrong(self._device, lane, 0, seed + number, scratch, slow) is None
+            for number, lane in enumerate(self._lanes)
+        )
 
 
-class OneWay(OneSide):
-    """Copies of one size in one direction by calls of the CUDA runtime."""
+class _OneSide(RawCopies):
+    @property
+    def side(self) -> Side:
+        return "h2d" if self.plan.direction == "h2d" else "d2h"
 
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
+    @property
+    def _lane(self) -> Lane:
+        return self._lanes[0]
+
+    def _refresh(self) -> None:
+        if self.plan.variant == "fresh":
+            self._arena.forget_received(self.plan.memory, self._lane, self._slot)
+
+
+class OneWay(_OneSide):
+    def __init__(self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, plan, nbytes, arena, device)
         self._copier = copier
         self._copies = 1
         self._warmups = 0  # stays 0 without a gate
 
     @property
     def gated(self) -> bool:
-        return self.way.page_locked and self.way.mode != "memcpy"
-
-    def verify(self, seed: int) -> Fact[bool]:
-        """The same, and also without the gate if it is timed without it too."""
-        intact = self._arrives(seed, self._once)
-        if intact and self.has_caller:
-            intact = self._arrives(seed + 1, lambda: self._issued(1))
-        return Fact(intact)
+        return self.plan.page_locked and self.plan.mode != "memcpy"
 
     @property
     def has_caller(self) -> bool:
-        """Whether it is also timed without its gate: of small copies, and of modes whose calls queue many copies."""
-        return self.gated and (self.nbytes <= ISSUE_SHOWS_TO or self.way.mode != "async")
+        """Of small copies, and of modes whose calls queue many copies."""
+        return self.gated and (self.nbytes <= ISSUE_SHOWS_TO or self.plan.mode != "async")
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window, or one copy without a gate. With a caller's time, then the same window without its gate."""
         trial = as_trial(self._window(), round_index)
         return {self.side: with_caller(trial, self._issued(self._copies)) if self.has_caller else trial}
 
-    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """A window and its records; with a seed one copy of fresh content, and whether it arrived intact."""
-        if seed is None:
-            window = record(taking, lambda: [self._window()])
-            before_bytes = self._warmups * self.untimed_bytes
-            return {self.side: traced_window(window, self.side, self.nbytes, before_bytes)}, True
-        kept: list[Recorded] = []
-        intact = self._arrives(seed, lambda: kept.append(record(taking, lambda: [self._once()])))
-        return {self.side: traced_window(kept[0], self.side, self.nbytes, 0)}, intact
+    def _recorded(self, taking: TrialRecorder, *, checked: bool) -> Mapping[Side, Traced]:
+        recorded = record(taking, lambda: [self._once() if checked else self._window()])
+        before_bytes = 0 if checked else self._warmups * self.untimed_bytes
+        return {self.side: traced_window(recorded, self.side, self.nbytes, before_bytes)}
 
     def _window(self) -> Sample:
         self._refresh()
         return self._run(self._copies, self._warmups)
 
     def calibrate(self) -> float:
-        """Choose the length of a window; returns the seconds of the first copy."""
         first = self._once()
         if self.gated:
             once = first.elapsed_s if first.elapsed_s > WINDOW_S else self._run(CALIBRATION_COPIES, 1).elapsed_s
-            self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
-            self._warmups = max(1, min(MOST_WARMUPS, self._copies // 4))
+            self._copies = max(2, min(MAX_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
+            self._warmups = max(1, min(MAX_WARMUPS, self._copies // 4))
         return first.elapsed_s
 
     def _once(self) -> Sample:
         return self._run(1, 0)
 
+    def _issue_once(self) -> Sample:
+        return self._issued(1)
+
     def _run(self, copies: int, warmups: int) -> Sample:
         if self.gated:
             slot = self._take_slots(copies + warmups)
             return self._copier.gated(self._issue, self._lane, copies, warmups, slot, self.untimed_bytes)
-        if self.way.mode == "memcpy":
+        if self.plan.mode == "memcpy":
             return self._copier.drained(self._lane, self._take_slots(1))
         return self._issued(1)
 
@@ -239,28 +262,30 @@ class OneWay(OneSide):
 
     @property
     def _issue(self) -> str:
-        return "split" if self.way.mode.startswith("streams:") else self.way.mode
+        return "split" if self.plan.mode.startswith("streams:") else self.plan.mode
 
     def _take_slots(self, count: int) -> int:
         self._slot += count
         return self._slot - count
 
 
-class BothWays(_RawCopies):
-    """Copies of one size in both directions at once."""
-
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
+class BothWays(RawCopies):
+    def __init__(self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, plan, nbytes, arena, device)
         self._copier = copier
+        self._both = self._lanes[0], self._lanes[1]
         self._copies = 1
-        self._lanes = (arena.lane("h2d", way.memory, nbytes), arena.lane("d2h", way.memory, nbytes))
         self._warmups = 1
         self._tails = (1, 1)
         self._extra = 0
 
     @property
     def gated(self) -> bool:
-        return self.way.page_locked
+        return self.plan.page_locked
+
+    @property
+    def has_caller(self) -> bool:
+        return self.gated and self.nbytes <= ISSUE_SHOWS_TO
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One window in each direction. The side `sum` has the sum of both rates.
@@ -269,69 +294,43 @@ class BothWays(_RawCopies):
         """
         h2d, d2h = self._run(self._copies, self._warmups)
         if h2d.invalid or d2h.invalid:
-            self._extra = min(self._extra + 1, MOST_WARMUPS)
+            self._extra = min(self._extra + 1, MAX_WARMUPS)
             self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
         trials: dict[Side, Trial] = {"h2d": as_trial(h2d, round_index), "d2h": as_trial(d2h, round_index)}
         trials["sum"] = _together(trials["h2d"], trials["d2h"])
         if self.has_caller:
-            issued = self._copier.both_issued(*self._lanes, self._copies, self._slot)
+            issued = self._copier.both_issued(*self._both, self._copies, self._slot)
             self._slot += self._copies
             return {side: with_caller(trial, issued) for side, trial in trials.items()}
         return trials
 
-    @property
-    def has_caller(self) -> bool:
-        return self.gated and self.nbytes <= ISSUE_SHOWS_TO
-
     def calibrate(self) -> float:
-        """Choose the length of the windows; returns the seconds of the first pair of copies."""
-        h2d, d2h = self._run(1, 0)
+        h2d, d2h = self._once()
         first = max(h2d.elapsed_s, d2h.elapsed_s)
         if self.gated or first < WINDOW_S:
             h2d, d2h = self._run(2, 1)
         self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
         return first
 
-    def verify(self, seed: int) -> Fact[bool]:
-        """Send random data over poisoned memory in both directions at once, and compare the results."""
-        intact = self._arrives(seed, lambda: self._run(1, 0))
-        if intact and self.has_caller:
-            intact = self._arrives(seed + 1, lambda: self._copier.both_issued(*self._lanes, 1, self._slot))
-        return Fact(intact)
+    def _recorded(self, taking: TrialRecorder, *, checked: bool) -> Mapping[Side, Traced]:
+        copies, warmups = (1, 0) if checked else (self._copies, self._warmups)
+        recorded = record(taking, lambda: self._run(copies, warmups))
+        before_bytes = warmups * self.untimed_bytes if self.gated else 0
+        return {side: traced_window(recorded, side, self.nbytes, before_bytes) for side in LINK_SIDES}
 
-    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """A window each way and its records; with a seed one copy each of fresh content, and whether it is intact."""
-        if seed is None:
-            window = record(taking, lambda: self._run(self._copies, self._warmups))
-            return self._by_side(window, self._warmups * self.untimed_bytes if self.gated else 0), True
-        kept: list[Recorded] = []
-        intact = self._arrives(seed, lambda: kept.append(record(taking, lambda: self._run(1, 0))))
-        return self._by_side(kept[0], 0), intact
+    def _once(self) -> list[Sample]:
+        return self._run(1, 0)
 
-    def _by_side(self, recorded: Recorded, before_bytes: int) -> Mapping[Side, Traced]:
-        sides: tuple[Side, Side] = ("h2d", "d2h")
-        return {side: traced_window(recorded, side, self.nbytes, before_bytes) for side in sides}
-
-    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
-        scratch = self._arena.scratch
-        self._slot = 0
-        for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True):
-            self._engine.prepare_check(self._device, lane, 0, salt, scratch)
-        run()
-        slow = self.way.memory == "write-combined"
-        wrong = [
-            self._engine.first_wrong(self._device, lane, 0, salt, scratch, slow)
-            for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True)
-        ]
-        return all(place is None for place in wrong)
+    def _issue_once(self) -> Sample:
+        return self._copier.both_issued(*self._both, 1, self._slot)
 
     def _run(self, copies: int, warmups: int) -> list[Sample]:
         slot = self._slot
         if not self.gated:
             self._slot += copies
-            return self._copier.both_threads(*self._lanes, copies, slot)
+            return self._copier.both_threads(*self._both, copies, slot)
         self._slot += copies + warmups + max(self._tails)
-        return self._copier.both_gated(*self._lanes, copies, warmups, self._tails, slot, self.untimed_bytes)
+        return self._copier.both_gated(*self._both, copies, warmups, self._tails, slot, self.untimed_bytes)
 
     def _fit_window(self, h2d_s: float, d2h_s: float) -> None:
         """Choose windows of some milliseconds, and tails with which the faster side outlasts the slower side's window.
@@ -340,14 +339,14 @@ class BothWays(_RawCopies):
         """
         slower = max(h2d_s, d2h_s, 1e-9)
         fewest = 2 if self.gated else 1
-        self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
-        self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
+        self._copies = max(fewest, min(MAX_COPIES, math.ceil(WINDOW_S / slower)))
+        self._warmups = self._extra + max(1, min(MAX_WARMUPS, self._copies // 4))
         for parts in _possible_parts(self.nbytes):
             self._untimed_parts = parts
             self._tails = self._needed_tails(h2d_s, d2h_s)
-            if self._queued <= MOST_QUEUED:
+            if self._queued <= MAX_QUEUED:
                 return
-        while self._copies > 1 and self._queued > MOST_QUEUED:
+        while self._copies > 1 and self._queued > MAX_QUEUED:
             self._copies -= 1
             self._tails = self._needed_tails(h2d_s, d2h_s)
 
@@ -368,15 +367,12 @@ class BothWays(_RawCopies):
 
 
 def _possible_parts(nbytes: int) -> list[int]:
-    return [parts for parts in UNTIMED_PARTS if parts == 1 or nbytes // parts >= LEAST_UNTIMED_BYTES]
+    return [parts for parts in UNTIMED_PARTS if parts == 1 or nbytes // parts >= MIN_UNTIMED_BYTES]
 
 
-RawSubject = OneWay | BothWays
-
-
-def make_subject(engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawSubject:
-    kind = BothWays if way.direction == "both" else OneWay
-    return kind(engine, way, nbytes, arena, copier, device)
+def make_subject(engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawCopies:
+    kind = BothWays if plan.direction == "both" else OneWay
+    return kind(engine, plan, nbytes, arena, copier, device)
 
 
 def as_trial(sample: Sample, round_index: int) -> Trial:
@@ -391,7 +387,6 @@ def as_trial(sample: Sample, round_index: int) -> Trial:
 
 
 def with_caller(trial: Trial, issued: Sample) -> Trial:
-    """The trial with the caller's time of the same copies without a gate."""
     return msgspec.structs.replace(trial, wall_s=issued.wall_s)
 
 
@@ -402,13 +397,13 @@ def _together(h2d: Trial, d2h: Trial) -> Trial:
     return Trial(h2d.round, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid)
 
 
-class StagedCopies(OneSide):
+class StagedCopies(_OneSide):
     """Copies of one size through the ring, one in each trial. They are drained, as `cudaMemcpy` is."""
 
     def __init__(
-        self, engine: Engine, way: Way, nbytes: int, arena: Arena, staged_copier: StagedCopier, device: int
+        self, engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, staged_copier: StagedCopier, device: int
     ) -> None:
-        super().__init__(engine, way, nbytes, arena, device)
+        super().__init__(engine, plan, nbytes, arena, device)
         self._staged_copier = staged_copier
         self._last_s = 0.0
 
@@ -421,23 +416,13 @@ class StagedCopies(OneSide):
         return made_s + self._once().elapsed_s
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One copy."""
         self._wake()
         self._refresh()
-        sample = self._staged_copier.time(self._lane, self._next_slot())
-        self._last_s = sample.elapsed_s
-        trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
+        trial = as_trial(self._staged_copier.time(self._lane, self._next_slot()), round_index)
+        self._last_s = trial.elapsed_s
         return {self.side: trial}
 
-    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """One copy and its records. With a seed it sends fresh content; returns whether that arrived intact."""
-        if seed is None:
-            return {self.side: self._recorded(taking)}, True
-        kept: list[Traced] = []
-        intact = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
-        return {self.side: kept[0]}, intact
-
-    def _recorded(self, taking: TrialRecorder, *, checked: bool = False) -> Traced:
+    def _recorded(self, taking: TrialRecorder, *, checked: bool) -> Mapping[Side, Traced]:
         if not checked:  # a checked destination is poisoned, so its pages must stay
             self._wake()
             self._refresh()
@@ -445,19 +430,7 @@ class StagedCopies(OneSide):
         before = Usage.so_far()
         bracket = self._once()
         usage = Usage.so_far().since(before)
-        capture = taking.take()
-        return Traced(
-            way=copy_way(self.side),
-            begin_ns=round(bracket.moments.called_s * 1e9),
-            returned_ns=round(bracket.moments.returned_s * 1e9),
-            elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
-            dispatch_s=bracket.dispatch_s,
-            wall_s=bracket.wall_s,
-            copies=1,
-            usage=usage,
-            capture=capture,
-            staged=True,
-        )
+        return {self.side: traced_call(self.side, bracket, 1, usage, taking.take(), staged=True)}
 
     def _wake(self) -> None:
         """Make an untimed copy first if the ring's threads may have fallen asleep."""
@@ -465,8 +438,8 @@ class StagedCopies(OneSide):
             self._staged_copier.time(self._lane, self._next_slot())
 
     def _once(self) -> Bracket:
-        host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, self._next_slot())
-        return self._staged_copier.move(self.way.direction, host, device, self.nbytes)
+        host, device = self._arena.place(self.plan.direction, self.plan.memory, self.nbytes, self._next_slot())
+        return self._staged_copier.move(self.plan.direction, host, device, self.nbytes)
 
     def _next_slot(self) -> int:
         slot = self._slot % self._lane.slots

@@ -75,7 +75,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 def order_of_device(directions: str, memories: str, modes: str, sizes: str, budget: str) -> Order:
     """What a process measures of one device, which `Target.order` fills in."""
     from pyxfer._baseline.measure import Order
-    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
+    from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
     from pyxfer.units import seconds_of, sizes_of, words_of
 
     return Order(

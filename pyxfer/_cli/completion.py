@@ -42,7 +42,7 @@ def charts() -> Iterable[str]:
 
 
 def directions() -> Iterable[str]:
-    from pyxfer._ceiling.ways import DIRECTIONS
+    from pyxfer._ceiling.plans import DIRECTIONS
 
     return DIRECTIONS
 
@@ -52,13 +52,13 @@ def one_way() -> Iterable[str]:
 
 
 def memories() -> Iterable[str]:
-    from pyxfer._ceiling.ways import MEMORIES
+    from pyxfer._ceiling.plans import MEMORIES
 
     return MEMORIES
 
 
 def modes() -> Iterable[str]:
-    from pyxfer._ceiling.ways import AUTO, SHOWN_MODES
+    from pyxfer._ceiling.plans import AUTO, SHOWN_MODES
 
     return (AUTO, *SHOWN_MODES)
 

@@ -150,7 +150,7 @@ def list_all(what: What = None, export_json: opt.WholeJson = None) -> None:
 
 
 def _list_machine(exports: Exports[object]) -> None:
-    from pyxfer._ceiling.ways import list_routes
+    from pyxfer._ceiling.plans import list_routes
     from pyxfer._machine import devices
     from pyxfer._report.routes import mode_states, print_routes
 

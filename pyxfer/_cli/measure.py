@@ -317,7 +317,7 @@ def ceiling(
     """
     import pyxfer
     from pyxfer import units
-    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
+    from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
 
     exports = run_exports(export_json, export_csv, export_md, report)
     measure = partial(

@@ -12,8 +12,8 @@ import msgspec
 
 from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.derived import derive_run
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, Request, make_request
 from pyxfer._ceiling.session import run_on
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, Request, make_request
 from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Findings, undetermined
 from pyxfer._document import codec

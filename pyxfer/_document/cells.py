@@ -88,7 +88,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether its mode is the one that `--modes auto` selects; a test compares this with `_ceiling.ways`."""
+        """Whether its mode is the one that `--modes auto` selects; a test compares this with `_ceiling.plans`."""
         return self.mode == ("memcpy" if self.memory == "pageable" and self.direction != "both" else "async")
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.fleets import FleetSettings
-from pyxfer._measure.stats import quantile
+from pyxfer._document.intervals import quantile
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
+from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, way_head
+from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, raw_head
 from pyxfer._ceiling.stages import Stages, prepare_raw
-from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark, Tracing
 from pyxfer._frameworks.base import HOST_COPY, Make, Route
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
@@ -112,7 +112,7 @@ class Bench:
 
     def _measure(self, send: Send, marker: Marker) -> None:
         def prepare_item(item: Item[Any], number: int) -> None:
-            if isinstance(item.head.source, Way):
+            if isinstance(item.head.source, CopyPlan):
                 prepare_raw(item, self._resources, self._task.seed + number)
             else:
                 self._prepare_route(item, number, marker)
@@ -217,9 +217,9 @@ def host_ceilings(items: Sequence[Item[Any]]) -> Ceilings:
     }
 
 
-def _raw_items(task: Task, directions: Set[Direction]) -> list[Item[Way]]:
+def _raw_items(task: Task, directions: Set[Direction]) -> list[Item[CopyPlan]]:
     return [
-        Item(way_head(Way(direction, memory, mode), task.worker, _image_bytes(task)), nbytes)
+        Item(raw_head(CopyPlan(direction, memory, mode), task.worker, _image_bytes(task)), nbytes)
         for nbytes in task.sizes
         for direction in DIRECTIONS
         if direction in directions

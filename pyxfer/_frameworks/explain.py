@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyxfer._ceiling import ways as raw_ways
-from pyxfer._ceiling.session import checked_choice, run_ways
-from pyxfer._ceiling.ways import DEFAULT_PRECISION
-from pyxfer._ceiling.ways import make_request as make_raw_request
+from pyxfer._ceiling import plans as raw_plans
+from pyxfer._ceiling.plans import DEFAULT_PRECISION
+from pyxfer._ceiling.plans import make_request as make_raw_request
+from pyxfer._ceiling.session import checked_choice, run_request
 from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import STAGED, Direction, OneWay, Run, Runtime, Workload
 from pyxfer._frameworks.base import HOST_COPY, Framework, Route
@@ -55,7 +55,7 @@ def explain(
     nbytes = size_of(size, "size")
     found = _find(route)
     if isinstance(found, RouteStatus):
-        return run_ways(
+        return run_request(
             make_raw_request(
                 device,
                 (word_of("h2d" if direction is None else direction, DIRECTIONS, "direction"),),
@@ -149,7 +149,7 @@ def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
         for route in framework.routes:
             if route.name == name:
                 return framework, route
-    ways = raw_ways.list_routes(checked_choice(0, require_gpu=False).engine)
+    ways = raw_plans.list_routes(checked_choice(0, require_gpu=False).engine)
     for way in ways:
         if way.name == name:
             return way

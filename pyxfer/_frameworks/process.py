@@ -51,7 +51,7 @@ from pyxfer._frameworks.place import Place
 from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
-from pyxfer._trace.phase import NOT_REACHED
+from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any, get_args
 
-from pyxfer._ceiling import ways
+from pyxfer._ceiling import plans
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.runs import Fact, Memory, Published, Returns, Workload
 from pyxfer._frameworks.base import Dma, Framework, RefusedError, Route, RouteBracket, Started, installed_version
@@ -100,7 +100,7 @@ def _attribute(home: Any, name: str) -> Any:
 def list_routes() -> tuple[RouteStatus, ...]:
     """All routes, raw ones first."""
     choice = choose()
-    return (*ways.list_routes(choice.engine), *(line for status in list_frameworks(choice) for line in status.routes))
+    return (*plans.list_routes(choice.engine), *(line for status in list_frameworks(choice) for line in status.routes))
 
 
 def list_frameworks(choice: Choice) -> tuple[FrameworkStatus, ...]:

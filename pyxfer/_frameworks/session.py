@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 
 import msgspec
 
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, seed_of
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
 from pyxfer._ceiling.session import checked_choice
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, seed_of
 from pyxfer._document.machines import NOT_STAGED
 from pyxfer._document.runs import (
     UNTRACED,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from pyxfer._ceiling.ways import Way
+from pyxfer._ceiling.plans import CopyPlan
+from pyxfer._ceiling.subjects import traced_call
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
 from pyxfer._measure.bracket import Bracket, HostClock
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.collector import Traced, Usage, copy_way
+from pyxfer._trace.collector import Usage
 from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.base import Route
     from pyxfer._frameworks.messages import Marker
     from pyxfer._frameworks.place import Place
-    from pyxfer._trace.collector import TrialRecorder
+    from pyxfer._trace.collector import Traced, TrialRecorder
     from pyxfer.native import Engine
 
 
@@ -125,18 +126,8 @@ class RouteSubject:
         self._engine.synchronize(self._place.device)
         taking.begin()
         trial, usage = self._timed(0, 1)
-        bracket, capture = self._bracket, taking.take()
-        return Traced(
-            way=copy_way(side_of(self.route)),
-            begin_ns=round(bracket.moments.called_s * 1e9),
-            returned_ns=round(bracket.moments.returned_s * 1e9),
-            elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
-            dispatch_s=bracket.dispatch_s,
-            wall_s=bracket.wall_s,
-            copies=trial.copies,
-            usage=usage,
-            capture=capture,
-            staged=self.route.staged,
+        return traced_call(
+            side_of(self.route), self._bracket, trial.copies, usage, taking.take(), staged=self.route.staged
         )
 
     def _once(self, round_index: int, calls: int = 1) -> tuple[Trial, Usage]:
@@ -235,7 +226,7 @@ class RouteSubject:
 
 def anchor_of(route: Route) -> str:
     """The key of its ceiling: queued copies of pinned memory, or one NumPy copy for ingest."""
-    return HOST_COPY.name if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
+    return HOST_COPY.name if route.direction == "ingest" else CopyPlan(route.direction, "pinned", "async").key
 
 
 def side_of(route: Route) -> Side:

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
-from pyxfer._document.runs import Remark, Side, Trial
-from pyxfer._links.gpu_traits import MULTIPROCESSORS, attribute
+from pyxfer._document.machines import Remark, Side
+from pyxfer._document.runs import Trial
 from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
-from pyxfer._links.stamps import copied_between
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._links.surroundings import MULTIPROCESSORS, attribute
+from pyxfer._links.traffic import LinkSubject, copied_between
+from pyxfer._measure.run import own_failure
+from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,14 +29,14 @@ if TYPE_CHECKING:
 SMALL_FOOTPRINT = 2 << 20
 LARGE_HOST_FOOTPRINT = 256 << 20
 LARGE_DEVICE_FOOTPRINT = 1 << 30
-MOST_OF_FREE = 8
+FREE_PARTS = 8
 """The large footprint takes at most one part in this many of the free memory."""
 PLACES = 4096
 QUICK_HOPS = 16
 PER_MULTIPROCESSOR_HOPS = 512
 TRIAL_S = 0.025
 DEPTH = 2
-LEAST_FOR_P99 = 100
+MIN_FOR_P99 = 100
 PACED_BYTES = 1 << 20
 """Copies of a paced load: small, so that it is even."""
 FULL_BYTES = 8 << 20
@@ -43,14 +45,11 @@ MULTIPROCESSOR_S = 0.0005
 LONG_LAUNCH_NS = 50_000.0
 NEIGHBOURS = 128
 """Launches over which the ticks average out, to a 500th of the shortest; together they last 2 ms."""
-MOST_CLOCK_CHANGE = 0.02
+MAX_CLOCK_CHANGE = 0.02
 
 
-class LatencySubject:
+class LatencySubject(LinkSubject):
     """One latency. `rate_alone` gives the rate of the loading copies alone, in GB/s; None if it is not known."""
-
-    anchor: str | None = None
-    ceiling_of: str | None = None
 
     def __init__(
         self,
@@ -61,7 +60,6 @@ class LatencySubject:
         most_load_bytes: int,
     ) -> None:
         self.plan = plan
-        self.unavailable: str | None = None
         self.trials: list[LatencyTrial] = []
         self.footprint = SMALL_FOOTPRINT
         self.places = PLACES
@@ -89,25 +87,14 @@ class LatencySubject:
         return QUICK_HOPS if self.plan.quick else self.places
 
     def prepare(self) -> None:
-        """Make it ready, or note why it is not available.
-
-        Raises:
-            CudaError: no GPU is usable any more.
-
-        """
-        try:
+        with own_failure(self._give_up):
             self._resources.kernels(self.plan.device)
             self._allow_access()
             self._make_cycle()
             flows = [self._chase(self.hops)]
             if self.plan.load:
                 flows.append(self._load())
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:
-            self.unavailable = str(error)
-            return
-        self._flows = flows
+            self._flows = flows
 
     def _allow_access(self) -> None:
         if self.plan.target != HOST_END:
@@ -127,7 +114,7 @@ class LatencySubject:
         if self.plan.target == HOST_END:
             return LARGE_HOST_FOOTPRINT
         free, _ = self._resources.engine.memory_info(self.plan.target)
-        wanted = min(LARGE_DEVICE_FOOTPRINT, free // MOST_OF_FREE)
+        wanted = min(LARGE_DEVICE_FOOTPRINT, free // FREE_PARTS)
         return max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
 
     def _chase(self, hops: int, multiprocessor: int = -1) -> Flow:
@@ -146,7 +133,6 @@ class LatencySubject:
         )
 
     def _load(self) -> Flow:
-        """Copies in the direction of the loaded bytes, by the copy engine."""
         plan = self.plan
         rate = self._rate_alone(plan)
         if rate is None and plan.load < 1:
@@ -172,7 +158,6 @@ class LatencySubject:
         )
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """The quantiles of one stretch of launches."""
         self._allow_access()
         devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
         stamps = self._resources.run(self._flows, sorted(devices), TRIAL_S)
@@ -181,7 +166,6 @@ class LatencySubject:
         return {"sum": Trial(round_index, found.p50_ns / 1e9, invalid=found.invalid)}
 
     def measure_multiprocessors(self) -> None:
-        """The latency of each multiprocessor by itself, once."""
         count = attribute(self._resources.engine, self.plan.device, MULTIPROCESSORS) or 0
         for number in range(count):
             flow = self._chase(PER_MULTIPROCESSOR_HOPS, number)
@@ -195,7 +179,6 @@ class LatencySubject:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What a reader has to know about the multiprocessors."""
         if not self.silent:
             return ()
         asked = len(self.silent) + len(self.multiprocessors)
@@ -204,7 +187,6 @@ class LatencySubject:
 
 
 def load_plan(plan: LatencyPlan, host_bytes: int, peer_bytes: int) -> TrafficPlan:
-    """The traffic whose rate alone is the full load of a latency."""
     if plan.target == HOST_END:
         return TrafficPlan("host", "h2d", "ce", host_bytes, (h2d(plan.device),))
     return TrafficPlan("pairs", "read", "ce", peer_bytes, (read(plan.target, plan.device),), peer_access=True)
@@ -230,7 +212,6 @@ def launch_ns(chase: FlowStamps, inside: NDArray[np.bool_]) -> tuple[NDArray[np.
 
 
 def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_bytes: int) -> LatencyTrial:
-    """The quantiles of the launches of the first flow, beside the load of the second one."""
     chase = stamps[0]
     inside = chase.multiprocessor >= 0  # a launch that found its multiprocessor
     load_gbps = None
@@ -242,9 +223,9 @@ def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_byt
         load_gbps = copied_between(load.begin_ns, load.end_ns, load_bytes, since, until) / max(until - since, 1)
     launches, change = launch_ns(chase, inside)
     each = launches / hops
-    if change > MOST_CLOCK_CHANGE:
+    if change > MAX_CLOCK_CHANGE:
         invalid = invalid or f"the GPU's clock changed by {100 * change:.0f} %"
     if not each.size:
         return LatencyTrial(number, 0, 0.0, None, load_gbps, invalid or "no launch ended while the link was busy")
-    p99 = float(np.quantile(each, 0.99)) if each.size >= LEAST_FOR_P99 else None
+    p99 = float(np.quantile(each, 0.99)) if each.size >= MIN_FOR_P99 else None
     return LatencyTrial(number, int(each.size), float(np.median(each)), p99, load_gbps, invalid)

@@ -8,18 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pyxfer._document.links import (
-    Alone,
-    Latency,
-    LinkDevice,
-    LinkFlow,
-    Links,
-    PeerLink,
-    SmallCopies,
-    Traffic,
-    alone_by_key,
-    p99_of,
-)
+from pyxfer._document import links
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Rate
 from pyxfer._links import plan as plans
@@ -34,15 +23,14 @@ T = TypeVar("T")
 replace = msgspec.structs.replace
 
 
-def derive_links(run: Links) -> Links:
-    """The run with what follows from its trials and its links."""
+def derive_links(run: links.Links) -> links.Links:
     devices = tuple(
         replace(each, device=replace(each.device, runtime=run.runtime), link=derived_link(each.link))
         for each in run.devices
     )
     run = _as_planned(replace(run, devices=_with_nvlinks(devices, run.peers)))
     alone = [_alone(row, run) for row in run.traffics]
-    singles = alone_by_key(alone)
+    singles = links.alone_by_key(alone)
     traffics = tuple(_traffic(row, found, singles) for row, found in zip(run.traffics, alone, strict=True))
     sharing = run.sharing
     if sharing is not None:
@@ -57,7 +45,7 @@ def derive_links(run: Links) -> Links:
     )
 
 
-def _with_nvlinks(devices: Sequence[LinkDevice], peers: Sequence[PeerLink]) -> tuple[LinkDevice, ...]:
+def _with_nvlinks(devices: Sequence[links.LinkDevice], peers: Sequence[links.PeerLink]) -> tuple[links.LinkDevice, ...]:
     """The NVLinks of a GPU carry the same each, so that what one carries to a peer says what all of them do."""
     each = {
         peer.source: peer.peak_gbps.value / peer.nvlinks.value
@@ -72,7 +60,7 @@ def _with_nvlinks(devices: Sequence[LinkDevice], peers: Sequence[PeerLink]) -> t
     )
 
 
-def _as_planned(run: Links) -> Links:
+def _as_planned(run: links.Links) -> links.Links:
     """The run with the rows that its settings ask for. The nodes of the machine are those of the rows."""
     given = {name: getattr(run.parameters, name) for name in run.parameters.__struct_fields__}
     nodes = sorted({row.node for rows in (run.traffics, run.latencies) for row in rows if row.node is not None})
@@ -91,7 +79,7 @@ def _as_planned(run: Links) -> Links:
     return run
 
 
-def _planned_traffic(row: Traffic, plan: TrafficPlan) -> Traffic:
+def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
     flows = tuple(
         replace(flow, source=own.source, destination=own.destination, device=own.device, side=own.side)
         for flow, own in zip(row.flows, plan.flows, strict=True)
@@ -108,7 +96,7 @@ def _planned_traffic(row: Traffic, plan: TrafficPlan) -> Traffic:
     )
 
 
-def _planned_latency(row: Latency, plan: LatencyPlan, places: int) -> Latency:
+def _planned_latency(row: links.Latency, plan: LatencyPlan, places: int) -> links.Latency:
     return replace(
         row,
         device=plan.device,
@@ -125,7 +113,7 @@ def _if_known(before: Fact[T], follows: Fact[T]) -> Fact[T]:
     return before if before.value is None else follows
 
 
-def _alone(row: Traffic, run: Links) -> Traffic:
+def _alone(row: links.Traffic, run: links.Links) -> links.Traffic:
     numbers = range(len(row.flows))
     flows = tuple(_flow(row, number, run) for number in numbers)
     rates = [flow.gbps for flow in flows if flow.gbps is not None]
@@ -137,42 +125,39 @@ def _alone(row: Traffic, run: Links) -> Traffic:
     )
 
 
-def _flow(row: Traffic, number: int, run: Links) -> LinkFlow:
+def _flow(row: links.Traffic, number: int, run: links.Links) -> links.LinkFlow:
     flow = row.flows[number]
     rate = (
         unknown(WRONG) if flow.verified.value is False else _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
     )
     peak = peak_of(flow, {each.device.index: each for each in run.devices}, run.peers)
-    share: Fact[float] = unknown(NO_TRIAL)
-    if rate.value is not None and peak.value:
-        share = Fact(rate.value.gbps / peak.value)
-    return replace(flow, rate=rate, peak_share=share)
+    return replace(flow, rate=rate, peak_share=stats.share_of_peak(rate, peak))
 
 
-def _traffic(row: Traffic, found: Traffic, singles: Alone) -> Traffic:
+def _traffic(row: links.Traffic, found: links.Traffic, singles: links.Alone) -> links.Traffic:
     shared = with_shares(found, singles)
-    return replace(shared, flows=tuple(map(_with_known_share, row.flows, shared.flows)))
+    flows = (
+        replace(flow, alone_share=_if_known(before.alone_share, flow.alone_share))
+        for before, flow in zip(row.flows, shared.flows, strict=True)
+    )
+    return replace(shared, flows=tuple(flows))
 
 
-def _with_known_share(before: LinkFlow, flow: LinkFlow) -> LinkFlow:
-    return replace(flow, alone_share=_if_known(before.alone_share, flow.alone_share))
-
-
-def _latency(row: Latency) -> Latency:
+def _latency(row: links.Latency) -> links.Latency:
     valid = [trial for trial in row.trials if trial.invalid is None]
     loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
     each = sorted(ns for _, ns in row.multiprocessor_ns)
     return replace(
         row,
         p50=_if_known(row.p50, chased([trial.p50_ns for trial in valid], NO_TRIAL)),
-        p99=_if_known(row.p99, chased(p99_of(valid), NO_TRIAL)),
+        p99=_if_known(row.p99, chased(links.p99_of(valid), NO_TRIAL)),
         load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown(NO_TRIAL),
         fastest=chased(each[:1], NO_TRIAL),
         slowest=chased(each[-1:], NO_TRIAL),
     )
 
 
-def _small(row: SmallCopies) -> SmallCopies:
+def _small(row: links.SmallCopies) -> links.SmallCopies:
     return replace(
         row,
         rate=_small_rate(row, row.rate, row.seconds),
@@ -180,7 +165,7 @@ def _small(row: SmallCopies) -> SmallCopies:
     )
 
 
-def _small_rate(row: SmallCopies, before: Fact[Rate], seconds: Sequence[float]) -> Fact[Rate]:
+def _small_rate(row: links.SmallCopies, before: Fact[Rate], seconds: Sequence[float]) -> Fact[Rate]:
     if row.verified.value is False or not seconds:
         return before if before.value is None else unknown(WRONG)
     return _if_known(before, Fact(stats.rate(row.nbytes, stats.summarise(seconds))))

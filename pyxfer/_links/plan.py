@@ -9,16 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from pyxfer._document.cells import cell_of_total
-from pyxfer._document.links import (
-    COPY_ENGINES,
-    GROUPS,
-    HOST_END,
-    CopyEngine,
-    FlowSide,
-    LinkGroup,
-    LinksParameters,
-)
-from pyxfer._links.sharing import MOST_PAIRS, pairs_to_measure
+from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, LinkGroup, LinksParameters
+from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
 
@@ -28,12 +20,12 @@ HOST_BYTES = 128 << 20
 PEER_BYTES = 512 << 20
 LOCAL_BYTES = 2 << 30
 # A GPU has a source of each size, and a landing for each peer, the host and itself.
-MOST_OF_FREE = 2
-LEAST_BYTES = 16 << 10
+FREE_PARTS = 2
+MIN_BYTES = 16 << 10
 BUDGET_OF_A_DEVICE_S = 15.0
 DEFAULT_PRECISION = 0.005
 # Every pair of more GPUs has a row only in the interference map, in a sample.
-MOST_FULL_PAIRS = 16
+MAX_FULL_PAIRS = 16
 
 
 @dataclass(frozen=True)
@@ -48,8 +40,6 @@ class FlowPlan:
 
 @dataclass(frozen=True)
 class TrafficPlan:
-    """Copies that run at once."""
-
     group: LinkGroup
     case: str
     engine: CopyEngine
@@ -64,15 +54,12 @@ class TrafficPlan:
 
     @property
     def devices(self) -> frozenset[int]:
-        """The GPUs that take part."""
         ends = {end for flow in self.flows for end in (flow.source, flow.destination, flow.device)}
         return frozenset(ends - {HOST_END})
 
 
 @dataclass(frozen=True)
 class LatencyPlan:
-    """Dependent loads of a device; see the document's `Latency`."""
-
     device: int
     target: int
     large: bool
@@ -108,13 +95,12 @@ class LinksRequest:
         """The request with smaller copies if a GPU has little free memory; the user's own size stays."""
         if self.sized:
             return self
-        share = free_bytes // MOST_OF_FREE
+        share = free_bytes // FREE_PARTS
         local = min(self.local_bytes, _power_of_two(share // 4))
         peer = min(self.peer_bytes, _power_of_two(share // (2 * (devices + 1))))
         return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
 
     def parameters(self, devices: Sequence[int]) -> LinksParameters:
-        """The settings as the document has them."""
         return LinksParameters(
             devices=tuple(devices),
             groups=self.groups,
@@ -128,12 +114,11 @@ class LinksRequest:
         )
 
     def budget_of(self, devices: int) -> float:
-        """The budget, by default 15 s for each device."""
         return self.budget_s or BUDGET_OF_A_DEVICE_S * devices
 
 
 def _power_of_two(nbytes: int) -> int:
-    return max(LEAST_BYTES, 1 << (max(nbytes, 1).bit_length() - 1))
+    return max(MIN_BYTES, 1 << (max(nbytes, 1).bit_length() - 1))
 
 
 def make_request(
@@ -145,18 +130,16 @@ def make_request(
     budget_s: str | float | None,
     seed: int | None,
 ) -> LinksRequest:
-    """Check the arguments of a run.
-
-    Raises:
-        UsageError: one of them is invalid.
-
-    """
     sizes = () if size is None else sizes_of(size, "sizes")
     if len(sizes) > 1:
-        raise UsageError(f"links are measured at one size, such as 512MiB; got {len(sizes)} of them")
+        raise UsageError(
+            f"sizes names {len(sizes)} sizes, and links are measured at one size: give one, such as 512MiB."
+        )
     nbytes = sizes[0] if sizes else None
-    if nbytes is not None and (nbytes < LEAST_BYTES or nbytes % LEAST_BYTES):
-        raise UsageError(f"sizes has to be a multiple of 16 KiB, because kernels copy in words; got {nbytes}")
+    if nbytes is not None and (nbytes < MIN_BYTES or nbytes % MIN_BYTES):
+        raise UsageError(
+            f"sizes {nbytes} is not a multiple of 16 KiB, and kernels copy in words: give one, such as 64KiB."
+        )
     return LinksRequest(
         devices=_selectors(devices),
         groups=words_of(groups, GROUPS, "groups"),
@@ -179,7 +162,7 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
     else:
         found = list(devices) if isinstance(devices, Iterable) else [devices]
     if not found or any(selector == "" for selector in found):
-        raise UsageError(f"devices names no device in {devices!r:.80}; write them as 0,1")
+        raise UsageError(f"devices {devices!r:.80} has an empty item: write them as 0,1.")
     return tuple(found)
 
 
@@ -257,7 +240,6 @@ def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
 
 
 def _ring(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> TrafficPlan:
-    """Every GPU writes to the next one, all at once."""
     following = [*devices[1:], devices[0]]
     flows = tuple(write(one, other) for one, other in zip(devices, following, strict=True))
     return TrafficPlan("pairs", "ring", engine, request.peer_bytes, flows, peer_access=True)
@@ -282,15 +264,15 @@ def _pairs(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) ->
             yield plan(f"all-to-one-{case}", *(make(other, device) for other in others))
             yield plan(f"one-to-all-{case}", *(make(device, other) for other in others))
     yield _ring(request, engine, devices)
-    if len(devices) * (len(devices) - 1) <= MOST_PAIRS:
+    if len(devices) * (len(devices) - 1) <= MAX_PAIRS:
         yield plan("all-pairs", *(write(*pair) for pair in permutations(devices, 2)))
 
 
 def _chosen_pairs(devices: Sequence[int], seed: int) -> tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
     """Ordered pairs and pairs; a sample of them above sixteen devices."""
-    if len(devices) <= MOST_FULL_PAIRS:
+    if len(devices) <= MAX_FULL_PAIRS:
         return list(permutations(devices, 2)), list(combinations(devices, 2))
-    chosen = random.Random(seed).sample(list(combinations(devices, 2)), MOST_PAIRS)  # noqa: S311 - a choice of pairs
+    chosen = random.Random(seed).sample(list(combinations(devices, 2)), MAX_PAIRS)  # noqa: S311 - a choice of pairs
     return [order for one, other in chosen for order in ((one, other), (other, one))], chosen
 
 

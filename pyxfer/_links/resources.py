@@ -1,20 +1,158 @@
-"""The engine's resources of a run: kernels, peer access, flows and memory, made on first use and released together."""
+"""What a run holds on its devices, made on first use and released together: memory, kernels, flows, peer access.
+
+Sources of copies never change, and each flow has a landing of its own for everything that arrives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.links import HOST_END
-from pyxfer._document.runs import Fact
-from pyxfer._links.memory import Memory
+from pyxfer._document.machines import Fact
+from pyxfer._machine.numa import bind, verify_pages
 from pyxfer._measure.run import Resource, Resources
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
     from pyxfer._links.plan import FlowPlan, TrafficPlan
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, Flow, FlowStamps, Kernels
+    from pyxfer.native._cuda import Copier, DeviceBuffer, Flow, FlowStamps, HostBuffer, Kernels
+
+POISON = 0x5EED
+"""Seed of what stands in a landing before a copy is checked. No source has it."""
+PIECE_BYTES = 16 << 20
+MAX_CHECKED = 4
+_SEEDS_APART = 1 << 20
+
+
+def pieces(nbytes: int) -> list[tuple[int, int]]:
+    return [(offset, min(PIECE_BYTES, nbytes - offset)) for offset in range(0, nbytes, PIECE_BYTES)]
+
+
+def checked_pieces(nbytes: int, seed: int) -> list[int]:
+    """The pieces to check: all of a small copy; the first, the last and some at random of a large one."""
+    count = len(pieces(nbytes))
+    if count <= MAX_CHECKED:
+        return list(range(count))
+    inner = random.Random(seed).sample(range(1, count - 1), MAX_CHECKED - 2)  # noqa: S311 - a choice of pieces
+    return sorted({0, count - 1, *inner})
+
+
+@dataclass
+class Block:
+    """A buffer and what stands in it: contents of a seed, or `places` of a cycle. `device`: HOST_END if of the host."""
+
+    buffer: HostBuffer | DeviceBuffer
+    device: int
+    seed: int | None = None
+    places: int | None = None
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address
+
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.nbytes
+
+
+class Memory:
+    """Page-locked host memory next to each GPU, and memory of the GPUs. `close` releases it."""
+
+    def __init__(self, engine: Engine, nodes: Mapping[int, Fact[int]], seed: int) -> None:
+        self._engine = engine
+        self._nodes = nodes
+        self._seed = seed
+        self._blocks: dict[tuple[object, ...], Block] = {}
+        self._buffers: list[HostBuffer | DeviceBuffer] = []
+
+    def source(self, flow: FlowPlan, node: int | None, nbytes: int) -> Block:
+        """Where a flow reads; the pieces that are checked are filled."""
+        if flow.source == HOST_END:
+            block = self._host(("source", flow.device, node, nbytes), flow.device, node, nbytes)
+        else:
+            block = self._device(("source", flow.source, nbytes), flow.source, nbytes)
+        if block.seed is None:
+            seed = self._seed + len(self._blocks) * _SEEDS_APART
+            for number, offset, size in self._checked(nbytes):
+                self._fill(block, offset, size, seed + number)
+            block.seed = seed
+        return block
+
+    def landing(self, flow: FlowPlan, node: int | None, nbytes: int) -> Block:
+        """Where a flow writes; no other flow of a traffic writes there."""
+        if flow.destination == HOST_END:
+            return self._host(("landing", flow.device, node, nbytes), flow.device, node, nbytes)
+        return self._device(("landing", flow.destination, flow.source, nbytes), flow.destination, nbytes)
+
+    def _checked(self, nbytes: int) -> list[tuple[int, int, int]]:
+        parts = pieces(nbytes)
+        return [(number, *parts[number]) for number in checked_pieces(nbytes, self._seed)]
+
+    def poison(self, block: Block, nbytes: int) -> None:
+        for _, offset, size in self._checked(nbytes):
+            self._fill(block, offset, size, POISON)
+
+    def arrived(self, block: Block, nbytes: int, seed: int) -> bool:
+        return all(
+            self._first_wrong(block, offset, size, seed + number) is None
+            for number, offset, size in self._checked(nbytes)
+        )
+
+    def _fill(self, block: Block, offset: int, nbytes: int, seed: int) -> None:
+        if block.device == HOST_END:
+            self._engine.fill(block.address + offset, nbytes, seed)
+        else:
+            self._engine.fill_device(block.device, block.address + offset, nbytes, seed)
+
+    def _first_wrong(self, block: Block, offset: int, nbytes: int, seed: int) -> int | None:
+        if block.device == HOST_END:
+            return self._engine.first_unlike(block.address + offset, nbytes, seed)
+        return self._engine.first_wrong_at(block.device, block.address + offset, nbytes, seed)
+
+    def chased(self, device: int, target: int, nbytes: int, node: int | None) -> Block:
+        key = ("chase", device if target == HOST_END else target, target, nbytes, node)
+        return self._host(key, device, node, nbytes) if target == HOST_END else self._device(key, target, nbytes)
+
+    def small(self, device: int, nbytes: int) -> tuple[Block, Block, Block]:
+        """Host and device memory for small copies, and pageable memory to check them with."""
+        host = self._host(("small", device), device, None, nbytes)
+        scratch = ("scratch", device)
+        if scratch not in self._blocks:
+            self._add(scratch, self._engine.HostBuffer(nbytes, "pageable", device), HOST_END)
+        return host, self._device(("small-landing", device), device, nbytes), self._blocks[scratch]
+
+    def pages(self, block: Block) -> Fact[dict[str, int]]:
+        return verify_pages(self._engine, block.address, block.buffer.nbytes)
+
+    def _host(self, key: tuple[object, ...], device: int, node: int | None, nbytes: int) -> Block:
+        if key not in self._blocks:
+            wanted = self._nodes[device] if node is None else Fact(node)
+            with bind(self._engine, wanted):
+                buffer = self._engine.HostBuffer(nbytes, "pinned", device)
+            self._add(key, buffer, HOST_END)
+        return self._blocks[key]
+
+    def _device(self, key: tuple[object, ...], device: int, nbytes: int) -> Block:
+        if key not in self._blocks:
+            self._add(key, self._engine.DeviceBuffer(nbytes, device), device)
+        return self._blocks[key]
+
+    def _add(self, key: tuple[object, ...], buffer: HostBuffer | DeviceBuffer, device: int) -> None:
+        self._buffers.append(buffer)
+        self._blocks[key] = Block(buffer, device)
+
+    @property
+    def held(self) -> list[HostBuffer | DeviceBuffer]:
+        return list(self._buffers)
+
+    def forget(self) -> None:
+        self._blocks.clear()
+        self._buffers.clear()
+
 
 # Far longer than any stretch of copies; a device that needs more has hung.
 PATIENCE_S = 30.0
@@ -22,8 +160,6 @@ GATE_TIMEOUT_S = 1.0
 
 
 class LinkResources(Resources):
-    """Resources by their use."""
-
     def __init__(self, engine: Engine, memory: Memory) -> None:
         super().__init__(engine)
         self.memory = memory
@@ -34,12 +170,7 @@ class LinkResources(Resources):
         self._enabled: set[tuple[int, int]] = set()
 
     def kernels(self, device: int) -> Kernels:
-        """The kernels of a device. A failure is not tried again.
-
-        Raises:
-            MeasurementError: the driver does not make them; the text says why.
-
-        """
+        """The kernels of a device. A failure is not tried again."""
         if device in self._no_kernels:
             raise MeasurementError(self._no_kernels[device])
         if device not in self._kernels:
@@ -53,7 +184,6 @@ class LinkResources(Resources):
         return self._kernels[device]
 
     def kernels_s(self, device: int) -> Fact[float]:
-        """The seconds to load the kernels of a device, or why there are none."""
         try:
             return Fact(self.kernels(device).load_s)
         except MeasurementError as error:
@@ -64,7 +194,6 @@ class LinkResources(Resources):
         return "kernel" if all(self.kernels_s(device).value is not None for device in devices) else "host"
 
     def flow(self, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
-        """A stream of the copies of a plan."""
         return self._kept(
             self.engine.Flow(
                 device=plan.device,
@@ -86,7 +215,6 @@ class LinkResources(Resources):
         return self._kernels[device] if self.kernels_s(device).value is not None else None
 
     def any_flow(self, **settings: Any) -> Flow:
-        """A flow of other settings, such as a chase."""
         return self._kept(self.engine.Flow(**settings))
 
     def _kept(self, flow: Flow) -> Flow:
@@ -94,19 +222,16 @@ class LinkResources(Resources):
         return flow
 
     def drop(self, flow: Flow) -> None:
-        """Release one flow early."""
         self._flows.remove(flow)
         flow.close()
 
     def run(
         self, flows: Sequence[Flow], devices: Sequence[int], seconds: float, *, gated: bool = True
     ) -> list[FlowStamps]:
-        """Run flows at once for this long; a gate lets them begin together."""
         timeout_s = GATE_TIMEOUT_S if gated else 0.0
         return self.engine.run_flows(flows, seconds, PATIENCE_S, self.gate(devices), timeout_s)
 
     def copier(self, device: int) -> Copier:
-        """The copier of small copies."""
         if device not in self._copiers:
             self._copiers[device] = self.engine.Copier(device, 1, PATIENCE_S)
         return self._copiers[device]
@@ -115,10 +240,6 @@ class LinkResources(Resources):
         """Let the two GPUs of a flow access each other's memory directly, or not; before every run that depends on it.
 
         It asks the driver each time, because other libraries in the process change peer access too.
-
-        Raises:
-            CudaError: the devices or the driver refuse it.
-
         """
         if HOST_END in (flow.source, flow.destination) or flow.source == flow.destination:
             return
@@ -150,5 +271,4 @@ class _PeerAccess:
     def close(self) -> None:
         self._engine.disable_peer(*self._pair)
 
-    def abandon(self) -> None:
-        """It ends with the process."""
+    def abandon(self) -> None: ...

@@ -7,35 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pyxfer._document.links import (
-    HOST_END,
-    Alone,
-    Chased,
-    HostDirection,
-    Keep,
-    Latency,
-    LatencyTrial,
-    LinkDevice,
-    LinkFlow,
-    LinksSharing,
-    LinkTrial,
-    PeerLink,
-    SharedGroup,
-    SlowLink,
-    SmallCopies,
-    Traffic,
-    TreeVerdict,
-    alone_by_key,
-    alone_of,
-    p99_of,
-    seconds_a_gigabyte,
-)
-from pyxfer._document.runs import Fact, Rate, Remark, Share, unknown
+from pyxfer._document import links
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import Rate, Share
 from pyxfer._links import sharing
-from pyxfer._links.batches import SmallSubject
 from pyxfer._links.chases import LatencySubject
 from pyxfer._links.plan import FlowPlan
-from pyxfer._links.traffic import WRONG, TrafficSubject
+from pyxfer._links.traffic import WRONG, SmallSubject, TrafficSubject
 from pyxfer._measure import stats
 from pyxfer._measure.remarks import instability
 from pyxfer.errors import MeasurementError
@@ -44,7 +22,6 @@ GIGABYTE = 10**9
 NO_TRIAL = "no trial of it counts"
 NO_ALONE = "the same copies were not measured alone"
 NO_PEAK_INSIDE = "copies inside a GPU cross no link"
-DirectionGroups = dict[HostDirection, list[tuple[int, ...]]]
 
 
 class Assembler:
@@ -52,8 +29,8 @@ class Assembler:
 
     def __init__(
         self,
-        devices: Sequence[LinkDevice],
-        peers: Sequence[PeerLink],
+        devices: Sequence[links.LinkDevice],
+        peers: Sequence[links.PeerLink],
         precision: float,
         budget_s: float,
         ended_early: str | None,
@@ -64,20 +41,19 @@ class Assembler:
         self._budget_s = budget_s
         self._no_trial = ended_early or NO_TRIAL
 
-    def traffics(self, subjects: Sequence[TrafficSubject], failures: Mapping[str, str]) -> tuple[Traffic, ...]:
-        """The rows of all traffics, with their shares of what the same copies did alone."""
+    def traffics(self, subjects: Sequence[TrafficSubject], failures: Mapping[str, str]) -> tuple[links.Traffic, ...]:
         rows = [self._traffic(subject, failures.get(subject.key)) for subject in subjects]
-        alone = alone_by_key(rows)
+        alone = links.alone_by_key(rows)
         return tuple(with_shares(row, alone) for row in rows)
 
-    def _traffic(self, subject: TrafficSubject, failure: str | None) -> Traffic:
+    def _traffic(self, subject: TrafficSubject, failure: str | None) -> links.Traffic:
         plan = subject.plan
         valid = [trial for trial in subject.trials if trial.invalid is None]
         reason = subject.unavailable or self._why_missing(subject.trials, failure)
         total = rate_of(valid, range(len(plan.flows)), reason)
         flows = tuple(self._flow(plan.flows[i], valid, i, subject.verified[i], reason) for i in range(len(plan.flows)))
         rates = [flow.gbps for flow in flows if flow.gbps is not None]
-        return Traffic(
+        return links.Traffic(
             group=plan.group,
             case=plan.case,
             engine=plan.engine,
@@ -91,56 +67,55 @@ class Assembler:
             pages_by_node=subject.pages,
             counted=tuple(subject.counted),
             trials=tuple(subject.trials),
-            remarks=self._remarks(subject.trials, seconds_a_gigabyte(valid, range(len(plan.flows))), failure),
+            remarks=self._remarks(subject.trials, links.seconds_a_gigabyte(valid, range(len(plan.flows))), failure),
         )
 
-    def _why_missing(self, trials: Sequence[LinkTrial], failure: str | None) -> str:
+    def _why_missing(self, trials: Sequence[links.LinkTrial | links.LatencyTrial], failure: str | None) -> str:
         faults = [trial.invalid for trial in trials if trial.invalid]
         return failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
 
     def _flow(
-        self, plan: FlowPlan, valid: Sequence[LinkTrial], number: int, verified: Fact[bool], reason: str
-    ) -> LinkFlow:
+        self, plan: FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
+    ) -> links.LinkFlow:
         rate = unknown(WRONG) if verified.value is False else rate_of(valid, [number], reason)
-        peak = peak_of(plan, self._devices, self._peers)
-        share: Fact[float] = unknown(peak.reason or rate.reason or "")
-        if rate.value is not None and peak.value:
-            share = Fact(rate.value.gbps / peak.value)
-        return LinkFlow(
+        return links.LinkFlow(
             source=plan.source,
             destination=plan.destination,
             device=plan.device,
             side=plan.side,
             rate=rate,
             alone_share=unknown(NO_ALONE),
-            peak_share=share,
+            peak_share=stats.share_of_peak(rate, peak_of(plan, self._devices, self._peers)),
             verified=verified,
         )
 
-    def _remarks(self, trials: Sequence[LinkTrial], seconds: list[float], failure: str | None) -> tuple[Remark, ...]:
+    def _remarks(
+        self, trials: Sequence[links.LinkTrial], seconds: list[float], failure: str | None
+    ) -> tuple[Remark, ...]:
         remarks = [Remark("failed", failure)] if failure and seconds else []
         faults = [trial.invalid for trial in trials if trial.invalid]
         if faults and seconds:
             remarks.append(
                 Remark("invalid-trials", f"{len(faults)} of {len(trials)} trials do not count: {faults[-1]}")
             )
-        found = instability(seconds, self._precision, self._budget_s) if seconds else None
-        return (*remarks, *([found] if found else []))
+        return (*remarks, *self._doubts(seconds))
 
-    def latencies(self, subjects: Sequence[LatencySubject], failures: Mapping[str, str]) -> tuple[Latency, ...]:
-        """The rows of all latencies."""
+    def _doubts(self, seconds: Sequence[float]) -> tuple[Remark, ...]:
+        found = instability(seconds, self._precision, self._budget_s) if seconds else None
+        return (found,) if found else ()
+
+    def latencies(self, subjects: Sequence[LatencySubject], failures: Mapping[str, str]) -> tuple[links.Latency, ...]:
         return tuple(self._latency(subject, failures.get(subject.key)) for subject in subjects)
 
-    def _latency(self, subject: LatencySubject, failure: str | None) -> Latency:
+    def _latency(self, subject: LatencySubject, failure: str | None) -> links.Latency:
         plan = subject.plan
         valid = [trial for trial in subject.trials if trial.invalid is None]
-        faults = [trial.invalid for trial in subject.trials if trial.invalid]
-        missing = subject.unavailable or failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
+        missing = subject.unavailable or self._why_missing(subject.trials, failure)
         loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
         few = missing if not valid else "too few launches in a trial for a p99"
         each = sorted(ns for _, ns in subject.multiprocessors)
         no_spread = "the multiprocessors were not measured one by one"
-        return Latency(
+        return links.Latency(
             device=plan.device,
             target=plan.target,
             footprint_bytes=subject.footprint,
@@ -148,27 +123,26 @@ class Assembler:
             hops=subject.hops,
             load=plan.load,
             p50=chased([trial.p50_ns for trial in valid], missing),
-            p99=chased(p99_of(valid), few),
+            p99=chased(links.p99_of(valid), few),
             load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown("nothing was copied beside it"),
-            fastest=Fact(Chased(each[0], None, None)) if each else unknown(no_spread),
-            slowest=Fact(Chased(each[-1], None, None)) if each else unknown(no_spread),
+            fastest=Fact(links.Chased(each[0], None, None)) if each else unknown(no_spread),
+            slowest=Fact(links.Chased(each[-1], None, None)) if each else unknown(no_spread),
             multiprocessor_ns=tuple(subject.multiprocessors),
             node=plan.node,
             trials=tuple(subject.trials),
-            remarks=(*_latency_remarks(valid, self._precision, self._budget_s), *subject.remarks),
+            remarks=(*self._doubts([trial.p50_ns / 1e9 for trial in valid]), *subject.remarks),
         )
 
-    def small(self, subjects: Sequence[SmallSubject], failures: Mapping[str, str]) -> tuple[SmallCopies, ...]:
-        """The rows of small copies."""
+    def small(self, subjects: Sequence[SmallSubject], failures: Mapping[str, str]) -> tuple[links.SmallCopies, ...]:
         return tuple(self._small(subject, failures.get(subject.key)) for subject in subjects)
 
-    def _small(self, subject: SmallSubject, failure: str | None) -> SmallCopies:
+    def _small(self, subject: SmallSubject, failure: str | None) -> links.SmallCopies:
         missing = subject.unavailable or failure or self._no_trial
 
         def rate(seconds: Sequence[float]) -> Fact[Rate]:
             return Fact(stats.rate(subject.nbytes, stats.summarise(seconds))) if seconds else unknown(missing)
 
-        return SmallCopies(
+        return links.SmallCopies(
             device=subject.device,
             direction=subject.direction,
             way=subject.way,
@@ -183,8 +157,9 @@ class Assembler:
         )
 
 
-def peak_of(flow: FlowPlan | LinkFlow, devices: Mapping[int, LinkDevice], peers: Sequence[PeerLink]) -> Fact[float]:
-    """The peak of the link that the copies of a flow cross."""
+def peak_of(
+    flow: FlowPlan | links.LinkFlow, devices: Mapping[int, links.LinkDevice], peers: Sequence[links.PeerLink]
+) -> Fact[float]:
     if flow.side == "local":
         return unknown(NO_PEAK_INSIDE)
     if flow.side == "peer":
@@ -194,30 +169,22 @@ def peak_of(flow: FlowPlan | LinkFlow, devices: Mapping[int, LinkDevice], peers:
     return devices[flow.device].host_peak_gbps(flow.side)
 
 
-def rate_of(valid: Sequence[LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
-    """The rate of some flows together, at the median of the trials."""
-    seconds = seconds_a_gigabyte(valid, numbers)
+def rate_of(valid: Sequence[links.LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
+    seconds = links.seconds_a_gigabyte(valid, numbers)
     if not seconds or not all(map(math.isfinite, seconds)):
         return unknown("a stream copied nothing in a trial" if seconds else reason)
     return Fact(stats.rate(GIGABYTE, stats.summarise(seconds)))
 
 
-def chased(values: Sequence[float], reason: str) -> Fact[Chased]:
+def chased(values: Sequence[float], reason: str) -> Fact[links.Chased]:
     if not values:
         return unknown(reason)
     found = stats.summarise(values)
-    return Fact(Chased(found.median_s, found.low_s, found.high_s))
+    return Fact(links.Chased(found.median_s, found.low_s, found.high_s))
 
 
-def _latency_remarks(valid: Sequence[LatencyTrial], precision: float, budget_s: float) -> tuple[Remark, ...]:
-    seconds = [trial.p50_ns / 1e9 for trial in valid]
-    found = instability(seconds, precision, budget_s) if seconds else None
-    return (found,) if found else ()
-
-
-def with_shares(row: Traffic, singles: Alone) -> Traffic:
-    """The row with what each flow keeps of its rate alone, and the sum of the separate rates."""
-    alone = [alone_of(row, number, singles) for number in range(len(row.flows))]
+def with_shares(row: links.Traffic, singles: links.Alone) -> links.Traffic:
+    alone = [links.alone_of(row, number, singles) for number in range(len(row.flows))]
     flows = tuple(
         flow if other is None else msgspec.structs.replace(flow, alone_share=share_of_alone(row, number, other))
         for number, (flow, other) in enumerate(zip(row.flows, alone, strict=True))
@@ -229,8 +196,7 @@ def with_shares(row: Traffic, singles: Alone) -> Traffic:
     return msgspec.structs.replace(row, flows=flows, sum_alone_gbps=total)
 
 
-def share_of_alone(row: Traffic, number: int, alone: Traffic) -> Fact[Share]:
-    """The rate of a flow over its rate alone, in the rounds that have both."""
+def share_of_alone(row: links.Traffic, number: int, alone: links.Traffic) -> Fact[Share]:
     own, other = _by_round(row, number), _by_round(alone, 0)
     shared = sorted(own.keys() & other.keys())
     if not shared:
@@ -241,9 +207,8 @@ def share_of_alone(row: Traffic, number: int, alone: Traffic) -> Fact[Share]:
         return unknown(str(error))
 
 
-def _by_round(row: Traffic, number: int) -> dict[int, float]:
-    """Seconds a gigabyte of a flow by round."""
-    seconds = seconds_a_gigabyte(row.valid, [number])
+def _by_round(row: links.Traffic, number: int) -> dict[int, float]:
+    seconds = links.seconds_a_gigabyte(row.valid, [number])
     return {trial.round: each for trial, each in zip(row.valid, seconds, strict=True) if math.isfinite(each)}
 
 
@@ -251,12 +216,11 @@ def _by_round(row: Traffic, number: int) -> dict[int, float]:
 
 
 def interference(
-    traffics: Sequence[Traffic],
+    traffics: Sequence[links.Traffic],
     devices: Sequence[int],
-    peers: Sequence[PeerLink],
+    peers: Sequence[links.PeerLink],
     tree: Fact[tuple[tuple[int, ...], ...]],
-) -> LinksSharing | None:
-    """The interference map of the copy engines; None without two GPUs that were measured together."""
+) -> links.LinksSharing | None:
     beside = [row for row in traffics if row.group == "together" and row.engine == "ce" and _is_pair(row, len(devices))]
     if not beside:
         return None
@@ -265,12 +229,12 @@ def interference(
     # Each direction and each class of links could name something by chance.
     error_rate = sharing.ERROR_RATE / (2 + len(classes))
     groups = [
-        SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
+        links.SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
         for direction in ("h2d", "d2h")
         for members in sharing.groups_of(_losses(direction, traffics, beside, error_rate))
     ]
     measured = {frozenset(flow.device for flow in row.flows) for row in beside}
-    return LinksSharing(
+    return links.LinksSharing(
         keeps=tuple(keeps),
         groups=Fact(tuple(groups)) if _has_rounds(beside) else unknown("too few rounds of pairs were measured"),
         slow=_slow(classes, error_rate),
@@ -281,29 +245,31 @@ def interference(
     )
 
 
-def _is_pair(row: Traffic, devices: int) -> bool:
-    """Whether it is one GPU beside another, in one direction."""
+def _is_pair(row: links.Traffic, devices: int) -> bool:
     return row.case in (("h2d", "d2h") if devices == 2 else ("beside-h2d", "beside-d2h"))  # noqa: PLR2004
 
 
-def _has_rounds(rows: Sequence[Traffic]) -> bool:
-    return any(len(row.valid) >= sharing.LEAST_ROUNDS for row in rows)
+def _has_rounds(rows: Sequence[links.Traffic]) -> bool:
+    return any(len(row.valid) >= sharing.MIN_ROUNDS for row in rows)
 
 
-def _direction(row: Traffic) -> HostDirection:
+def _direction(row: links.Traffic) -> links.HostDirection:
     return "h2d" if row.case.endswith("h2d") else "d2h"
 
 
-def _keeps(row: Traffic) -> list[Keep]:
+def _keeps(row: links.Traffic) -> list[links.Keep]:
     one, other = row.flows
     return [
-        Keep(_direction(row), flow.device, beside.device, flow.alone_share)
+        links.Keep(_direction(row), flow.device, beside.device, flow.alone_share)
         for flow, beside in ((one, other), (other, one))
     ]
 
 
 def _losses(
-    direction: HostDirection, traffics: Sequence[Traffic], beside: Sequence[Traffic], error_rate: float
+    direction: links.HostDirection,
+    traffics: Sequence[links.Traffic],
+    beside: Sequence[links.Traffic],
+    error_rate: float,
 ) -> dict[sharing.Pair, sharing.Loss]:
     alone = {
         row.flows[0].device: _gbps(row, [0])
@@ -316,18 +282,17 @@ def _losses(
     return sharing.losses(alone, sums, error_rate)
 
 
-def _keep_of(direction: HostDirection, members: tuple[int, ...], keeps: Sequence[Keep]) -> float:
-    """The median share that a member keeps beside another one."""
+def _keep_of(direction: links.HostDirection, members: tuple[int, ...], keeps: Sequence[links.Keep]) -> float:
     within = [keep for keep in keeps if keep.direction == direction and {keep.device, keep.beside} <= set(members)]
     known = [keep.share.value.value for keep in within if keep.share.value is not None]
     return stats.summarise(known).median_s if known else 0.0
 
 
-def _gbps(row: Traffic, numbers: Sequence[int]) -> list[float]:
-    return [1 / seconds for seconds in seconds_a_gigabyte(row.valid, numbers) if 0 < seconds < math.inf]
+def _gbps(row: links.Traffic, numbers: Sequence[int]) -> list[float]:
+    return [1 / seconds for seconds in links.seconds_a_gigabyte(row.valid, numbers) if 0 < seconds < math.inf]
 
 
-def _against_tree(members: tuple[int, ...], tree: Fact[tuple[tuple[int, ...], ...]]) -> TreeVerdict:
+def _against_tree(members: tuple[int, ...], tree: Fact[tuple[tuple[int, ...], ...]]) -> links.TreeVerdict:
     if tree.value is None:
         return "hidden"
     return "agrees" if any(set(members) <= set(branch) for branch in tree.value) else "differs"
@@ -336,25 +301,23 @@ def _against_tree(members: tuple[int, ...], tree: Fact[tuple[tuple[int, ...], ..
 Classes = dict[tuple[str, str], dict[tuple[int, int], list[float]]]
 
 
-def _classes(traffics: Sequence[Traffic], peers: Sequence[PeerLink]) -> Classes:
-    """The rates of links that should be alike, by case and by kind of link."""
+def _classes(traffics: Sequence[links.Traffic], peers: Sequence[links.PeerLink]) -> Classes:
     kinds = {(peer.source, peer.destination): peer.kind for peer in peers}
     classes: Classes = {}
     for row in traffics:
         is_link = row.group in ("host", "pairs") and row.case != "through-host"
         if is_link and len(row.flows) == 1 and row.engine == "ce":
             ends = (row.flows[0].source, row.flows[0].destination)
-            kind = "" if HOST_END in ends else kinds.get(ends, "unknown")
+            kind = "" if links.HOST_END in ends else kinds.get(ends, "unknown")
             classes.setdefault((row.case, kind), {})[ends] = _gbps(row, [0])
     return classes
 
 
-def _slow(classes: Classes, error_rate: float) -> Fact[tuple[SlowLink, ...]]:
-    """The links that are slower than the others of their class."""
-    if all(len(rates) < sharing.LEAST_LIKE for rates in classes.values()):
-        return unknown(f"fewer than {sharing.LEAST_LIKE} links of a kind do not tell which rate is usual")
+def _slow(classes: Classes, error_rate: float) -> Fact[tuple[links.SlowLink, ...]]:
+    if all(len(rates) < sharing.MIN_LIKE for rates in classes.values()):
+        return unknown(f"fewer than {sharing.MIN_LIKE} links of a kind do not tell which rate is usual")
     found = [
-        SlowLink(case, *ends, slow.gbps, slow.usual_gbps)
+        links.SlowLink(case, *ends, slow.gbps, slow.usual_gbps)
         for (case, _), rates in classes.items()
         for ends, slow in sharing.slow_links(rates, error_rate).items()
     ]

@@ -11,32 +11,23 @@ from contextlib import ExitStack
 import msgspec
 
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.links import (
-    LINKS_SCHEMA_VERSION,
-    Counter,
-    Ending,
-    LinkDevice,
-    LinkGroup,
-    Links,
-    PeerLink,
-)
+from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
-from pyxfer._links.batches import SIZES, SmallSubject
+from pyxfer._document.runs import Ending
 from pyxfer._links.chases import LatencySubject, load_plan
-from pyxfer._links.memory import Memory
 from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, make_request, traffics
-from pyxfer._links.resources import LinkResources
+from pyxfer._links.resources import LinkResources, Memory
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
-from pyxfer._links.traffic import TrafficSubject
+from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
 from pyxfer._machine import nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.exclusive import Presence, turn
-from pyxfer._measure.run import RunSession
-from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent
+from pyxfer._measure.run import RunSession, SaveNowAndThen
+from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent, unsaved
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_seconds
@@ -45,17 +36,12 @@ SaveLinks = Callable[[Links], None]
 Subject = TrafficSubject | LatencySubject | SmallSubject
 
 WAKE_S = 0.15
-SAVE_EVERY_S, SAVING_SHARE = 3.0, 0.05
-MOST_ROUNDS = 24
+MAX_ROUNDS = 24
 LATE = 1.25
 """A run that takes longer than its budget by this factor says so."""
 # Saving and releasing take the rest of the budget.
 CLOSING_S = 1.0
 NOT_MEASURED = {"interrupted": "the run was interrupted before it was measured", "failed": "the run failed before"}
-
-
-def unsaved(_: Links) -> None:
-    """Do not save the run."""
 
 
 def links(
@@ -100,7 +86,6 @@ def run_on(
     on_progress: OnProgress | None = None,
     save_to: SaveLinks | None = None,
 ) -> Links:
-    """Measure a checked request on devices that have been found."""
     with ExitStack() as turns:
         for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
@@ -109,12 +94,6 @@ def run_on(
 
 
 def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
-    """The devices of a request.
-
-    Raises:
-        UsageError: one is unknown, or named twice.
-
-    """
     if not request.devices:
         return list_devices(choice.engine)
     found = [find_device(choice.engine, selector) for selector in request.devices]
@@ -126,7 +105,6 @@ def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
 
 
 def _least_free(choice: Choice, devices: Sequence[Device]) -> int:
-    """The free memory of the device that has the least."""
     return min(choice.engine.memory_info(device.index)[0] for device in devices)
 
 
@@ -135,8 +113,6 @@ def _name(device: Device) -> str:
 
 
 class Session(RunSession[Links]):
-    """One run of links."""
-
     _resources: LinkResources
 
     def __init__(
@@ -152,7 +128,6 @@ class Session(RunSession[Links]):
         self._request = request
         self._on_progress = on_progress
         self._started = time.perf_counter()
-        self._save_after = self._started + SAVE_EVERY_S
         nvml = management.shared()
         self._nvml = nvml
         self._before = read_environment(choice.engine, devices[0])
@@ -272,7 +247,6 @@ class Session(RunSession[Links]):
                 latency.measure_multiprocessors()
 
     def _rate_alone(self, plan: LatencyPlan) -> float | None:
-        """The rate that the loading copies have alone, in GB/s."""
         wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)
         if wanted not in self._alone:
             subject = TrafficSubject(wanted, self._resources)
@@ -288,25 +262,21 @@ class Session(RunSession[Links]):
         if not ready:
             return
         # One group: what is compared runs in the same rounds.
-        self._groups = [Group.of("links", ready, most_rounds=MOST_ROUNDS)]
+        self._groups = [Group.of("links", ready, most_rounds=MAX_ROUNDS)]
         sampler = Sampler(
             self._groups,
             precision=self._request.precision,
             deadline_s=self._started + self._parameters.budget_s - CLOSING_S,
             seed=self._request.seed,
             on_progress=self._on_progress,
-            on_turn=self._maybe_save,
+            on_turn=SaveNowAndThen(self._save),
         )
         sampler.run()
 
-    def _maybe_save(self) -> None:
-        now = time.perf_counter()
-        if now >= self._save_after:
-            for presence in self._presences:
-                presence.look()
-            self._save_to(self._document("interrupted", None))
-            took = time.perf_counter() - now
-            self._save_after = now + took + max(SAVE_EVERY_S, took / SAVING_SHARE)
+    def _save(self) -> None:
+        for presence in self._presences:
+            presence.look()
+        self._save_to(self._document("interrupted", None))
 
     def _failures(self) -> dict[str, str]:
         return {

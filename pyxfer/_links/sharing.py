@@ -17,7 +17,7 @@ from itertools import combinations
 from statistics import median
 from typing import TypeVar
 
-from pyxfer._measure.stats import quantile
+from pyxfer._document.intervals import quantile
 
 Values = Sequence[float]
 Pair = tuple[int, int]
@@ -25,11 +25,11 @@ Key = TypeVar("Key", int, Pair)
 
 ERROR_RATE = 0.001
 """Chance that any pair or link of a map of independent ones is named."""
-LEAST_ROUNDS = 6
-MOST_PAIRS = 120
+MIN_ROUNDS = 6
+MAX_PAIRS = 120
 """All pairs of sixteen GPUs; of more, this many are measured."""
 NEIGHBOURS = (1, 2, 3)
-LEAST_LIKE = 3
+MIN_LIKE = 3
 """Fewer links of a kind do not tell which of them is usual."""
 NAMED_BELOW = 0.9
 """Of the rates alone, or of the usual rate. Rows of equal links differ by some per cent."""
@@ -51,7 +51,6 @@ class Loss:
 
     @property
     def is_real(self) -> bool:
-        """Whether the loss is beyond the noise and large enough to matter."""
         return self.keeps < min(self.bound, NAMED_BELOW)
 
 
@@ -61,7 +60,7 @@ def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
     Devices below one switch are neighbours in that order.
     """
     everything = list(combinations(devices, 2))
-    if len(everything) <= MOST_PAIRS:
+    if len(everything) <= MAX_PAIRS:
         return everything
     count = len(devices)
     near = {
@@ -70,17 +69,13 @@ def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
         for a, b in ((place, (place + step) % count) for place in range(count))
     }
     rest = [pair for pair in everything if pair not in near]
-    more = random.Random(seed).sample(rest, max(0, MOST_PAIRS - len(near)))  # noqa: S311 - a choice of pairs
+    more = random.Random(seed).sample(rest, max(0, MAX_PAIRS - len(near)))  # noqa: S311 - a choice of pairs
     return sorted([*near, *more])
 
 
 def losses(
     alone: Mapping[int, Sequence[float]], beside: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_RATE
 ) -> dict[Pair, Loss]:
-    """The loss of every pair, by the rates alone and the sums of both rates beside each other, one a round.
-
-    Pairs with too few rounds are left out.
-    """
     single, double = _with_rounds(alone), _with_rounds(beside)
     double = {pair: each for pair, each in double.items() if set(pair) <= single.keys()}
     if not double:
@@ -114,8 +109,6 @@ def groups_of(found: Mapping[Pair, Loss]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Slow:
-    """A link below the usual rate of its kind."""
-
     gbps: float
     usual_gbps: float
 
@@ -126,7 +119,7 @@ def slow_links(rates: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_
     Most links must be alike for any to be usual, so a minority of slow ones is named and a majority is not.
     """
     rounds = _with_rounds(rates)
-    if len(rounds) < LEAST_LIKE:
+    if len(rounds) < MIN_LIKE:
         return {}
     best = {link: _best(each) for link, each in rounds.items()}
     middles = {link: median(each) for link, each in rounds.items()}
@@ -144,7 +137,7 @@ def slow_links(rates: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_
 
 
 def _with_rounds(rates: Mapping[Key, Values]) -> dict[Key, list[float]]:
-    return {key: [float(rate) for rate in each] for key, each in rates.items() if len(each) >= LEAST_ROUNDS}
+    return {key: [float(rate) for rate in each] for key, each in rates.items() if len(each) >= MIN_ROUNDS}
 
 
 def _best(rates: Values) -> float:

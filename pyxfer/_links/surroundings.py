@@ -6,25 +6,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pyxfer._document.links import LinkDevice, PeerLink
-from pyxfer._document.machines import Device, Fact, LinkKind, unknown
-from pyxfer._links.gpu_traits import natures
+from pyxfer._document.links import LinkDevice, Nature, PeerLink
+from pyxfer._document.machines import Device, Fact, Link, LinkKind, unknown
 from pyxfer._machine import engine, nvlink
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import device_node, read_nodes
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import path_to_root
-from pyxfer._machine.sysfs import read_cpu_list
+from pyxfer._machine.sysfs import read_cpu_list, read_text
 from pyxfer.errors import CudaError
 
 
-class Machine(engine.Engine, Protocol):
-    """The part of the compiled engine that this module uses."""
-
+class Attributes(Protocol):
     def device_attribute(self, device: int, attribute: int) -> int: ...
+
+
+class Machine(engine.Engine, Attributes, Protocol):
     def can_access_peer(self, device: int, peer: int) -> bool: ...
 
+
+# cudaDeviceAttr of driver_types.h.
+INTEGRATED = 18
+MULTIPROCESSORS = 16
+PAGEABLE_ACCESS = 88
+HOST_PAGE_TABLES = 100
 
 _HAS_MEMORY = "sys/devices/system/node/has_memory"
 _NOT_READ = "the run ended before it was read"
@@ -34,7 +40,6 @@ ONE_DEVICE = "one GPU shares no link with another"
 
 
 def read_device(machine: Machine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
-    """A GPU and its links; an unknown value has its reason."""
     link = read_link(machine, device, root=root, nvml=nvml)
     active = nvlink.active_links(nvml, device)
     count: Fact[int] = unknown(active.reason or "") if active.value is None else Fact(len(active.value))
@@ -60,7 +65,6 @@ def _carried(nvml: Nvml, device: Device, links: Fact[int]) -> Fact[float]:
 
 
 def read_peers(machine: Machine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
-    """The link of every ordered pair."""
     return tuple(
         _read_peer(machine, one, other, nvml) for one in devices for other in devices if one.index != other.index
     )
@@ -99,7 +103,6 @@ def host_nodes(root: Path = Path("/")) -> Fact[tuple[int, ...]]:
 
 
 def read_tree(devices: Sequence[Device], root: Path = Path("/")) -> Fact[tuple[tuple[int, ...], ...]]:
-    """The sets of GPUs below one port, where the machine shows the ports."""
     if len(devices) < 2:  # noqa: PLR2004 - a pair
         return unknown(ONE_DEVICE)
     below: dict[str, set[int]] = {}
@@ -110,3 +113,30 @@ def read_tree(devices: Sequence[Device], root: Path = Path("/")) -> Fact[tuple[t
         for port in path[1:]:
             below.setdefault(str(port), set()).add(device.index)
     return Fact(tuple(sorted({tuple(sorted(members)) for members in below.values() if len(members) > 1})))
+
+
+def attribute(machine: Attributes, device: int, number: int) -> int | None:
+    try:
+        return machine.device_attribute(device, number)
+    except CudaError:
+        return None
+
+
+def natures(machine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Nature, ...]:
+    if device.runtime == "host":
+        return ()
+    reads_pageable = bool(attribute(machine, device.index, PAGEABLE_ACCESS))
+    through_tables = bool(attribute(machine, device.index, HOST_PAGE_TABLES))
+    integrated = bool(attribute(machine, device.index, INTEGRATED))
+    in_wsl = "microsoft" in (read_text(root / "proc/version").value or "").lower()
+    tree = [] if device.pci.value is None else path_to_root(device.pci.value, root)
+    found: dict[Nature, bool] = {
+        "c2c": link.kind == "c2c" or (through_tables and not integrated),
+        "integrated": integrated,
+        "mig": bool(device.mig.value),
+        "vgpu": bool(device.vgpu.value),
+        "wsl2": in_wsl,
+        "hmm": reads_pageable and not through_tables and not integrated,
+        "no-tree": len(tree) <= 1 and not integrated,
+    }
+    return tuple(name for name, is_so in found.items() if is_so)

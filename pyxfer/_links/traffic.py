@@ -1,25 +1,34 @@
-"""Copies that run at once, as a subject of the sampler."""
+"""Copies as subjects of the sampler: large ones that run at once, and many small ones in one call or in one each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pyxfer._ceiling.arena import PLACE_BYTES
+from pyxfer._ceiling.plans import BATCH_API, BATCH_CALL
 from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
-from pyxfer._document.runs import Fact, Side, Trial, unknown
+from pyxfer._document.machines import Fact, Side, unknown
+from pyxfer._document.runs import Trial
 from pyxfer._links.plan import TrafficPlan
-from pyxfer._links.stamps import make_trial
 from pyxfer._machine.nvlink import counted_between
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._measure.run import own_failure
+from pyxfer._trace.records import intersection, total_ns, union
+from pyxfer.errors import MeasurementError
+from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from pyxfer._links.resources import LinkResources
-    from pyxfer.native._cuda import Flow, FlowStamps
+    from pyxfer.native._cuda import Flow, FlowStamps, Lane
 
     ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
+
+Nanoseconds = NDArray[np.int64]
 
 NOT_PREPARED = "the run ended before it was prepared"
 WRONG = "the contents were wrong"
@@ -30,32 +39,37 @@ DEPTH = 4
 DEPTH_TOGETHER = 2
 CHECK_S = 0.002
 _HOST_SIDES: Mapping[str, Side] = {"h2d": "h2d", "d2h": "d2h"}
-LEAST_S = 0.02
-MOST_S = 2.0
+MIN_S = 0.02
+MAX_S = 2.0
 # A trial lasts this many items of the slowest stream; together that many times as long as the streams take to stop.
 # Of slow links fewer items are enough.
 ITEMS = 12
-LEAST_ITEMS, ENOUGH_S = 3, 0.1
+MIN_ITEMS, ENOUGH_S = 3, 0.1
 STOPPING_SHARE = 0.03
-LONGER, MOST_LONGER = 1.5, 4.0
+LONGER, MAX_LONGER = 1.5, 4.0
 
 
-class TrafficSubject:
-    """One traffic. `prepare` creates its flows, checks what arrives and chooses the length of a trial."""
+class LinkSubject:
+    """Something that is measured in the rounds of a run of links."""
 
     anchor: str | None = None
     ceiling_of: str | None = None
+    unavailable: str | None = None
 
+    def _give_up(self, error: Exception) -> None:
+        self.unavailable = str(error)
+
+
+class TrafficSubject(LinkSubject):
     def __init__(self, plan: TrafficPlan, resources: LinkResources) -> None:
         self.plan = plan
-        self.unavailable: str | None = None
         self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
         self.counted: list[Counted] = []
         self.pages: Fact[dict[str, int]] | None = None
         self.trials: list[LinkTrial] = []
         self._resources = resources
         self._flows: list[Flow] = []
-        self._seconds = self._most_seconds = LEAST_S
+        self._seconds = self._most_seconds = MIN_S
 
     @property
     def key(self) -> str:
@@ -66,29 +80,17 @@ class TrafficSubject:
         return bool(self._flows)
 
     def prepare(self, read_counters: ReadCounters | None = None) -> None:
-        """Make it ready, or note why it is not available.
-
-        Raises:
-            CudaError: no GPU is usable any more.
-
-        """
-        try:
+        with own_failure(self._give_up):
             self._set_access()
             depth = DEPTH if len(self.plan.flows) == 1 else DEPTH_TOGETHER
             flows = [self._resources.flow(flow, self.plan, depth) for flow in self.plan.flows]
             self._note_pages()
             stamps = self._check(flows, read_counters)
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:
-            self.unavailable = str(error)
-            return
-        if any(fact.value is False for fact in self.verified):
-            self.unavailable = WRONG
-            return
-        self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
-        self._most_seconds = MOST_LONGER * self._seconds
-        self._flows = flows
+            if any(fact.value is False for fact in self.verified):
+                raise MeasurementError(WRONG)
+            self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
+            self._most_seconds = MAX_LONGER * self._seconds
+            self._flows = flows
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """Run it once, for equal times and not for equal bytes."""
@@ -101,14 +103,12 @@ class TrafficSubject:
         return {side: self._as_trial(found, numbers) for side, numbers in self._sides().items()}
 
     def keep_busy(self, seconds: float) -> None:
-        """Run it without a trial."""
         self._set_access()
         self._run(self._flows, seconds)
 
     def quick_rate(self) -> float | None:
-        """The rate of a short run, in GB/s; None if nothing was copied."""
         self._set_access()
-        stamps = self._run(self._flows, LEAST_S)
+        stamps = self._run(self._flows, MIN_S)
         seconds = seconds_a_gigabyte([make_trial(0, stamps, [self.plan.nbytes] * len(stamps))], [0])[0]
         return 1 / seconds if 0 < seconds < math.inf else None
 
@@ -171,7 +171,6 @@ class TrafficSubject:
                 self.counted.append(Counted(device, counter, counted, amount))
 
     def _crossed(self, device: int, stamps: Sequence[FlowStamps], *, outwards: bool) -> int:
-        """The bytes of copies that left a device, or came to it."""
         return sum(
             self.plan.nbytes * int(stamp.begin_ns.size)
             for flow, stamp in zip(self.plan.flows, stamps, strict=True)
@@ -182,10 +181,158 @@ class TrafficSubject:
 def trial_seconds(item_s: Sequence[float], depth: int) -> float:
     """How long a trial lasts: long against the items of the flows, and against the time in which the streams stop."""
     slowest_s = max(item_s)
-    alone_s = min(ITEMS * slowest_s, max(ENOUGH_S, LEAST_ITEMS * slowest_s))
+    alone_s = min(ITEMS * slowest_s, max(ENOUGH_S, MIN_ITEMS * slowest_s))
     needed_s = alone_s if len(item_s) == 1 else depth * slowest_s / STOPPING_SHARE
-    return min(MOST_S, max(LEAST_S, needed_s))
+    return min(MAX_S, max(MIN_S, needed_s))
 
 
 def _median_item_s(stamps: FlowStamps) -> float:
     return float(np.median(stamps.end_ns - stamps.begin_ns)) / 1e9 if stamps.begin_ns.size else 0.0
+
+
+# --- trials from stamps -----------------------------------------------------------------------------------------------
+
+# Between two queued items a stream pauses for microseconds. A longer pause means that it had nothing to do.
+MIN_PAUSE_NS = 50_000
+PAUSE_SHARE = 0.1
+MAX_CLOCK_ERROR = 0.01
+"""Of the common interval. Stamps of different devices that are further apart bound no overlap."""
+
+
+def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
+    """The intervals in which a flow was busy; its items may follow each other with short pauses."""
+    order = np.argsort(begin_ns, kind="stable")
+    begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
+    pause_ns = max(MIN_PAUSE_NS, PAUSE_SHARE * float(np.median(ends - begins)))
+    new = np.flatnonzero(begins[1:] - ends[:-1] > pause_ns) + 1
+    return np.column_stack((begins[np.concatenate(([0], new))], ends[np.concatenate((new - 1, [ends.size - 1]))]))
+
+
+def overlap(flows: Sequence[Nanoseconds]) -> float:
+    """The time in which all flows were busy over that in which any was; 0 to 1."""
+    whole_ns = total_ns(union(*flows))
+    return total_ns(reduce(intersection, flows)) / whole_ns if whole_ns else 0.0
+
+
+def copied_between(begin_ns: Nanoseconds, end_ns: Nanoseconds, nbytes: int, since_ns: int, until_ns: int) -> float:
+    """Bytes of the items inside an interval; an item that crosses an end of it counts in proportion to its time."""
+    inside = np.minimum(end_ns, until_ns) - np.maximum(begin_ns, since_ns)
+    lengths = np.maximum(end_ns - begin_ns, 1)
+    return float(nbytes * (np.clip(inside, 0, None) / lengths).sum())
+
+
+def make_trial(number: int, flows: Sequence[FlowStamps], sizes: Sequence[int]) -> LinkTrial:
+    if any(flow.begin_ns.size == 0 for flow in flows):
+        return LinkTrial(number, 0.0, (0.0,) * len(flows), 0.0, "a stream finished no copy")
+    since_ns = max(int(np.min(flow.begin_ns)) for flow in flows)
+    until_ns = min(int(np.max(flow.end_ns)) for flow in flows)
+    found = overlap([busy(flow.begin_ns, flow.end_ns) for flow in flows])
+    if until_ns <= since_ns:
+        return LinkTrial(number, 0.0, (0.0,) * len(flows), found, "at no time were all streams busy")
+    copied = tuple(
+        copied_between(flow.begin_ns, flow.end_ns, size, since_ns, until_ns)
+        for flow, size in zip(flows, sizes, strict=True)
+    )
+    invalid = _fault(flows, found, until_ns - since_ns)
+    return LinkTrial(number, (until_ns - since_ns) / 1e9, copied, found, invalid)
+
+
+def _fault(flows: Sequence[FlowStamps], found: float, common_ns: int) -> str | None:
+    if any(flow.late for flow in flows):
+        return "the gate opened late, so the copies did not begin together"
+    if len(flows) == 1:
+        return None
+    error_ns = sum(sorted(flow.clock_error_ns for flow in flows)[-2:])
+    if error_ns > MAX_CLOCK_ERROR * common_ns:
+        return f"the clocks of the devices are known within {format_seconds(error_ns / 1e9)} only"
+    if found < LEAST_OVERLAP:
+        return f"all streams were busy in {format_percent(found)} of the time only"
+    return None
+
+
+# --- small copies -----------------------------------------------------------------------------------------------------
+
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+WINDOW_BYTES = 32 << 20
+# A gate holds only few calls: see docs/measuring.md.
+MAX_QUEUED = 18
+MAX_IN_BATCH = 256
+NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
+
+
+class SmallSubject(LinkSubject):
+    def __init__(
+        self,
+        device: int,
+        direction: Literal["h2d", "d2h"],
+        way: Literal["batch", "queue"],
+        nbytes: int,
+        resources: LinkResources,
+    ) -> None:
+        self.device = device
+        self.direction: Literal["h2d", "d2h"] = direction
+        self.way: Literal["batch", "queue"] = way
+        self.nbytes = nbytes
+        # No driver can merge copies with gaps between them into one large copy.
+        self._stride = nbytes + PLACE_BYTES
+        self._slots = WINDOW_BYTES // self._stride
+        self.caller_copies = min(MAX_IN_BATCH, self._slots)
+        self.copies = min(MAX_QUEUED, self.caller_copies) if way == "queue" else self.caller_copies
+        self.verified: Fact[bool] = unknown(NOT_PREPARED)
+        self.seconds: list[float] = []
+        self.caller_seconds: list[float] = []
+        self._resources = resources
+        self._lane: Lane | None = None
+
+    @property
+    def key(self) -> str:
+        return f"small {self.device} {self.direction} {self.way} {self.nbytes}"
+
+    @property
+    def is_ready(self) -> bool:
+        return self._lane is not None
+
+    def prepare(self, seed: int) -> None:
+        with own_failure(self._give_up):
+            engine = self._resources.engine
+            if self.way == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+                raise MeasurementError(NO_BATCH)
+            host, device, scratch = self._resources.memory.small(self.device, WINDOW_BYTES)
+            addresses = host.address, device.address
+            lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
+            self.verified = Fact(self._arrives(lane, seed, (scratch.address, scratch.nbytes)))
+            if not self.verified.value:
+                raise MeasurementError(WRONG)
+            self._lane = lane
+
+    def _arrives(self, lane: Lane, seed: int, scratch: tuple[int, int]) -> bool:
+        """Whether the first and the last copy of a window arrive, behind a gate and without one."""
+        engine, copier = self._resources.engine, self._resources.copier(self.device)
+        windows: tuple[tuple[int, Callable[[], object]], ...] = (
+            (self.copies, lambda: copier.gated(self._mode, lane, self.copies, 0, 0)),
+            (self.caller_copies, lambda: copier.on_stream(self._mode, lane, 0, self.caller_copies)),
+        )
+        for copies, run in windows:
+            for slot in (0, copies - 1):
+                engine.prepare_check(self.device, lane, slot, seed, scratch)
+                run()
+                if engine.first_wrong(self.device, lane, slot, seed, scratch, False) is not None:
+                    return False
+        return True
+
+    @property
+    def _mode(self) -> str:
+        return "batch" if self.way == "batch" else "async"
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        if self._lane is None:
+            raise MeasurementError(NOT_PREPARED)
+        copier = self._resources.copier(self.device)
+        sample = copier.gated(self._mode, self._lane, self.copies, 1, 0)
+        issued = copier.on_stream(self._mode, self._lane, 0, self.caller_copies)
+        invalid = sample.invalid or None
+        if invalid is None:
+            self.seconds.append(sample.elapsed_s)
+        if issued.wall_s is not None:
+            self.caller_seconds.append(issued.wall_s)
+        return {self.direction: Trial(round_index, sample.elapsed_s, wall_s=issued.wall_s, invalid=invalid)}

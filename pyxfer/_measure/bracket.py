@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import UsageError
@@ -29,32 +28,18 @@ SLICE_S = 0.2
 # --- brackets --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Moments:
-    """The host's times of a bracket, in seconds of `time.perf_counter`."""
-
-    called_s: float
-    returned_s: float
-    finished_s: float
-
-
 class _HostTimes:
-    _called = _returned = _finished = 0.0
+    """The host's times of a call, in seconds of `time.perf_counter`."""
+
+    called_s = returned_s = finished_s = 0.0
 
     @property
     def dispatch_s(self) -> float:
-        """Seconds on the host's clock from the call to its return."""
-        return self._returned - self._called
+        return self.returned_s - self.called_s
 
     @property
     def wall_s(self) -> float:
-        """Seconds on the host's clock from the call to the end of its work."""
-        return self._finished - self._called
-
-    @property
-    def moments(self) -> Moments:
-        """When the call began, when it returned, and when the host saw the end of its work."""
-        return Moments(self._called, self._returned, self._finished)
+        return self.finished_s - self.called_s
 
 
 class Bracket(_HostTimes):
@@ -69,13 +54,12 @@ class Bracket(_HostTimes):
         self._events = engine.Bracket(device, None if stream is None else stream_handle(stream))
 
     def begin(self) -> None:
-        """Call this right before the timed call."""
         self._events.begin()
-        self._called = time.perf_counter()
+        self.called_s = time.perf_counter()
 
     def returned(self) -> None:
         """Call this right after the timed call has returned. Its queued work may still run."""
-        self._returned = time.perf_counter()
+        self.returned_s = time.perf_counter()
 
     def end(self, sync: Callable[[], object] | None = None) -> None:
         """Wait for the work, also with the framework's `sync` if there is one."""
@@ -83,14 +67,14 @@ class Bracket(_HostTimes):
             if sync is not None:
                 sync()
             self._events.end()
-            self._finished = time.perf_counter()
+            self.finished_s = time.perf_counter()
             self._wait()
         else:
             self._events.end()
             if sync is not None:
                 sync()
             self._wait()
-            self._finished = time.perf_counter()
+            self.finished_s = time.perf_counter()
 
     def _wait(self) -> None:
         while not self._events.ended_within(SLICE_S):
@@ -98,18 +82,15 @@ class Bracket(_HostTimes):
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds between the two events."""
         return self._events.elapsed_s
 
     @property
     def fault(self) -> str | None:
-        """Why these times must not be used, or None."""
         if self.word != "drained":
             return None
         return self._engine.drained_fault(self.elapsed_s, self.wall_s) or None
 
     def close(self) -> None:
-        """Release the events."""
         self._events.close()
 
 
@@ -120,15 +101,15 @@ class HostClock(_HostTimes):
     fault: str | None = None
 
     def begin(self) -> None:
-        self._called = time.perf_counter()
+        self.called_s = time.perf_counter()
 
     def returned(self) -> None:
-        self._returned = self._finished = time.perf_counter()
+        self.returned_s = self.finished_s = time.perf_counter()
 
     def end(self, sync: Callable[[], object] | None = None) -> None:
         if sync is not None:
             sync()
-            self._finished = time.perf_counter()
+            self.finished_s = time.perf_counter()
 
     @property
     def elapsed_s(self) -> float:
@@ -227,21 +208,8 @@ StreamLike = object
 _HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
 
 
-@runtime_checkable
-class CudaStream(Protocol):
-    """An object with the `__cuda_stream__` protocol of cuda.core."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Version of the protocol, and the handle."""
-
-
 def stream_handle(stream: StreamLike) -> int:
-    """The CUstream as an integer; 0 is the legacy default stream.
-
-    Raises:
-        UsageError: pyxfer does not know the object as a stream.
-
-    """
+    """The CUstream as an integer; 0 is the legacy default stream."""
     handle = _find_handle(stream)
     if handle is None:
         raise UsageError(
@@ -256,8 +224,9 @@ def stream_handle(stream: StreamLike) -> int:
 def _find_handle(stream: StreamLike) -> int | None:
     if _is_number(stream):
         return stream
-    if isinstance(stream, CudaStream):
-        return stream.__cuda_stream__()[1]
+    if (protocol := getattr(stream, "__cuda_stream__", None)) is not None:  # of cuda.core: its version, and the handle
+        handle: int = protocol()[1]
+        return handle
     attributes = (getattr(stream, name, None) for name in _HANDLE_NAMES)
     return next(filter(_is_number, attributes), None)
 

@@ -75,7 +75,6 @@ class Presence:
             self._file = None
 
     def look(self) -> None:
-        """Add the processes that measure on the device now to `met`."""
         try:
             found = list(self._folder.glob(f"{self._prefix}.*"))
         except OSError:

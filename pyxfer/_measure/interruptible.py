@@ -26,25 +26,17 @@ _unfinished: set[threading.Event] = set()
 
 
 class Ending(Enum):
-    """How the work ended."""
-
     DONE = "done"
     INTERRUPTED = "interrupted"
     STUCK = "stuck"
 
 
 def is_work_left() -> bool:
-    """Whether a thread of this module is still running."""
     return bool(_unfinished)
 
 
 def run_interruptible(work: Callable[[], None], cancel: Callable[[], None], grace_s: float = GRACE_S) -> Ending:
-    """Run the work in a thread. On Ctrl-C call `cancel`, wait for `grace_s`, and abandon a thread that is stuck.
-
-    Raises:
-        BaseException: the exception of the work, unless it was interrupted.
-
-    """
+    """Run the work in a thread. On Ctrl-C call `cancel`, wait for `grace_s`, and abandon a thread that is stuck."""
     finished = threading.Event()
     raised: list[BaseException] = []
     try:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from pyxfer._document.links import LinkDevice, Links, Traffic, seconds_a_gigabyte
-from pyxfer._document.machines import Fact, Placement, unknown
-from pyxfer._document.runs import Direction, Measurement, Parameters, Rate, Run, Side, Trial
+from pyxfer._document.machines import Fact, Placement, Side, unknown
+from pyxfer._document.runs import Direction, Measurement, Parameters, Rate, Run, Trial
 from pyxfer._measure import stats
 
 GIGABYTE = 10**9
@@ -22,7 +22,6 @@ def runs_of(links: Links) -> tuple[Run, ...]:
 
 
 def runs_of_all(links: Links) -> tuple[Run, ...]:
-    """The same with GPUs that have no copies of their own."""
     return tuple(_run(links, each) for each in links.devices)
 
 
@@ -80,10 +79,6 @@ def _measurement(
     rate: Fact[Rate] = unknown(row.total.reason or "no trial counts")
     if summary is not None and row.total.value is not None:
         rate = Fact(stats.rate(moved, summary))
-    peak = each.link.peak_gbps(side)
-    share: Fact[float] = unknown(peak.reason or rate.reason or "")
-    if rate.value is not None and peak.value:
-        share = Fact(rate.value.gbps / peak.value)
     facts = [row.flows[number].verified for number in numbers]
     return Measurement(
         route="raw.pinned-async",
@@ -96,7 +91,7 @@ def _measurement(
         nbytes=row.nbytes,
         moved_bytes=moved,
         rate=rate,
-        peak_share=share,
+        peak_share=stats.share_of_peak(rate, each.link.peak_gbps(side)),
         ceiling_share=unknown(_NOT_TAKEN),
         verified=next((fact for fact in facts if fact.value is not True), facts[0]),
         first_s=unknown(_NOT_TAKEN),

@@ -7,16 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pyxfer._document.runs import Remark, Summary
-from pyxfer._measure.stats import (
-    CONFIDENCE,
-    MIN_TRIALS,
-    Values,
-    mid_ranks,
-    summarise,
-    trials_needed,
-    variance_inflation,
-)
+from pyxfer._document.intervals import CONFIDENCE, MIN_TRIALS, Values
+from pyxfer._document.machines import Remark
+from pyxfer._document.runs import Summary
+from pyxfer._measure import stats
 from pyxfer.units import format_percent, format_seconds
 
 DRIFT_Z = 3.8
@@ -38,7 +32,7 @@ def instability(values: Sequence[float], precision: float, budget_s: float | Non
     Causes come before the width that they cause, because more trials narrow noise but not a drift or a second mode.
     Every interval wider than the precision has a remark.
     """
-    summary = summarise(values)
+    summary = stats.summarise(values)
     seconds = np.asarray(values, dtype=np.float64)
     if summary.low_s is None:
         return _few_trials(summary, budget_s)
@@ -69,9 +63,9 @@ def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None
     before, after = float(np.median(first)), float(np.median(last))
     if abs(after - before) <= precision * summary.median_s:
         return None
-    ranks = mid_ranks(np.concatenate((first, last)))
+    ranks = stats.mid_ranks(np.concatenate((first, last)))
     independent = third * third * (2 * third + 1) / 12
-    spread = math.sqrt(independent * variance_inflation(first, last, detrended=True))
+    spread = math.sqrt(independent * stats.variance_inflation(first, last, detrended=True))
     if abs(ranks[third:].sum() - third * (2 * third + 1) / 2) < DRIFT_Z * spread:
         return None
     return Remark(
@@ -111,7 +105,7 @@ def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Rem
         )
     if half_width <= precision:
         return None
-    factor = trials_needed(summary, precision) / summary.n
+    factor = stats.trials_needed(summary, precision) / summary.n
     reached, wanted = format_percent(half_width), format_percent(precision)
     return Remark(
         code="unstable",

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pyxfer._document.machines import Remark
 from pyxfer._document.runs import Ending as RunEnding
-from pyxfer._document.runs import Remark
 from pyxfer._measure.interruptible import Ending
-from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, PyxferError
+from pyxfer.errors import (
+    CleanupWarning,
+    CudaError,
+    CudaUnavailableError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    MeasurementError,
+    PyxferError,
+)
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -26,13 +36,39 @@ STUCK = Remark(
 
 
 def cleanup(fault: str) -> Remark:
-    """The remark on something that could not be released."""
     return Remark("cleanup", f"Something could not be released: {fault}")
 
 
-class Resource(Protocol):
-    """Something of a device that is released in the end."""
+@contextmanager
+def own_failure(note: Callable[[CudaError | MeasurementError], None]) -> Iterator[None]:
+    """Note an error that concerns one row only; an error that ends the run passes."""
+    try:
+        yield
+    except (CudaUnavailableError, DeviceLostError):
+        raise
+    except (CudaError, MeasurementError) as error:
+        note(error)
 
+
+class SaveNowAndThen:
+    """Saves every few seconds, and seldom where saving takes long: a killed run loses little, trials lose no time."""
+
+    EVERY_S = 2.0
+    SHARE = 0.02
+
+    def __init__(self, save: Callable[[], None]) -> None:
+        self._save = save
+        self._after_s = time.perf_counter() + self.EVERY_S
+
+    def __call__(self) -> None:
+        begun_s = time.perf_counter()
+        if begun_s >= self._after_s:
+            self._save()
+            ended_s = time.perf_counter()
+            self._after_s = ended_s + max(self.EVERY_S, (ended_s - begun_s) / self.SHARE)
+
+
+class Resource(Protocol):
     def close(self) -> None: ...
     def abandon(self) -> None: ...
 
@@ -42,8 +78,6 @@ _LEAKED: list[Resource] = []
 
 
 class Resources(ABC):
-    """What a run holds on its devices, released together."""
-
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
@@ -52,11 +86,9 @@ class Resources(ABC):
         """In the order of release: memory last, after everything that uses it."""
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Drop all references."""
+    def _forget(self) -> None: ...
 
     def close(self) -> list[str]:
-        """Release everything; returns the errors instead of raising them."""
         faults: list[str] = []
         for resource in self._held():
             try:
@@ -92,12 +124,10 @@ class RunSession(ABC, Generic[Document]):
         self._remarks: list[Remark] = []
 
     @abstractmethod
-    def _measure_all(self) -> None:
-        """Everything that uses the devices, until their resources are released."""
+    def _measure_all(self) -> None: ...
 
     @abstractmethod
-    def _has_trials(self) -> bool:
-        """Whether a document would show anything."""
+    def _has_trials(self) -> bool: ...
 
     @abstractmethod
     def _document(self, ended: RunEnding, failure: str | None) -> Document: ...

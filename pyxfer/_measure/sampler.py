@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pyxfer._document.runs import Run, Side, Summary, Trial
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Run, Summary, Trial
 from pyxfer._measure import stats
-from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer._measure.run import own_failure
+from pyxfer.errors import CancelledError
 
 # The threads of a framework or a ring go to sleep while other routes run, and waking one takes up to 0.1 ms. Calls in a
 # loop do not pay that, so an untimed call comes before a timed one that is shorter than this.
@@ -24,11 +26,8 @@ WAKE_BELOW_S = 0.02
 
 
 class Subject(Protocol):
-    """One route at one size."""
-
     @property
-    def key(self) -> str:
-        """Unique within the group."""
+    def key(self) -> str: ...
 
     @property
     def anchor(self) -> str | None:
@@ -44,8 +43,6 @@ class Subject(Protocol):
 
 @dataclass
 class Series:
-    """The trials of one subject so far, by side."""
-
     subject: Subject
     trials: dict[Side, list[Trial]] = field(default_factory=dict)
     failure: str | None = None
@@ -56,20 +53,19 @@ class Series:
 
     @property
     def mean_cost_s(self) -> float:
-        """Mean seconds of a trial, including its preparation."""
         return self.spent_s / self.runs if self.runs else 0.0
 
     def add(self, trials: Mapping[Side, Trial]) -> None:
-        """Add the trials of one round."""
         for side, trial in trials.items():
             self.trials.setdefault(side, []).append(trial)
 
+    def fail(self, error: Exception) -> None:
+        self.failure = str(error)
+
     def valid_times(self, side: Side) -> list[float]:
-        """The seconds of the valid trials."""
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
 
     def lacks(self, trials: int) -> bool:
-        """Whether it has not failed and a side has fewer valid trials than this."""
         return self.failure is None and any(len(self.valid_times(side)) < trials for side in self.trials)
 
     def summaries(self) -> list[Summary]:
@@ -92,7 +88,6 @@ class Series:
         return expected_s if is_precise else max(expected_s, (GROWTH - 1) * self.spent_s)
 
     def is_precise(self, precision: float) -> bool:
-        """Whether the intervals of all sides are as narrow as this precision."""
         widths = [summary.relative_half_width for summary in self.summaries()]
         return bool(widths) and all(width is not None and width <= precision for width in widths)
 
@@ -111,12 +106,10 @@ OnProgress = Callable[[Progress], None]
 SaveTo = Callable[[Run], None]
 
 
-def unsaved(_: Run) -> None:
-    """Do not save the run; the default of `SaveTo` arguments."""
+def unsaved(_: object) -> None: ...
 
 
-def silent(_: Progress) -> None:
-    """Ignore the progress; the default of `OnProgress` arguments."""
+def silent(_: Progress) -> None: ...
 
 
 # A median has a 95 % interval from six values on.
@@ -137,7 +130,7 @@ HALF_WIDTH_ERRORS = 2.2
 # Why a group has a turn. Half of the time is for series that the remaining time can settle.
 TURNS = ("settled", "soonest", "least")
 # What cannot be settled is made precise to the target times a power of two, below this one.
-MOST_DOUBLINGS = 8
+MAX_DOUBLINGS = 8
 # More trials make a document large and a result hardly more precise.
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
@@ -153,8 +146,6 @@ TRACED_COST = 2.0
 
 @dataclass
 class Group:
-    """Subjects that run in the same rounds, for example all routes at one size."""
-
     name: str
     series: list[Series]
     rounds: int = 0
@@ -162,20 +153,16 @@ class Group:
 
     @classmethod
     def of(cls, name: str, subjects: Sequence[Subject], most_rounds: int = MAX_ROUNDS) -> Group:
-        """A group without trials."""
         return cls(name, [Series(subject) for subject in subjects], most_rounds=most_rounds)
 
     @property
     def spent_s(self) -> float:
-        """The seconds of all its trials, with their preparation."""
         return sum(series.spent_s for series in self.series)
 
     def active(self) -> list[Series]:
-        """The series that have not failed."""
         return [series for series in self.series if series.failure is None]
 
     def unsettled(self, precision: float) -> list[Series]:
-        """The series that need more trials for this precision."""
         return [series for series in self.series if self._needs_more(series, precision)]
 
     def with_anchors(self, chosen: Sequence[Series]) -> list[Series]:
@@ -239,7 +226,6 @@ class Sampler:
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
     def run(self) -> None:
-        """Run until every series is settled or the budget without its reserve is spent."""
         for _ in range(self.fewest_rounds):  # over all groups, so that an early end leaves some trials of each
             self.run_rounds(1)
             self._report()
@@ -280,7 +266,7 @@ class Sampler:
     def _soonest(self, hopeless: Sequence[tuple[Group, list[Series]]], left_s: float) -> tuple[Group, list[Series]]:
         """The series that soonest reaches twice the precision, or the next multiple that any can reach in this time."""
         each = [(group, series) for group, far in hopeless for series in far]
-        for doublings in range(1, MOST_DOUBLINGS):
+        for doublings in range(1, MAX_DOUBLINGS):
             longer = [(series.seconds_to(2**doublings * self.precision), group, series) for group, series in each]
             within = [found for found in longer if 0 < found[0] <= left_s]
             if within:
@@ -289,7 +275,6 @@ class Sampler:
         return min(hopeless, key=lambda found: found[0].spent_s)
 
     def run_rounds(self, rounds: int) -> None:
-        """Run this many rounds of all groups, without regard to the deadline."""
         for _ in range(rounds):
             for group in self.groups:
                 self._round(group, group.active())
@@ -338,12 +323,8 @@ class Sampler:
 
     def _trial(self, series: Series, round_index: int) -> None:
         begun = self.clock()
-        try:
+        with own_failure(series.fail):
             series.add(series.subject.trial(round_index))
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except (CudaError, MeasurementError) as error:  # only this route fails: its row has the reason
-            series.failure = str(error)
         series.spent_s += self.clock() - begun
         series.runs += 1
 

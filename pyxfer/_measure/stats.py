@@ -14,28 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pyxfer._document import intervals
-from pyxfer._document.intervals import CONFIDENCE, MIN_TRIALS, RULE, Values, median_interval, middle, quantile, tail
-from pyxfer._document.runs import Fact, Rate, Share, Summary, unknown
+from pyxfer._document.intervals import CONFIDENCE, MIN_TRIALS, RULE, Values, median_interval, middle
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Rate, Share, Summary
 from pyxfer.errors import MeasurementError
 from pyxfer.units import format_percent, format_size
-
-__all__ = [
-    "CONFIDENCE",
-    "MIN_TRIALS",
-    "RULE",
-    "Fit",
-    "Values",
-    "fit_curve",
-    "mid_ranks",
-    "quantile",
-    "rate",
-    "ratio_share",
-    "standard_error",
-    "summarise",
-    "tail",
-    "trials_needed",
-    "variance_inflation",
-]
 
 MAX_CORRELATION = 0.9
 ROUNDING = 1e-9
@@ -78,7 +61,6 @@ def _quartile(ordered: Values, share: float) -> float:
 
 
 def rate(nbytes: int, summary: Summary) -> Rate:
-    """Bytes a second at the median; the slow end of the interval gives the low rate."""
     if summary.median_s <= 0:
         raise MeasurementError(
             f"half of the {summary.n} trials took no time that the clock could see, so there is no bandwidth; "
@@ -89,6 +71,12 @@ def rate(nbytes: int, summary: Summary) -> Rate:
         low_gbps=None if summary.high_s is None else nbytes / summary.high_s / 1e9,
         high_gbps=None if not summary.low_s else nbytes / summary.low_s / 1e9,
     )
+
+
+def share_of_peak(rate: Fact[Rate], peak: Fact[float]) -> Fact[float]:
+    if rate.value is None or not peak.value:
+        return unknown(rate.reason or peak.reason or "")
+    return Fact(rate.value.gbps / peak.value)
 
 
 def ratio_share(numerators: Sequence[float], denominators: Sequence[float]) -> Share:

@@ -11,20 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from pyxfer._document.runs import IGNORED_SHARE, PARTS, Breakdown, Dma, Fact, Part, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import IGNORED_SHARE, PARTS, Breakdown, Dma, Part
+from pyxfer._trace import records
 from pyxfer._trace.collector import Traced, nearest
-from pyxfer._trace.records import (
-    Capture,
-    CopyWay,
-    Kind,
-    MemoryKind,
-    clip,
-    intervals,
-    no_intervals,
-    partition,
-    total_ns,
-    union,
-)
 from pyxfer.units import format_seconds
 
 if TYPE_CHECKING:
@@ -48,11 +38,11 @@ class Crossed:
     """The share of the copying that was outside of the trial's time."""
 
 
-def crossed(trial: Traced, way: CopyWay) -> Crossed:
+def crossed(trial: Traced, way: records.CopyWay) -> Crossed:
     """Sum up a trial's copies in one direction. The time of simultaneous copies counts once."""
     copies = copies_of(trial.capture, way)
     without = _count_untimed(copies)
-    seconds: Fact[float] = Fact(total_ns(union(intervals(copies))) / 1e9 / trial.copies)
+    seconds: Fact[float] = Fact(records.total_ns(records.union(records.intervals(copies))) / 1e9 / trial.copies)
     if without:
         seconds = unknown(f"the device gave no time for {without} of {len(copies)} copies")
     return Crossed(
@@ -60,29 +50,28 @@ def crossed(trial: Traced, way: CopyWay) -> Crossed:
         copies=int(np.maximum(copies["copies"], 1).sum()) / trial.copies,
         seconds=seconds,
         elapsed_s=trial.elapsed_s / trial.copies,
-        memories=_memories(copies, "source" if way is CopyWay.H2D else "target"),
+        memories=_memories(copies, "source" if way is records.CopyWay.H2D else "target"),
         lost=_count_lost(trial.capture, ("copies", "unknown")),
         outside=_share_outside(trial, copies),
     )
 
 
-def copies_of(capture: Capture, way: CopyWay) -> NDArray[Any]:
-    """The records of copies in one direction, in order of their start."""
-    copies = capture.of(Kind.COPY)
+def copies_of(capture: records.Capture, way: records.CopyWay) -> NDArray[Any]:
+    copies = capture.of(records.Kind.COPY)
     chosen: NDArray[Any] = copies[copies["way"] == way]
     return chosen
 
 
-def call_start_ns(capture: Capture, copy: Any) -> int:
+def call_start_ns(capture: records.Capture, copy: Any) -> int:
     """When the call that issued a copy began (the outermost, if several did); the copy's start if none is known."""
-    calls = capture.of(Kind.CALL)
+    calls = capture.of(records.Kind.CALL)
     starts = calls["start_ns"][calls["correlation"] == copy["correlation"]]
     return int(starts.min()) if len(starts) else int(copy["start_ns"])
 
 
-def _call_end_ns(capture: Capture, copy: Any) -> int:
+def _call_end_ns(capture: records.Capture, copy: Any) -> int:
     """When the call that issued a copy returned; the copy's end if no call is known."""
-    calls = capture.of(Kind.CALL)
+    calls = capture.of(records.Kind.CALL)
     ends = calls["end_ns"][calls["correlation"] == copy["correlation"]]
     return int(ends.max()) if len(ends) else int(copy["end_ns"])
 
@@ -94,13 +83,12 @@ def _count_untimed(copies: NDArray[Any]) -> int:
 
 def _share_outside(trial: Traced, copies: NDArray[Any]) -> float:
     """The share of the copying that was outside of the trial by more than the error of the clocks."""
-    whole, error_ns = union(intervals(copies)), trial.capture.clock.error_ns
-    inside = total_ns(clip(whole, trial.begin_ns - error_ns, trial.end_ns + error_ns))
-    return 1 - inside / total_ns(whole) if len(whole) else 0.0
+    whole, error_ns = records.union(records.intervals(copies)), trial.capture.clock.error_ns
+    inside = records.total_ns(records.clip(whole, trial.begin_ns - error_ns, trial.end_ns + error_ns))
+    return 1 - inside / records.total_ns(whole) if len(whole) else 0.0
 
 
-def _count_lost(capture: Capture, words: Iterable[str]) -> int:
-    """The number of lost records of these kinds."""
+def _count_lost(capture: records.Capture, words: Iterable[str]) -> int:
     return sum(capture.dropped.get(word, 0) for word in words)
 
 
@@ -123,12 +111,11 @@ def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
 
 
 def _memories(copies: NDArray[Any], side: str) -> frozenset[str]:
-    """The host memories of the copies, without those of a few bytes besides the data."""
     whole = int(copies["nbytes"].sum())
     kinds = np.unique(copies[side]).tolist()
     bytes_of = {kind: int(copies["nbytes"][copies[side] == kind].sum()) for kind in kinds}
     return frozenset(
-        MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > IGNORED_SHARE * whole
+        records.MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > IGNORED_SHARE * whole
     )
 
 
@@ -153,7 +140,7 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
     copies = copies_of(trial.capture, trial.way) if trial.way is not None else trial.capture.records[:0]
     if _count_untimed(copies):
         return unknown("the device gave no time for its copies")
-    if len(copies) and not len(intervals(copies)):
+    if len(copies) and not len(records.intervals(copies)):
         return unknown(f"its copies took no time at all, so {APART}")
     if (share := _share_outside(trial, copies)) > OUTSIDE:
         return unknown(
@@ -180,23 +167,22 @@ def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> F
 
 
 def lost_records(trial: Traced) -> int:
-    """The number of lost records that a trial's breakdown needs."""
     return _count_lost(trial.capture, _NEEDED)
 
 
 def lost_reason(missing: int) -> str:
-    """The reason for a missing breakdown after lost records."""
     return f"{missing} of the device's records were lost, so where the time went is not known"
 
 
 def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
-    """Nanoseconds by part, with the time of all copies as one part."""
     begin, end, returned = trial.begin_ns, trial.end_ns, min(trial.returned_ns, trial.end_ns)
-    crossing, kernels, all_copies = _device_work(trial, copies)
+    of, spans = trial.capture.of, records.intervals
+    crossing, all_copies = records.union(spans(copies)), records.union(spans(of(records.Kind.COPY)))
+    kernels = records.union(spans(of(records.Kind.KERNEL)), spans(of(records.Kind.SET)))
     issued = first = last = returned
-    if len(clip(crossing, begin, end)):
+    if len(records.clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
-        last = int(clip(union(kernels, all_copies), begin, end)[-1, 1])
+        last = int(records.clip(records.union(kernels, all_copies), begin, end)[-1, 1])
         issued = max(begin, min(first, call_start_ns(trial.capture, copies[0])))
     claims = [
         (_CROSSING, crossing),
@@ -209,7 +195,7 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
         ("returning", _interval(last, returned)),
         ("finishing", _interval(max(last, returned), end)),
     ]
-    return {name: ns for name, ns in partition(begin, end, claims).items() if name}
+    return {name: ns for name, ns in records.partition(begin, end, claims).items() if name}
 
 
 def _staged(
@@ -223,22 +209,15 @@ def _staged(
     """
     begin, issued, first = before
     if not len(copies):
-        return no_intervals()
+        return records.no_intervals()
     if trial.staged:
-        ends = _interval(begin, issued) if trial.way is CopyWay.H2D else _interval(*after)
-        return union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
-    if copies["source"][0] == MemoryKind.PAGEABLE:
+        ends = _interval(begin, issued) if trial.way is records.CopyWay.H2D else _interval(*after)
+        return records.union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
+    if copies["source"][0] == records.MemoryKind.PAGEABLE:
         return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
-    if copies["target"][-1] == MemoryKind.PAGEABLE:
+    if copies["target"][-1] == records.MemoryKind.PAGEABLE:
         return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
-    return no_intervals()
-
-
-def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    """The intervals of the trial's copies, of kernels and sets, and of all copies."""
-    capture = trial.capture
-    kernels = union(intervals(capture.of(Kind.KERNEL)), intervals(capture.of(Kind.SET)))
-    return union(intervals(copies)), kernels, union(intervals(capture.of(Kind.COPY)))
+    return records.no_intervals()
 
 
 def _drift_reason(trial: Traced) -> str | None:
@@ -266,4 +245,4 @@ def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
 
 
 def _interval(begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    return np.array([[begin_ns, end_ns]], np.int64) if end_ns > begin_ns else no_intervals()
+    return np.array([[begin_ns, end_ns]], np.int64) if end_ns > begin_ns else records.no_intervals()

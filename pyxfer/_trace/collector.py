@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pyxfer._document.runs import Direction, Side, Tracing
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Direction, Tracing
 from pyxfer._trace.libraries import candidates_here
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay
 
 if TYPE_CHECKING:
-    from pyxfer._trace.records import Capture
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, DeviceBuffer, HostBuffer, Taken
 
@@ -60,7 +60,6 @@ class TrialRecorder:
         return replace(capture, records=records[own])
 
     def close(self) -> None:
-        """Release its memory. A failure to release becomes a remark of the run and raises nothing."""
         self._copier = self._remote = self._host = None
 
 
@@ -74,12 +73,10 @@ class Usage:
 
     @classmethod
     def so_far(cls) -> Usage:
-        """The counts up to now."""
         thread = resource.getrusage(resource.RUSAGE_THREAD)
         return cls(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, thread.ru_nvcsw, thread.ru_nivcsw)
 
     def since(self, before: Usage) -> Usage:
-        """The difference from an earlier count."""
         return Usage(
             self.faults - before.faults, self.switches - before.switches, self.preemptions - before.preemptions
         )
@@ -144,30 +141,20 @@ class Collector:
         self._tracer = engine.Tracer(candidates_here(engine), list(kinds), capacity_bytes)
 
     def start(self) -> Tracing:
-        """Start recording.
-
-        Raises:
-            TraceUnavailableError: no library can be used; the text says why.
-
-        """
         self._tracer.start()
         return Tracing(self._tracer.library, self._tracer.version)
 
     def take(self) -> Capture:
-        """Take the records since `start` or the last `take`."""
         return capture_of(self._tracer.take())
 
     def stop(self) -> None:
-        """Stop recording. The records can still be taken."""
         self._tracer.stop()
 
     def close(self) -> None:
-        """Stop recording if necessary, and close the library."""
         self._tracer.close()
 
     @contextmanager
     def running(self) -> Iterator[Tracing]:
-        """Record during the block."""
         tracing = self.start()
         try:
             yield tracing
@@ -176,6 +163,5 @@ class Collector:
 
 
 def capture_of(taken: Taken) -> Capture:
-    """Convert the engine's records to a capture."""
     clock = Clock(taken.clock_error_ns, taken.clock_drift_ns)
     return Capture(taken.records.astype(RECORD, copy=False), tuple(taken.names), dict(taken.dropped), clock)

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pyxfer._document.runs import (
-    IGNORED_BYTES,
-    IGNORED_SHARE,
-    INFLATED,
-    UNTRACED,
-    Breakdown,
-    Dma,
-    Fact,
-    Remark,
-    unknown,
-)
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import IGNORED_BYTES, IGNORED_SHARE, INFLATED, UNTRACED, Breakdown, Dma
 from pyxfer._trace.breakdown import (
     APART,
     NOTHING_CROSSES,
@@ -41,8 +32,6 @@ _FRACTIONS = {2: "halved it", 4: "made it a quarter", 8: "made it an eighth"}
 
 @dataclass(frozen=True)
 class Findings:
-    """The results for one row. `elided`: why it gets no bandwidth, if it gets none."""
-
     dma: Fact[Dma]
     breakdown: Fact[Breakdown]
     elided: str | None = None
@@ -78,21 +67,18 @@ class Evidence:
     """Whether a traced trial failed; it becomes a remark even if there are others."""
 
     def add(self, trial: Traced, ceiling_s: float | None, nbytes: int) -> None:
-        """Add a trial."""
         if trial.way is not None:
             self.crossed.append(crossed(trial, trial.way))
         self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
         self.lost += lost_records(trial)
 
     def is_near(self, median_s: float | None) -> bool:
-        """Whether a traced trial is near the median of the timed ones; also true if that is not known."""
         known = [breakdown.value for breakdown in self.breakdowns if breakdown.value is not None]
         if not known or median_s is None:
             return True
         return abs(nearest(known, median_s).elapsed_s - median_s) <= NEAR * median_s
 
     def findings(self, expected: Expected, median_s: float | None) -> Findings:
-        """Combine the trials. `median_s` is the median of the timed trials."""
         if not self.breakdowns:
             return Findings(unknown(self.missing), unknown(self.missing))
         breakdown = breakdown_of(self.breakdowns, median_s)
@@ -110,7 +96,6 @@ class Evidence:
 
 
 def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
-    """Why a route that moved too few bytes gets no bandwidth. One such trial is enough."""
     wanted = int(expected.nbytes * min(expected.inflation, 1.0))
     fewest = min(trial.nbytes for trial in trials)
     if fewest >= wanted:
@@ -125,7 +110,6 @@ def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
 
 
 def _of_sizes(fewest: float, wanted: int) -> str:
-    """`one size of another`; in bytes if the rounded sizes are equal."""
     sizes = format_size(fewest), format_size(wanted)
     return f"{sizes[0]} of {sizes[1]}" if sizes[0] != sizes[1] else f"{fewest:.0f} of {wanted} bytes"
 
@@ -137,7 +121,6 @@ def _conversion(part: float) -> str:
 
 
 def inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
-    """The remark on a multiple of the bytes."""
     ignored = max(IGNORED_SHARE * expected.nbytes, IGNORED_BYTES)
     if dma.nbytes - expected.nbytes <= ignored:
         return ()
@@ -155,7 +138,6 @@ def inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
 
 
 def _outside(trials: Sequence[Crossed]) -> tuple[Remark, ...]:
-    """The remark for trials whose copies ran outside of them: their times are not those of the transfer."""
     if 2 * sum(trial.outside >= 1 - OUTSIDE for trial in trials) <= len(trials):
         return ()
     return (Remark("outside", f"its copies ran outside of the trial: it copies ahead or later, or {APART}"),)
@@ -176,7 +158,6 @@ def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
 
 
 def _cost_remark(breakdown: Breakdown | None, median_s: float | None) -> tuple[Remark, ...]:
-    """The remark if the traced trials took longer, so that their breakdown may not apply to the timed ones."""
     if breakdown is None or median_s is None or median_s <= 0:
         return ()
     more_s = breakdown.elapsed_s - median_s

@@ -39,7 +39,6 @@ def candidates(driver_version: int) -> tuple[str, ...]:
 
 
 def candidates_here(engine: Engine) -> tuple[str, ...]:
-    """The candidates for this machine's driver, if it has one."""
     try:
         return candidates(engine.driver_version())
     except CudaError:
@@ -47,7 +46,6 @@ def candidates_here(engine: Engine) -> tuple[str, ...]:
 
 
 def _loaded() -> list[Path]:
-    """The libraries that are mapped into this process."""
     try:
         lines = MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -76,7 +74,6 @@ def _files(found: Iterable[Path]) -> Iterator[Path]:
 
 
 def _without_links(paths: Iterable[Path]) -> list[str]:
-    """The paths without further links to a file that is in the list already."""
     kept: dict[Path, str] = {}
     for path in paths:
         kept.setdefault(path.resolve(), str(path))

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 
 def intervals(records: NDArray[Any]) -> NDArray[np.int64]:
-    """The intervals of the records that have a time."""
     timed = records[records["end_ns"] > records["start_ns"]]
     return np.column_stack((timed["start_ns"], timed["end_ns"])).astype(np.int64)
 
 
 def no_intervals() -> NDArray[np.int64]:
-    """An empty array of intervals."""
     return np.empty((0, 2), np.int64)
 
 
@@ -42,7 +40,6 @@ def union(*arrays: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def inverse(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    """The time between two times that is in no interval."""
     inside = clip(union(of), begin_ns, end_ns)
     begins = np.concatenate(([begin_ns], inside[:, 1]))
     ends = np.concatenate((inside[:, 0], [end_ns]))
@@ -51,13 +48,11 @@ def inverse(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int
 
 
 def clip(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    """The intervals, cut to the time between two times."""
     cut = np.column_stack((np.maximum(of[:, 0], begin_ns), np.minimum(of[:, 1], end_ns)))
     return cut[cut[:, 1] > cut[:, 0]]
 
 
 def intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The time in both."""
     first, second = union(one), union(other)
     if not len(first) or not len(second):
         return no_intervals()
@@ -67,7 +62,6 @@ def intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np
 
 
 def difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The time in the first and not in the second."""
     first = union(one)
     if not len(first):
         return no_intervals()
@@ -101,8 +95,6 @@ def levels(of: NDArray[np.int64]) -> dict[int, int]:
 
 
 class Kind(IntEnum):
-    """The kinds of records."""
-
     COPY = 1
     SET = 2
     KERNEL = 3
@@ -113,8 +105,6 @@ class Kind(IntEnum):
 
 
 class CopyWay(IntEnum):
-    """The directions of copies."""
-
     OTHER = 0
     H2D = 1
     D2H = 2
@@ -124,8 +114,6 @@ class CopyWay(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """The memory of one side of a copy, or of an allocation."""
-
     UNKNOWN = 0
     PAGEABLE = 1
     PINNED = 2
@@ -135,8 +123,6 @@ class MemoryKind(IntEnum):
 
 
 class Flag(IntEnum):
-    """Bits of the column `flags`."""
-
     ASYNCHRONOUS = 1
     """Of a copy: its call does not wait for it."""
     RUNTIME = 2
@@ -174,8 +160,6 @@ the call that issued it. `thread` is the calling thread's native id. `copies` co
 
 @dataclass(frozen=True)
 class Clock:
-    """The accuracy of the records' times on the host's clock."""
-
     error_ns: int
     """The error of one comparison of the two clocks."""
     drift_ns: int
@@ -184,8 +168,6 @@ class Clock:
 
 @dataclass(frozen=True)
 class Capture:
-    """All records of a stretch of time."""
-
     records: NDArray[Any]
     names: tuple[str, ...]
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -193,16 +175,13 @@ class Capture:
     clock: Clock = field(default_factory=lambda: Clock(0, 0))
 
     def of(self, kind: Kind) -> NDArray[Any]:
-        """The records of a kind, in order of their start."""
         chosen: NDArray[Any] = self.records[self.records["kind"] == kind]
         order = np.argsort(chosen["start_ns"], kind="stable")
         return chosen.take(order)
 
     def name(self, record: Any) -> str:
-        """The name of a call, a kernel or a mark; empty if it has none."""
         return self.names[int(record["name"])]
 
 
 def no_records() -> NDArray[Any]:
-    """An empty table."""
     return np.empty(0, RECORD)

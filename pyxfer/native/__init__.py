@@ -99,12 +99,7 @@ class Choice:
 
 
 def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
-    """Choose the GPU's engine if a GPU is usable, else the host's.
-
-    Raises:
-        CudaUnavailableError: `require_gpu` is set and no GPU is usable.
-
-    """
+    """Choose the GPU's engine if a GPU is usable, else the host's."""
     if device == HOST and not require_gpu:
         return Choice(load("host"), "host", "")
     cuda = load("cuda")
@@ -118,7 +113,6 @@ def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
 
 
 def load(runtime: Literal["cuda", "host"]) -> Engine:
-    """Import the compiled module of a runtime."""
     return cast("Engine", _module(f"_{runtime}"))
 
 

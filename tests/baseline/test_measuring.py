@@ -13,7 +13,7 @@ from samples import make_parameters, make_run
 
 from pyxfer._baseline import measure
 from pyxfer._baseline.measure import Order, Processes, measure_process
-from pyxfer._ceiling.ways import plan_ways
+from pyxfer._ceiling.plans import copy_plans
 from pyxfer.errors import MeasurementError, UsageError
 
 LINK = "link=1e7:2e-6:1e7:2e-6"
@@ -55,7 +55,7 @@ def test_the_parameters_of_a_run_can_be_measured_again() -> None:
     assert "--modes=async,streams:2" in arguments
     assert "--budget=2.5s" in arguments
     assert {"--fresh", "--require-gpu", "--no-trace"} <= set(arguments)
-    assert plan_ways(order.directions, order.memories, order.modes, fresh=order.fresh)
+    assert copy_plans(order.directions, order.memories, order.modes, fresh=order.fresh)
 
 
 def test_a_run_of_automatic_modes_is_repeated_with_automatic_modes() -> None:

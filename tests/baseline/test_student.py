@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyxfer._measure.stats import quantile, tail
+from pyxfer._document.intervals import quantile, tail
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""Copiers that omit copies, and copiers that record their calls."""
+"""Copiers that omit copies, copiers that record their calls, and the settings of a small ring."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from pyxfer._upload.settings import RingSettings
+from pyxfer._upload.tuning import ChosenSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,3 +112,8 @@ class Recorder:
         self.modes.append("both threads")
         self.windows.append((copies, 0, first_slot))
         return self.copier.both_threads(h2d, d2h, copies, first_slot)
+
+
+CHOSEN = ChosenSettings(
+    RingSettings(threads=2, chunk_bytes=32 << 10, slots=2, fill="plain", spin_us=0), "given", "by a test"
+)

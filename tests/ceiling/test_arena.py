@@ -1,22 +1,43 @@
+"""The memory of raw copies, the cost of page-locking it, and the waking of the link."""
+
 from __future__ import annotations
 
 import ctypes
 import mmap
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
+from native.scenarios import lanes
+from samples import make_measurement, make_missing
 
 from pyxfer._ceiling import arena as module
-from pyxfer._ceiling.arena import PLACE_BYTES, SMALL_BYTES, SMALL_SLOTS, Arena, check_memory, sent_bytes, stride_bytes
-from pyxfer._ceiling.ways import MEMORIES
-from pyxfer._document.runs import Direction, Fact, Memory
+from pyxfer._ceiling.arena import (
+    MAX_LOCKED_BYTES,
+    MIN_WAKING_S,
+    PLACE_BYTES,
+    SMALL_BYTES,
+    SMALL_SLOTS,
+    TRIALS,
+    Arena,
+    check_memory,
+    locking_bytes,
+    locking_cost,
+    measure_locking,
+    sent_bytes,
+    stride_bytes,
+    wake_link,
+)
+from pyxfer._ceiling.plans import MEMORIES
+from pyxfer._document.runs import Direction, Fact, LinkState, Measurement, Memory, unknown
+from pyxfer._measure import stats
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Engine
+from pyxfer.native._cuda import Copier, Lane
 from pyxfer.native._host import testing
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -64,10 +85,6 @@ def test_small_copies_use_few_places_with_gaps_between(engine: Engine) -> None:
         assert arena.lane("h2d", "pageable", 4 * KIB).slots == SMALL_SLOTS
     assert stride_bytes(4 * KIB) > 4 * KIB
     assert stride_bytes(SMALL_BYTES) == SMALL_BYTES
-
-
-def test_a_small_run_is_small() -> None:
-    assert sent_bytes(4 * KIB, 300 * MIB) <= MIB
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
@@ -127,31 +144,6 @@ def test_a_failed_release_does_not_prevent_the_others(engine: Engine) -> None:
     assert testing.allocated() == []
 
 
-def test_abandoned_memory_stays_allocated() -> None:
-    script = (
-        "from pyxfer.native import load\n"
-        "from pyxfer._ceiling.arena import Arena\n"
-        "engine = load('host')\n"
-        "arena = Arena(engine, 0, ['pinned'], 4096, 0)\n"
-        "kept = engine.testing.allocated()\n"
-        "arena.abandon()\n"
-        "arena.close()\n"
-        "del arena\n"
-        "assert engine.testing.allocated() == kept != []\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-def test_sizes_that_fit_are_accepted(engine: Engine) -> None:
-    check_memory(engine, 0, MEMORIES, MIB, CACHE)
-
-
-def test_sizes_beyond_the_memory_are_refused_before_any_allocation(engine: Engine) -> None:
-    with pytest.raises(UsageError, match=r"Copies of 16 TiB need .* of host memory"):
-        check_memory(engine, 0, ["pinned"], 1 << 44, CACHE)
-    assert testing.calls() == {}
-
-
 def test_the_refusal_names_the_needed_and_the_free_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(4 * GIB))
     with pytest.raises(UsageError) as caught:
@@ -170,6 +162,124 @@ def test_fewer_kinds_of_memory_need_less(engine: Engine, monkeypatch: pytest.Mon
         check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
 
 
-def test_sizes_are_accepted_if_free_memory_is_unknown(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(reason="/proc/meminfo is not there"))
-    check_memory(engine, 0, MEMORIES, 1 << 50, CACHE)
+MIB = 1024**2
+KIB = 1024
+
+
+def never() -> bool:
+    return False
+
+
+def h2d(memory: str, seconds: float, nbytes: int = 16 * MIB, **changes: object) -> Measurement:
+    summary = stats.summarise([seconds] * 6)
+    return structs.replace(make_measurement(), memory=memory, nbytes=nbytes, summary=summary, **changes)
+
+
+@pytest.mark.parametrize(("memory", "call"), [("pinned", "cudaHostAlloc"), ("registered", "cudaHostRegister")])
+def test_each_page_locking_is_timed_and_freed(engine: Engine, memory: Memory, call: str) -> None:
+    testing.stall(call, 1, 0.02)
+    seconds = measure_locking(engine, 0, memory, 4 * KIB, never)
+    assert len(seconds) == TRIALS == testing.calls()[call]
+    assert seconds[0] >= 0.02
+    assert all(each > 0 for each in seconds)
+    assert testing.allocated() == []
+
+
+def test_cancelling_ends_it(engine: Engine) -> None:
+    assert measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
+
+
+def test_slow_page_locking_stops_after_its_time_limit(engine: Engine) -> None:
+    testing.stall("cudaHostAlloc", 1, 0.6)
+    assert len(measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
+
+
+def test_at_most_64_mib_are_locked_at_a_time() -> None:
+    assert locking_bytes(4 * KIB) == 4 * KIB
+    assert locking_bytes(16 * GIB) == MAX_LOCKED_BYTES
+
+
+@pytest.mark.parametrize(
+    "measurements",
+    [
+        [],
+        [h2d("pageable", 2e-3)],
+        [h2d("pinned", 1e-3)],
+        [h2d("pageable", 2e-3), h2d("pinned", 1e-3, 4 * KIB)],
+        [h2d("pageable", 2e-3), h2d("pinned", 1e-3, variant="fresh")],
+        [h2d("pageable", 2e-3), h2d("pinned", 1e-3, direction="d2h", side="d2h")],
+        [h2d("pageable", 2e-3), make_missing()],
+        [h2d("pageable", 2e-3, mode="staged"), h2d("pinned", 1e-3)],
+    ],
+)
+def test_without_a_common_size_the_result_has_a_reason(measurements: list[Measurement]) -> None:
+    pays = locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers
+    assert pays.reason is not None
+    assert "h2d was not measured from pageable and from page-locked memory at one size" in pays.reason
+
+
+SMALL = [h2d("pageable", 1e-5, 4 * KIB), h2d("pinned", 0.9e-5, 4 * KIB), h2d("pageable", 1.0, 256 * MIB)]
+BOTH = [h2d("pageable", 2e-3), h2d("pinned", 1e-3)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "rows"),
+    [
+        ("pinned", BOTH),
+        ("registered", BOTH),  # as fast as pinned memory, if it was not measured
+        ("pinned", [*BOTH, *SMALL]),  # the largest common size decides
+        ("pinned", [h2d("pageable", 9e-3), *BOTH, h2d("pinned", 5e-3)]),  # the best modes do
+        ("pinned", [*BOTH, h2d("pageable", 1.1e-3, mode="staged")]),
+    ],
+)
+def test_locking_pays_when_the_saved_time_exceeds_its_cost(memory: Memory, rows: list[Measurement]) -> None:
+    cost = locking_cost(memory, 64 * MIB, [0.01] * 6, rows)  # 16 MiB cost 2.5 ms to lock, and each transfer saves 1 ms
+    assert (cost.pays_after_transfers.value, cost.pays_direction) == (3, "h2d")
+    assert cost.s_per_gib.value == pytest.approx(0.01 * GIB / cost.nbytes)
+
+
+def test_locking_never_pays_if_pageable_memory_is_as_fast() -> None:
+    pays = locking_cost("pinned", MIB, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)]).pays_after_transfers
+    assert pays.value is None
+
+
+def test_without_a_timed_page_locking_the_result_has_a_reason() -> None:
+    cost = locking_cost("pinned", MAX_LOCKED_BYTES, [], [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
+    assert cost.summary is None
+    assert cost.s_per_gib.reason == cost.pays_after_transfers.reason == "no page-locking was timed before the run ended"
+
+
+SLOW, FAST = Fact(LinkState(1, 16)), Fact(LinkState(5, 16))
+
+
+@contextmanager
+def waking(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Copier, Lane]]:
+    with lanes(engine, memory) as (h2d, _, _):
+        copier = engine.Copier(0)
+        try:
+            yield copier, h2d
+        finally:
+            copier.close()
+
+
+def test_it_copies_until_the_link_state_is_steady(engine: Engine) -> None:
+    states = [SLOW] * 3 + [FAST] * 2 + [SLOW] + [FAST] * 10_000
+    readings = iter(states)
+    with waking(engine) as (copier, lane):
+        assert wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
+    assert testing.calls()["cudaMemcpyAsync"] >= 8 * 6
+
+
+@pytest.mark.parametrize(("memory", "gated"), [("pinned", True), ("pageable", False)])
+def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memory: str, gated: bool) -> None:
+    nothing: Fact[LinkState] = unknown("no PCIe link")
+    begun = time.perf_counter()
+    with waking(engine, memory) as (copier, lane):
+        assert wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
+    assert time.perf_counter() - begun >= MIN_WAKING_S
+
+
+def test_cancelling_ends_the_waking(engine: Engine) -> None:
+    with waking(engine) as (copier, lane):
+        assert wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
+    assert "cudaMemcpyAsync" not in testing.calls()

@@ -1,16 +1,19 @@
+"""Runs of raw copies on the host runtime: measured, traced and staged."""
+
 from __future__ import annotations
 
 import os
-import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ceiling.troubles import Ended, run_into
 
 from pyxfer import Run, UsageError, ceiling
 from pyxfer._ceiling.session import Session
 from pyxfer._document.runs import Measurement
+from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import FEWEST_ROUNDS, Progress
-from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -64,13 +67,6 @@ def test_a_modelled_link_is_measured_at_its_speed(modelled: Run, side: str, rate
     assert found.verified.value is True
 
 
-def test_both_directions_at_once_do_not_slow_each_other(modelled: Run) -> None:
-    for side, rate in (("h2d", H2D), ("d2h", D2H)):
-        found = one(modelled, "raw.pinned-async", side, MIB, "both")
-        assert found.summary is not None
-        assert found.summary.median_s == pytest.approx(LATENCY_S + MIB / rate, rel=1e-4)
-
-
 def test_the_sum_of_both_ways_is_the_sum_of_its_sides(modelled: Run) -> None:
     h2d, d2h, both = (one(modelled, "raw.pinned-async", side, MIB, "both").gbps for side in ("h2d", "d2h", "sum"))
     assert h2d is not None
@@ -107,14 +103,6 @@ def test_the_run_knows_its_ceiling(modelled: Run) -> None:
         modelled.ceiling("up", 65536)  # type: ignore[arg-type]
 
 
-def test_every_row_has_a_bandwidth_or_a_reason(modelled: Run) -> None:
-    assert len(modelled.measurements) == len(SIZES) * 2 * (1 + 1 + 3)
-    for each in modelled.measurements:
-        assert (each.gbps is None) == bool(each.rate.reason)
-        why_none = (each.rate.reason or "").startswith("no trial was valid: ")  # on a busy machine
-        assert each.gbps is not None or each.remarks or each.trials == () or why_none
-
-
 def test_rows_outside_the_precision_have_a_remark(modelled: Run) -> None:
     timed = [each for each in modelled.measurements if each.summary is not None]
     assert {each.direction for each in timed} >= {"h2d", "d2h"}
@@ -135,37 +123,10 @@ def test_the_host_runtime_says_that_it_is_not_a_link(modelled: Run) -> None:
     assert modelled.runtime_reason == ""
 
 
-def test_trials_are_kept_with_their_rounds_and_the_seed_with_the_parameters(modelled: Run) -> None:
-    assert modelled.parameters.seed == 5
-    for each in modelled.measurements:
-        rounds = [trial.round for trial in each.trials]
-        assert rounds == sorted(set(rounds))
-        assert len(rounds) >= 6
-
-
-def test_the_first_copy_and_page_locking_are_timed_separately(modelled: Run) -> None:
-    assert all(each.first_s.value is not None and each.first_s.value > 0 for each in modelled.measurements)
-    assert {cost.memory for cost in modelled.locking} >= {"pinned"}
-    assert all(cost.s_per_gib.value for cost in modelled.locking)
-
-
 def test_a_complete_run_says_so(modelled: Run) -> None:
     assert (modelled.kind, modelled.ended, modelled.failure) == ("ceiling", "complete", None)
     assert modelled.duration_s > 0
     assert modelled.environment_after is not None
-
-
-@pytest.mark.slow
-def test_every_memory_and_mode_is_measured_and_verified(engine: Engine) -> None:
-    run = quick(
-        memories=("pageable", "pinned", "registered", "write-combined"),
-        modes=("memcpy", "async", "streams:2", "batch"),
-        directions=("h2d", "d2h"),
-        budget_s=3.0,
-    )
-    assert len(run.measurements) == 32
-    assert [each.route for each in run.measurements if each.gbps is None or each.verified.value is not True] == []
-    assert testing.allocated() == []
 
 
 def test_fresh_adds_a_row_to_pageable_d2h_alone(engine: Engine) -> None:
@@ -174,15 +135,6 @@ def test_fresh_adds_a_row_to_pageable_d2h_alone(engine: Engine) -> None:
     assert [(each.route, each.direction) for each in fresh] == [("raw.pageable-memcpy", "d2h")]
     assert fresh[0].gbps is not None
     assert fresh[0].verified.value is True
-
-
-def test_the_first_touch_is_in_the_time_of_a_fresh_copy(engine: Engine) -> None:
-    # The precision cannot be reached, because the minimum of a few trials is unreliable on a busy machine.
-    run = quick(memories=("pageable",), directions=("d2h",), fresh=True, sizes=(4 * MIB,), precision=1e-9, budget_s=1.0)
-    warm, fresh = (each.summary for each in run.measurements)
-    assert warm is not None
-    assert fresh is not None
-    assert fresh.min_s > warm.min_s
 
 
 def test_an_unavailable_way_is_a_row_with_the_reason(engine: Engine) -> None:
@@ -201,8 +153,8 @@ def test_a_copy_that_fails_verification_has_no_bandwidth(engine: Engine, monkeyp
 
     def forgetful(self: OneWay, copies: int, warmups: int) -> object:
         sample = real(self, copies, warmups)
-        if self.way.direction == "d2h":
-            self._engine.fill(self._arena.pages(self.way.memory)[0], self._arena.pages(self.way.memory)[1], 99)
+        if self.plan.direction == "d2h":
+            self._engine.fill(self._arena.pages(self.plan.memory)[0], self._arena.pages(self.plan.memory)[1], 99)
         return sample
 
     monkeypatch.setattr(OneWay, "_run", forgetful)
@@ -212,18 +164,6 @@ def test_a_copy_that_fails_verification_has_no_bandwidth(engine: Engine, monkeyp
     assert d2h.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
 
 
-def test_one_size_makes_no_curve(engine: Engine) -> None:
-    assert quick().curves == ()
-
-
-def test_every_row_has_the_fewest_trials_after_a_preparation_beyond_the_budget(engine: Engine) -> None:
-    run = quick(sizes=(4 * KIB, MIB), memories=("pageable", "pinned"), directions=("h2d", "both"), budget_s=1e-9)
-    assert run.ended == "complete"
-    assert min(len(each.trials) for each in run.measurements) == FEWEST_ROUNDS
-    assert [remark.code for remark in run.remarks] == ["late"]
-    assert testing.allocated() == []
-
-
 def test_staged_and_fresh_copies_have_the_fewest_trials_after_a_preparation_beyond_the_budget(engine: Engine) -> None:
     staged = {"memories": ("pageable",), "modes": ("auto", "staged"), "directions": ("h2d", "d2h"), "fresh": True}
     run = quick(sizes=(4 * KIB, MIB), **staged, budget_s=1e-9)
@@ -231,12 +171,8 @@ def test_staged_and_fresh_copies_have_the_fewest_trials_after_a_preparation_beyo
     assert {row.mode for row in run.measurements} == {"memcpy", "staged"}
     assert min(len(row.trials) for row in run.measurements) == FEWEST_ROUNDS
     assert all(row.gbps for row in run.measurements)
-
-
-def test_a_budget_is_kept(engine: Engine) -> None:
-    run = quick(sizes=(4 * MIB,), precision=1e-9, budget_s=0.3)
-    assert run.duration_s < 30
-    assert run.measurements[0].remarks
+    assert [remark.code for remark in run.remarks] == ["late"]
+    assert testing.allocated() == []
 
 
 def test_progress_covers_all_phases(engine: Engine) -> None:
@@ -254,7 +190,7 @@ def test_the_run_is_saved_at_the_end_as_it_is_returned(engine: Engine) -> None:
 
 
 def test_a_long_run_is_saved_while_it_measures(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._ceiling.stages.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
     testing.model_link(H2D, 1e-3, D2H, 1e-3)
     saved: list[Run] = []
     quick(save_to=saved.append, precision=1e-9)
@@ -266,7 +202,7 @@ def test_a_long_run_is_saved_while_it_measures(engine: Engine, monkeypatch: pyte
 
 
 def test_a_run_that_is_not_saved_is_made_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._ceiling.stages.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
     made: list[Any] = []
     document = Session._document
 
@@ -279,12 +215,6 @@ def test_a_run_that_is_not_saved_is_made_once(engine: Engine, monkeypatch: pytes
     assert len(made) == 1
 
 
-def test_a_run_survives_saving_and_loading(engine: Engine, tmp_path: Any) -> None:
-    run = quick()
-    run.save(tmp_path / "run.json")
-    assert Run.load(tmp_path / "run.json") == run
-
-
 @pytest.mark.parametrize("device", [1, "7", "GPU-12345678", "ffff:ff:1f.0", "garbage", -1])
 def test_an_unknown_device_is_refused_with_the_known_ones(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, device: int | str
@@ -294,67 +224,230 @@ def test_an_unknown_device_is_refused_with_the_known_ones(
         ceiling(device, sizes=(4 * KIB,))
 
 
-@pytest.mark.parametrize("code", [35, 100])
-def test_a_missing_required_gpu_is_an_error_before_any_allocation(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    monkeypatch.setattr("pyxfer.native.load", lambda _runtime: engine)
-    testing.set_no_driver(code)
-    with pytest.raises(CudaUnavailableError):
-        ceiling(0, require_gpu=True)
-    assert "cudaMalloc" not in testing.calls()
-
-
 def test_the_host_and_a_required_gpu_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="leave out one of the two"):
         ceiling("host", require_gpu=True)
-
-
-def test_sizes_larger_than_memory_are_refused_before_anything_is_allocated(engine: Engine) -> None:
-    with pytest.raises(UsageError, match=r"Copies of 1024 TiB need"):
-        quick(sizes="1024TiB")
-    assert "cudaMalloc" not in testing.calls()
-
-
-@pytest.mark.slow
-@pytest.mark.threads
-def test_several_threads_that_measure_at_once_all_get_their_results(engine: Engine) -> None:
-    testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
-    runs = measured_at_once(4)
-    assert len([run for run in runs if run.measurements[0].summary is not None]) == 4
-    assert not [remark for run in runs for remark in run.remarks if remark.code == "contended"]
-
-
-@pytest.mark.slow
-@pytest.mark.unsanitized(reason="there it is not the link that takes the time")
-def test_several_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
-    testing.model_link(H2D / 20, LATENCY_S, D2H / 20, LATENCY_S)
-    alone = quick(sizes=(MIB,), precision=0.1, budget_s=1.0).measurements[0].summary
-    assert alone is not None
-    found = [run.measurements[0].summary for run in measured_at_once(4)]
-    quickest = [summary.min_s for summary in found if summary is not None]
-    assert len(quickest) == 4
-    # Two at a time would halve each other's bandwidth.
-    assert max(quickest) < 1.6 * alone.min_s
-
-
-def measured_at_once(count: int) -> list[Run]:
-    """The runs of `count` threads."""
-    runs: list[Run] = []
-
-    def measure() -> None:
-        runs.append(quick(sizes=(MIB,), precision=0.1, budget_s=1.0))
-
-    threads = [threading.Thread(target=measure) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    return runs
 
 
 def test_the_calling_thread_keeps_its_cpu_affinity(engine: Engine) -> None:
     before = os.sched_getaffinity(0)
     quick()
     assert os.sched_getaffinity(0) == before
+
+
+KIB, MIB = 1024, 1024**2
+
+
+def traced_run(**changes: Any) -> Run:
+    """A small run on the host runtime."""
+    asked: dict[str, Any] = {
+        "sizes": (256 * KIB,),
+        "directions": ("h2d", "d2h"),
+        "memories": ("pinned", "pageable"),
+        "precision": 0.1,
+        "budget_s": 1.0,
+        "seed": 1,
+    }
+    return ceiling("host", **{**asked, **changes})
+
+
+@pytest.fixture(scope="module")
+def every_plan() -> Iterator[Run]:
+    """All memories, modes and directions at row_of size, traced."""
+    testing.reset()
+    yield traced_run(
+        directions=("h2d", "d2h", "both"),
+        memories=("pageable", "pinned", "registered", "write-combined"),
+        modes=("memcpy", "async", "streams:2", "batch"),
+        budget_s=6.0,
+    )
+    testing.reset()
+
+
+def row_of(run: Run, route: str, direction: str = "h2d") -> Measurement:
+    (found,) = [each for each in run.measurements if (each.route, each.direction) == (route, direction)]
+    return found
+
+
+@pytest.mark.slow
+def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_plan: Run) -> None:
+    traced = [each for each in every_plan.measurements if each.gbps is not None and each.side != "sum"]
+    assert len([each for each in traced if each.direction != "both"]) == 4 * 4 * 2
+    for each in traced:
+        dma = each.dma.value
+        assert dma is not None, (each.route, each.dma.reason)
+        assert dma.nbytes == each.nbytes, each.route
+        assert dma.source == ("pageable" if each.memory == "pageable" else "pinned")
+        assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory"}
+
+
+def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_plan: Run) -> None:
+    counted = {mode: row_of(every_plan, f"raw.pinned-{mode}").dma.value for mode in ("async", "streams:2", "batch")}
+    assert {mode: dma.copies for mode, dma in counted.items() if dma is not None} == {
+        "async": 1,
+        "streams:2": 2,
+        "batch": 1,
+    }
+
+
+def test_the_parts_of_every_breakdown_sum_to_the_trial(every_plan: Run) -> None:
+    for each in every_plan.measurements:
+        breakdown = each.breakdown.value
+        if each.gbps is not None and each.side != "sum":
+            assert breakdown is not None, (each.route, each.direction, each.breakdown.reason)
+            assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+
+
+def test_the_sum_of_two_sides_has_no_records(every_plan: Run) -> None:
+    sums = [each for each in every_plan.measurements if each.side == "sum"]
+    assert {each.dma.reason for each in sums} == {"its two sides have theirs"}
+
+
+def test_a_window_on_a_modelled_link_copies_for_the_modelled_time(engine: Engine) -> None:
+    testing.model_link(2e9, 20e-6, 2e9, 20e-6)
+    row = row_of(traced_run(memories=("pinned",), sizes=(MIB,)), "raw.pinned-async")
+    breakdown = row.breakdown.value
+    assert breakdown is not None
+    assert row.dma_s is not None
+    assert row.dma_s >= 0.9 * MIB / 2e9
+    assert breakdown.seconds("copying") + breakdown.seconds("staging") >= 0.9 * MIB / 2e9
+
+
+def test_without_a_tracer_every_row_has_its_figures_and_the_reason(engine: Engine) -> None:
+    testing.other_subscriber(True)
+    run = traced_run()
+    assert run.ended == "complete"
+    assert (run.tracing.reason or "").startswith("trace: unavailable: ")
+    for each in run.measurements:
+        assert each.gbps is not None
+        assert each.dma.reason == run.tracing.reason
+
+
+def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) -> None:
+    saved: list[Run] = []
+    phases: list[str] = []
+
+    def hear(progress: Progress) -> None:
+        phases.append(progress.phase)
+
+    run = traced_run(save_to=saved.append, on_progress=hear)
+    assert phases.index("tracing") == len(phases) - phases.count("tracing")
+    before, after = saved[-2:]
+    assert after == run
+    assert [each.trials for each in before.measurements] == [each.trials for each in after.measurements]
+    assert {each.dma.reason for each in before.measurements} == {"the run ended before it was traced"}
+
+
+KIB, MIB = 1024, 1024**2
+STAGED_ROUTE = "raw.pageable-staged"
+RING = "threads=2,chunk=128KiB,slots=2,fill=plain"
+
+
+@pytest.fixture(autouse=True)
+def ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring of two threads on every machine."""
+    monkeypatch.setenv("PYXFER_RING", RING)
+
+
+def staged_run(**changes: Any) -> Run:
+    settings: dict[str, Any] = {
+        "directions": ("h2d", "d2h"),
+        "memories": ("pageable", "pinned"),
+        "modes": ("auto", "staged"),
+        "sizes": (MIB,),
+        "precision": 0.1,
+        "budget_s": 1.0,
+        "seed": 1,
+    }
+    return ceiling("host", **{**settings, **changes})
+
+
+def into_trouble(**changes: Any) -> Ended:
+    """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
+    settings: dict[str, Any] = {
+        "memories": ("pageable",),
+        "modes": ("memcpy", "staged"),
+        "directions": ("h2d", "d2h"),
+        "sizes": (64 * KIB,),  # less goes past the ring's slots
+    }
+    return run_into(**{**settings, **changes})
+
+
+def rows(run: Run | None, route: str = STAGED_ROUTE) -> list[Measurement]:
+    assert run is not None
+    return [each for each in run.measurements if each.route == route]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Run]:
+    """Staged copies both ways, warm and fresh, beside plain and pinned ones, traced; over a link of known speed."""
+    testing.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYXFER_RING", RING)
+        testing.model_link(2e9, 0, 1e9, 0)
+        yield staged_run(fresh=True, budget_s=3.0)
+    testing.reset()
+
+
+def test_staged_copies_do_not_exceed_the_link(whole: Run) -> None:
+    most_gbps = {"h2d": 2.02, "d2h": 1.01}
+    for each in rows(whole):
+        assert each.gbps is not None
+        assert each.gbps <= most_gbps[each.direction]
+
+
+def test_staged_copies_are_several_copies_from_the_slots(whole: Run) -> None:
+    for each in rows(whole):
+        dma = each.dma.value
+        assert dma is not None, each.dma.reason
+        assert (dma.nbytes, dma.source) == (MIB, "pinned")
+        assert dma.copies >= MIB / (128 * KIB)
+        assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory", "outside"}
+
+
+def test_staged_breakdowns_sum_to_the_trial_and_include_staging(whole: Run) -> None:
+    for each in rows(whole):
+        breakdown = each.breakdown.value
+        assert breakdown is not None, each.breakdown.reason
+        assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+        assert breakdown.seconds("staging") > 0
+        assert breakdown.seconds("gaps") == 0
+
+
+def test_the_document_has_the_ring_and_the_source_of_its_settings(whole: Run) -> None:
+    made = whole.ring.value
+    assert made is not None
+    assert (made.threads, made.chunk_bytes, made.slots, made.fill) == (2, 128 * KIB, 2, "plain")
+    assert made.pinned_bytes == 256 * KIB
+    assert (made.source, made.reason) == ("given", f"given by PYXFER_RING={RING}")
+    assert whole.parameters.modes == ("memcpy", "staged", "async")
+
+
+@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
+def test_staged_copies_have_page_locked_memory_as_ceiling_and_are_not_one(whole: Run) -> None:
+    for each in rows(whole):
+        assert each.of_ceiling is not None
+        assert 0 < each.of_ceiling < 1.1
+    assert {whole.ceiling(direction, MIB).memory for direction in ("h2d", "d2h")} == {"pinned"}
+
+
+def test_without_staged_copies_no_ring_is_created(nothing_left: Engine) -> None:
+    run = staged_run(modes=("auto",), memories=("pageable",), trace=False)
+    assert run.ring.reason == "nothing was staged"
+    assert "cudaHostAlloc" not in testing.calls()
+    assert not rows(run)
+
+
+def test_a_failed_thread_start_affects_only_staged_rows(nothing_left: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("pyxfer._ceiling.resources.make_ring", refuse)
+    ended = into_trouble()
+    assert ended.run is not None
+    assert ended.run.ended == "complete"
+    assert all("ulimit -u" in (each.rate.reason or "") for each in rows(ended.run))
+    assert all(each.gbps for each in rows(ended.run, "raw.pageable-memcpy"))
+
+
+# A longer grace period, because a busy machine may need it.

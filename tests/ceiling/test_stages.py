@@ -10,12 +10,12 @@ import pytest
 from measure.fakes import Clock, Timed
 from samples import make_environment
 
-from pyxfer._ceiling import stages
+from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
-from pyxfer._ceiling.rows import Item, way_head
+from pyxfer._ceiling.rows import Item, raw_head
 from pyxfer._ceiling.stages import Stages, circumstances
-from pyxfer._ceiling.ways import Way, make_request
 from pyxfer._document.runs import NOT_ASKED, Fact, Tracing
+from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError
 from pyxfer.native import Engine
@@ -29,12 +29,6 @@ def test_other_measuring_processes_are_named_in_order() -> None:
     (remark,) = circumstances({812, 77}, make_environment(), None)
     assert remark.code == "contended"
     assert "(process 77, 812)" in remark.text
-
-
-def test_other_processes_on_the_gpu_are_named() -> None:
-    (remark,) = circumstances((), make_environment(other_gpu_processes=Fact((4711,))), None)
-    assert remark.code == "shared"
-    assert "(process 4711)" in remark.text
 
 
 def test_throttled_clocks_are_one_remark() -> None:
@@ -56,7 +50,7 @@ KIB = 1024
 class Measured:
     """Stages over items whose subjects are fakes, and what they reported."""
 
-    def __init__(self, engine: Engine, items: list[Item[Way]], *, trace: bool = False) -> None:
+    def __init__(self, engine: Engine, items: list[Item[CopyPlan]], *, trace: bool = False) -> None:
         self.clock = Clock()
         self.log: list[tuple[int, str]] = []
         self.prepared: list[int] = []
@@ -92,8 +86,8 @@ class Measured:
         self.events.append("saved")
 
 
-def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[Way]]:
-    return [Item(way_head(Way("h2d", "pinned", "async")), nbytes, unavailable) for nbytes in sizes]
+def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[CopyPlan]]:
+    return [Item(raw_head(CopyPlan("h2d", "pinned", "async")), nbytes, unavailable) for nbytes in sizes]
 
 
 def test_groups_run_in_the_order_of_their_keys(engine: Engine) -> None:
@@ -123,8 +117,8 @@ def test_a_cancelled_run_ends_the_preparation(engine: Engine) -> None:
 
 
 def test_rows_are_saved_between_rounds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "SAVE_EVERY_S", 0.0)
-    monkeypatch.setattr(stages, "SAVING_SHARE", math.inf)
+    monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
+    monkeypatch.setattr(SaveNowAndThen, "SHARE", math.inf)
     measured = Measured(engine, items_of(KIB))
     measured.stages.prepare()
     measured.stages.measure(0.0)

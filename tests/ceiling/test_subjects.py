@@ -1,106 +1,108 @@
+"""Raw copies as subjects of the sampler: in one direction, in both, and staged."""
+
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ceiling.copiers import Idle, OneSided, OnlyGated, Recorder
+from ceiling.copiers import CHOSEN, Idle, OneSided, OnlyGated, Recorder
 
+from pyxfer._ceiling import subjects
 from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
-from pyxfer._ceiling.subjects import MOST_COPIES, MOST_QUEUED, WINDOW_S, BothWays, OneWay, make_subject
-from pyxfer._ceiling.ways import MEMORIES, Way
-from pyxfer._document.runs import Fact, Side, Trial
-from pyxfer.errors import CudaError
+from pyxfer._ceiling.plans import MEMORIES, CopyPlan
+from pyxfer._ceiling.resources import StagedCopier
+from pyxfer._ceiling.subjects import MAX_COPIES, MAX_QUEUED, WINDOW_S, RawCopies, StagedCopies, make_subject
+from pyxfer._document.runs import Direction, Fact, Side, Trial
+from pyxfer._measure.bracket import Bracket
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB, MIB = 1024, 1024**2
 MODES = ("memcpy", "async", "streams:3", "batch")
-ONE_WAY = [Way(direction, memory, mode) for direction in ("h2d", "d2h") for memory in MEMORIES for mode in MODES]
-BOTH_WAYS = [Way("both", memory, "async") for memory in MEMORIES]
+ONE_WAY = [CopyPlan(direction, memory, mode) for direction in ("h2d", "d2h") for memory in MEMORIES for mode in MODES]
+BOTH_WAYS = [CopyPlan("both", memory, "async") for memory in MEMORIES]
 # 1 GB/s: below the memory of any machine, so that the model decides.
 RATE = 1e9
 
 
 @contextmanager
-def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[OneWay | BothWays, Recorder, Arena]]:
+def bench(engine: Engine, plan: CopyPlan, nbytes: int) -> Iterator[tuple[RawCopies, Recorder, Arena]]:
     """A subject with its own memory, and the calls of its copier."""
-    arena = Arena(engine, 0, [way.memory], nbytes, 0)
-    with closing(arena), closing(engine.Copier(0, way.streams)) as copier:
+    arena = Arena(engine, 0, [plan.memory], nbytes, 0)
+    with closing(arena), closing(engine.Copier(0, plan.streams)) as copier:
         recorder = Recorder(copier)
-        yield make_subject(engine, way, nbytes, arena, cast("Any", recorder), 0), recorder, arena
+        yield make_subject(engine, plan, nbytes, arena, cast("Any", recorder), 0), recorder, arena
 
 
-def label(way: Way) -> str:
-    return way.key
+def label(plan: CopyPlan) -> str:
+    return plan.key
 
 
-@pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
+@pytest.mark.parametrize("plan", ONE_WAY + BOTH_WAYS, ids=label)
 @pytest.mark.parametrize("nbytes", [1, 4 * KIB, 64 * KIB + 3])
-def test_every_way_copies_every_byte(engine: Engine, way: Way, nbytes: int) -> None:
-    with bench(engine, way, nbytes) as (subject, _, _):
+def test_every_way_copies_every_byte(engine: Engine, plan: CopyPlan, nbytes: int) -> None:
+    with bench(engine, plan, nbytes) as (subject, _, _):
         assert subject.verify(11) == Fact(True)
 
 
-@pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
-def test_a_missing_copy_fails_verification(engine: Engine, way: Way) -> None:
-    with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena:
-        subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", Idle()), 0)
+@pytest.mark.parametrize("plan", ONE_WAY + BOTH_WAYS, ids=label)
+def test_a_missing_copy_fails_verification(engine: Engine, plan: CopyPlan) -> None:
+    with closing(Arena(engine, 0, [plan.memory], 4 * KIB, 0)) as arena:
+        subject = make_subject(engine, plan, 4 * KIB, arena, cast("Any", Idle()), 0)
         assert subject.verify(11) == Fact(False)
 
 
-@pytest.mark.parametrize("way", BOTH_WAYS, ids=label)
+@pytest.mark.parametrize("plan", BOTH_WAYS, ids=label)
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_missing_side_of_a_copy_both_ways_fails_verification(engine: Engine, way: Way, side: int) -> None:
-    with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena, closing(engine.Copier(0)) as copier:
-        subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", OneSided(copier, side)), 0)
+def test_a_missing_side_of_a_copy_both_ways_fails_verification(engine: Engine, plan: CopyPlan, side: int) -> None:
+    with closing(Arena(engine, 0, [plan.memory], 4 * KIB, 0)) as arena, closing(engine.Copier(0)) as copier:
+        subject = make_subject(engine, plan, 4 * KIB, arena, cast("Any", OneSided(copier, side)), 0)
         assert subject.verify(11) == Fact(False)
-
-
-def test_bytes_of_an_earlier_verification_do_not_pass_a_later_one(engine: Engine) -> None:
-    way = Way("h2d", "pinned", "async")
-    with bench(engine, way, 4 * KIB) as (subject, _, arena):
-        assert subject.verify(11) == Fact(True)
-        assert make_subject(engine, way, 4 * KIB, arena, cast("Any", Idle()), 0).verify(12) == Fact(False)
 
 
 @pytest.mark.parametrize(
-    ("way", "modes"),
+    ("plan", "modes"),
     [
-        (Way("h2d", "pageable", "memcpy"), ["drained"]),
-        (Way("h2d", "pinned", "memcpy"), ["drained"]),
-        (Way("h2d", "pageable", "async"), ["on stream async"]),
-        (Way("h2d", "pageable", "streams:2"), ["on stream split"]),
-        (Way("h2d", "pageable", "batch"), ["on stream batch"]),
-        (Way("d2h", "pinned", "async"), ["gated async", "on stream async"]),
-        (Way("d2h", "registered", "streams:2"), ["gated split", "on stream split"]),
-        (Way("d2h", "write-combined", "batch"), ["gated batch", "on stream batch"]),
-        (Way("both", "pageable", "async"), ["both threads"]),
-        (Way("both", "pinned", "async"), ["both gated", "both issued"]),
+        (CopyPlan("h2d", "pageable", "memcpy"), ["drained"]),
+        (CopyPlan("h2d", "pinned", "memcpy"), ["drained"]),
+        (CopyPlan("h2d", "pageable", "async"), ["on stream async"]),
+        (CopyPlan("h2d", "pageable", "streams:2"), ["on stream split"]),
+        (CopyPlan("h2d", "pageable", "batch"), ["on stream batch"]),
+        (CopyPlan("d2h", "pinned", "async"), ["gated async", "on stream async"]),
+        (CopyPlan("d2h", "registered", "streams:2"), ["gated split", "on stream split"]),
+        (CopyPlan("d2h", "write-combined", "batch"), ["gated batch", "on stream batch"]),
+        (CopyPlan("both", "pageable", "async"), ["both threads"]),
+        (CopyPlan("both", "pinned", "async"), ["both gated", "both issued"]),
     ],
     ids=str,
 )
-def test_only_page_locked_memory_is_copied_behind_a_gate(engine: Engine, way: Way, modes: list[str]) -> None:
-    with bench(engine, way, 4 * KIB) as (subject, recorder, _):
+def test_only_page_locked_memory_is_copied_behind_a_gate(engine: Engine, plan: CopyPlan, modes: list[str]) -> None:
+    with bench(engine, plan, 4 * KIB) as (subject, recorder, _):
         subject.calibrate()
         subject.trial(0)
         assert sorted(set(recorder.modes)) == modes
 
 
-GATED = [way for way in ONE_WAY if way.page_locked and way.mode != "memcpy"] + [w for w in BOTH_WAYS if w.page_locked]
+GATED = [plan for plan in ONE_WAY if plan.page_locked and plan.mode != "memcpy"] + [
+    w for w in BOTH_WAYS if w.page_locked
+]
 CALL_S = 2e-3
 
 
-@pytest.mark.parametrize("way", GATED, ids=label)
+@pytest.mark.parametrize("plan", GATED, ids=label)
 def test_the_callers_time_of_small_copies_contains_their_calls_and_the_devices_does_not(
-    engine: Engine, way: Way
+    engine: Engine, plan: CopyPlan
 ) -> None:
     testing.model_link(RATE, 0, RATE, 0)
     testing.model_issue(CALL_S, CALL_S)
-    sides: tuple[Side, ...] = ("h2d", "d2h", "sum") if way.direction == "both" else (way.direction,)
-    with bench(engine, way, 4 * KIB) as (subject, recorder, _):
+    sides: tuple[Side, ...] = ("h2d", "d2h", "sum") if plan.direction == "both" else (plan.direction,)
+    with bench(engine, plan, 4 * KIB) as (subject, recorder, _):
         trials = subject.trial(3)
         gated, issued = recorder.windows
         assert gated[0] == issued[0]
@@ -111,34 +113,37 @@ def test_the_callers_time_of_small_copies_contains_their_calls_and_the_devices_d
 
 
 @pytest.mark.parametrize(
-    ("way", "has_caller"),
+    ("plan", "has_caller"),
     [
-        (Way("h2d", "pinned", "async"), False),
-        (Way("both", "pinned", "async"), False),
-        (Way("h2d", "pinned", "batch"), True),
-        (Way("h2d", "pinned", "streams:3"), True),
+        (CopyPlan("h2d", "pinned", "async"), False),
+        (CopyPlan("both", "pinned", "async"), False),
+        (CopyPlan("h2d", "pinned", "batch"), True),
+        (CopyPlan("h2d", "pinned", "streams:3"), True),
     ],
     ids=str,
 )
 def test_of_large_copies_only_modes_of_many_calls_have_a_callers_time(
-    engine: Engine, way: Way, has_caller: bool
+    engine: Engine, plan: CopyPlan, has_caller: bool
 ) -> None:
-    with bench(engine, way, 2 * MIB) as (subject, _, _):
+    with bench(engine, plan, 2 * MIB) as (subject, _, _):
         subject.calibrate()
         assert {trial.wall_s is not None for trial in subject.trial(0).values()} == {has_caller}
 
 
-@pytest.mark.parametrize("way", GATED, ids=label)
-def test_copies_that_are_missing_without_a_gate_fail_verification(engine: Engine, way: Way) -> None:
-    with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena, closing(engine.Copier(0, way.streams)) as copier:
-        subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", OnlyGated(copier)), 0)
+@pytest.mark.parametrize("plan", GATED, ids=label)
+def test_copies_that_are_missing_without_a_gate_fail_verification(engine: Engine, plan: CopyPlan) -> None:
+    with (
+        closing(Arena(engine, 0, [plan.memory], 4 * KIB, 0)) as arena,
+        closing(engine.Copier(0, plan.streams)) as copier,
+    ):
+        subject = make_subject(engine, plan, 4 * KIB, arena, cast("Any", OnlyGated(copier)), 0)
         assert subject.verify(11) == Fact(False)
 
 
 @pytest.mark.parametrize(("nbytes", "copies"), [(16 * MIB, 2), (MIB, 3)])
 def test_a_window_lasts_some_milliseconds(engine: Engine, nbytes: int, copies: int) -> None:
     testing.model_link(RATE, 0, RATE, 0)
-    with bench(engine, Way("h2d", "pinned", "async"), nbytes) as (subject, recorder, _):
+    with bench(engine, CopyPlan("h2d", "pinned", "async"), nbytes) as (subject, recorder, _):
         subject.calibrate()
         subject.trial(0)
         chosen = recorder.windows[-1][0]
@@ -147,16 +152,18 @@ def test_a_window_lasts_some_milliseconds(engine: Engine, nbytes: int, copies: i
 
 
 def test_a_window_of_small_copies_fits_into_the_queue(engine: Engine) -> None:
-    with bench(engine, Way("h2d", "pinned", "async"), 4 * KIB) as (subject, recorder, _):
+    with bench(engine, CopyPlan("h2d", "pinned", "async"), 4 * KIB) as (subject, recorder, _):
         subject.calibrate()
         trial = subject.trial(0)["h2d"]
-        assert trial.copies == recorder.windows[-1][0] == MOST_COPIES
-        assert max(recorder.queued) <= MOST_QUEUED
+        assert trial.copies == recorder.windows[-1][0] == MAX_COPIES
+        assert max(recorder.queued) <= MAX_QUEUED
 
 
-@pytest.mark.parametrize("way", [Way("h2d", "pageable", "memcpy"), Way("d2h", "pageable", "async")], ids=label)
-def test_without_a_gate_a_trial_is_one_copy_with_all_times(engine: Engine, way: Way) -> None:
-    with bench(engine, way, 64 * KIB) as (subject, _, _):
+@pytest.mark.parametrize(
+    "plan", [CopyPlan("h2d", "pageable", "memcpy"), CopyPlan("d2h", "pageable", "async")], ids=label
+)
+def test_without_a_gate_a_trial_is_one_copy_with_all_times(engine: Engine, plan: CopyPlan) -> None:
+    with bench(engine, plan, 64 * KIB) as (subject, _, _):
         subject.calibrate()
         (trial,) = subject.trial(4).values()
         assert (trial.round, trial.copies) == (4, 1)
@@ -168,15 +175,15 @@ def test_without_a_gate_a_trial_is_one_copy_with_all_times(engine: Engine, way: 
 def test_the_time_of_a_window_is_that_of_one_copy(engine: Engine) -> None:
     testing.model_link(RATE, 20e-6, RATE, 20e-6)
     once_s = 20e-6 + 64 * KIB / RATE
-    with bench(engine, Way("d2h", "pinned", "async"), 64 * KIB) as (subject, _, _):
+    with bench(engine, CopyPlan("d2h", "pinned", "async"), 64 * KIB) as (subject, _, _):
         subject.calibrate()
         assert subject.trial(0)["d2h"].elapsed_s == pytest.approx(once_s, rel=1e-4)
 
 
-@pytest.mark.parametrize("way", [ONE_WAY[1], ONE_WAY[5], ONE_WAY[0], ONE_WAY[2], *BOTH_WAYS[:1]], ids=label)
-def test_consecutive_trials_read_different_places_if_there_are_two(engine: Engine, way: Way) -> None:
-    with bench(engine, way, MIB) as (subject, recorder, arena):
-        assert arena.lane("h2d", way.memory, MIB).slots == 2
+@pytest.mark.parametrize("plan", [ONE_WAY[1], ONE_WAY[5], ONE_WAY[0], ONE_WAY[2], *BOTH_WAYS[:1]], ids=label)
+def test_consecutive_trials_read_different_places_if_there_are_two(engine: Engine, plan: CopyPlan) -> None:
+    with bench(engine, plan, MIB) as (subject, recorder, arena):
+        assert arena.lane("h2d", plan.memory, MIB).slots == 2
         subject.calibrate()
         recorder.windows.clear()
         for index in range(4):
@@ -187,8 +194,8 @@ def test_consecutive_trials_read_different_places_if_there_are_two(engine: Engin
 
 
 def test_the_destination_of_a_fresh_copy_is_untouched(engine: Engine) -> None:
-    way, nbytes = Way("d2h", "pageable", "memcpy", "fresh"), 64 * KIB
-    with bench(engine, way, nbytes) as (subject, recorder, arena):
+    plan, nbytes = CopyPlan("d2h", "pageable", "memcpy", "fresh"), 64 * KIB
+    with bench(engine, plan, nbytes) as (subject, recorder, arena):
         subject.calibrate()
         first, total = arena.pages("pageable")
         received = sent_bytes(nbytes, 0)
@@ -208,7 +215,7 @@ def test_the_destination_of_a_fresh_copy_is_untouched(engine: Engine) -> None:
 
 def test_the_sum_of_both_ways_adds_the_two_rates(engine: Engine) -> None:
     testing.model_link(2 * RATE, 0, RATE, 0)
-    with bench(engine, Way("both", "pinned", "async"), MIB) as (subject, _, _):
+    with bench(engine, CopyPlan("both", "pinned", "async"), MIB) as (subject, _, _):
         subject.calibrate()
         trials = subject.trial(3)
         assert set(trials) == {"h2d", "d2h", "sum"}
@@ -217,7 +224,7 @@ def test_the_sum_of_both_ways_adds_the_two_rates(engine: Engine) -> None:
         assert {trial.round for trial in trials.values()} == {3}
 
 
-def valid_pair(subject: OneWay | BothWays) -> dict[Side, Trial]:
+def valid_pair(subject: RawCopies) -> dict[Side, Trial]:
     """A trial whose sides overlapped, which a busy machine may need several attempts for."""
     for index in range(40):
         trials = dict(subject.trial(index))
@@ -230,36 +237,137 @@ def valid_pair(subject: OneWay | BothWays) -> dict[Side, Trial]:
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 def test_both_ways_overlap_also_where_one_is_much_faster(engine: Engine, memory: str, faster: float) -> None:
     testing.model_link(faster * RATE / 2, 0, RATE / 2, 0)
-    way = Way("both", memory, "async")  # type: ignore[arg-type]
-    with bench(engine, way, 256 * KIB) as (subject, _, _):
+    plan = CopyPlan("both", memory, "async")  # type: ignore[arg-type]
+    with bench(engine, plan, 256 * KIB) as (subject, _, _):
         subject.calibrate()
         trials = valid_pair(subject)
         assert trials["h2d"].elapsed_s >= 0.95 * 256 * KIB / (faster * RATE / 2)
         assert trials["d2h"].elapsed_s >= 0.95 * 256 * KIB / (RATE / 2)
 
 
-def test_the_sum_is_invalid_if_one_side_is(engine: Engine) -> None:
-    with bench(engine, Way("both", "pinned", "async"), 4 * KIB) as (subject, _, _):
-        testing.stall("cudaLaunchHostFunc", 1, 0.01)
-        for index in range(200):
-            trials = subject.trial(index)
-            if trials["h2d"].invalid or trials["d2h"].invalid:
-                assert trials["sum"].invalid in {trials["h2d"].invalid, trials["d2h"].invalid}
-                return
-            assert trials["sum"].invalid is None
+KIB, MIB = 1024, 1024**2
+FOREVER_S = 1e6
+DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
 
 
-@pytest.mark.parametrize("way", [ONE_WAY[1], ONE_WAY[5], *BOTH_WAYS], ids=label)
-def test_a_copy_that_fails_in_a_trial_is_an_error_and_leaves_nothing(engine: Engine, way: Way) -> None:
-    with bench(engine, way, 4 * KIB) as (subject, _, _):
-        subject.calibrate()
-        testing.fail("cudaMemcpyAsync", 1, 1)
-        with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
-            subject.trial(0)
-    assert testing.allocated() == []
+@dataclass
+class StagedRecorder:
+    """Forwards all copies, and records their places and the host's bytes before them."""
+
+    staged_copier: StagedCopier
+    place: Callable[[int], tuple[int, int]]
+    places: list[int] = field(default_factory=list)
+    found: list[bytes] = field(default_factory=list)
+
+    @property
+    def made(self) -> object:
+        return self.staged_copier.made
+
+    @property
+    def moved(self) -> int:
+        return self.staged_copier.moved
+
+    def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
+        self.places.append(host)
+        self.found.append(ctypes.string_at(host, nbytes))
+        return self.staged_copier.move(direction, host, device, nbytes)
+
+    def wakes(self, nbytes: int) -> bool:
+        return self.staged_copier.wakes(nbytes)
+
+    def time(self, lane: Any, slot: int) -> Any:
+        host, _ = self.place(slot)
+        self.places.append(host)
+        self.found.append(ctypes.string_at(host, lane.nbytes))
+        return self.staged_copier.time(lane, slot)
 
 
-@pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
-def test_the_anchor_is_queued_pinned_copies_of_the_same_direction(engine: Engine, way: Way) -> None:
-    with bench(engine, way, 4 * KIB) as (subject, _, _):
-        assert subject.anchor == f"raw.pinned-async {way.direction} warm"
+class IdleRing:
+    """Reports copies that it does not make."""
+
+    def move(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def staged_bench(
+    engine: Engine, staged: CopyPlan, nbytes: int, record: type[StagedRecorder] = StagedRecorder
+) -> Iterator[tuple[StagedCopies, StagedRecorder]]:
+    with (
+        closing(Arena(engine, 0, ["pageable"], nbytes, 0)) as arena,
+        closing(StagedCopier(engine, 0, CHOSEN, 30.0)) as ring,
+    ):
+        recorder = record(ring, lambda slot: arena.place(staged.direction, staged.memory, nbytes, slot))
+        yield StagedCopies(engine, staged, nbytes, arena, cast("Any", recorder), 0), recorder
+
+
+def staged(direction: Direction, *, fresh: bool = False) -> CopyPlan:
+    return CopyPlan(direction, "pageable", "staged", "fresh" if fresh else "warm")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("nbytes", [1, 4 * KIB, 64 * KIB + 3, MIB - 1])
+def test_every_byte_arrives(engine: Engine, direction: Direction, nbytes: int) -> None:
+    with staged_bench(engine, staged(direction), nbytes) as (subject, _):
+        assert subject.verify(11) == Fact(True)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_missing_staged_copy_fails_verification(engine: Engine, direction: Direction) -> None:
+    with closing(Arena(engine, 0, ["pageable"], 4 * KIB, 0)) as arena:
+        subject = StagedCopies(engine, staged(direction), 4 * KIB, arena, cast("Any", IdleRing()), 0)
+        assert subject.verify(11) == Fact(False)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_trial_is_one_copy_with_all_times(engine: Engine, direction: Direction) -> None:
+    with staged_bench(engine, staged(direction), 64 * KIB) as (subject, recorder):
+        ((side, trial),) = subject.trial(4).items()
+        assert len(recorder.places) == 1
+    assert (side, trial.round, trial.copies) == (direction, 4, 1)
+    assert trial.dispatch_s is not None
+    assert trial.wall_s is not None
+    assert 0 < trial.dispatch_s <= trial.wall_s
+
+
+@pytest.mark.parametrize(("below_s", "copies"), [(math.inf, [2, 2, 2]), (1e-9, [2, 1, 1])], ids=["short", "long"])
+def test_sleeping_threads_are_woken_before_a_short_trial(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, below_s: float, copies: list[int]
+) -> None:
+    monkeypatch.setattr(subjects, "WAKE_BELOW_S", below_s)
+    with staged_bench(engine, staged("h2d"), MIB) as (subject, recorder):
+        found = []
+        for index in range(3):
+            recorder.places.clear()
+            assert len(subject.trial(index)) == 1
+            found.append(len(recorder.places))
+    assert found == copies
+
+
+def test_consecutive_trials_read_different_places(engine: Engine) -> None:
+    with staged_bench(engine, staged("h2d"), MIB) as (subject, recorder):
+        for index in range(4):
+            subject.trial(index)
+        assert len(set(recorder.places)) == 2
+        assert all(one != other for one, other in zip(recorder.places, recorder.places[1:], strict=False))
+
+
+def test_only_the_destination_of_a_fresh_copy_is_untouched(engine: Engine) -> None:
+    nbytes = 64 * KIB
+    for fresh in (True, False):
+        with staged_bench(engine, staged("d2h", fresh=fresh), nbytes) as (subject, recorder):
+            assert subject.verify(11) == Fact(True)
+            recorder.found.clear()
+            for index in range(3 * subject._lane.slots):
+                subject.trial(index)
+            again = recorder.found[subject._lane.slots :]  # places that something has been copied to
+            assert all(found == bytes(nbytes) for found in again) is fresh
+
+
+def test_only_the_first_copy_includes_the_creation_of_the_ring(engine: Engine) -> None:
+    class SlowlyMade(StagedRecorder):
+        made = SimpleNamespace(made_s=FOREVER_S)
+
+    with staged_bench(engine, staged("h2d"), 4 * KIB, SlowlyMade) as (subject, _):
+        assert subject.calibrate() >= FOREVER_S
+        assert subject.calibrate() < FOREVER_S

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import MIB, make_measurement
 
-from pyxfer._ceiling.ways import MEMORIES, plan_ways
+from pyxfer._ceiling.plans import MEMORIES, copy_plans
 from pyxfer._document.cells import (
     ALL_GPUS,
     Cell,
@@ -30,7 +30,7 @@ PINNED = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", 256 * MIB, "asy
 BATCH = Cell("route", "torch.to", "h2d", "h2d", "pageable", 77_070_336, "async", "warm", 512)
 
 MODES = ("memcpy", "async", "batch", "streams:4", "staged")
-WAYS = st.sampled_from(plan_ways(("h2d", "d2h", "both"), MEMORIES, MODES, fresh=True))
+WAYS = st.sampled_from(copy_plans(("h2d", "d2h", "both"), MEMORIES, MODES, fresh=True))
 SIDES: tuple[Side, ...] = ("h2d", "d2h", "sum")
 
 
@@ -113,7 +113,7 @@ def test_the_full_text_of_a_cell_has_its_mode() -> None:
 
 
 def test_a_mode_that_auto_selects_is_left_out() -> None:
-    for way in plan_ways(("h2d", "d2h", "both"), get_args(Memory), ("auto",), fresh=True):
+    for way in copy_plans(("h2d", "d2h", "both"), get_args(Memory), ("auto",), fresh=True):
         side: Side = "sum" if way.direction == "both" else way.direction
         cell = Cell("raw", way.route, way.direction, side, way.memory, MIB, way.mode, way.variant)
         assert f":{way.mode}:" not in cell.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pyxfer
-from pyxfer._ceiling.ways import MEMORIES
+from pyxfer._ceiling.plans import MEMORIES
 from pyxfer._document.runs import Memory, Run
 from pyxfer.errors import UsageError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
-from native.link_flows import HOST, Flows, durations_s
+from native.scenarios import HOST, Flows, durations_s
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine

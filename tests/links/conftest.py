@@ -14,7 +14,7 @@ from links.wiring import Host
 
 import pyxfer
 from pyxfer._document.links import HOST_END, Links
-from pyxfer._links import chases, traffic
+from pyxfer._links import chases, session, traffic
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._links.resources import LinkResources
 from pyxfer._machine import devices
@@ -32,12 +32,13 @@ Measure = Callable[..., Links]
 
 def shorten_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a trial be the copies that are queued when the gate opens."""
-    for name in ("LEAST_S", "CHECK_S", "MOST_S"):
+    for name in ("MIN_S", "CHECK_S", "MAX_S"):
         monkeypatch.setattr(traffic, name, 0.0)
     for name in ("DEPTH", "DEPTH_TOGETHER"):
         monkeypatch.setattr(traffic, name, QUEUED)
     monkeypatch.setattr(chases, "TRIAL_S", 0.0)
     monkeypatch.setattr(chases, "DEPTH", QUEUED)
+    monkeypatch.setattr(session, "SIZES", (4 << 10,))
 
 
 def share_uplinks(monkeypatch: pytest.MonkeyPatch, host: Host, beside_d2h: float = 1.0) -> None:

@@ -15,7 +15,7 @@ from samples import make_device, make_link
 from pyxfer._document.links import Nature
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._links import surroundings
-from pyxfer._links.gpu_traits import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, natures
+from pyxfer._links.surroundings import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, natures
 from pyxfer._report.link_words import NATURES, nature_texts
 from pyxfer.errors import CudaError
 

@@ -65,18 +65,6 @@ def test_ctrl_c_cancels_the_work_and_waits() -> None:
     presser.join()
 
 
-def test_an_exception_of_interrupted_work_is_dropped() -> None:
-    work = Work()
-
-    def failing() -> None:
-        work()
-        raise ValueError("because it was cancelled")
-
-    presser = press_ctrl_c(work.started)
-    assert run_interruptible(failing, work.cancel, grace_s=30) is Ending.INTERRUPTED
-    presser.join()
-
-
 def test_stuck_work_is_abandoned_after_the_grace_time() -> None:
     work = Work(stops=False)
     presser = press_ctrl_c(work.started)
@@ -94,11 +82,3 @@ def test_a_second_ctrl_c_ends_the_wait() -> None:
     assert time.perf_counter() - begun < 30
     work.released.set()
     presser.join()
-
-
-def test_work_can_be_run_from_another_thread() -> None:
-    endings: list[Ending] = []
-    thread = threading.Thread(target=lambda: endings.append(run_interruptible(lambda: None, lambda: None)))
-    thread.start()
-    thread.join()
-    assert endings == [Ending.DONE]

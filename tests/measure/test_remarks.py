@@ -155,10 +155,6 @@ def test_a_drift_smaller_than_the_precision_has_no_remark() -> None:
     assert instability(list(trials(60, spread=1e-4) * np.linspace(1, 1.004, 60)), PRECISION) is None
 
 
-def test_a_step_within_the_run_is_a_drift_and_not_two_modes() -> None:
-    assert remark(np.concatenate((trials(60), 1.2 * trials(60)))).code == "drift"
-
-
 @pytest.mark.parametrize("n", [60, 200])
 def test_correlated_noise_is_rarely_taken_for_a_drift(n: int) -> None:
     rng = np.random.default_rng(11)

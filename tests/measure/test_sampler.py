@@ -33,14 +33,6 @@ def series(*seconds: float, invalid: str | None = None) -> Series:
     return made
 
 
-def test_trials_are_kept_by_side_in_order() -> None:
-    made = Series(Timed("a", Clock()))
-    made.add({"h2d": Trial(0, 1.0), "d2h": Trial(0, 2.0)})
-    made.add({"h2d": Trial(1, 3.0), "d2h": Trial(1, 4.0)})
-    assert made.valid_times("h2d") == [1.0, 3.0]
-    assert made.valid_times("d2h") == [2.0, 4.0]
-
-
 def test_invalid_trials_are_kept_and_do_not_count() -> None:
     made = series(1.0, 2.0, invalid="the gate timed out")
     assert len(made.trials["h2d"]) == 2
@@ -59,13 +51,6 @@ def test_a_series_is_precise_if_all_sides_are() -> None:
 def test_fewer_trials_than_an_interval_needs_are_not_precise() -> None:
     assert not series(*[1.0] * 5).is_precise(0.01)
     assert not series().is_precise(0.01)
-
-
-def test_the_mean_cost_is_that_of_all_runs() -> None:
-    made = series(1.0, 1.0)
-    assert made.mean_cost_s == 0
-    made.spent_s, made.runs = 3.0, 2
-    assert made.mean_cost_s == 1.5
 
 
 PRECISION = 0.01
@@ -270,13 +255,6 @@ def test_a_series_is_summarised_a_few_times_for_many_trials(monkeypatch: pytest.
     assert len(counts) < 30
 
 
-def test_a_past_deadline_leaves_the_fewest_rounds() -> None:
-    bench = Bench()
-    subject = bench.timed("a", *NOISY)
-    bench.run([subject], budget_s=0.0)
-    assert len(subject.rounds) == FEWEST_ROUNDS
-
-
 def test_invalid_trials_are_replaced_after_the_deadline() -> None:
     bench = Bench()
     anchor, steady = bench.timed("anchor"), bench.timed("steady", anchor="anchor")
@@ -375,10 +353,6 @@ def test_progress_grows_and_ends_at_1() -> None:
     assert heard[-1].text == "1 of 2 results are precise"
 
 
-def test_a_sampler_without_groups_ends_at_once() -> None:
-    assert Bench().run() == []
-
-
 def test_the_reserve_is_estimated_by_the_cost_of_trials() -> None:
     bench = Bench()
     bench.run([bench.timed("a", *NOISY)], budget_s=1.0, reserve=Reserve(rounds=3, once_s=0.1, each_s=0.01, most_s=0.5))
@@ -390,9 +364,3 @@ def test_the_reserve_has_a_limit() -> None:
     bench = Bench()
     bench.run([bench.timed("a", *NOISY)], budget_s=1.0, reserve=Reserve(rounds=1000, each_s=1.0, most_s=0.15))
     assert bench.clock() == pytest.approx(0.85, abs=3e-3)
-
-
-def test_without_a_reserve_the_whole_budget_is_used() -> None:
-    bench = Bench()
-    bench.run([bench.timed("a", *NOISY)], budget_s=1.0)
-    assert bench.clock() == pytest.approx(1.0, abs=3e-3)

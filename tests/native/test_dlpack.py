@@ -108,15 +108,6 @@ def test_arrays_of_any_shape_are_exported(native: Engine, shape: tuple[int, ...]
 
 
 @each_version
-def test_a_capsule_can_be_used_once(native: Engine, versioned: bool) -> None:
-    handing = Handing(capsule_of(native, Owner(), versioned=versioned))
-    first = np.from_dlpack(handing)
-    with pytest.raises(ValueError, match=r"(?i)capsule"):
-        np.from_dlpack(handing)
-    assert np.array_equal(first, VALUES)
-
-
-@each_version
 def test_the_owner_is_released_once(native: Engine, versioned: bool) -> None:
     owner = Owner()
     held = sys.getrefcount(owner)

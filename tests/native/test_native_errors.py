@@ -1,22 +1,28 @@
+"""Errors of the engine: their types and texts, and the refusal of wrong arguments."""
+
 from __future__ import annotations
 
-import os
 import pickle
 import re
-import subprocess
-import sys
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from native.scenarios import NBYTES
+from native.scenarios import CHUNK, HOST, NBYTES, Flows, lanes
 
 from pyxfer.errors import (
     CudaError,
     CudaMemoryError,
     CudaUnavailableError,
     DeviceLostError,
+    KernelsUnavailableError,
 )
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
+
+if TYPE_CHECKING:
+    pass
 
 
 def malloc_failing_with(engine: Engine, code: int) -> CudaError:
@@ -96,16 +102,126 @@ def test_a_failed_release_of_a_destructor_is_reported_once(engine: Engine) -> No
     assert engine.take_cleanup_failures() == []
 
 
-def test_a_wrong_order_to_the_host_runtime_fails_every_call() -> None:
-    script = "from pyxfer.native import load; load('host').device_count()"
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYXFER_HOSTRT": "fail=cudaNonsense:1:2"},
-    )
-    assert result.returncode == 1
-    assert "'cudaNonsense' is not a call of the host runtime" in result.stderr
-    assert "cudaErrorInvalidValue (1)" in result.stderr
+def forget(engine: Engine, memory: str, offset: int, nbytes: int) -> None:
+    with closing(engine.HostBuffer(NBYTES, memory)) as buffer:
+        buffer.forget(offset, nbytes)
+
+
+def copy_in_mode(engine: Engine, mode: str) -> None:
+    with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier:
+        copier.gated(mode, h2d, 1, 0, 0)
+
+
+def download(engine: Engine, address: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    with closing(engine.DeviceBuffer(NBYTES)) as memory, closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)) as ring:
+        ring.download(address, itemsize, shape, strides, memory.address, None)
+
+
+def make_flow(of: Engine, **changed: Any) -> None:
+    with Flows(of) as flows:
+        source, destination = flows.memory(HOST, NBYTES), flows.memory(0, NBYTES)
+        sides = {"source": source, "destination": destination, "destination_device": 0}
+        of.Flow(**{"device": 0, "engine": "ce", "nbytes": NBYTES, **sides, **changed})
+
+
+def make_cycle(engine: Engine, stride: int) -> None:
+    with Flows(engine) as flows:
+        engine.make_cycle(flows.memory(HOST, NBYTES), NBYTES, stride, 1, HOST)
+
+
+def run_flow(engine: Engine, *settings: Any, times: int = 1) -> None:
+    with Flows(engine) as flows:
+        engine.run_flows([flows.copy(HOST, 0, NBYTES)] * times, *settings)
+
+
+# One of each kind of check in the engine; csrc/tests has the limits themselves.
+REFUSED: dict[str, tuple[type[Exception], Callable[[Engine], object]]] = {
+    "more host memory than there is": (MemoryError, lambda engine: engine.HostBuffer(1 << 60, "registered")),
+    "more pinned memory than there is": (CudaMemoryError, lambda engine: engine.HostBuffer(1 << 60, "pinned")),
+    "more device memory than there is": (CudaMemoryError, lambda engine: engine.DeviceBuffer(1 << 60)),
+    "an unknown memory": (ValueError, lambda engine: engine.HostBuffer(NBYTES, "cardboard")),
+    "no memory": (ValueError, lambda engine: engine.HostBuffer(0, "pinned")),
+    "pages behind a buffer": (IndexError, lambda engine: forget(engine, "pageable", NBYTES, 1)),
+    "very many pages": (IndexError, lambda engine: forget(engine, "pageable", 4096, 2**64 - 1)),
+    "pages that are locked": (ValueError, lambda engine: forget(engine, "pinned", 0, 4096)),
+    "an unknown direction": (ValueError, lambda engine: engine.Lane("sideways", 1, 1, 1, 1, 1)),
+    "a lane without slots": (ValueError, lambda engine: engine.Lane("h2d", 1, 1, 1, 1, 0)),
+    "an unknown mode": (ValueError, lambda engine: copy_in_mode(engine, "teleport")),
+    "an unknown fill": (ValueError, lambda engine: engine.Ring(0, 2, CHUNK, 2, "fast", 0)),
+    "a chunk below zero": (ValueError, lambda engine: engine.Ring(0, 2, -1, 2, "plain", 0)),
+    "one slot": (ValueError, lambda engine: engine.Ring(0, 2, CHUNK, 1, "plain", 0)),
+    "an extent below zero": (ValueError, lambda engine: download(engine, 4096, 4, (-3,), (4,))),
+    "more extents than strides": (ValueError, lambda engine: download(engine, 4096, 4, (3, 4), (4,))),
+    "an array of very many bytes": (ValueError, lambda engine: download(engine, 4096, 4, (1 << 40, 1 << 40), (0, 0))),
+    "no address": (ValueError, lambda engine: download(engine, 0, 4, (3,), (4,))),
+    "items that overlap": (ValueError, lambda engine: download(engine, 4096, 4, (3,), (0,))),
+    "an unknown kind of record": (ValueError, lambda engine: engine.Tracer([], ["copys"], 1 << 20)),
+    "no room for records": (ValueError, lambda engine: engine.Tracer([], ["copies"], 0)),
+    "an unknown engine": (ValueError, lambda engine: make_flow(engine, engine="dma")),
+    "a flow without a source": (ValueError, lambda engine: make_flow(engine, source=0)),
+    "an endless pace": (ValueError, lambda engine: make_flow(engine, pace_bytes_per_s=float("inf"))),
+    "a kernel without kernels": (ValueError, lambda engine: make_flow(engine, engine="sm")),
+    "a cycle of odd strides": (ValueError, lambda engine: make_cycle(engine, 12)),
+    "no flow": (ValueError, lambda engine: engine.run_flows([], 0.0, 1.0)),
+    "one flow twice": (ValueError, lambda engine: run_flow(engine, 0.0, 1.0, times=2)),
+    "a negative time": (ValueError, lambda engine: run_flow(engine, -1.0, 1.0)),
+    "an unknown gate": (ValueError, lambda engine: run_flow(engine, 0.0, 1.0, "door")),
+}
+
+
+@pytest.mark.parametrize(("kind", "call"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_argument_is_refused(engine: Engine, kind: type[Exception], call: Callable[[Engine], object]) -> None:
+    with pytest.raises(kind):
+        call(engine)
+    assert testing.allocated() == []
+
+
+def test_a_closed_ring(engine: Engine) -> None:
+    with closing(engine.DeviceBuffer(1)) as memory:
+        ring = engine.Ring(0, 2, CHUNK, 2, "plain", 0)
+        ring.close()
+        ring.close()
+        with pytest.raises(RuntimeError):
+            ring.download(memory.address, 1, (), (), memory.address, None)
+
+
+def test_a_closed_tracer(engine: Engine) -> None:
+    tracer = engine.Tracer([], ["copies"], 1 << 20)
+    tracer.close()
+    tracer.close()
+    with pytest.raises(RuntimeError):
+        tracer.start()
+
+
+@pytest.mark.parametrize("closed", ["flow", "kernels"])
+def test_runs_of_what_is_closed(engine: Engine, closed: str) -> None:
+    with Flows(engine) as flows:
+        flow = flows.copy(HOST, 0, NBYTES)
+        (flow if closed == "flow" else flows.kernels(0)).close()
+        with pytest.raises(ValueError, match="closed"):
+            flows.run(flow)
+
+
+@pytest.mark.parametrize("code", [200, 209, 218, 221, 222, 223, 300])
+def test_kernels_that_the_driver_does_not_make(engine: Engine, code: int) -> None:
+    testing.fail("cuModuleLoadData", 1, code)
+    with pytest.raises(KernelsUnavailableError) as caught:
+        engine.Kernels(0)
+    assert (caught.value.code, caught.value.call) == (code, "cuModuleLoadData")
+
+
+def test_peer_access(engine: Engine) -> None:
+    testing.set_device_count(2)
+    testing.refuse_peer(0, 1, True)
+    assert (engine.can_access_peer(0, 1), engine.can_access_peer(1, 0)) == (False, True)
+    with pytest.raises(CudaError) as caught:
+        engine.enable_peer(0, 1)
+    assert (caught.value.code, caught.value.call) == (217, "cudaDeviceEnablePeerAccess")
+
+
+def test_attributes(engine: Engine) -> None:
+    testing.set_device_count(2)
+    testing.set_attribute_of(1, 18, 1)
+    assert [engine.device_attribute(device, 18) for device in (0, 1)] == [0, 1]
+    with pytest.raises(CudaError, match="cudaDeviceGetAttribute"):
+        engine.device_attribute(0, 255)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from native.ring_arrays import CHUNK, FOREVER_S, contents_of, filled, place
+from native.scenarios import CHUNK, FOREVER_S, contents_of, filled, place
 from numpy.typing import NDArray
 
-from pyxfer.errors import CancelledError, DeviceTimeoutError
+from pyxfer.errors import DeviceTimeoutError
 from pyxfer.native import Engine, load
 from pyxfer.native._cuda import DeviceBuffer, Ring
 from pyxfer.native._host import testing
@@ -84,15 +84,6 @@ def test_a_download_writes_only_the_array(ring: Ring, memory: DeviceBuffer, arra
     assert base.tobytes() == expected.tobytes()
 
 
-@given(shape=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)), itemsize=st.sampled_from([1, 4, 12]))
-def test_an_upload_of_a_broadcast_array_repeats_its_items(
-    ring: Ring, memory: DeviceBuffer, shape: tuple[int, int, int], itemsize: int
-) -> None:
-    array = np.broadcast_to(filled((shape[1], 1), f"V{itemsize}"), shape)
-    ring.upload(*place(array), memory.address, None, True)
-    assert contents_of(memory)[: array.nbytes].tobytes() == array.tobytes()
-
-
 def test_a_started_upload_reports_its_end(memory: DeviceBuffer, ring: Ring, engine: Engine) -> None:
     assert engine.RUNTIME == "host"
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
@@ -115,48 +106,6 @@ def test_a_dropped_ring_finishes_its_uploads(engine: Engine) -> None:
             gc.collect()
             assert contents_of(memory).tobytes() == array.tobytes()
             contents_of(memory)[:] = 0
-
-
-@pytest.mark.threads
-def test_threads_upload_and_download_at_once(engine: Engine) -> None:
-    right = []
-
-    def use(ring: Ring, seed: int) -> None:
-        with closing(engine.DeviceBuffer(8 * CHUNK)) as memory:
-            for turn in range(10):
-                array, back = filled((8 * CHUNK,), "u1", seed + turn), np.zeros(8 * CHUNK, np.uint8)
-                if turn % 2:
-                    ring.upload(*place(array), memory.address, None, True)
-                else:
-                    ring.start_upload(*place(array), memory.address, None).result(FOREVER_S)
-                ring.download(*place(back), memory.address, None)
-                right.append(np.array_equal(array, back))
-
-    with closing(engine.Ring(0, 2, CHUNK, 2, "streaming", 0)) as ring:
-        threads = [threading.Thread(target=use, args=(ring, 100 * n)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert right == [True] * 40
-
-
-@pytest.mark.threads
-def test_a_ring_works_after_a_cancelled_transfer(engine: Engine) -> None:
-    array = filled((MOST,), "u1")
-    with ExitStack() as stack:
-        memory = stack.enter_context(closing(engine.DeviceBuffer(MOST)))
-        ring = stack.enter_context(closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)))
-        testing.stall("cudaMemcpyAsync", 3, FOREVER_S)
-        later = threading.Timer(0.05, ring.cancel)
-        later.start()
-        with pytest.raises(CancelledError, match=r"^cancelled during an upload$"):
-            ring.upload(*place(array), memory.address, None, True)
-        later.join()
-        testing.release_stalls()
-        ring.upload(*place(array), memory.address, None, True)
-        assert contents_of(memory).tobytes() == array.tobytes()
-        assert len(engine.take_cleanup_failures()) == 1
 
 
 def test_a_ring_has_its_settings(engine: Engine) -> None:
@@ -191,27 +140,6 @@ def test_ctrl_c_ends_a_transfer_on_a_stuck_device(engine: Engine, direction: str
         transfer = functools.partial(ring.upload, wait=True) if direction == "upload" else ring.download
         with pytest.raises(KeyboardInterrupt):
             transfer(*place(array), memory.address, stream=None)
-        interrupting.join()
-        engine.take_cleanup_failures()
-
-
-def test_ctrl_c_is_raised_at_the_end_of_a_transfer(engine: Engine) -> None:
-    # The handler runs during the last event query.
-    array = filled((NBYTES,), "u1")
-    with closing(engine.DeviceBuffer(NBYTES)) as memory, closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)) as ring:
-        ring.upload(*place(array), memory.address, None, True)
-        testing.reset()
-        testing.stall("cuEventQuery", 1, 0.3)
-
-        def interrupt() -> None:
-            while not testing.calls().get("cuEventQuery"):
-                time.sleep(0.001)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        interrupting = threading.Thread(target=interrupt)
-        interrupting.start()
-        with pytest.raises(KeyboardInterrupt):
-            ring.upload(*place(array), memory.address, None, True)
         interrupting.join()
         engine.take_cleanup_failures()
 

@@ -45,11 +45,6 @@ def test_a_blocking_copy_of_page_locked_memory_waits_for_its_engine() -> None:
     assert parts(trial) == {"preparing": 400, "waiting": 20, "copying": 50, "returning": 490, "finishing": 40}
 
 
-def test_staging_by_the_driver_ends_when_the_call_returns() -> None:
-    trial = traced(call(5, 9, 7), copy(20, 70, correlation=7), elapsed_us=80, returned_us=10)
-    assert parts(trial) == {"preparing": 5, "staging": 4, "waiting": 11, "copying": 50, "finishing": 10}
-
-
 def test_staging_before_the_first_copy_ends_when_its_own_call_returns() -> None:
     copies = copy(20, 70, correlation=7), copy(70, 75, 64, correlation=8)
     trial = traced(call(5, 9, 7), call(9, 74, 8), *copies, elapsed_us=75)
@@ -85,47 +80,78 @@ def slot_copies(*spans: tuple[float, float], way: CopyWay = CopyWay.H2D) -> list
     ]
 
 
-def test_filling_slots_is_staging() -> None:
-    copies = slot_copies((110, 135), (150, 175))
-    trial = through_ring(call(100, 104, 7), *copies, elapsed_us=190, returned_us=180)
-    # Until the first slot is full, and between the copies.
-    assert parts(trial) == {"staging": 100 + 15, "waiting": 10, "copying": 50, "returning": 5, "finishing": 10}
+FILLED = [call(100, 104, 7), *slot_copies((110, 135), (150, 175))]
+EMPTIED = [call(5, 9, 7), *slot_copies((20, 45), (60, 85), way=CopyWay.D2H)]
+QUEUED = copy(20, 70, memory=MemoryKind.PINNED, correlation=7)
+
+PARTS: dict[str, tuple[Traced, dict[PartName, float]]] = {
+    "simultaneous copies are one interval": (
+        traced(copy(0, 100), copy(50, 150), elapsed_us=150),
+        {"copying": 100, "staging": 50},
+    ),
+    "a copy faster than the ceiling has no staging": (traced(copy(0, 40), elapsed_us=40), {"copying": 40}),
+    "copying is by the bytes that crossed": (
+        traced(copy(0, 900, 4 * MIB), elapsed_us=900),
+        {"copying": 200, "staging": 700},
+    ),
+    "without a copy all time until the return is preparing": (
+        traced(kernel(100, 200), returned_us=800),
+        {"preparing": 700, "kernels": 100, "finishing": 200},
+    ),
+    "kernels before the first copy are not preparing": (
+        traced(kernel(10, 40), copy(100, 200), elapsed_us=200),
+        {"preparing": 70, "kernels": 30, "copying": 50, "staging": 50},
+    ),
+    "copies during a host route are other copies": (
+        traced(copy(100, 200), way=None),
+        {"preparing": 900, "other copies": 100},
+    ),
+    "returning ends with the last event": (
+        traced(copy(0, 900), elapsed_us=1000, returned_us=1200),
+        {"copying": 50, "staging": 850, "returning": 100},
+    ),
+    "a copy slightly outside of the trial is cut": (
+        traced(copy(-1, 999), elapsed_us=999),
+        {"copying": 50, "staging": 949},
+    ),
+    "a queued copy returns before it begins": (
+        traced(call(5, 9, 7), QUEUED, elapsed_us=80, returned_us=10),
+        {"preparing": 5, "waiting": 15, "copying": 50, "finishing": 10},
+    ),
+    "staging by the driver ends when the call returns": (
+        traced(call(5, 9, 7), copy(20, 70, correlation=7), elapsed_us=80, returned_us=10),
+        {"preparing": 5, "staging": 4, "waiting": 11, "copying": 50, "finishing": 10},
+    ),
+    "filling slots is staging, until the first is full and between the copies": (
+        through_ring(*FILLED, elapsed_us=190, returned_us=180),
+        {"staging": 100 + 15, "waiting": 10, "copying": 50, "returning": 5, "finishing": 10},
+    ),
+    "filling slots after the call returned is staging": (
+        through_ring(*FILLED, elapsed_us=190, returned_us=140),
+        {"staging": 100 + 15, "waiting": 10, "copying": 50, "finishing": 15},
+    ),
+    "time after the last slot is not staging": (
+        through_ring(*FILLED, kernel(180, 185), elapsed_us=190, returned_us=190),
+        {"staging": 100 + 15, "waiting": 10, "copying": 50, "gaps": 5, "kernels": 5, "returning": 5},
+    ),
+    "a kernel between two slots is a kernel": (
+        through_ring(*FILLED, kernel(138, 148), elapsed_us=190, returned_us=190),
+        {"staging": 100 + 5, "waiting": 10, "kernels": 10, "copying": 50, "returning": 15},
+    ),
+    "slots that are slower than the ceiling are staging too": (
+        through_ring(call(10, 12, 7), *slot_copies((10, 45), (45, 80)), elapsed_us=80),
+        {"copying": 50, "staging": 10 + 20},
+    ),
+    "emptying slots is staging": (
+        through_ring(*EMPTIED, way=CopyWay.D2H, elapsed_us=190, returned_us=180),
+        {"preparing": 5, "waiting": 15, "copying": 50, "staging": 15 + 95, "finishing": 10},
+    ),
+}
 
 
-def test_emptying_slots_is_staging() -> None:
-    copies = slot_copies((20, 45), (60, 85), way=CopyWay.D2H)
-    trial = through_ring(call(5, 9, 7), *copies, way=CopyWay.D2H, elapsed_us=190, returned_us=180)
-    assert parts(trial) == {"preparing": 5, "waiting": 15, "copying": 50, "staging": 15 + 95, "finishing": 10}
-
-
-def test_copies_through_slots_that_are_slower_than_the_ceiling_are_staging_too() -> None:
-    copies = slot_copies((10, 45), (45, 80))
-    trial = through_ring(call(10, 12, 7), *copies, elapsed_us=80, returned_us=80)
-    assert parts(trial) == {"copying": 50, "staging": 10 + 20}
-
-
-def test_a_kernel_between_two_slots_is_a_kernel() -> None:
-    copies = slot_copies((110, 135), (165, 190))
-    trial = through_ring(call(100, 104, 7), *copies, kernel(140, 160), elapsed_us=190, returned_us=190)
-    assert parts(trial) == {"staging": 100 + 10, "waiting": 10, "kernels": 20, "copying": 50}
-
-
-def test_filling_slots_after_the_call_returned_is_staging() -> None:
-    copies = slot_copies((110, 135), (150, 175))
-    trial = through_ring(call(100, 104, 7), *copies, elapsed_us=190, returned_us=140)
-    assert parts(trial) == {"staging": 100 + 15, "waiting": 10, "copying": 50, "finishing": 15}
-
-
-def test_time_after_the_last_slot_is_not_staging() -> None:
-    copies = slot_copies((110, 135), (150, 175))
-    trial = through_ring(call(100, 104, 7), *copies, kernel(180, 185), elapsed_us=190, returned_us=190)
-    assert parts(trial) == {"staging": 100 + 15, "waiting": 10, "copying": 50, "gaps": 5, "kernels": 5, "returning": 5}
-
-
-def test_a_queued_copy_returns_before_it_begins() -> None:
-    queued = copy(20, 70, memory=MemoryKind.PINNED, correlation=7)
-    trial = traced(call(5, 9, 7), queued, elapsed_us=80, returned_us=10)
-    assert parts(trial) == {"preparing": 5, "waiting": 15, "copying": 50, "finishing": 10}
+@pytest.mark.parametrize(("trial", "expected"), PARTS.values(), ids=PARTS)
+def test_every_instant_belongs_to_its_part(trial: Traced, expected: dict[PartName, float]) -> None:
+    assert parts(trial) == expected
 
 
 def test_preparing_ends_at_the_outermost_call_of_the_copy() -> None:
@@ -160,46 +186,8 @@ def test_kernels_and_other_copies_are_not_gaps() -> None:
     }
 
 
-def test_kernels_before_the_first_copy_are_not_preparing() -> None:
-    assert parts(traced(kernel(10, 40), copy(100, 200), elapsed_us=200)) == {
-        "preparing": 70,
-        "kernels": 30,
-        "copying": 50,
-        "staging": 50,
-    }
-
-
-def test_simultaneous_copies_are_one_interval() -> None:
-    assert parts(traced(copy(0, 100), copy(50, 150), elapsed_us=150)) == {"copying": 100, "staging": 50}
-
-
-def test_a_copy_faster_than_the_ceiling_has_no_staging() -> None:
-    assert parts(traced(copy(0, 40), elapsed_us=40)) == {"copying": 40}
-
-
 def test_without_a_ceiling_all_copying_is_copying() -> None:
     assert parts(traced(copy(0, 900), elapsed_us=900), None) == {"copying": 900}
-
-
-def test_copying_is_by_the_bytes_that_crossed() -> None:
-    assert parts(traced(copy(0, 900, 4 * MIB), elapsed_us=900)) == {"copying": 200, "staging": 700}
-
-
-def test_without_a_copy_all_time_until_the_return_is_preparing() -> None:
-    assert parts(traced(returned_us=800)) == {"preparing": 800, "finishing": 200}
-    assert parts(traced(kernel(100, 200), returned_us=800)) == {"preparing": 700, "kernels": 100, "finishing": 200}
-
-
-def test_copies_during_a_host_route_are_other_copies() -> None:
-    assert parts(traced(copy(100, 200), way=None)) == {"preparing": 900, "other copies": 100}
-
-
-def test_returning_ends_with_the_last_event() -> None:
-    assert parts(traced(copy(0, 900), elapsed_us=1000, returned_us=1200)) == {
-        "copying": 50,
-        "staging": 850,
-        "returning": 100,
-    }
 
 
 def test_values_of_a_breakdown_are_those_of_one_transfer() -> None:
@@ -211,10 +199,6 @@ def test_values_of_a_breakdown_are_those_of_one_transfer() -> None:
     assert breakdown.page_bytes == os.sysconf("SC_PAGE_SIZE")
     assert breakdown.dispatch_s == pytest.approx(200e-6)
     assert breakdown.wall_s == pytest.approx(200e-6)
-
-
-def test_a_copy_slightly_outside_of_the_trial_is_cut() -> None:
-    assert parts(traced(copy(-1, 999), elapsed_us=999)) == {"copying": 50, "staging": 949}
 
 
 @pytest.mark.parametrize("shift_us", [-50, 950])

@@ -27,10 +27,10 @@ namespace pyxfer {
 /// | of_threads_, round_, first_            | `begin`                  | every thread | the crew wakes later, and has returned    |
 /// | marks_                                 | threads done with a slot | who polls    | release in `done`, acquire in `next`      |
 /// | passed_                                | who polls                | every thread | release in `pass`, acquire in `may_begin` |
-/// | end_, front_, issued_, grown_, few_... | who polls, `begin`       | the same     | conveyor::polling_                        |
+/// | end_, front_, issued_, grown_, few_... | who polls, `begin`       | the same     | chunk_mover::polling_                     |
 // clang-format on
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
-class belt {
+class slot_order {
  public:
   enum class part { fill, empty };  ///< what the threads do with a slot
   struct run {
@@ -38,7 +38,7 @@ class belt {
     std::size_t count;
   };
 
-  explicit belt(ring_settings const& made);
+  explicit slot_order(ring_settings const& made);
 
   /// Number of slots that a transfer cycles through. Before it changes, the copies of the previous
   /// transfer must have ended.

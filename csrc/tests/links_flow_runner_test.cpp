@@ -1,4 +1,4 @@
-#include "links/course.hpp"
+#include "links/flow_runner.hpp"
 
 #include "links_support.hpp"
 
@@ -11,18 +11,18 @@ namespace {
 
 constexpr double item_s = 2e-3;
 
-class links_course : public links_test {
+class links_flow_runner : public links_test {
  protected:
   void SetUp() override {
     links_test::SetUp();
     hostrt::model_link({static_cast<double>(item) / item_s, 0}, {0, 0});
   }
 
-  /// The stamps of one course.
+  /// The stamps of one runner.
   flow_stamps run_alone(flow_plan const& plan, double seconds) {
     flow used{plan, &ends_.with};
     device_clock const clock{0, used.on(), patience{60}};
-    course one{used, clock, {seconds, 60, true, 60}};
+    flow_runner one{used, clock, {seconds, 60, true, 60}};
     std::vector<flow*> const flows{&used};
     start_together start{flows, true, 60};
     auto const work = [&](std::size_t /*number*/) {
@@ -36,10 +36,10 @@ class links_course : public links_test {
   }
 
   link_ends ends_;
-  double cpu_s_{};  ///< of the thread of the course
+  double cpu_s_{};  ///< of the thread of the runner
 };
 
-TEST_F(links_course, queues_as_many_items_as_it_is_deep) {
+TEST_F(links_flow_runner, queues_as_many_items_as_it_is_deep) {
   auto plan = ends_.upload();
   plan.depth = 3;
   auto const found = run_alone(plan, 0);
@@ -48,7 +48,7 @@ TEST_F(links_course, queues_as_many_items_as_it_is_deep) {
   EXPECT_EQ(found.begin_ns[2], found.end_ns[1]);
 }
 
-TEST_F(links_course, has_a_new_begin_when_its_queue_was_empty) {
+TEST_F(links_flow_runner, has_a_new_begin_when_its_queue_was_empty) {
   auto plan = ends_.upload();
   plan.depth = 1;
   auto found = run_alone(plan, 10 * item_s);
@@ -60,14 +60,14 @@ TEST_F(links_course, has_a_new_begin_when_its_queue_was_empty) {
   }
 }
 
-TEST_F(links_course, keeps_its_pace) {
+TEST_F(links_flow_runner, keeps_its_pace) {
   auto plan = ends_.upload();
   plan.pace_bytes_per_s = static_cast<double>(item) / (10 * item_s);
   auto const found = run_alone(plan, 25 * item_s);
   EXPECT_LE(found.end_ns.size(), 3U);
 }
 
-TEST_F(links_course, sleeps_until_an_item_is_due) {
+TEST_F(links_flow_runner, sleeps_until_an_item_is_due) {
   auto plan = ends_.upload();
   plan.pace_bytes_per_s = static_cast<double>(item) / 0.2;
   auto const found = run_alone(plan, 1);
@@ -75,11 +75,11 @@ TEST_F(links_course, sleeps_until_an_item_is_due) {
   EXPECT_LT(cpu_s_, 0.1);
 }
 
-TEST_F(links_course, waits_for_what_it_leaves) {
+TEST_F(links_flow_runner, waits_for_what_it_leaves) {
   flow used{ends_.upload(), &ends_.with};
   flow other{ends_.upload(), &ends_.with};
   device_clock const clock{0, used.on(), patience{60}};
-  course one{used, clock, {0, 60, true, 60}};
+  flow_runner one{used, clock, {0, 60, true, 60}};
   std::vector<flow*> const flows{&used, &other};
   start_together start{flows, true, 60};
   auto const work = [&](std::size_t number) {

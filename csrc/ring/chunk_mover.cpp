@@ -1,4 +1,4 @@
-#include "ring/conveyor.hpp"
+#include "ring/chunk_mover.hpp"
 
 #include "copy/lane.hpp"
 #include "cuda/cleanup.hpp"
@@ -32,28 +32,28 @@ void move_chunk(chunk const& part, void* slot, transfer const& shared, double& f
 
 }  // namespace
 
-conveyor::conveyor(int device, std::uintptr_t slots, ring_settings const& made)
-    : slots_{slots}, chunk_bytes_{made.chunk_bytes}, belt_{made}, stream_{device} {
+chunk_mover::chunk_mover(int device, std::uintptr_t slots, ring_settings const& made)
+    : slots_{slots}, chunk_bytes_{made.chunk_bytes}, order_{made}, stream_{device} {
   copies_.reserve(most_under_way);
   for (std::size_t i = 0; i < most_under_way; ++i) {
     copies_.push_back({event{device, event_use::order}, 0});
   }
 }
 
-void conveyor::prepare(transfer& next, std::size_t chunks) {
+void chunk_mover::prepare(transfer& next, std::size_t chunks) {
   settle();
-  auto const part = next.way() == direction::h2d ? belt::part::fill : belt::part::empty;
+  auto const part = next.way() == direction::h2d ? slot_order::part::fill : slot_order::part::empty;
   issued_ = 0;
   totals_ = {};
-  auto const other_round = belt_.round_for(chunks, part) != belt_.round();
+  auto const other_round = order_.round_for(chunks, part) != order_.round();
   // An early return means that the transfer is stopped: no thread claims a chunk.
   if (other_round && !await_copies_under_way(0, next)) { return; }
   retire_copies();
-  belt_.begin(chunks, part, under_way() == 0);
+  order_.begin(chunks, part, under_way() == 0);
   retire_copies();
 }
 
-void conveyor::run_as_crew(transfer& shared) {
+void chunk_mover::run_as_crew(transfer& shared) {
   staged own{};
   move_chunks(shared, shared.plan().chunks(), role::crew, own);
   add(own);
@@ -61,7 +61,7 @@ void conveyor::run_as_crew(transfer& shared) {
 
 /// The caller polls until the last copy, because a thread that sleeps wakes late. It moves a chunk
 /// before the crew is awake, and at the end the chunks that no thread of the crew has claimed.
-bool conveyor::run_as_caller(transfer& shared, bool wait) {
+bool chunk_mover::run_as_caller(transfer& shared, bool wait) {
   staged own{};
   auto const first = shared.plan().is_attended() ? 1 : shared.plan().chunks();
   move_chunks(shared, first, role::caller, own);
@@ -71,22 +71,22 @@ bool conveyor::run_as_caller(transfer& shared, bool wait) {
   return finished;
 }
 
-void conveyor::move_chunks(transfer& shared, std::size_t most, role own_role, staged& own) {
+void chunk_mover::move_chunks(transfer& shared, std::size_t most, role own_role, staged& own) {
   for (std::size_t moved = 0; moved < most; ++moved) {
     auto const part = shared.claim();
     if (!part) { break; }
-    auto const number = belt_.first() + part->index;
+    auto const number = order_.first() + part->index;
     if (!await_slot(number, shared, own_role, own.waited_s)) { break; }
-    auto* const slot = pointer(slots_ + belt_.slot_of(number) * chunk_bytes_);
+    auto* const slot = pointer(slots_ + order_.slot_of(number) * chunk_bytes_);
     move_chunk(*part, slot, shared, own.filled_s);
-    belt_.done(number);
+    order_.done(number);
     ++own.chunks;
     if (own_role == role::caller) { shared.note_interruption(); }
     if (!shared.plan().is_attended()) { try_poll_copies(shared); }
   }
 }
 
-void conveyor::add(staged const& own) {
+void chunk_mover::add(staged const& own) {
   std::scoped_lock const held{summing_};
   totals_.chunks += own.chunks;
   totals_.threads += own.chunks != 0 ? 1 : 0;
@@ -94,17 +94,17 @@ void conveyor::add(staged const& own) {
   totals_.filled_s += own.filled_s;
 }
 
-bool conveyor::copy_direct(transfer& shared, bool wait, std::size_t piece_bytes) {
+bool chunk_mover::copy_direct(transfer& shared, bool wait, std::size_t piece_bytes) {
   auto const bytes = shared.array().bytes();
   for (std::size_t begin = 0; begin < bytes; begin += piece_bytes) {
     if (!await_copies_under_way(most_under_way - 1, shared)) { return false; }
     chunk const piece{0, begin, std::min(bytes, begin + piece_bytes)};
-    copy_between(shared.array().address() + begin, piece, shared, belt_.end());
+    copy_between(shared.array().address() + begin, piece, shared, order_.end());
   }
   return finish(shared, wait);
 }
 
-bool conveyor::await_begin(transfer& shared) {
+bool chunk_mover::await_begin(transfer& shared) {
   polling const rest;
   while (shared.begins_late()) {
     if (shared.is_stopped()) { return false; }
@@ -114,7 +114,7 @@ bool conveyor::await_begin(transfer& shared) {
 }
 
 /// Polls until at most that many copies are under way; false when the transfer is stopped.
-bool conveyor::await_copies_under_way(std::size_t most, transfer& shared) {
+bool chunk_mover::await_copies_under_way(std::size_t most, transfer& shared) {
   polling const rest;
   for (retire_copies(); under_way() > most; retire_copies()) {
     if (shared.is_stopped()) { return false; }
@@ -124,11 +124,12 @@ bool conveyor::await_copies_under_way(std::size_t most, transfer& shared) {
 }
 
 /// False when the transfer is stopped.
-bool conveyor::await_slot(std::uint64_t number, transfer& shared, role own_role, double& waited_s) {
-  if (belt_.may_begin(number)) { return true; }
+bool chunk_mover::await_slot(std::uint64_t number, transfer& shared, role own_role,
+                             double& waited_s) {
+  if (order_.may_begin(number)) { return true; }
   auto const begin = host_clock::now();
   auto const rest = own_role == role::caller ? polling{} : polling{crew_spin_s, crew_nap};
-  while (!belt_.may_begin(number) && !shared.is_stopped()) {
+  while (!order_.may_begin(number) && !shared.is_stopped()) {
     try_poll_copies(shared);
     if (rest.pause() && own_role == role::caller) { shared.note_interruption(); }
   }
@@ -136,43 +137,43 @@ bool conveyor::await_slot(std::uint64_t number, transfer& shared, role own_role,
   return !shared.is_stopped();
 }
 
-void conveyor::try_poll_copies(transfer const& shared) {
+void chunk_mover::try_poll_copies(transfer const& shared) {
   std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
   if (held && !shared.is_stopped()) { poll_copies(shared); }
 }
 
 /// Retires the copies that have ended and issues the next one; returns whether it did either.
-bool conveyor::poll_copies(transfer const& shared) {
+bool chunk_mover::poll_copies(transfer const& shared) {
   auto const ended = retire_copies();
   if (under_way() == most_under_way) { return ended; }
-  auto const next = belt_.next(under_way());
+  auto const next = order_.next(under_way());
   if (next.count == 0) { return ended; }
   issue(next, shared);
   return true;
 }
 
 /// Returns whether a copy has ended.
-bool conveyor::retire_copies() {
+bool chunk_mover::retire_copies() {
   auto const before = ended_;
   while (under_way() != 0 && copies_[ended_ % copies_.size()].passed.passed()) {
-    belt_.pass(copies_[ended_ % copies_.size()].end);
+    order_.pass(copies_[ended_ % copies_.size()].end);
     ++ended_;
   }
   // This also passes the chunks that a stopped transfer did not move.
-  if (under_way() == 0) { belt_.pass(belt_.issued()); }
+  if (under_way() == 0) { order_.pass(order_.issued()); }
   return ended_ != before;
 }
 
-void conveyor::issue(belt::run const& taken, transfer const& shared) {
+void chunk_mover::issue(slot_order::run const& taken, transfer const& shared) {
   auto const part =
-      shared.plan().from(static_cast<std::size_t>(taken.first - belt_.first()), taken.count);
-  auto const slot = slots_ + belt_.slot_of(taken.first) * chunk_bytes_;
+      shared.plan().from(static_cast<std::size_t>(taken.first - order_.first()), taken.count);
+  auto const slot = slots_ + order_.slot_of(taken.first) * chunk_bytes_;
   copy_between(slot, part, shared, taken.first + taken.count);
-  belt_.issue(taken);
+  order_.issue(taken);
 }
 
-void conveyor::copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
-                            std::uint64_t end) {
+void chunk_mover::copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
+                               std::uint64_t end) {
   if (issued_++ == 0) { shared.hold(stream_.view()); }
   settled_ = false;
   copy_async({shared.way(), host, shared.device_at(part), part.bytes(), 0, 1}, 0, stream_.view());
@@ -180,20 +181,20 @@ void conveyor::copy_between(std::uintptr_t host, chunk const& part, transfer con
   settled_ = true;
 }
 
-void conveyor::record(std::uint64_t end) {
+void chunk_mover::record(std::uint64_t end) {
   auto& next = copies_[begun_ % copies_.size()];
   next.passed.record(stream_.view());
   next.end = end;
   ++begun_;
 }
 
-bool conveyor::finish(transfer& shared, bool wait) {
+bool chunk_mover::finish(transfer& shared, bool wait) {
   std::optional<polling> rest;
   while (true) {
     {
       // try_to_lock, because a thread that sleeps for a lock wakes late.
       std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
-      if (held && belt_.issued() == belt_.end() && (!wait || under_way() == 0)) { return true; }
+      if (held && order_.issued() == order_.end() && (!wait || under_way() == 0)) { return true; }
       if (shared.is_stopped()) { return false; }
       if (held && poll_copies(shared)) {
         rest.reset();
@@ -205,17 +206,17 @@ bool conveyor::finish(transfer& shared, bool wait) {
   }
 }
 
-staged conveyor::totals() const {
+staged chunk_mover::totals() const {
   auto found = totals_;
   found.copies = issued_;
   return found;
 }
 
-bool conveyor::wait(double seconds, std::atomic<bool> const* cancelled) const {
+bool chunk_mover::wait(double seconds, std::atomic<bool> const* cancelled) const {
   return wait_for(last(), seconds, cancelled);
 }
 
-bool conveyor::await_idle(double seconds) const {
+bool chunk_mover::await_idle(double seconds) const {
   polling const rest;
   while (!is_idle()) {
     if (rest.waited_s() >= seconds) { return false; }
@@ -225,7 +226,7 @@ bool conveyor::await_idle(double seconds) const {
 }
 
 /// Asks the stream, not an event, because the event of a copy may not have been recorded.
-bool conveyor::is_idle() const {
+bool chunk_mover::is_idle() const {
   auto const status = cudaStreamQuery(stream_.handle());
   if (status == cudaErrorNotReady) {
     static_cast<void>(cudaGetLastError());  // the runtime stores this answer as an error
@@ -235,13 +236,13 @@ bool conveyor::is_idle() const {
   return true;
 }
 
-void conveyor::settle() {
+void chunk_mover::settle() {
   if (settled_) { return; }
-  record(belt_.end());
+  record(order_.end());
   settled_ = true;
 }
 
-void conveyor::close() {
+void chunk_mover::close() {
   closing all;
   for (auto& entry : copies_) { all.close(entry.passed); }
   all.close(stream_);

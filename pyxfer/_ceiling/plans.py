@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
-from pyxfer._document.runs import STAGED, Direction, LinkDirection, Memory, Parameters, Variant
+from pyxfer._document.runs import Direction, LinkDirection, Memory, Parameters, Variant
 from pyxfer._measure.sampler import MIN_ROUNDS
 from pyxfer.errors import UsageError
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
@@ -20,16 +21,14 @@ if TYPE_CHECKING:
 DIRECTIONS: tuple[LinkDirection, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 AUTO = "auto"
-MOST_STREAMS = 16
+MAX_STREAMS = 16
 SHOWN_MODES = ("memcpy", "async", "streams:2", "streams:4", "batch", STAGED)
 # The driver's cuMemcpyBatchAsync came with CUDA 12.8.
 BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
 
 
 @dataclass(frozen=True)
-class Way:
-    """One direction of a raw route, warm or fresh."""
-
+class CopyPlan:
     direction: Direction
     memory: Memory
     mode: str
@@ -41,12 +40,10 @@ class Way:
 
     @property
     def key(self) -> str:
-        """Unique among the ways of one size."""
         return f"{self.route} {self.direction} {self.variant}"
 
     @property
     def streams(self) -> int:
-        """Number of streams that it uses."""
         if self.direction == "both":
             return 2
         return int(self.mode.partition(":")[2]) if self.mode.startswith("streams:") else 1
@@ -58,7 +55,6 @@ class Way:
 
     @property
     def staged(self) -> bool:
-        """Whether it goes through pyxfer's ring."""
         return self.mode == STAGED
 
     @property
@@ -67,58 +63,53 @@ class Way:
         return "pinned" if self.page_locked or self.staged else "pageable"
 
 
-def way_of(route: str, direction: Direction, variant: Variant) -> Way | None:
-    """The way that the name of a raw route tells; None for other routes. `raw.host-copy` is no copy over a link."""
+def plan_of(route: str, direction: Direction, variant: Variant) -> CopyPlan | None:
+    """The copies that the name of a raw route tells; None for other routes. `raw.host-copy` is no copy over a link."""
     owner, _, name = route.partition(".")
     memory, _, mode = name.rpartition("-")
     known = next((word for word in MEMORIES if word == memory), None)
-    return None if owner != "raw" or known is None else Way(direction, known, mode, variant)
+    return None if owner != "raw" or known is None else CopyPlan(direction, known, mode, variant)
 
 
-def plan_ways(
+def copy_plans(
     directions: str | Iterable[str], memories: str | Iterable[str], modes: str | Iterable[str], *, fresh: bool
-) -> tuple[Way, ...]:
-    """Every combination of the arguments, with `auto` resolved, and fresh ways after the warm ones.
+) -> tuple[CopyPlan, ...]:
+    """Every combination of the arguments, with `auto` resolved, and fresh copies after the warm ones.
 
     Only pageable memory can be staged. Other memories get the remaining modes, or `auto` if there are none, because
     they are the ceiling of staged copies.
-
-    Raises:
-        UsageError: an unknown word, only page-locked memory for staged copies, or no way that can be fresh.
-
     """
     requested = modes_of(modes, "modes")
-    ways = [
-        Way(direction, memory, mode)
+    plans = [
+        CopyPlan(direction, memory, mode)
         for direction in words_of(directions, DIRECTIONS, "directions")
         for memory in words_of(memories, MEMORIES, "memories")
         for mode in _modes_for(direction, memory, requested)
     ]
-    if STAGED in requested and not any(way.staged for way in ways):
+    if STAGED in requested and not any(plan.staged for plan in plans):
         raise UsageError(
             f"The mode {STAGED} sends pageable memory through page-locked slots, and only page-locked memory is named: "
             f"add the memory pageable."
         )
     if not fresh:
-        return tuple(dict.fromkeys(ways))
-    fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if can_be_fresh(way)]
-    if not fresh_ways:
+        return tuple(dict.fromkeys(plans))
+    fresh_plans = [CopyPlan(plan.direction, plan.memory, plan.mode, "fresh") for plan in plans if can_be_fresh(plan)]
+    if not fresh_plans:
         raise UsageError(
             "Fresh copies touch a pageable destination for the first time, and no copy of this run has one: add the "
             "direction d2h and the memory pageable."
         )
-    return tuple(dict.fromkeys([*ways, *fresh_ways]))
+    return tuple(dict.fromkeys([*plans, *fresh_plans]))
 
 
-def why_unavailable(engine: Engine, way: Way) -> str | None:
-    """The reason why this way cannot be measured here, or None."""
-    if way.direction == "both" and way.mode == "memcpy":
+def why_unavailable(engine: Engine, plan: CopyPlan) -> str | None:
+    if plan.direction == "both" and plan.mode == "memcpy":
         return "cudaMemcpy uses one stream, so two directions would take turns: use the mode async"
-    if way.direction == "both" and way.staged:
+    if plan.direction == "both" and plan.staged:
         return "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
-    if way.direction == "both" and way.mode != "async":
+    if plan.direction == "both" and plan.mode != "async":
         return "both directions already use a stream each: use the mode async"
-    if way.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+    if plan.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
         return "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     return None
 
@@ -132,12 +123,11 @@ _CALLS = {
 
 
 def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
-    """Every raw route with the directions it supports here, or why it supports none."""
     return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in _applicable(memory, SHOWN_MODES))
 
 
 def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
-    reasons = {direction: why_unavailable(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
+    reasons = {direction: why_unavailable(engine, CopyPlan(direction, memory, mode)) for direction in DIRECTIONS}
     usable = tuple(direction for direction, reason in reasons.items() if reason is None)
     reason = "" if usable else reasons["h2d"] or ""
     return RouteStatus(
@@ -161,7 +151,6 @@ def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
 
 
 def _applicable(memory: str, modes: Sequence[str]) -> list[str]:
-    """The modes that can copy this kind of memory."""
     return [mode for mode in modes if memory == "pageable" or mode != STAGED]
 
 
@@ -171,25 +160,24 @@ def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
 
 
 def modes_of(modes: str | Iterable[str], name: str) -> tuple[str, ...]:
-    """Known modes, from text with commas or a sequence."""
     return tuple(dict.fromkeys(_checked_mode(mode, name) for mode in items_of(modes, name)))
 
 
 def _checked_mode(text: str, argument: str) -> str:
     mode = text.lower()
     name, _, count = mode.partition(":")
-    if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MOST_STREAMS:
+    if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MAX_STREAMS:
         return f"streams:{int(count)}"
     if mode in {AUTO, "memcpy", "async", "batch", STAGED}:
         return mode
     raise UsageError(
-        f"{argument} {text!r:.80} is unknown; known are auto, memcpy, async, batch, staged, and streams:N with N from "
-        f"2 to {MOST_STREAMS}"
+        f"{argument} {text!r:.80} is unknown: choose auto, memcpy, async, batch, staged, or streams:N with N from 2 to "
+        f"{MAX_STREAMS}."
     )
 
 
-def can_be_fresh(way: Way) -> bool:
-    return way.memory == "pageable" and way.direction == "d2h"
+def can_be_fresh(plan: CopyPlan) -> bool:
+    return plan.memory == "pageable" and plan.direction == "d2h"
 
 
 DEFAULT_SIZES = "4KiB:256MiB:x4"
@@ -199,10 +187,8 @@ DEFAULT_PRECISION = 0.005
 
 @dataclass(frozen=True)
 class Request:
-    """Ways, sizes and limits of a ceiling run."""
-
     device: str
-    ways: tuple[Way, ...]
+    plans: tuple[CopyPlan, ...]
     sizes: tuple[int, ...]
     fresh: bool
     precision: float
@@ -213,22 +199,19 @@ class Request:
 
     @property
     def largest(self) -> int:
-        """The largest size."""
         return max(self.sizes)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
-        """Every kind of memory that a way uses, without repetition."""
-        return tuple(dict.fromkeys(way.memory for way in self.ways))
+        return tuple(dict.fromkeys(plan.memory for plan in self.plans))
 
     def parameters(self) -> Parameters:
-        """The parameters as the document stores them."""
-        directions: tuple[Direction, ...] = tuple(dict.fromkeys(way.direction for way in self.ways))
+        directions: tuple[Direction, ...] = tuple(dict.fromkeys(plan.direction for plan in self.plans))
         return Parameters(
             device=self.device,
             directions=directions,
             memories=self.memories,
-            modes=tuple(dict.fromkeys(way.mode for way in self.ways)),
+            modes=tuple(dict.fromkeys(plan.mode for plan in self.plans)),
             sizes_bytes=self.sizes,
             fresh=self.fresh,
             precision=self.precision,
@@ -253,15 +236,9 @@ def make_request(
     trace: bool = True,
     explained: str = "",
 ) -> Request:
-    """Check the arguments and plan the ways.
-
-    Raises:
-        UsageError: names the first invalid argument, with a valid example.
-
-    """
     return Request(
         device=str(device),
-        ways=plan_ways(directions, memories, modes, fresh=fresh),
+        plans=copy_plans(directions, memories, modes, fresh=fresh),
         sizes=sizes_of(sizes, "sizes"),
         fresh=fresh,
         precision=share_of(precision, "precision"),
@@ -273,5 +250,4 @@ def make_request(
 
 
 def seed_of(seed: int | None) -> int:
-    """A seed that the document can store, drawn if none is given, or a UsageError."""
     return secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, (1 << 63) - 1, "a number such as 1")

@@ -1,4 +1,4 @@
-#include "ring/belt.hpp"
+#include "ring/slot_order.hpp"
 
 #include <algorithm>
 
@@ -17,19 +17,19 @@ constexpr std::size_t rounds = 8;
 
 }  // namespace
 
-belt::belt(ring_settings const& made)
+slot_order::slot_order(ring_settings const& made)
     : slots_{static_cast<std::size_t>(made.slots)},
       chunk_bytes_{made.chunk_bytes},
       marks_(slots_),
       round_{slots_} {}
 
-std::size_t belt::round_for(std::size_t chunks, part of_threads) const noexcept {
+std::size_t slot_order::round_for(std::size_t chunks, part of_threads) const noexcept {
   if (of_threads == part::empty) { return slots_; }
   constexpr std::size_t least = least_ring_slots;
   return std::min(slots_, std::max({chunks / rounds, least_round_bytes / chunk_bytes_, least}));
 }
 
-void belt::begin(std::size_t chunks, part of_threads, bool idle) {
+void slot_order::begin(std::size_t chunks, part of_threads, bool idle) {
   of_threads_ = of_threads;
   round_ = round_for(chunks, of_threads);
   if (idle && of_threads == part::fill) { end_ += (round_ - end_ % round_) % round_; }
@@ -43,21 +43,21 @@ void belt::begin(std::size_t chunks, part of_threads, bool idle) {
 
 /// The number of slots that hold `bytes`, but at most a share of the round, so that threads can use
 /// the other slots at the same time.
-std::size_t belt::in_slots(std::size_t bytes, std::size_t shares) const noexcept {
+std::size_t slot_order::in_slots(std::size_t bytes, std::size_t shares) const noexcept {
   return std::clamp<std::size_t>(bytes / chunk_bytes_, 1,
                                  std::max<std::size_t>(1, round_ / shares));
 }
 
-bool belt::may_begin(std::uint64_t number) const noexcept {
+bool slot_order::may_begin(std::uint64_t number) const noexcept {
   auto const passed = passed_.load(std::memory_order_acquire);
   return of_threads_ == part::fill ? number < passed + round_ : number < passed;
 }
 
-void belt::done(std::uint64_t number) noexcept {
+void slot_order::done(std::uint64_t number) noexcept {
   marks_[slot_of(number)].store(number + 1, std::memory_order_release);
 }
 
-belt::run belt::next(std::size_t copies_under_way) noexcept {
+slot_order::run slot_order::next(std::size_t copies_under_way) noexcept {
   while (front_ != end_ && marks_[slot_of(front_)].load(std::memory_order_acquire) == front_ + 1) {
     ++front_;
   }
@@ -67,27 +67,27 @@ belt::run belt::next(std::size_t copies_under_way) noexcept {
   return {issued_, std::min({found, before_the_first_slot, most_at_once()})};
 }
 
-void belt::issue(run const& taken) noexcept {
+void slot_order::issue(run const& taken) noexcept {
   issued_ += taken.count;
   grown_ = std::min(2 * grown_, most_);
 }
 
 /// The number of slots that the engine may take: full ones when threads fill, empty ones when they
 /// empty.
-std::size_t belt::ready() const noexcept {
+std::size_t slot_order::ready() const noexcept {
   if (of_threads_ == part::fill) { return static_cast<std::size_t>(front_ - issued_); }
   return static_cast<std::size_t>(std::min(front_ + round_, end_) - issued_);
 }
 
 /// If threads empty the slots, the first copies are small, so that the threads can begin early, and
 /// so are the last ones, so that the threads end together.
-std::size_t belt::most_at_once() const noexcept {
+std::size_t slot_order::most_at_once() const noexcept {
   if (of_threads_ == part::fill) { return most_; }
   auto const half = static_cast<std::size_t>(end_ - issued_) / 2;
   return std::min(grown_, std::max<std::size_t>(half, 1));
 }
 
-std::size_t belt::wanted(std::size_t copies_under_way) const noexcept {
+std::size_t slot_order::wanted(std::size_t copies_under_way) const noexcept {
   if (copies_under_way == 0) { return 1; }
   return std::min(copies_under_way == 1 ? few_ : many_, most_at_once());
 }

@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Fact, Tracing, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
 from pyxfer.errors import (
     CancelledError,
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 TRIALS = 3
 # Trials of an explained route in each round, and the most in total. Further trials run until one is near the median of
 # the timed ones, because host memory can be faster or slower for seconds.
-EXPLAINED_TRIALS, MOST_EXPLAINED_TRIALS = 5, 100
+EXPLAINED_TRIALS, MAX_EXPLAINED_TRIALS = 5, 100
 # Fresh content is always sent; only a second trial shows whether a route sends from a cache.
-LEAST_TRIALS = 2
+MIN_TRIALS = 2
 # The largest share of the budget for tracing. The timed trials have the rest.
-SHARE = 0.1
+MAX_SHARE = 0.1
 # The smallest share, even if the timed trials have used up the budget.
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 # The further time for the search for a trial near the median, as a share of the tracing time.
 SEARCH_SHARE = 0.5
 # To open the library and start it; and to take the records of a trial.
@@ -46,21 +47,16 @@ NOT_REACHED = "the run ended before it came to tracing"
 
 @dataclass(eq=False)
 class Candidate:
-    """A row to trace.
+    """A row to trace, by `trace`, with fresh content if its argument is true; None if no timed trial is valid.
 
-    Attributes:
-        trace: Runs one trial, with fresh content if the argument is true. None if the row has no valid timed trial.
-        give_up: Called when no (further) trial is traced, with the reason and whether a trial failed.
-        is_near: Whether a traced trial is near the median of the timed ones; only for the row that is explained.
-        least_trials: The number of traced trials that it gets however long they take.
-        trials: The number of traced trials so far.
-
+    `give_up` gets why no (further) trial is traced, and whether one failed. `is_near`, of the explained row alone, says
+    whether a traced trial is near the median of the timed ones. `least_trials` are made however long they take.
     """
 
     trace: Callable[[TrialRecorder, bool], None] | None
     give_up: Callable[[str, bool], None]
     is_near: Callable[[], bool] | None = None
-    least_trials: int = LEAST_TRIALS
+    least_trials: int = MIN_TRIALS
     trials: int = 0
 
     @property
@@ -79,12 +75,7 @@ def trace_candidates(
     on_start: Callable[[Fact[Tracing]], None],
     on_round: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Trace a few trials of each candidate in `seconds`. Candidates without a trial are given up with the reason.
-
-    Raises:
-        CancelledError: `cancelled` returned true.
-
-    """
+    """Trace a few trials of each candidate in `seconds`. Candidates without a trial are given up with the reason."""
     with tracing(engine, device) as (recorder, started):
         on_start(started)
         for candidate in candidates:
@@ -97,7 +88,6 @@ def trace_candidates(
 
 
 def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
-    """Give all candidates up, because the user does not want tracing."""
     for candidate in candidates:
         candidate.give_up(NOT_ASKED, False)
     on_start(unknown(NOT_ASKED))
@@ -105,30 +95,23 @@ def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]
 
 def seconds_for(budget_s: float, deadline_s: float) -> float:
     """The time for tracing: the time left until the deadline, but at least and at most a share of the budget."""
-    return min(SHARE * budget_s, max(LEAST_SHARE * budget_s, deadline_s - time.perf_counter()))
+    return min(MAX_SHARE * budget_s, max(MIN_SHARE * budget_s, deadline_s - time.perf_counter()))
 
 
 @contextmanager
 def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None, Fact[Tracing]]]:
     """Run a collector during the block. Without a usable library it gives None and the reason."""
-    try:
-        collector = Collector(engine)
-    except TraceUnavailableError as error:
-        yield None, unknown(f"trace: unavailable: {error}")
-        return
-    try:
+    with ExitStack() as stack:
+        reason = ""
         try:
-            started = collector.start()
+            collector = stack.enter_context(closing(Collector(engine)))
+            started = stack.enter_context(collector.running())
         except TraceUnavailableError as error:
-            yield None, unknown(f"trace: unavailable: {error}")
-            return
-        try:
-            with closing(TrialRecorder(engine, collector, device)) as recorder:
-                yield recorder, Fact(started)
-        finally:
-            collector.stop()
-    finally:
-        collector.close()
+            reason = f"trace: unavailable: {error}"
+        if reason:
+            yield None, unknown(reason)
+        else:
+            yield stack.enter_context(closing(TrialRecorder(engine, collector, device))), Fact(started)
 
 
 def _rounds(
@@ -139,7 +122,6 @@ def _rounds(
     cancelled: Callable[[], bool],
     on_round: Callable[[int], None],
 ) -> None:
-    """Run up to `TRIALS` rounds, the least trials of each even if they take longer. Remove candidates that fail."""
     until = time.perf_counter() + seconds
     order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
     for number in range(TRIALS):
@@ -153,10 +135,9 @@ def _rounds(
 
 
 def _search(remaining: list[Candidate], recorder: TrialRecorder, seconds: float, cancelled: Callable[[], bool]) -> None:
-    """Trace further trials of explained rows until one is near the median of the timed trials."""
     until = time.perf_counter() + seconds
     for row in remaining:
-        while row.is_near is not None and 0 < row.trials < MOST_EXPLAINED_TRIALS and not row.is_near():
+        while row.is_near is not None and 0 < row.trials < MAX_EXPLAINED_TRIALS and not row.is_near():
             _end_if(cancelled)
             if time.perf_counter() > until or not _trial(row, recorder):
                 break

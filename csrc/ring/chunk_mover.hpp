@@ -2,8 +2,8 @@
 
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
-#include "ring/belt.hpp"
 #include "ring/settings.hpp"
+#include "ring/slot_order.hpp"
 #include "ring/transfer.hpp"
 
 #include <cstdint>
@@ -24,14 +24,14 @@ namespace pyxfer {
 /// | totals_                                    | every thread, at its end | the caller | summing_; the crew has returned |
 // clang-format on
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
-class conveyor {
+class chunk_mover {
  public:
   /// A cancelled transfer waits for the pieces of its array that are under way. Three of them take
   /// 8 ms at 25 GB/s. The start of a copy takes less than 0.2 % of the time of a piece.
   static constexpr std::size_t usual_piece = std::size_t{64} << 20U;
 
   /// `slots` is the address of the first slot; the others follow it in page-locked memory.
-  conveyor(int device, std::uintptr_t slots, ring_settings const& made);
+  chunk_mover(int device, std::uintptr_t slots, ring_settings const& made);
 
   /// Begins a transfer of that many chunks, after the threads of the previous one have returned.
   /// Its copies may still be under way.
@@ -83,7 +83,7 @@ class conveyor {
   bool poll_copies(transfer const& shared);
   bool retire_copies();
   [[nodiscard]] bool await_copies_under_way(std::size_t most, transfer& shared);
-  void issue(belt::run const& taken, transfer const& shared);
+  void issue(slot_order::run const& taken, transfer const& shared);
   void copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
                     std::uint64_t end);
   void record(std::uint64_t end);
@@ -93,7 +93,7 @@ class conveyor {
 
   std::uintptr_t slots_;
   std::size_t chunk_bytes_;
-  belt belt_;
+  slot_order order_;
   stream stream_;
   std::vector<copy> copies_;
 

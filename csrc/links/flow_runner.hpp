@@ -12,9 +12,9 @@
 namespace pyxfer {
 
 /// One flow in one run. All of it but `leave` is used by the thread of the flow.
-class course {
+class flow_runner {
  public:
-  course(flow& of, device_clock const& clock, run_plan const& plan)
+  flow_runner(flow& of, device_clock const& clock, run_plan const& plan)
       : flow_{of}, clock_{clock}, plan_{plan}, with_begin_(of.plan().depth) {}
 
   /// Queues the first items, waits for the other threads, and issues until the end. Throws

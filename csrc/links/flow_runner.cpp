@@ -1,4 +1,4 @@
-#include "links/course.hpp"
+#include "links/flow_runner.hpp"
 
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
@@ -32,14 +32,14 @@ constexpr double longest_sleep_s = 0.01;
 
 }  // namespace
 
-void course::run(start_together& others) {
+void flow_runner::run(start_together& others) {
   device_guard const guard{flow_.plan().device};
   auto const first = flow_.plan().pace_bytes_per_s > 0 ? 1 : flow_.plan().depth;
   for (std::size_t i = 0; i < first; ++i) { issue(); }
   if (others.wait_for_all()) { issue_until_end(others); }
 }
 
-void course::issue_until_end(start_together const& others) {
+void flow_runner::issue_until_end(start_together const& others) {
   auto const opened = others.opened_at();
   polling rest{spin_s, nap};
   for (auto ending = false; !ending || in_flight() > 0;) {
@@ -65,20 +65,20 @@ void course::issue_until_end(start_together const& others) {
 
 /// When the next item is due, in seconds from the opening. A flow that fell behind its pace catches
 /// up.
-double course::due_s() const {
+double flow_runner::due_s() const {
   auto const pace = flow_.plan().pace_bytes_per_s;
   if (pace <= 0) { return 0; }
   return static_cast<double>(issued_) * static_cast<double>(flow_.plan().bytes) / pace;
 }
 
 /// Whether the stream has nothing to do. If not, the next item begins when the last one ends.
-bool course::has_run_dry() {
+bool flow_runner::has_run_dry() {
   return in_flight() == 0 || flow_.end_mark(place_of(issued_ - 1)).passed();
 }
 
-bool course::oldest_has_ended() { return flow_.end_mark(place_of(ended_)).passed(); }
+bool flow_runner::oldest_has_ended() { return flow_.end_mark(place_of(ended_)).passed(); }
 
-void course::issue() {
+void flow_runner::issue() {
   auto const place = place_of(issued_);
   // The first item begins behind the gate.
   auto const marked = has_run_dry();
@@ -89,7 +89,7 @@ void course::issue() {
   ++issued_;
 }
 
-void course::take_oldest() {
+void flow_runner::take_oldest() {
   auto const place = place_of(ended_);
   auto const begin =
       with_begin_[place] ? clock_.host_ns(flow_.begin_mark(place)) : stamps_.end_ns.back();
@@ -99,7 +99,7 @@ void course::take_oldest() {
   ++ended_;
 }
 
-void course::take_result(std::size_t place) {
+void flow_runner::take_result(std::size_t place) {
   auto const& found = flow_.result(place);
   // The device has written it; the compiler must not have read it before the event had passed.
   auto const ran = __atomic_load_n(&found.ran, __ATOMIC_ACQUIRE) != 0;
@@ -108,7 +108,7 @@ void course::take_result(std::size_t place) {
   stamps_.multiprocessor.push_back(ran ? found.multiprocessor : -1);
 }
 
-bool course::leave(host_clock::time_point limit) noexcept {
+bool flow_runner::leave(host_clock::time_point limit) noexcept {
   try {
     device_guard const guard{flow_.plan().device};
     auto& last = flow_.end_mark(0);

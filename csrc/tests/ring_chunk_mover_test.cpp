@@ -1,4 +1,4 @@
-#include "ring/conveyor.hpp"
+#include "ring/chunk_mover.hpp"
 
 #include "copy/gate.hpp"
 #include "cuda/memory.hpp"
@@ -28,8 +28,8 @@ struct late_work {
   event begins{0};
 };
 
-/// A conveyor, an array, and device memory, which the host runtime lets the test read.
-class ring_conveyor : public engine_test {
+/// A chunk mover, an array, and device memory, which the host runtime lets the test read.
+class ring_chunk_mover : public engine_test {
  protected:
   void SetUp() override {
     engine_test::SetUp();
@@ -44,7 +44,7 @@ class ring_conveyor : public engine_test {
     engine_test::TearDown();
   }
 
-  [[nodiscard]] conveyor& made() { return *made_; }
+  [[nodiscard]] chunk_mover& made() { return *made_; }
   [[nodiscard]] array& source() { return source_; }
   [[nodiscard]] std::atomic<bool>& cancelled() { return cancelled_; }
   [[nodiscard]] std::uintptr_t address() const { return device_->address(); }
@@ -71,10 +71,10 @@ class ring_conveyor : public engine_test {
   std::atomic<bool> cancelled_{false};
   std::optional<host_buffer> slots_;
   std::optional<device_buffer> device_;
-  std::optional<conveyor> made_;
+  std::optional<chunk_mover> made_;
 };
 
-TEST_F(ring_conveyor, uploads_every_chunk) {
+TEST_F(ring_chunk_mover, uploads_every_chunk) {
   work(direction::h2d);
   EXPECT_TRUE(made().wait(60, nullptr));
   EXPECT_EQ(on_device(), source().contents());
@@ -84,7 +84,7 @@ TEST_F(ring_conveyor, uploads_every_chunk) {
   EXPECT_GT(made().totals().filled_s, 0);
 }
 
-TEST_F(ring_conveyor, downloads_every_chunk) {
+TEST_F(ring_chunk_mover, downloads_every_chunk) {
   auto const contents = random_bytes(size, 5);
   put_on_device(contents);
   work(direction::d2h);
@@ -92,10 +92,10 @@ TEST_F(ring_conveyor, downloads_every_chunk) {
   EXPECT_EQ(made().totals().chunks, 11U);
 }
 
-TEST_F(ring_conveyor, the_caller_empties_slots_if_the_crew_does_not_wake_in_time) {
+TEST_F(ring_chunk_mover, the_caller_empties_slots_if_the_crew_does_not_wake_in_time) {
   constexpr ring_settings many{8, 4096, 16, fill_kind::streaming, 0};
   host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
-  conveyor alone{0, slots.address(), many};
+  chunk_mover alone{0, slots.address(), many};
   auto const contents = random_bytes(size, 6);
   put_on_device(contents);
   auto const view = source().view();
@@ -110,7 +110,7 @@ TEST_F(ring_conveyor, the_caller_empties_slots_if_the_crew_does_not_wake_in_time
   alone.close();
 }
 
-TEST_F(ring_conveyor, counts_each_transfer_separately) {
+TEST_F(ring_chunk_mover, counts_each_transfer_separately) {
   work(direction::h2d);
   auto const first = made().totals();
   work(direction::h2d);
@@ -118,7 +118,7 @@ TEST_F(ring_conveyor, counts_each_transfer_separately) {
   EXPECT_LE(made().totals().copies, 11U);
 }
 
-TEST_F(ring_conveyor, begins_a_download_while_an_upload_is_under_way) {
+TEST_F(ring_chunk_mover, begins_a_download_while_an_upload_is_under_way) {
   for (int i = 0; i < 20; ++i) {
     work(direction::h2d);
     auto const sent = source().contents();
@@ -129,7 +129,7 @@ TEST_F(ring_conveyor, begins_a_download_while_an_upload_is_under_way) {
   }
 }
 
-TEST_F(ring_conveyor, fills_no_slot_that_the_device_still_reads) {
+TEST_F(ring_chunk_mover, fills_no_slot_that_the_device_still_reads) {
   late_work earlier;
   std::thread working{[&] { work(direction::h2d, &earlier.begins); }};
   while (count_of("cudaMemcpyAsync") < settings.slots) { std::this_thread::yield(); }
@@ -142,7 +142,7 @@ TEST_F(ring_conveyor, fills_no_slot_that_the_device_still_reads) {
   EXPECT_GT(made().totals().waited_s, 0);
 }
 
-TEST_F(ring_conveyor, issues_copies_to_all_slots_before_it_empties_the_first) {
+TEST_F(ring_chunk_mover, issues_copies_to_all_slots_before_it_empties_the_first) {
   late_work earlier;
   std::thread working{[&] { work(direction::d2h, &earlier.begins); }};
   await_queries(20);
@@ -152,7 +152,7 @@ TEST_F(ring_conveyor, issues_copies_to_all_slots_before_it_empties_the_first) {
   EXPECT_EQ(source().contents(), on_device());
 }
 
-TEST_F(ring_conveyor, returns_if_it_is_cancelled_while_it_waits) {
+TEST_F(ring_chunk_mover, returns_if_it_is_cancelled_while_it_waits) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     cancelled() = false;
     late_work earlier;
@@ -167,14 +167,14 @@ TEST_F(ring_conveyor, returns_if_it_is_cancelled_while_it_waits) {
 }
 
 /// Of twelve slots of a mebibyte an upload cycles through eight, and a download through all.
-TEST_F(ring_conveyor, changes_the_slots_it_cycles_through_after_earlier_copies_have_ended) {
+TEST_F(ring_chunk_mover, changes_the_slots_it_cycles_through_after_earlier_copies_have_ended) {
   constexpr std::size_t mib = std::size_t{1} << 20U;
   constexpr ring_settings wide{1, mib, 12, fill_kind::streaming, 0};
   host_buffer const slots{wide.pinned_bytes(), memory_kind::pinned, 0};
   device_buffer const there{3 * mib, 0};
   array const sent{mib};  // one copy, so that more could be under way
   array const back{3 * mib, 2};
-  conveyor own{0, slots.address(), wide};
+  chunk_mover own{0, slots.address(), wide};
   std::atomic<bool> never{false};
   auto const move = [&](direction way, array const& host, bool wait) {
     auto const view = host.view();
@@ -199,10 +199,10 @@ TEST_F(ring_conveyor, changes_the_slots_it_cycles_through_after_earlier_copies_h
 }
 
 /// The event of a copy is used again for the third one after it.
-TEST_F(ring_conveyor, has_at_most_three_copies_under_way) {
+TEST_F(ring_chunk_mover, has_at_most_three_copies_under_way) {
   constexpr ring_settings many{1, 4096, 12, fill_kind::streaming, 0};
   host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
-  conveyor own{0, slots.address(), many};
+  chunk_mover own{0, slots.address(), many};
   auto const view = source().view();
   staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
   for (auto const direct : {false, true}) {
@@ -232,7 +232,7 @@ void fill_and_cancel(void* to, void const* from, std::size_t count) {
   *stopped = true;
 }
 
-TEST_F(ring_conveyor, issues_no_copy_of_a_stopped_transfer) {
+TEST_F(ring_chunk_mover, issues_no_copy_of_a_stopped_transfer) {
   stopped = &cancelled();
   auto const view = source().view();
   staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
@@ -245,7 +245,7 @@ TEST_F(ring_conveyor, issues_no_copy_of_a_stopped_transfer) {
   EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
 }
 
-TEST_F(ring_conveyor, lets_a_stream_wait_for_it) {
+TEST_F(ring_chunk_mover, lets_a_stream_wait_for_it) {
   stream const later{0};
   event after{0};
   late_work earlier;
@@ -260,7 +260,7 @@ TEST_F(ring_conveyor, lets_a_stream_wait_for_it) {
   EXPECT_TRUE(wait_for(after, 60));
 }
 
-TEST_F(ring_conveyor, settles_copies_whose_event_was_not_recorded) {
+TEST_F(ring_chunk_mover, settles_copies_whose_event_was_not_recorded) {
   hostrt::fail("cuEventRecord", 2, cudaErrorNotSupported);
   hostrt::stall("cudaMemcpyAsync", 2, 60);
   EXPECT_THROW(work(direction::h2d), cuda_error);
@@ -274,7 +274,7 @@ TEST_F(ring_conveyor, settles_copies_whose_event_was_not_recorded) {
   EXPECT_EQ(on_device(), source().contents());
 }
 
-TEST_F(ring_conveyor, fills_no_slot_of_a_copy_whose_event_was_not_recorded) {
+TEST_F(ring_chunk_mover, fills_no_slot_of_a_copy_whose_event_was_not_recorded) {
   hostrt::fail("cuEventRecord", 1, cudaErrorNotSupported);
   hostrt::stall("cudaMemcpyAsync", 1, 60);
   EXPECT_THROW(work(direction::h2d), cuda_error);
@@ -287,7 +287,7 @@ TEST_F(ring_conveyor, fills_no_slot_of_a_copy_whose_event_was_not_recorded) {
   EXPECT_EQ(on_device(), source().contents());
 }
 
-TEST_F(ring_conveyor, returns_whether_it_became_idle_in_time) {
+TEST_F(ring_chunk_mover, returns_whether_it_became_idle_in_time) {
   hostrt::stall("cudaMemcpyAsync", 11, 60);
   work(direction::h2d);
   EXPECT_FALSE(made().await_idle(0.02));
