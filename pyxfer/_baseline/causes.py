@@ -14,8 +14,8 @@ from pyxfer._baseline.link_causes import at_gpus, between, patterns
 from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Comparison, Difference
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
-from pyxfer._document.machines import GIGATRANSFERS
-from pyxfer._document.runs import Fact, LinkState, Placement, Run
+from pyxfer._document.machines import GIGATRANSFERS, Fact, LinkState, Placement
+from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
 from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE

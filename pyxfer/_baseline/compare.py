@@ -35,7 +35,7 @@ from pyxfer._baseline.samples import (
 )
 from pyxfer._document.baselines import CellComparison, Comparison, Verdict
 from pyxfer._document.cells import Cell
-from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer.errors import UsageError
 from pyxfer.units import format_change, format_percent
 
@@ -46,12 +46,7 @@ _HOST = Remark("host-memory", "Both sides were measured in host memory, not over
 
 
 def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, plan: Plan = COMPARISON) -> Comparison:
-    """Compare B with A, once or at one look of a check.
-
-    Raises:
-        UsageError: the sides cannot be compared; the text says why.
-
-    """
+    """Compare B with A, once or at one look of a check."""
     if not isinstance(tolerance, (int, float)) or not 0 < tolerance < 1:
         raise UsageError(f"the tolerance must be between 0 and 1, and is {tolerance!r}; 0.03 is 3 %")
     check_comparable(a, b)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_small, cell_of_total
 from pyxfer._document.links import LOAD_BYTES, Latency, Links, SmallCopies, Traffic
-from pyxfer._document.runs import Fact, Measurement, Rate
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Measurement, Rate
 
 
 @dataclass(frozen=True)

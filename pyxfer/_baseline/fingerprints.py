@@ -12,14 +12,7 @@ import msgspec
 from pyxfer._document.baselines import AnyRun, Baseline, Fingerprint
 from pyxfer._document.derivations import derived
 from pyxfer._document.links import Links
-from pyxfer._document.runs import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    LinkState,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, unknown
 from pyxfer._machine.link import describe
 
 _KEY_VERSION = "f1"

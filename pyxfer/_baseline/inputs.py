@@ -99,12 +99,7 @@ def _of_baseline(baseline: Baseline) -> Sample:
 
 
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
-    """The current baseline of that name or id. If several hosts have the name and `host` is None, this host's.
-
-    Raises:
-        StoreError: there is none, or several machines have one.
-
-    """
+    """The current baseline of that name or id. If several hosts have the name and `host` is None, this host's."""
     kept = store.baselines(host)
     of_host = "" if host is None else f" of the host {host!r:.80}"
     found = [row for row in kept if row.id == wanted] or [row for row in kept if row.name == wanted]

@@ -267,14 +267,7 @@ class Processes:
 
 
 def measure_process(order: OrderOf[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
-    """The run of one new process. After Ctrl-C it is the part that was measured, and `ended` is "interrupted".
-
-    Raises:
-        UsageError: the process refused the order.
-        MeasurementError: the process crashed, hung or failed; the text has its last line of output.
-        KeyboardInterrupt: Ctrl-C came before anything was measured.
-
-    """
+    """The run of one new process. After Ctrl-C it is the part that was measured, and `ended` is "interrupted"."""
     with tempfile.TemporaryDirectory(prefix="pyxfer-") as folder, closing(ready or Ready()) as chosen:
         path = Path(folder) / "run.json"
         try:

@@ -18,7 +18,7 @@ from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
-from pyxfer._document.runs import Device, Remark
+from pyxfer._document.machines import Device, Remark
 from pyxfer._measure.stats import variance_inflation
 from pyxfer.errors import UsageError
 from pyxfer.units import parse_moment
@@ -285,12 +285,7 @@ class Sample:
         return self.runs[0]
 
     def check(self) -> None:
-        """Refuse a side without runs, with a failed run, with runs of several machines, or with one run several times.
-
-        Raises:
-            UsageError: the reason, with the name of the side.
-
-        """
+        """Refuse a side without runs, with a failed run, of several machines, or with one run several times."""
         if not self.runs:
             raise UsageError(f"{self.name} has no runs; measure first, e.g. with pyxfer ceiling --export-json FILE")
         for number, run in enumerate(self.runs, start=1):
@@ -319,12 +314,7 @@ class Sample:
 
 
 def check_comparable(a: Sample, b: Sample) -> None:
-    """Refuse two sides that cannot be compared.
-
-    Raises:
-        UsageError: the reason.
-
-    """
+    """Refuse two sides that cannot be compared."""
     a.check()
     b.check()
     one, other = a.first, b.first

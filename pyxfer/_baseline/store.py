@@ -33,8 +33,8 @@ from pyxfer._document.baselines import (
 )
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
 from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
+from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import Fact, Remark
 from pyxfer.errors import StoreError, UsageError
 
 AnyRow = Any  # a row of a query's result

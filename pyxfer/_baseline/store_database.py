@@ -187,12 +187,7 @@ def _create_file(place: Place, path: Path) -> None:
 
 
 def check_place(place: Place) -> None:
-    """Raise the error that `open_database` would raise. A file that does not exist is not created.
-
-    Raises:
-        StoreError: as `open_database` with `create`.
-
-    """
+    """Raise the error that `open_database` would raise. A file that does not exist is not created."""
     if place.path is None or place.path.exists():
         open_database(place, create=True).close()
     else:
@@ -328,12 +323,7 @@ class Database:
 
 
 def open_database(place: Place, *, create: bool) -> Database:
-    """The store at a place, with its tables.
-
-    Raises:
-        StoreError: it does not exist and `create` is false, cannot be used, or is of a later version.
-
-    """
+    """The store at a place, with its tables."""
     database = Database(place, _make_engine(place, create))
     try:
         with database.reading() as connection:

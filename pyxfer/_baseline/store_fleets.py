@@ -80,12 +80,7 @@ def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
 
 
 def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
-    """The document of a stored fleet; None if there is none.
-
-    Raises:
-        StoreError: it has changed since it was stored, or this pyxfer cannot read it.
-
-    """
+    """The document of a stored fleet; None if there is none."""
     row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
     if row is None:
         return None

@@ -180,12 +180,7 @@ def read_cell(columns: Sequence[Any]) -> Cell:
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
-    """A stored run.
-
-    Raises:
-        StoreError: it has changed since it was stored, or this pyxfer cannot read it.
-
-    """
+    """A stored run."""
     what = f"the run {run_id} in the store"
     data = unpack(what, sha256, packed)
     kind: type[AnyRun] = Links if codec.kind_of(data) is codec.LINKS else Run

@@ -218,12 +218,7 @@ def sha256_of(data: bytes) -> str:
 
 
 def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> bytes:
-    """The document of a row. `packed` is None for one that was too large to read; 0 is no limit.
-
-    Raises:
-        StoreError: it is too large, or has changed since it was stored.
-
-    """
+    """The document of a row. `packed` is None for one that was too large to read; 0 is no limit."""
     try:
         limit = most_bytes + 1 if most_bytes else 0
         data = None if packed is None else zlib.decompressobj().decompress(packed, limit)
@@ -240,12 +235,7 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
 
 
 def decode_stored(struct: type[T], data: bytes, what: str) -> T:
-    """A document, which was recomputed when it came into the store, and has not changed since.
-
-    Raises:
-        StoreError: this pyxfer cannot read it.
-
-    """
+    """A document, which was recomputed when it came into the store, and has not changed since."""
     try:
         return decode(struct, data, what, recomputed=False)
     except DocumentError as error:

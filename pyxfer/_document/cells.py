@@ -294,12 +294,7 @@ _SIDES: tuple[CellSide, ...] = ("h2d", "d2h", "sum")
 
 
 def parse_cell(text: str) -> CellPattern:
-    """A pattern of cells from text; a part that the text leaves out matches any value.
-
-    Raises:
-        UsageError: the text is not a cell; the error has an example.
-
-    """
+    """A pattern of cells from text; a part that the text leaves out matches any value."""
     parts = [part.strip() for part in text.split(":")]
     if len(text) > _LONGEST or not all(parts):
         raise UsageError(f"{text[:_LONGEST]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")

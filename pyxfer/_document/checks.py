@@ -22,33 +22,18 @@ PAYLOADS = tuple(128 << step for step in range(6))
 
 
 def refuse(source: str, problems: Problems) -> None:
-    """Refuse a document for its first problem, if it has any.
-
-    Raises:
-        DocumentError: the text names the field, such as `measurements[3].trials[0]`.
-
-    """
+    """Refuse a document for its first problem, if it has any."""
     for field, problem in problems:
         raise DocumentError(f"{source}: {field} {problem}; it was changed after pyxfer wrote it, so measure again")
 
 
 def check_run(run: Run, source: str) -> None:
-    """Refuse a run with figures that no run has.
-
-    Raises:
-        DocumentError: the text names the first of them.
-
-    """
+    """Refuse a run with figures that no run has."""
     refuse(source, _problems(run))
 
 
 def check_watch(watched: Watched, source: str) -> None:
-    """Refuse a watch with figures that none has.
-
-    Raises:
-        DocumentError: the text names the first of them.
-
-    """
+    """Refuse a watch with figures that none has."""
     refuse(source, _watch_problems(watched))
 
 
@@ -79,12 +64,7 @@ def machine_problems(device: Device, link: Link, place: str = "") -> Problems:
 
 
 def check_comparison(comparison: Comparison, source: str) -> None:
-    """Refuse a comparison with figures that none has.
-
-    Raises:
-        DocumentError: the text names the first of them.
-
-    """
+    """Refuse a comparison with figures that none has."""
     refuse(source, _comparison_problems(comparison))
 
 

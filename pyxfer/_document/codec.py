@@ -279,10 +279,6 @@ def decode(struct: type[T], data: bytes, source: str = "this document", *, recom
     """Decode a document.
 
     `recomputed`: also compare its figures with those that follow from its others, which takes most of the time.
-
-    Raises:
-        DocumentError: the data is not such a document, or was changed. The text begins with `source` and says why.
-
     """
     kind: Kind[T] = _BY_STRUCT[struct]
     document = _parse(data, source, kind.title)
@@ -315,12 +311,7 @@ def _check_seal(document: Json, decoded: object, source: str) -> None:
 
 
 def decode_reference(data: bytes, source: str) -> Reference:
-    """Decode a known host's figures, which come with the package and have no `kind` field.
-
-    Raises:
-        DocumentError: as `decode`.
-
-    """
+    """Decode a known host's figures, which come with the package and have no `kind` field."""
     document = _parse(data, source, "reference")
     _check_version(document, source, "reference", REFERENCE_SCHEMA_VERSION)
     decoded = convert(document, Reference, source, "reference")
@@ -358,12 +349,7 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
 
 
 def convert(document: Any, struct: type[T], source: str, title: str) -> T:
-    """Convert parsed JSON to a struct.
-
-    Raises:
-        DocumentError: a field is missing or has a value of another type; the text has its path.
-
-    """
+    """Convert parsed JSON to a struct."""
     try:
         return msgspec.convert(document, struct, str_keys=True)  # some keys are integers, which JSON has as strings
     except (msgspec.ValidationError, RecursionError) as error:
@@ -469,34 +455,19 @@ def _escape_surrogates(value: Any) -> Any:
 
 
 def save(document: object, path: Path) -> None:
-    """Write a document's file completely or not at all: if it fails, an existing file stays as it was.
-
-    Raises:
-        UsageError: the file cannot be written; the text says why.
-
-    """
+    """Write a document's file completely or not at all: if it fails, an existing file stays as it was."""
     if not os.fspath(path):
         raise UsageError(_empty_path(_BY_STRUCT[type(document)]))
     write_whole(path, encode(document))
 
 
 def load(struct: type[T], path: Path) -> T:
-    """Load a document of a known kind.
-
-    Raises:
-        DocumentError: the file cannot be read, or is not such a document; the text says why.
-
-    """
+    """Load a document of a known kind."""
     return decode(struct, _read(path, _BY_STRUCT[struct]), repr(os.fspath(path)))
 
 
 def load_any(path: Path, structs: Sequence[type[Any]]) -> Any:
-    """Load a document as the one of these structs that its `kind` field names.
-
-    Raises:
-        DocumentError: as `load` of the first struct for a file of any other kind, or the text names the known kinds.
-
-    """
+    """Load a document as the one of these structs that its `kind` field names."""
     data = _read(path, _BY_STRUCT[structs[0]])
     struct = kind_of(data).struct
     _refuse_unknown_kind(data, [_BY_STRUCT[each] for each in structs], repr(os.fspath(path)))
@@ -534,12 +505,7 @@ SCHEMA_PYTHON = (3, 11)
 
 
 def schema(struct: type[Any]) -> Json:
-    """The JSON Schema (2020-12) of a kind of document.
-
-    Raises:
-        UsageError: Python is older than 3.11.
-
-    """
+    """The JSON Schema (2020-12) of a kind of document."""
     kind = _BY_STRUCT[struct]
     if sys.version_info < SCHEMA_PYTHON:
         raise UsageError("This Python is too old for JSON Schemas: run pyxfer schema with Python 3.11 or later.")

@@ -47,12 +47,7 @@ def derived(kind: str, document: T) -> T:
 
 
 def check_derived(kind: str, document: object, source: str) -> None:
-    """Refuse a document whose figures do not follow from each other.
-
-    Raises:
-        DocumentError: the text names the first field that differs, such as `measurements[3].rate.value.gbps`.
-
-    """
+    """Refuse a document whose figures do not follow from each other."""
     try:
         follows = derived(kind, document)
     except DocumentError as error:

@@ -61,12 +61,7 @@ def _ignore() -> None:
 
 
 def write_whole(path: Path, data: bytes, on_no_reader: Callable[[], None] = _ignore) -> None:
-    """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails.
-
-    Raises:
-        UsageError: the file cannot be written; the text says why.
-
-    """
+    """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails."""
     if os.fspath(path).endswith(".gz"):
         packer = zlib.compressobj(wbits=_GZIP_WBITS)
         data = packer.compress(data) + packer.flush()
@@ -80,10 +75,6 @@ def whole_file(path: Path, on_no_reader: Callable[[], None] = _ignore) -> Iterat
 
     A stream is written to instead. `on_no_reader` is called once if no program reads a FIFO yet; then this waits for
     one until Ctrl-C.
-
-    Raises:
-        UsageError: the file cannot be written; the text says why.
-
     """
     try:
         mode = _writable_mode(path)
@@ -174,12 +165,7 @@ class Checkpoints:
 
 
 def read_whole(path: Path) -> bytes:
-    """Read a file, and decompress it if it is gzip.
-
-    Raises:
-        DocumentError: the file cannot be read; the text says why.
-
-    """
+    """Read a file, and decompress it if it is gzip."""
     shown = repr(os.fspath(path))
     try:
         with open(path, "rb") as file:

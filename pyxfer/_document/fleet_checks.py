@@ -17,22 +17,12 @@ LEAST, MOST = 1e-6, 1e9
 
 
 def check_host(report: HostReport, source: str) -> None:
-    """Refuse a host's document whose figures disagree.
-
-    Raises:
-        DocumentError: the text names the first field that disagrees, such as `cells[3].value`.
-
-    """
+    """Refuse a host's document whose figures disagree."""
     refuse(source, _host_problems(report))
 
 
 def check_fleet(fleet: Fleet, source: str) -> None:
-    """Refuse a fleet whose parts do not fit together.
-
-    Raises:
-        DocumentError: the text names the first field that does not fit.
-
-    """
+    """Refuse a fleet whose parts do not fit together."""
     refuse(source, _fleet_problems(fleet))
 
 

@@ -20,12 +20,7 @@ from pyxfer._document.links import (
 
 
 def check_links(run: Links, source: str) -> None:
-    """Refuse a document with figures that no run has.
-
-    Raises:
-        DocumentError: the text names the first of them, such as `traffics[3].trials[0]`.
-
-    """
+    """Refuse a document with figures that no run has."""
     refuse(source, _problems(run))
 
 

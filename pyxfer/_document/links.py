@@ -11,56 +11,11 @@ from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    LinkKind,
-    Remark,
-    Runtime,
-    SavedDocument,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkKind, Remark, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_size
-
-__all__ = [
-    "COPY_ENGINES",
-    "GROUPS",
-    "HOST_END",
-    "LEAST_OVERLAP",
-    "LINKS_SCHEMA_VERSION",
-    "LOAD_BYTES",
-    "SHARED_BELOW",
-    "Chased",
-    "CopyEngine",
-    "Counted",
-    "Counter",
-    "Ending",
-    "FlowSide",
-    "HostDirection",
-    "Keep",
-    "Latency",
-    "LatencyTrial",
-    "LinkDevice",
-    "LinkFlow",
-    "LinkGroup",
-    "LinkTrial",
-    "Links",
-    "LinksParameters",
-    "LinksSharing",
-    "Nature",
-    "PeerLink",
-    "SharedGroup",
-    "SlowLink",
-    "SmallCopies",
-    "Traffic",
-    "TreeVerdict",
-    "end_name",
-]
 
 LINKS_SCHEMA_VERSION = 1
 HOST_END = -1

@@ -6,21 +6,18 @@ from typing import Literal
 
 import msgspec
 
-from pyxfer._document.machines import Moment
-from pyxfer._document.runs import (
+from pyxfer._document.machines import (
     Device,
-    Ending,
     Environment,
     Fact,
     Link,
-    Measurement,
-    Parameters,
+    Moment,
     Placement,
-    Run,
     Runtime,
     SavedDocument,
     unknown,
 )
+from pyxfer._document.runs import Ending, Measurement, Parameters, Run
 
 XFER_SCHEMA_VERSION = 1
 

@@ -12,58 +12,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.machines import Moment
+from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime, SavedDocument
 from pyxfer._document.printing import HasTables
-from pyxfer._document.runs import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    Remark,
-    Runtime,
-    SavedDocument,
-    Summary,
-    Tracing,
-)
+from pyxfer._document.runs import Summary, Tracing
 from pyxfer.units import format_seconds
-
-__all__ = [
-    "LEAST_OF_CEILING",
-    "MOST_STRETCHES",
-    "NO_GPU_WATCHED",
-    "STEP_PARTS",
-    "WATCH_SCHEMA_VERSION",
-    "Activity",
-    "Advice",
-    "Allocated",
-    "AllocationSums",
-    "BoundBy",
-    "CallSums",
-    "CeilingSource",
-    "CopyClass",
-    "CopyWayName",
-    "Degree",
-    "NamedRange",
-    "Overlap",
-    "Pageable",
-    "Parts",
-    "RangeSource",
-    "RangeSums",
-    "SlowSteps",
-    "StepFinder",
-    "StepPartName",
-    "Steps",
-    "StreamUse",
-    "Stretch",
-    "Surprise",
-    "SurpriseKind",
-    "ThreadUse",
-    "Verdict",
-    "WatchEnding",
-    "Watched",
-    "WatchedStep",
-]
-
 
 # Every instant belongs to the first part that applies. In the last three the device is idle.
 StepPartName = Literal["kernels", "h2d", "d2h", "other copies", "input", "idle", "host"]

@@ -14,13 +14,13 @@ from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.links import (
     LINKS_SCHEMA_VERSION,
     Counter,
-    Ending,
     LinkDevice,
     LinkGroup,
     Links,
     PeerLink,
 )
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
+from pyxfer._document.runs import Ending
 from pyxfer._links.batches import SIZES, SmallSubject
 from pyxfer._links.chases import LatencySubject, load_plan
 from pyxfer._links.memory import Memory
