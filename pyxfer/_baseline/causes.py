@@ -30,7 +30,7 @@ LOCKED = ("pinned", "registered", "write-combined")
 _GIB = 1024**3
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 _WIDTHS = (16, 8, 4, 2, 1)
-_LEAST_SHARE = 0.8
+_MIN_SHARE = 0.8
 """The share of its link's rate that a copy of page-locked memory reaches at least."""
 _GROUP = re.compile(r"\bgroup \d+, ")
 
@@ -300,7 +300,7 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
         if _is_large_one_way(row.cell) and row.a_gbps.value and row.b_gbps.value
     ]
     for peak_gbps, states in _lesser_states(full):
-        if large and all(_LEAST_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
+        if large and all(_MIN_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
             figures = " and ".join(f"{format_gbps(now)} {direction}" for direction, _, now in large[:2])
             yield Cause(
                 "link-lesser",

@@ -24,7 +24,7 @@ from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_percent, parse_moment
 
-LEAST_PROCESSES = 3
+MIN_PROCESSES = 3
 DEFAULT_PROCESSES = 5
 DEFAULT_RETRIES = 19
 NOW = "now"
@@ -174,11 +174,11 @@ def check(
 def baseline_sample(baseline: Baseline) -> Sample:
     """A baseline as one side of a comparison."""
     count = len(baseline.processes)
-    if count < LEAST_PROCESSES:
+    if count < MIN_PROCESSES:
         processes = "one process" if count == 1 else f"{count} processes"
         raise UsageError(
             f"the baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ; save "
-            f"one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
+            f"one of {MIN_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
     sample = Sample(f"baseline {baseline.name!r}", baseline.processes)
     sample.check()
@@ -240,9 +240,9 @@ def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
 
 def check_processes(count: int) -> None:
     """Check the number of processes for a new baseline."""
-    if count < LEAST_PROCESSES:
+    if count < MIN_PROCESSES:
         raise UsageError(
-            f"--processes {count}: a baseline takes {LEAST_PROCESSES} or more, because it must show how much "
+            f"--processes {count}: a baseline takes {MIN_PROCESSES} or more, because it must show how much "
             "processes differ"
         )
 

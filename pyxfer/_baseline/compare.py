@@ -19,8 +19,8 @@ from pyxfer._baseline.judge import (
     estimate,
     is_slower,
     judge,
-    kin_of,
     make_pair,
+    noise_class,
     overall_verdict,
     verdict_of,
 )
@@ -81,7 +81,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
 def derive_comparison(comparison: Comparison) -> Comparison:
     """The comparison with the figures and verdicts that follow from its rates and intervals."""
     compared = [row for row in comparison.cells if row.ratio.value is not None]
-    several = {kin_of(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
+    several = {noise_class(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
     cells = tuple(
         _derived_row(replace(row, assumed=_is_assumed(row, several)), comparison.tolerance) for row in comparison.cells
     )
@@ -98,7 +98,7 @@ def derive_comparison(comparison: Comparison) -> Comparison:
 
 def _is_assumed(row: CellComparison, several: Set[str]) -> bool:
     """The spread is measured where any cell of the same kind has several processes on one side."""
-    return row.ratio.value is not None and kin_of(row.cell) not in several
+    return row.ratio.value is not None and noise_class(row.cell) not in several
 
 
 def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:

@@ -28,7 +28,7 @@ Comparable = AnyRun | Baseline | Sequence[AnyRun] | str | os.PathLike[str]
 NAMED = "baseline:"
 _RUN_ID = re.compile(r"r-[0-9a-f]{4,64}")
 _BASELINE_ID = re.compile(r"b-[0-9a-f]{4,64}")
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLERANCE) -> Comparison:
@@ -45,10 +45,10 @@ def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLER
 
     """
     share = share_of(tolerance, "tolerance")
-    return compare_samples(*apart(sample_of(a, "A"), sample_of(b, "B")), share)
+    return compare_samples(*distinct_names(sample_of(a, "A"), sample_of(b, "B")), share)
 
 
-def apart(a: Sample, b: Sample) -> tuple[Sample, Sample]:
+def distinct_names(a: Sample, b: Sample) -> tuple[Sample, Sample]:
     """The two sides with different names."""
     if a.name != b.name:
         return a, b
@@ -122,8 +122,8 @@ def machine(kept: KeptBaseline) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    rest = len(words) - _MOST_NAMED
-    return ", ".join(words[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(words) - _MAX_NAMED
+    return ", ".join(words[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def check_import(baseline: Baseline, source: str) -> None:

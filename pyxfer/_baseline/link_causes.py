@@ -12,7 +12,7 @@ from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_n
 from pyxfer.units import format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 def between(a: Links, b: Links) -> Iterator[Cause]:
@@ -99,8 +99,8 @@ def _link_key(slow: SlowLink) -> tuple[str, int, int]:
 
 
 def _some(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:

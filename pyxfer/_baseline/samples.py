@@ -110,11 +110,11 @@ class Series:
         return sum(parts) / len(self.groups) ** 2
 
 
-LEAST_TO_LEAVE_OUT = 5
+MIN_TO_LEAVE_OUT = 5
 """Fewer processes do not show which of them is the odd one."""
-_FAR, _LEAST_DEVIATION = 6, 0.002
+_FAR, _MIN_DEVIATION = 6, 0.002
 _TO_SIGMA = 1.4826  # the standard deviation over the median deviation, of normal values
-_LEAST_TO_DEVIATE = 3
+_MIN_TO_DEVIATE = 3
 _CHANCE = 0.01
 
 
@@ -124,8 +124,8 @@ def leave_out(a: Series, b: Series) -> tuple[Series, Series]:
     If odd processes of one side are at the level of the other side, the host may have two modes. Then nothing is left
     out, unless chance does not explain that one side is more often at that level.
     """
-    steps = [abs(step) for side in (a, b) if side.n >= _LEAST_TO_DEVIATE for step in side.steps]
-    far = _FAR * max(_TO_SIGMA * median(steps or (0.0,)), _LEAST_DEVIATION)
+    steps = [abs(step) for side in (a, b) if side.n >= _MIN_TO_DEVIATE for step in side.steps]
+    far = _FAR * max(_TO_SIGMA * median(steps or (0.0,)), _MIN_DEVIATION)
     kept_a, kept_b = _without_odd(a, far), _without_odd(b, far)
     if _shares_levels(kept_a, kept_b, far) and not _changed_level(kept_a, kept_b):
         return a, b
@@ -134,7 +134,7 @@ def leave_out(a: Series, b: Series) -> tuple[Series, Series]:
 
 def _without_odd(side: Series, far: float) -> Series:
     odd = frozenset(place for place, step in enumerate(side.steps) if abs(step) > far)
-    if not odd or side.n < LEAST_TO_LEAVE_OUT or 2 * len(odd) >= side.n:
+    if not odd or side.n < MIN_TO_LEAVE_OUT or 2 * len(odd) >= side.n:
         return side
     return replace(side, left_out=odd)
 

@@ -15,8 +15,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_fleets, store_hosts, store_runs, store_tables
-from pyxfer._baseline.changes import LEAST_HISTORY, MOST_CORRELATION, Changes, find_changes
-from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
+from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
+from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_hosts import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
@@ -39,9 +39,9 @@ from pyxfer.errors import StoreError, UsageError
 
 AnyRow = Any  # a row of a query's result
 
-MOST_POINTS = 10_000
-_MOST_CELLS = 200
-_MOST_NAMED = 3
+MAX_POINTS = 10_000
+_MAX_CELLS = 200
+_MAX_NAMED = 3
 _NEWEST_RUNS = 20
 _REPORTS_AT_ONCE = 100
 _JITTER_S = 2.0  # runs that are saved at the same time may be stored in either order
@@ -77,7 +77,7 @@ class Store(ShortRepr):
     @property
     def shown(self) -> str:
         """The path or URL of the store, without a password."""
-        return self._database.place.shown
+        return self._database.location.shown
 
     def add_run(self, run: AnyRun, labels: Mapping[str, str] = {}) -> str:
         """Append a run, also of links, and return its id.
@@ -184,7 +184,7 @@ class Store(ShortRepr):
         *,
         host: str | None = None,
         since: str | None = None,
-        limit: int = MOST_POINTS,
+        limit: int = MAX_POINTS,
     ) -> History:
         """The bandwidth over time: one group for each machine and cell, its oldest point first.
 
@@ -286,12 +286,12 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
             false.
 
     """
-    return Store(open_database(find_place(url), create=create))
+    return Store(open_database(find_location(url), create=create))
 
 
 def check_store(url: str | os.PathLike[str] | None = None) -> None:
     """Raise the error that `open_store` would raise, without leaving an empty store behind."""
-    check_place(find_place(url))
+    check_location(find_location(url))
 
 
 def _stored_run(row: AnyRow) -> StoredRun:
@@ -368,9 +368,9 @@ def _history(connection: Connection, query: _Query) -> History:
 def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
     every = _cells(connection, select(CELLS.c.id, *_CELL_COLUMNS))
     cells = {number: cell for number, cell in every.items() if query.pattern and query.pattern.matches(cell)}
-    if len(cells) > _MOST_CELLS:
+    if len(cells) > _MAX_CELLS:
         raise UsageError(
-            f"the cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MOST_CELLS} are shown; add a "
+            f"the cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MAX_CELLS} are shown; add a "
             "memory and a size"
         )
     return cells
@@ -456,14 +456,14 @@ def _changes(points: Sequence[HistoryPoint], places: Sequence[int]) -> tuple[His
 def _limit(found: Changes, runs: int) -> Fact[HistoryLimit]:
     if found.limit is not None:
         return Fact(HistoryLimit(found.limit.loss, found.limit.runs))
-    if runs < LEAST_HISTORY:
-        return Fact(reason=f"{LEAST_HISTORY} runs are needed")
+    if runs < MIN_HISTORY:
+        return Fact(reason=f"{MIN_HISTORY} runs are needed")
     return Fact(reason="the runs are too few, too irregular or have several modes")
 
 
 def _correlated(found: Changes) -> tuple[Remark, ...]:
     """More than 1 in 20 of such histories have a change by chance."""
-    if found.correlation <= MOST_CORRELATION:
+    if found.correlation <= MAX_CORRELATION:
         return ()
     text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
     return (Remark("correlated", text),)
@@ -493,8 +493,8 @@ def _same_names(groups: Sequence[HistoryGroup]) -> list[Remark]:
     for group in groups:
         gpus.setdefault(group.host, set()).add(group.gpu.value)
     several = [repr(host) for host, found in gpus.items() if len(found) > 1]
-    rest = f" and {len(several) - _MOST_NAMED} more" if len(several) > _MOST_NAMED else ""
-    named = ", ".join(several[:_MOST_NAMED]) + rest
+    rest = f" and {len(several) - _MAX_NAMED} more" if len(several) > _MAX_NAMED else ""
+    named = ", ".join(several[:_MAX_NAMED]) + rest
     text = f"the host name {named} has more than one GPU; each is a separate group"
     return [Remark("same-name", text)] if several else []
 

@@ -22,7 +22,7 @@ from pyxfer._baseline.store_tables import (
     without_nul,
 )
 from pyxfer._document.codec import to_sealed_json
-from pyxfer._document.fleets import MOST_HOST_BYTES, HostReport
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport
 from pyxfer.errors import StoreError, UsageError
 
 _COLUMNS = HOST_REPORTS.c
@@ -53,8 +53,8 @@ def new_report(report: HostReport, host: str | None) -> Row:
     name = without_nul(report.host or host or "")
     check_host(name)
     data = to_sealed_json(report)
-    if len(data) > MOST_HOST_BYTES:
-        limit = f"{MOST_HOST_BYTES >> 20} MiB"
+    if len(data) > MAX_HOST_BYTES:
+        limit = f"{MAX_HOST_BYTES >> 20} MiB"
         raise UsageError(f"the document of a host has at most {limit}; this one has {len(data)} bytes")
     return {"id": new_id("h"), "host": name, **pack(data)}
 
@@ -82,12 +82,12 @@ def find_reports(connection: Connection, since_s: float) -> list[KeptReport]:
 
 def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredReport]:
     """The documents with these ids."""
-    small = sa.case((func.length(_COLUMNS.document) <= MOST_HOST_BYTES, _COLUMNS.document))
+    small = sa.case((func.length(_COLUMNS.document) <= MAX_HOST_BYTES, _COLUMNS.document))
     rows = select(_COLUMNS.id, _COLUMNS.host, _COLUMNS.sha256, small.label("document"))
     for row in connection.execute(rows.where(_COLUMNS.id.in_(ids))):
         what = f"the document {row.id} in the store"
         try:
-            data = unpack(what, row.sha256, row.document, MOST_HOST_BYTES)
+            data = unpack(what, row.sha256, row.document, MAX_HOST_BYTES)
             yield StoredReport(row.id, row.host, decode_stored(HostReport, data, what), None)
         except StoreError as error:
             yield StoredReport(row.id, row.host, None, str(error))

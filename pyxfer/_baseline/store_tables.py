@@ -250,27 +250,27 @@ def without_nul(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
-MOST_LABELS, LONGEST_VALUE = 64, 2000
-LONGEST_HOST = 253
-LONGEST_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
+MAX_LABELS, MAX_VALUE = 64, 2000
+MAX_HOST = 253
+MAX_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
 _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
 
 
 def check_name(name: str) -> None:
-    _check_text(name, "the name of a baseline", 1, LONGEST_NAME)
+    _check_text(name, "the name of a baseline", 1, MAX_NAME)
 
 
 def check_host(name: str) -> None:
-    _check_text(name, "the name of a host", 1, LONGEST_HOST)
+    _check_text(name, "the name of a host", 1, MAX_HOST)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    if len(labels) > MOST_LABELS:
-        raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and not {len(labels)}")
+    if len(labels) > MAX_LABELS:
+        raise UsageError(f"a run or baseline has up to {MAX_LABELS} labels, and not {len(labels)}")
     for name, value in labels.items():
-        _check_text(name, "the name of a label", 1, LONGEST_NAME)
-        _check_text(value, f"the value of the label {name!r:.80}", 0, LONGEST_VALUE)
+        _check_text(name, "the name of a label", 1, MAX_NAME)
+        _check_text(value, f"the value of the label {name!r:.80}", 0, MAX_VALUE)
 
 
 def _check_text(value: object, what: str, shortest: int, longest: int) -> None:

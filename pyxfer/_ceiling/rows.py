@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.ways import Way
-from pyxfer._document.machines import MOST_SHARE
+from pyxfer._document.machines import MAX_SHARE
 from pyxfer._document.runs import (
     OF_SIDES,
     Bracket,
@@ -21,9 +21,9 @@ from pyxfer._document.runs import (
     Fact,
     Link,
     Measurement,
-    Nature,
     Rate,
     Remark,
+    RouteInfo,
     Share,
     Side,
     Summary,
@@ -83,7 +83,7 @@ class Head(Generic[Source]):
     inflation: float = 1.0
     staged: bool = False
     worker: str | None = None
-    nature: Nature | None = None
+    nature: RouteInfo | None = None
     image_bytes: int | None = None
     """Size of one image, if a batch of images is moved."""
 
@@ -327,7 +327,7 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
     rate = stats.rate(moved, summary)
     if most_gbps is not None and rate.gbps > most_gbps:
         return unknown(
-            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MOST_SHARE)}: these "
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MAX_SHARE)}: these "
             "bytes did not all cross it, or the shown state of the link or MaxPayload is wrong"
         )
     return Fact(rate)

@@ -35,7 +35,7 @@ ALL_GPUS, ANY_GPU = -2, -3
 LINKS = "links"
 IDLE = "idle"
 """The case of a latency without a load on the link."""
-_MOST_NAMED = 2
+_MAX_NAMED = 2
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
@@ -217,7 +217,7 @@ def cell_of_total(traffic: TrafficLike) -> Cell:
 
 def _named(ends: Iterable[int]) -> Ends:
     known = sorted(ends)
-    return (ALL_GPUS,) if len(known) > _MOST_NAMED else tuple(known)
+    return (ALL_GPUS,) if len(known) > _MAX_NAMED else tuple(known)
 
 
 def _traffic_cell(traffic: TrafficLike, side: CellSide, source: Ends, destination: Ends) -> Cell:
@@ -285,7 +285,7 @@ _EXAMPLE = (
     "write a cell such as h2d:pinned:256MiB, both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh, torch.to:96MiB or "
     "links.pairs.write.ce:gpu0-gpu1:512MiB"
 )
-_LONGEST = 300
+_MAX_LENGTH = 300
 _NUMBER = re.compile(r"[.0-9]")
 _BATCH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _MODE = re.compile(r"memcpy|async|batch|staged")
@@ -296,8 +296,8 @@ _SIDES: tuple[CellSide, ...] = ("h2d", "d2h", "sum")
 def parse_cell(text: str) -> CellPattern:
     """A pattern of cells from text; a part that the text leaves out matches any value."""
     parts = [part.strip() for part in text.split(":")]
-    if len(text) > _LONGEST or not all(parts):
-        raise UsageError(f"{text[:_LONGEST]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
+    if len(text) > _MAX_LENGTH or not all(parts):
+        raise UsageError(f"{text[:_MAX_LENGTH]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
     head = parts[0].split(".")
     if head[0] == LINKS:
         return _links_pattern(head[1:], parts[1:], text)

@@ -21,7 +21,7 @@ LINKS_SCHEMA_VERSION = 1
 HOST_END = -1
 LOAD_BYTES = 8
 """What one dependent load reads."""
-LEAST_OVERLAP = 0.95
+MIN_OVERLAP = 0.95
 """Of the busy intervals of copies that run together. A trial below it is invalid."""
 SHARED_BELOW = 0.95
 """A GPU that keeps less than this beside another one loses something that a reader may care about."""
@@ -32,7 +32,7 @@ CopyEngine = Literal["ce", "sm"]
 COPY_ENGINES: tuple[CopyEngine, ...] = get_args(CopyEngine)
 HostDirection = Literal["h2d", "d2h", "both"]
 FlowSide = Literal["h2d", "d2h", "peer", "local"]
-Nature = Literal["c2c", "integrated", "mig", "vgpu", "wsl2", "hmm", "no-tree"]
+Trait = Literal["c2c", "integrated", "mig", "vgpu", "wsl2", "hmm", "no-tree"]
 TreeVerdict = Literal["agrees", "differs", "hidden"]
 Counter = Literal["pcie-sent", "pcie-received", "nvlink-sent", "nvlink-received"]
 
@@ -64,7 +64,7 @@ class LinkDevice(msgspec.Struct, frozen=True):
     nvlink_gbps: Fact[float]
     c2c_gbps: Fact[float]
     kernels_s: Fact[float]
-    natures: tuple[Nature, ...] = ()
+    natures: tuple[Trait, ...] = ()
     other_processes: Fact[tuple[int, ...]] = unknown("not read")
 
     def host_peak_gbps(self, side: FlowSide) -> Fact[float]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pyxfer._report.tables import Table
 
-_LONGEST = 200
+_MAX_LENGTH = 200
 VEGA_LITE = 6
 """Major version of the charts that documents give to notebooks."""
 
@@ -31,7 +31,7 @@ class ShortRepr:
 
     def __repr__(self) -> str:
         text = "".join(character if character.isprintable() else " " for character in self._summary())
-        return f"<{type(self).__name__} {text if len(text) <= _LONGEST else f'{text[: _LONGEST - 3]}...'}>"
+        return f"<{type(self).__name__} {text if len(text) <= _MAX_LENGTH else f'{text[: _MAX_LENGTH - 3]}...'}>"
 
 
 class HasCharts(ShortRepr):

@@ -174,7 +174,7 @@ Returns = Literal["done", "staged", "queued"]
 WorkerEnding = Literal["complete", "interrupted", "unavailable", "crashed", "hung", "failed"]
 
 
-class Nature(msgspec.Struct, frozen=True, omit_defaults=True):
+class RouteInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A route's own description. `staged`: threads fill or empty page-locked slots while it copies."""
 
     framework: str
@@ -320,7 +320,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...] = ()
     remarks: tuple[Remark, ...] = ()
     worker: str | None = None
-    nature: Nature | None = None
+    nature: RouteInfo | None = None
     batch: int | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)

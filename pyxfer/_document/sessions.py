@@ -39,7 +39,7 @@ class Judged(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class Place(msgspec.Struct, frozen=True):
+class TestMachine(msgspec.Struct, frozen=True):
     """A device that tests have used, its link, and the environment of the first of these tests."""
 
     runtime: Runtime
@@ -73,7 +73,7 @@ class XferSession(SavedDocument, frozen=True):
     ended: Literal["complete", "interrupted"]
     began_at: Moment
     pytest: str
-    places: tuple[Place, ...]
+    places: tuple[TestMachine, ...]
     tests: tuple[Tested, ...]
     schema_version: int = XFER_SCHEMA_VERSION
 
@@ -81,7 +81,7 @@ class XferSession(SavedDocument, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """The result of one test and its place, as a worker of xdist reports them."""
 
-    place: Place
+    place: TestMachine
     result: Tested
 
 

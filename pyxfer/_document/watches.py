@@ -172,9 +172,9 @@ Degree = Literal["", "moderately"]
 # Why a call is listed: it fetched data, waited, returned only after its copy, or allocated memory.
 SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
 RangeSource = Literal["mark", "nvtx"]
-LEAST_OF_CEILING = 4 << 10
+MIN_OF_CEILING = 4 << 10
 """Bytes. The driver sends a smaller copy inside a command, as fast as it issues commands, so it has no ceiling."""
-LEAST_COMPARABLE = 256 << 10
+MIN_COMPARABLE = 256 << 10
 """Bytes. The ceiling of smaller copies includes the time of issuing them, which the device's records do not."""
 CEILING_PRECISION = 0.02
 FIRST_STEPS = "first-steps"
@@ -215,7 +215,7 @@ class CopyClass(msgspec.Struct, frozen=True):
     def of_ceiling(self) -> float | None:
         """The share of the ceiling, at most 1; none of copies too small for one or faster than the ceiling."""
         share = self.ceiling_share.value
-        if share is None or self.least_bytes < LEAST_OF_CEILING or share > 1 + CEILING_PRECISION:
+        if share is None or self.least_bytes < MIN_OF_CEILING or share > 1 + CEILING_PRECISION:
             return None
         return min(share, 1.0)
 
@@ -315,7 +315,7 @@ class AllocationSums(msgspec.Struct, frozen=True, array_like=True):
     released_bytes: int
 
 
-MOST_STRETCHES = 10
+MAX_STRETCHES = 10
 
 
 class Stretch(msgspec.Struct, frozen=True):

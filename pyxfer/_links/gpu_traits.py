@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from pyxfer._document.links import Nature
+from pyxfer._document.links import Trait
 from pyxfer._document.machines import Device, Link
 from pyxfer._machine.pci import path_to_root
 from pyxfer._machine.sysfs import read_text
@@ -32,7 +32,7 @@ def attribute(engine: Attributes, device: int, number: int) -> int | None:
         return None
 
 
-def natures(engine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Nature, ...]:
+def natures(engine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Trait, ...]:
     """What is unusual about a GPU and its way to the host."""
     if device.runtime == "host":
         return ()
@@ -41,7 +41,7 @@ def natures(engine: Attributes, device: Device, link: Link, root: Path = Path("/
     integrated = bool(attribute(engine, device.index, INTEGRATED))
     in_wsl = "microsoft" in (read_text(root / "proc/version").value or "").lower()
     tree = [] if device.pci.value is None else path_to_root(device.pci.value, root)
-    found: dict[Nature, bool] = {
+    found: dict[Trait, bool] = {
         "c2c": link.kind == "c2c" or (through_tables and not integrated),
         "integrated": integrated,
         "mig": bool(device.mig.value),

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pyxfer._document.links import LEAST_OVERLAP, LinkTrial
+from pyxfer._document.links import MIN_OVERLAP, LinkTrial
 from pyxfer.units import format_percent, format_seconds
 
 Nanoseconds = NDArray[np.int64]
@@ -115,6 +115,6 @@ def _fault(flows: Sequence[Stamps], found: float, common_ns: int) -> str | None:
     error_ns = sum(sorted(flow.clock_error_ns for flow in flows)[-2:])
     if error_ns > MOST_CLOCK_ERROR * common_ns:
         return f"the clocks of the devices are known within {format_seconds(error_ns / 1e9)} only"
-    if found < LEAST_OVERLAP:
+    if found < MIN_OVERLAP:
         return f"all streams were busy in {format_percent(found)} of the time only"
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
+from pyxfer._document.links import HOST_END, MIN_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.runs import Fact, Side, Trial, unknown
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._links.stamps import make_trial
@@ -96,7 +96,7 @@ class TrafficSubject:
         stamps = self._run(self._flows, self._seconds)
         found = make_trial(round_index, stamps, [self.plan.nbytes] * len(stamps))
         self.trials.append(found)
-        if found.overlap < LEAST_OVERLAP:  # the time in which the streams stop is longer than it seemed
+        if found.overlap < MIN_OVERLAP:  # the time in which the streams stop is longer than it seemed
             self._seconds = min(self._most_seconds, LONGER * self._seconds)
         return {side: self._as_trial(found, numbers) for side, numbers in self._sides().items()}
 

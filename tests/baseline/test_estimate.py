@@ -21,8 +21,8 @@ from pyxfer._baseline.judge import (
     ASSUMED,
     ASSUMED_IN_MEMORY,
     ASSUMED_LOCKED,
-    LEAST_BETWEEN_SITTINGS,
-    LEAST_SPREAD,
+    MIN_BETWEEN_SITTINGS,
+    MIN_SPREAD,
     Error,
     Estimate,
     Pair,
@@ -133,7 +133,7 @@ def test_one_process_of_a_side_has_the_spread_of_its_neighbours() -> None:
 
 def test_equal_processes_have_the_least_spread() -> None:
     same = series([0.0, 0.0, 0.0])
-    assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == LEAST_SPREAD == 0.001
+    assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == MIN_SPREAD == 0.001
 
 
 # --- processes that are left out -------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_half_of_the_processes_are_not_left_out() -> None:
 @pytest.mark.parametrize(("side", "share"), [(series([0.0] * 4), 2.0), (in_sittings(0.0, 0.0, 0.0), 4 / 3)])
 def test_an_interval_is_never_narrower_than_sittings_of_a_quiet_host_make_it(side: Series, share: float) -> None:
     found = estimate(Pair(side, series([0.0] * 4), ASSUMED_LOCKED), ())
-    assert found.half == pytest.approx(1.95996 * LEAST_BETWEEN_SITTINGS * math.sqrt(share), rel=1e-4)
+    assert found.half == pytest.approx(1.95996 * MIN_BETWEEN_SITTINGS * math.sqrt(share), rel=1e-4)
 
 
 def test_each_sitting_counts_once() -> None:
@@ -251,7 +251,7 @@ def test_the_variance_of_a_mean_over_sittings_follows_from_their_sizes() -> None
     [
         # The processes of a sitting are 1 % apart. So the variance between processes is 1e-4, and a part of it is in
         # the differences between the sittings.
-        ((0.0, 0.0, 0.0), (0.0, 0.0), math.sqrt(1e-4 * 10 / 36 + 2 * LEAST_BETWEEN_SITTINGS**2 / 5 * 5 / 6), 10),
+        ((0.0, 0.0, 0.0), (0.0, 0.0), math.sqrt(1e-4 * 10 / 36 + 2 * MIN_BETWEEN_SITTINGS**2 / 5 * 5 / 6), 10),
         ((-0.01, 0.0, 0.01), (0.0, 0.01), 1 / 120, 10),
         ((-0.02, 0.0, 0.02), (0.0, 0.02), 1 / 60, 100**2 / (10**2 / 10 + 90**2 / 5)),
         ((-0.04, 0.0, 0.04), (0.0, 0.04), 1 / 30, 400**2 / (10**2 / 10 + 390**2 / 5)),
@@ -265,7 +265,7 @@ def test_the_error_is_of_processes_and_of_sittings(
     assert found.error == pytest.approx(error)
     assert found.df == pytest.approx(df)
     assert found.spread == pytest.approx(0.01)
-    assert found.least == pytest.approx(LEAST_BETWEEN_SITTINGS * math.sqrt(1 / len(a) + 1 / len(b)))
+    assert found.least == pytest.approx(MIN_BETWEEN_SITTINGS * math.sqrt(1 / len(a) + 1 / len(b)))
 
 
 def test_levels_that_differ_between_sittings_widen_the_interval() -> None:

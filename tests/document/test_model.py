@@ -7,10 +7,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from doctor.cases import h200
 from samples import SIZES, make_link, make_measurement, make_missing, make_run
+from xfer_samples import row_of, session
 
+from pyxfer._doctor.session import examine_run
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.sessions import runs_of
 
 STRUCTS = [
     struct
@@ -27,7 +31,7 @@ UNITLESS = {
     ("Curve", "worst_misfit"),
     ("Parameters", "precision"),
     ("Trial", "faults"),
-    ("Nature", "inflation"),
+    ("RouteInfo", "inflation"),
     *(("Breakdown", name) for name in ("faults", "preemptions", "switches")),
     ("Dma", "copies"),
     # The whole name is a unit.
@@ -79,13 +83,6 @@ def test_names_of_numbers_end_in_their_units(struct: type[msgspec.Struct]) -> No
     assert nameless == set()
 
 
-def test_a_run_decoded_from_json_is_equal() -> None:
-    data = msgspec.json.encode(make_run())
-    run = msgspec.json.decode(data, type=runs.Run)
-    assert run == make_run()
-    assert msgspec.json.encode(run) == data
-
-
 def test_a_measurement_has_headline_figures() -> None:
     measurement = make_measurement(SIZES[1])
     assert measurement.gbps == pytest.approx(55.0, rel=0.001)
@@ -122,3 +119,25 @@ def test_the_peak_of_the_sum_adds_both_sides() -> None:
 def test_the_peak_of_the_sum_has_the_reason_of_the_missing_side(side: str) -> None:
     link = make_link(**{f"{side}_peak_gbps": unknown("no PCIe link")})
     assert link.peak_gbps("sum").reason == "no PCIe link"
+
+
+def test_every_place_of_a_session_is_a_run() -> None:
+    sample = session(row_of(), row_of("tests/test_b.py::test_\udc80[<b>&]", None))
+    (run,) = runs_of(sample)
+    assert (run.kind, run.runtime, run.ended) == ("measure", "host", "complete")
+    assert [row.route for row in run.measurements] == [test.test for test in sample.tests]
+    assert (run.parameters.sizes_bytes, run.parameters.directions) == ((1 << 20,), ("h2d",))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [
+        (("fine", "unknown"), "fine"),
+        (("fine", "suspicious", "unknown"), "suspicious"),
+        (("suspicious", "wrong"), "wrong"),
+    ],
+)
+def test_the_worst_status_is_that_of_the_examination(statuses: tuple[Any, ...], worst: str) -> None:
+    sample = examine_run(h200())
+    findings = tuple(msgspec.structs.replace(sample.findings[0], status=status) for status in statuses)
+    assert msgspec.structs.replace(sample, findings=findings).worst == worst

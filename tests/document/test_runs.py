@@ -120,9 +120,8 @@ def test_figures_of_traced_trials_are_finite(seconds: float) -> None:
 
 def test_an_explain_run_without_its_route_is_refused() -> None:
     parameters = {**EXPLAINED["parameters"], "explained": "tf.other"}
-    assert refused(codec.seal(json.dumps({**EXPLAINED, "parameters": parameters}).encode())) == (
-        "'run.json' explains 'tf.other' and holds no measurement of it; explain it again"
-    )
+    text = refused(codec.seal(json.dumps({**EXPLAINED, "parameters": parameters}).encode()))
+    assert text.startswith("'run.json': parameters.explained is 'tf.other'")
 
 
 def test_an_explain_run_without_measurements_is_loaded() -> None:

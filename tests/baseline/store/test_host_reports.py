@@ -19,7 +19,7 @@ from sqlalchemy import make_url, text
 from pyxfer import StoreError, UsageError
 from pyxfer._baseline.store import Store, open_store
 from pyxfer._baseline.store_database import LOCK
-from pyxfer._document.fleets import MOST_HOST_BYTES, HostReport
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport
 from pyxfer._fleet.collect import Arrival, without_samples
 from pyxfer._fleet.judge import judge
 from pyxfer._fleet.run import read_stored, wait_for_stored
@@ -96,7 +96,7 @@ def test_a_host_without_a_usable_name_is_refused(store: Store, name: str) -> Non
 
 def test_a_document_larger_than_the_limit_is_refused(store: Store) -> None:
     with pytest.raises(UsageError, match="at most 16 MiB"):
-        store.add_host_report(make_host("n1", facts={"driver": "x" * MOST_HOST_BYTES}))
+        store.add_host_report(make_host("n1", facts={"driver": "x" * MAX_HOST_BYTES}))
     assert store.host_reports(0.0) == []
 
 
@@ -105,8 +105,8 @@ def test_a_document_larger_than_the_limit_is_refused(store: Store) -> None:
     [
         (b"", "damaged"),
         (zlib.compress(b"{}"), "damaged"),
-        (zlib.compress(bytes(MOST_HOST_BYTES + 1)), "larger than 16 MiB"),
-        (bytes(MOST_HOST_BYTES + 1), "larger than 16 MiB"),
+        (zlib.compress(bytes(MAX_HOST_BYTES + 1)), "larger than 16 MiB"),
+        (bytes(MAX_HOST_BYTES + 1), "larger than 16 MiB"),
     ],
 )
 def test_a_changed_document_is_a_row_with_its_reason(store: Store, store_url: str, document: bytes, words: str) -> None:

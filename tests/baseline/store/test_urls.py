@@ -9,33 +9,33 @@ import pytest
 
 from pyxfer import StoreError, UsageError
 from pyxfer._baseline.store import open_store
-from pyxfer._baseline.store_database import find_place
+from pyxfer._baseline.store_database import find_location
 
 
 def test_the_default_is_a_file_in_the_data_directory() -> None:
-    assert find_place(None, {"XDG_DATA_HOME": "/data"}).path == Path("/data/pyxfer/store.db")
+    assert find_location(None, {"XDG_DATA_HOME": "/data"}).path == Path("/data/pyxfer/store.db")
     home = Path.home() / ".local/share/pyxfer/store.db"
-    assert find_place(None, {}).path == home
-    assert find_place(None, {"XDG_DATA_HOME": "relative"}).path == home, "the specification ignores relative paths"
+    assert find_location(None, {}).path == home
+    assert find_location(None, {"XDG_DATA_HOME": "relative"}).path == home, "the specification ignores relative paths"
 
 
 def test_an_argument_has_precedence_over_the_variable() -> None:
     environ = {"PYXFER_STORE": "/here/a.db"}
-    assert find_place(None, environ).path == Path("/here/a.db")
-    assert find_place("/there/b.db", environ).path == Path("/there/b.db")
-    assert find_place(None, {"PYXFER_STORE": "", "XDG_DATA_HOME": "/data"}).path == Path("/data/pyxfer/store.db")
+    assert find_location(None, environ).path == Path("/here/a.db")
+    assert find_location("/there/b.db", environ).path == Path("/there/b.db")
+    assert find_location(None, {"PYXFER_STORE": "", "XDG_DATA_HOME": "/data"}).path == Path("/data/pyxfer/store.db")
 
 
 @pytest.mark.parametrize(
     "text", ["sqlite:////here/a.db", "SQLite+pysqlite:////here/a.db", "/here/a.db", "/here/./a.db"]
 )
 def test_a_path_or_a_url_names_a_file(text: str) -> None:
-    assert find_place(text).path == Path("/here/a.db")
+    assert find_location(text).path == Path("/here/a.db")
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "PostgreSQL"])
 def test_a_server_is_connected_to_by_psycopg(scheme: str) -> None:
-    place = find_place(f"{scheme}://user:hush@server:5433/db")
+    place = find_location(f"{scheme}://user:hush@server:5433/db")
     assert place.url is not None
     assert place.url.drivername == "postgresql+psycopg"
     assert place.shown == "'postgresql+psycopg://user:***@server:5433/db'"
@@ -66,14 +66,14 @@ def test_a_server_is_connected_to_by_psycopg(scheme: str) -> None:
 )
 def test_an_invalid_name_is_refused_without_its_password(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
-        find_place(text)
+        find_location(text)
     assert "hush" not in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "/store.db" in str(caught.value) or "postgresql+psycopg://" in str(caught.value)
 
 
 def test_a_password_may_have_an_escaped_at_sign() -> None:
-    place = find_place("postgresql://user:a%40b@server/db")
+    place = find_location("postgresql://user:a%40b@server/db")
     assert place.url is not None
     assert (place.url.password, place.url.host) == ("a@b", "server")
 
@@ -86,7 +86,7 @@ def test_a_path_may_be_an_object(tmp_path: Path) -> None:
 
 def test_an_error_in_the_variable_names_the_variable() -> None:
     with pytest.raises(UsageError, match="PYXFER_STORE names"):
-        find_place(None, {"PYXFER_STORE": "mysql://server/db"})
+        find_location(None, {"PYXFER_STORE": "mysql://server/db"})
 
 
 def test_without_psycopg_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
