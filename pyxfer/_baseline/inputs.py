@@ -128,12 +128,12 @@ def _listed(words: Sequence[str]) -> str:
 
 def check_import(baseline: Baseline, source: str) -> None:
     """Refuse a file that was edited after its export: invalid values, runs of another machine, or no times."""
-    from pyxfer._baseline import store_runs
+    from pyxfer._baseline import store_rows
 
     try:
-        store_runs.check_baseline(baseline)
+        store_rows.check_baseline(baseline)
         for run in baseline.processes:
-            store_runs.check_run(run)
+            store_rows.check_run(run)
     except UsageError as error:
         raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
     stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]

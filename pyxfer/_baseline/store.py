@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from pyxfer._baseline import store_fleets, store_hosts, store_runs, store_tables
+from pyxfer._baseline import store_rows, store_tables
 from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
-from pyxfer._baseline.store_hosts import KeptReport, StoredReport
+from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
     AnyRun,
@@ -47,7 +47,6 @@ _REPORTS_AT_ONCE = 100
 _JITTER_S = 2.0  # runs that are saved at the same time may be stored in either order
 
 _KEPT = BASELINES.c.removed_at.is_(None)
-_CELL_COLUMNS = tuple(CELLS.c[name] for name in Cell.__struct_fields__)
 _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, DOCUMENTS.c.document).join(
     DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq
 )
@@ -88,8 +87,8 @@ class Store(ShortRepr):
             StoreError: the run was not stored, or the server was lost and it is not known whether it was.
 
         """
-        new = store_runs.new_run(run, labels)
-        return self._database.write(f"the run {new.row['id']}", lambda connection: store_runs.add_run(connection, new))
+        new = store_rows.new_run(run, labels)
+        return self._database.write(f"the run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
         """The run with this id, as it was stored.
@@ -122,9 +121,9 @@ class Store(ShortRepr):
             StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row, runs = store_runs.new_baseline(baseline)
+        row, runs = store_rows.new_baseline(baseline)
         what = f"the baseline {baseline.name!r:.80}"
-        return self._database.write(what, lambda connection: store_runs.add_baseline(connection, row, runs))
+        return self._database.write(what, lambda connection: store_rows.add_baseline(connection, row, runs))
 
     def baseline(self, name: str, identity: str) -> Baseline | None:
         """The current baseline of this name on the machine with this identity, or None."""
@@ -208,14 +207,14 @@ class Store(ShortRepr):
             StoreError: it was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row, hosts = store_fleets.new_fleet(fleet)
+        row, hosts = store_rows.new_fleet(fleet)
         what = f"the fleet {row['id']}"
-        return self._database.write(what, lambda connection: store_fleets.add_fleet(connection, row, hosts))
+        return self._database.write(what, lambda connection: store_rows.add_fleet(connection, row, hosts))
 
     def fleets(self, limit: int = 30) -> list[KeptFleet]:
         """The newest fleets, the oldest of them first."""
         with self._database.reading() as connection:
-            return store_fleets.find_fleets(connection, limit)
+            return store_rows.find_fleets(connection, limit)
 
     def fleet(self, fleet_id: str) -> Fleet:
         """The fleet with this id, as it was stored.
@@ -225,7 +224,7 @@ class Store(ShortRepr):
 
         """
         with self._database.reading() as connection:
-            found = store_fleets.find_fleet(connection, fleet_id)
+            found = store_rows.find_fleet(connection, fleet_id)
         if found is None:
             raise StoreError(f"the store {self.shown} has no fleet {fleet_id!r:.60}; pyxfer fleet history lists them")
         return found
@@ -233,7 +232,7 @@ class Store(ShortRepr):
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
         """A host in the newest fleets that have it, the oldest of them first."""
         with self._database.reading() as connection:
-            return store_fleets.find_host(connection, host, limit)
+            return store_rows.find_host(connection, host, limit)
 
     def add_host_report(self, report: HostReport, host: str | None = None) -> str:
         """Append the document of a host and return its id. The same document is not stored again.
@@ -245,9 +244,9 @@ class Store(ShortRepr):
             StoreError: it was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row = store_hosts.new_report(report, host)
+        row = store_rows.new_report(report, host)
         what = f"the document {row['id']}"
-        return self._database.write(what, lambda connection: store_hosts.add_report(connection, row))
+        return self._database.write(what, lambda connection: store_rows.add_report(connection, row))
 
     def moment(self, since: str) -> float:
         """The seconds since 1970 of a date, or of a time such as `2h` before now, by the store's clock.
@@ -257,22 +256,22 @@ class Store(ShortRepr):
 
         """
         with self._database.reading() as connection:
-            return store_tables.parse_since(since, store_hosts.clock_s(connection))
+            return store_tables.parse_since(since, store_rows.clock_s(connection))
 
     def host_reports(self, since_s: float) -> list[KeptReport]:
         """The documents of hosts that were stored since then, by the store's clock; the newest first."""
         with self._database.reading() as connection:
-            return store_hosts.find_reports(connection, since_s)
+            return store_rows.find_reports(connection, since_s)
 
     def read_host_reports(self, ids: Sequence[str]) -> Iterator[StoredReport]:
         """The documents with these ids, in any order. One that cannot be read has the reason."""
         for start in range(0, len(ids), _REPORTS_AT_ONCE):
             with self._database.reading() as connection:
-                yield from store_hosts.read_reports(connection, ids[start : start + _REPORTS_AT_ONCE])
+                yield from store_rows.read_reports(connection, ids[start : start + _REPORTS_AT_ONCE])
 
     def same_baseline(self, baseline: Baseline) -> str | None:
         """The id of an identical baseline, or None."""
-        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_runs.digest_of(baseline), _KEPT)
+        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_rows.digest_of(baseline), _KEPT)
         with self._database.reading() as connection:
             return connection.execute(same.limit(1)).scalar()
 
@@ -295,7 +294,7 @@ def check_store(url: str | os.PathLike[str] | None = None) -> None:
 
 
 def _stored_run(row: AnyRow) -> StoredRun:
-    run = store_runs.read_run(row.id, row.sha256, row.document)
+    run = store_rows.read_run(row.id, row.sha256, row.document)
     return StoredRun(row.id, row.stored_at, json.loads(row.labels), run)
 
 
@@ -308,13 +307,13 @@ def _whole_baseline(connection: Connection, query: Select[Any]) -> Baseline | No
     joined = joined.join(BASELINE_RUNS, BASELINE_RUNS.c.run == RUNS.c.seq).order_by(BASELINE_RUNS.c.place)
     runs = connection.execute(joined.where(BASELINE_RUNS.c.baseline == row.seq)).all()
     digests = [run.sha256 for run in runs]
-    if row.sha256 != store_runs.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
+    if row.sha256 != store_rows.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
         raise StoreError(
             f"the baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged: it has changed "
             "since it was stored. Restore the store from a backup, or remove the baseline in Python with "
             f"pyxfer.open_store().remove_baseline_of_id({row.id!r})"
         )
-    decoded = [store_runs.read_run(run.id, run.sha256, run.document) for run in runs]
+    decoded = [store_rows.read_run(run.id, run.sha256, run.document) for run in runs]
     return Baseline.of_processes(row.name, _fingerprint(row), row.made_at, labels, decoded)
 
 
@@ -366,7 +365,7 @@ def _history(connection: Connection, query: _Query) -> History:
 
 
 def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
-    every = _cells(connection, select(CELLS.c.id, *_CELL_COLUMNS))
+    every = _cells(connection, select(CELLS.c.id, CELLS.c.cell))
     cells = {number: cell for number, cell in every.items() if query.pattern and query.pattern.matches(cell)}
     if len(cells) > _MAX_CELLS:
         raise UsageError(
@@ -380,7 +379,7 @@ def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
     """The cells of pinned memory at the largest size of the newest run with measurements, or else its first cell."""
     has_cells = select(MEASURED.c.run).where(MEASURED.c.run == RUNS.c.seq).exists()
     newest = select(RUNS.c.seq).where(has_cells).order_by(RUNS.c.seq.desc()).limit(_NEWEST_RUNS)
-    of_run = select(CELLS.c.id, *_CELL_COLUMNS).join(MEASURED, MEASURED.c.cell == CELLS.c.id).order_by(MEASURED.c.place)
+    of_run = select(CELLS.c.id, CELLS.c.cell).join(MEASURED, MEASURED.c.cell == CELLS.c.id).order_by(MEASURED.c.place)
     for run in connection.execute(newest if host is None else newest.where(RUNS.c.host == host)).scalars().all():
         cells = _cells(connection, of_run.where(MEASURED.c.run == run))
         pinned = {number: cell for number, cell in cells.items() if _is_usual(cell)}
@@ -390,7 +389,7 @@ def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
 
 
 def _cells(connection: Connection, query: Select[Any]) -> dict[int, Cell]:
-    return {number: store_runs.read_cell(fields) for number, *fields in connection.execute(query)}
+    return {number: msgspec.json.decode(cell, type=Cell) for number, cell in connection.execute(query)}
 
 
 def _is_usual(cell: Cell) -> bool:

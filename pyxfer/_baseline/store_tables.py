@@ -105,18 +105,7 @@ CELLS = Table(
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("key", Text, nullable=False, unique=True),
     Column("group", Text, nullable=False),
-    Column("case", Text, nullable=False),
-    Column("direction", Text, nullable=False),
-    Column("side", Text, nullable=False),
-    Column("memory", Text, nullable=False),
-    Column("mode", Text, nullable=False),
-    Column("variant", Text, nullable=False),
-    Column("nbytes", Number, nullable=False),
-    Column("batch", Number),
-    Column("engine", Text, nullable=False),
-    Column("source", Text, nullable=False),  # JSON
-    Column("destination", Text, nullable=False),
-    Column("node", Integer),
+    Column("cell", Text, nullable=False),  # JSON
 )
 
 MEASURED = Table(

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from pyxfer import StoreError
-from pyxfer._baseline import store_runs
+from pyxfer._baseline import store_rows
 from pyxfer._baseline.store import open_store
 from pyxfer._cli.main import app
 from pyxfer._document import codec
@@ -89,7 +89,7 @@ def test_runs_without_a_newer_field_are_not_changed(path: str, monkeypatch: pyte
         assert count or not isinstance(value, Run)
         return codec.seal(data)
 
-    monkeypatch.setattr(store_runs, "to_sealed_json", without_ring)
+    monkeypatch.setattr(store_rows, "to_sealed_json", without_ring)
     with open_store(path) as store:
         added = store.add_baseline(make_baseline("earlier"))
         monkeypatch.undo()

@@ -30,18 +30,6 @@ def test_a_history_has_every_run_in_order_of_time(store: Store) -> None:
     assert (group.host, group.cell_text, group.remarks) == ("node-7", "h2d:pinned:16MiB", ())
 
 
-def test_a_point_has_the_figures_of_its_measurement(store: Store) -> None:
-    run_id = store.add_run(run_at())
-    (group,) = store.history().groups
-    measured = run_at().measurements[0]
-    rate = measured.rate.value
-    assert rate is not None
-    (point,) = group.points
-    assert (point.run_id, point.taken_at) == (run_id, "2026-01-01T08:30:00+00:00")
-    assert (point.gbps, point.low_gbps, point.high_gbps) == (rate.gbps, rate.low_gbps, rate.high_gbps)
-    assert point.median_s == measured.elapsed_s
-
-
 def test_hosts_and_cells_are_separate_groups(store: Store) -> None:
     both = (make_measurement(), make_measurement(4 * KIB), make_measurement(route=PAGEABLE, memory="pageable"))
     store.add_run(run_at(1, host="b", measurements=both))
@@ -79,11 +67,6 @@ def test_two_machines_of_one_name_are_separate_groups_with_a_remark(store: Store
     found = store.history()
     assert [group.gpu.value for group in found.groups] == ["GPU-one", "GPU-two"]
     assert [remark.code for remark in found.remarks] == ["same-name"]
-
-
-def test_a_gpu_without_a_uuid_has_a_group(store: Store) -> None:
-    store.add_run(run_at(1, device=make_device(uuid=unknown("no NVML"))))
-    assert [group.gpu.value for group in store.history().groups] == [None]
 
 
 def test_host_memory_is_a_separate_group(store: Store) -> None:
@@ -156,11 +139,6 @@ def test_an_empty_history_has_a_remark(store: Store) -> None:
     assert "(the cell 'd2h:pinned', the host 'node-8')" in found.remarks[0].text
 
 
-def test_an_invalid_cell_is_refused(store: Store) -> None:
-    with pytest.raises(UsageError, match="write a cell such as h2d:pinned:256MiB"):
-        store.history("upwards")
-
-
 def test_more_than_200_cells_are_refused(store: Store) -> None:
     store.add_run(run_at(measurements=tuple(replace(make_measurement(), nbytes=n) for n in range(1, 202))))
     with pytest.raises(UsageError, match="matches 201 cells"):
@@ -192,13 +170,6 @@ def test_a_history_without_a_change_has_the_loss_that_would_have_been_found(stor
     assert group.limit.value is not None
     assert 0.001 < group.limit.value.loss < 0.01
     assert group.limit.value.runs >= 5
-
-
-def test_too_few_runs_show_no_change_and_no_limit(store: Store) -> None:
-    for day in range(1, 10):
-        store.add_run(run_at(day, slower=1.2 if day > 4 else 1.0))
-    (group,) = store.history("h2d:pinned:16MiB").groups
-    assert (group.changes, group.limit) == ((), Fact(reason="10 runs are needed"))
 
 
 def test_runs_that_follow_their_neighbours_have_a_remark(store: Store) -> None:

@@ -20,20 +20,12 @@ def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_fifty_processes_can_save_at_once(store_url: str) -> None:
-    with writers.started(store_url, processes=50, saves=3) as process:
+def test_many_processes_can_open_a_new_store_and_save_at_once(store_url: str) -> None:
+    with writers.started(store_url, processes=16, saves=3) as process:
         saves = keys_by_ending(list(writers.lines_of(process)))
-    assert len(saves["stored"]) == 150
+    assert len(saves["stored"]) == 48
     assert Counter(contents.keys(store_url)) == Counter(saves["stored"])
-
-
-@pytest.mark.slow
-def test_processes_that_open_a_new_store_together_create_its_tables_once(store_url: str) -> None:
-    with writers.started(store_url, processes=8, saves=2) as process:
-        saves = keys_by_ending(list(writers.lines_of(process)))
-    assert len(saves["stored"]) == 16
     assert contents.rows(store_url, "SELECT version FROM pyxfer_schema") == [(1,)]
-    assert contents.rows(store_url, "SELECT COUNT(DISTINCT run) FROM pyxfer_measured") == [(16,)]
 
 
 def test_a_forked_child_and_its_parent_can_both_save(store: Store, store_url: str) -> None:
