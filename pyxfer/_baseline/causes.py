@@ -58,11 +58,9 @@ class Case:
         return tuple(cell for cell in self.cells if cell.verdict == "SLOW")
 
     def slow_cells(self, *, locked: bool) -> tuple[CellComparison, ...]:
-        """The SLOW cells of page-locked memory, or else of other memory."""
         return tuple(cell for cell in self.slow if (cell.cell.memory in LOCKED) == locked)
 
     def is_as_fast(self, *, locked: bool) -> bool:
-        """Whether cells of page-locked (or else of other) memory were compared, and all are SAME or FAST."""
         kind = [cell for cell in self.cells if (cell.cell.memory in LOCKED) == locked]
         return bool(kind) and all(cell.verdict in ("SAME", "FAST") for cell in kind)
 
@@ -76,7 +74,6 @@ def causes(a: Sequence[AnyRun], b: Sequence[AnyRun], cells: Iterable[CellCompari
 
 
 def _of_links(a: Links, b: Links, b_runs: Sequence[AnyRun], cells: tuple[CellComparison, ...]) -> tuple[Cause, ...]:
-    """Those at each GPU that has a slow cell, and those between GPUs."""
     slow = [row for row in cells if row.verdict == "SLOW"]
     if not slow:
         return ()
@@ -119,7 +116,6 @@ def _unexplained(case: Case) -> Cause:
 
 
 def _loss_text(cells: Sequence[CellComparison]) -> str:
-    """The lost share of the bandwidth: `48.0 %`, or `4.1 % to 48.0 %`."""
     lost = [1 - 1 / cell.ratio.value for cell in cells if cell.ratio.value]
     return " to ".join(dict.fromkeys(map(format_percent, (min(lost), max(lost)))))
 
@@ -317,7 +313,6 @@ def _is_large_one_way(cell: Cell) -> bool:
 
 
 def _lesser_states(full: LinkState) -> list[tuple[float, list[LinkState]]]:
-    """The states below `full` by their rate, the fastest first."""
     states = [LinkState(g, w) for g in sorted(GIGATRANSFERS, reverse=True) for w in _WIDTHS]
     lesser = [s for s in states if s.generation <= full.generation and s.width <= full.width and s != full]
     by_rate: dict[float, list[LinkState]] = {}
@@ -385,7 +380,6 @@ def _translation(case: Case) -> Iterator[Cause]:
 
 
 def _pattern_causes(case: Case) -> Iterator[Cause]:
-    """What the slow cells have in common, if that limits the possible causes."""
     slow = case.slow
     others = [row for row in case.cells if row.verdict in ("SAME", "FAST")]
     if case.is_as_fast(locked=True) and case.slow_cells(locked=False):
@@ -448,7 +442,6 @@ def differences(a: Sequence[AnyRun], b: Sequence[AnyRun]) -> tuple[Difference, .
 
 
 def _each_device(runs: Sequence[AnyRun]) -> list[Run]:
-    """Each run, and of links one for each GPU."""
     return [each for run in runs for each in (runs_of_all(run) if isinstance(run, Links) else (run,))]
 
 
@@ -480,7 +473,6 @@ def throttle_reasons(run: Run) -> tuple[str, ...]:
 
 
 def _values(runs: Sequence[Run], read: Callable[[Run], str | None]) -> tuple[str, ...]:
-    """The distinct values of the runs of one side; empty if one of the runs does not know its value."""
     values = [read(run) for run in runs]
     return () if None in values else tuple(sorted({value for value in values if value is not None}))
 

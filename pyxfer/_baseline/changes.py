@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyxfer._document.baselines import HistoryLimit
+
 MIN_RUNS = 5
 """A bandwidth that fewer runs had is an outlier and no change."""
 MIN_HISTORY = 2 * MIN_RUNS
@@ -46,14 +48,6 @@ _POWER_SD = 1.645
 
 
 @dataclass(frozen=True)
-class Limit:
-    """The smallest loss that is found in 95 % of cases if this many runs, or more, have it."""
-
-    loss: float
-    runs: int
-
-
-@dataclass(frozen=True)
 class Changes:
     """What a history shows.
 
@@ -65,7 +59,7 @@ class Changes:
     places: tuple[int, ...] = ()
     drift: float | None = None
     correlation: float = 0.0
-    limit: Limit | None = None
+    limit: HistoryLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,6 @@ class _Noise:
     of_neighbours: float
 
     def error(self, some: Any, others: Any) -> Any:
-        """The standard error of the difference of the means of two stretches with these numbers of runs."""
         return self.deviation * np.sqrt(self._inflation(some) / some + self._inflation(others) / others)
 
     def _inflation(self, runs: Any) -> Any:
@@ -91,7 +84,6 @@ class _Noise:
 
 
 def find_changes(gbps: Sequence[float]) -> Changes:
-    """The changes of a history, the oldest run first."""
     rates = np.asarray(gbps[-MAX_RUNS:], dtype=np.float64)
     if rates.size < MIN_HISTORY or not np.all(rates > 0):
         return Changes()
@@ -151,7 +143,6 @@ def _steps(logs: Floats, noise: _Noise, first: int = 0) -> list[int]:
 
 
 def _clearest(logs: Floats, noise: _Noise) -> tuple[float, int, int]:
-    """The stretch that differs most from all other runs, and by how many standard errors."""
     count = logs.size
     clipped = np.clip(logs - np.median(logs), -noise.clip, noise.clip)
     sums = np.concatenate([[0.0], np.cumsum(clipped - clipped.mean())])
@@ -202,7 +193,6 @@ def _refined(logs: Floats, places: list[int], noise: _Noise) -> list[int]:
 
 
 def _levels(logs: Floats, places: Sequence[int]) -> Floats:
-    """For each run the median of its stretch."""
     levels = np.empty_like(logs)
     for begin, end in pairwise([0, *places, logs.size]):
         levels[begin:end] = np.median(logs[begin:end])
@@ -223,7 +213,7 @@ def _drift(logs: Floats, places: Sequence[int], noise: _Noise) -> float | None:
     return math.expm1(slope * (logs.size - 1)) if line <= steps + further * noise.deviation**2 else None
 
 
-def _limit(count: int, noise: _Noise) -> Limit | None:
+def _limit(count: int, noise: _Noise) -> HistoryLimit | None:
     """The smallest loss that is found with a power of 95 %, for as few runs as it can be found in.
 
     The noise would be judged beside two more levels, and may be larger than it seems. A loss beyond the clipping counts
@@ -239,5 +229,5 @@ def _limit(count: int, noise: _Noise) -> Limit | None:
         alone = sure * float(judged.error(runs, count - runs))
         beside = (sure - _LESS_CLEAR_BESIDE) * float(judged.error(runs, min(runs, count - runs)))
         if max(alone, beside) <= noise.clip:
-            return Limit(-math.expm1(-unsure * max(alone, beside)), runs)
+            return HistoryLimit(-math.expm1(-unsure * max(alone, beside)), runs)
     return None

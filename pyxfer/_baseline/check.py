@@ -79,7 +79,6 @@ def these_links(devices: str | None) -> tuple[Fingerprint, tuple[str, ...]]:
 
 
 def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:
-    """The current baseline of this name on the machine."""
     found = store.baseline(name, identity(machine))
     if found is None:
         where = f"{machine.host}, {machine.gpu.value or machine.device}"
@@ -172,7 +171,6 @@ def check(
 
 
 def baseline_sample(baseline: Baseline) -> Sample:
-    """A baseline as one side of a comparison."""
     count = len(baseline.processes)
     if count < MIN_PROCESSES:
         processes = "one process" if count == 1 else f"{count} processes"
@@ -239,7 +237,6 @@ def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
 
 
 def check_processes(count: int) -> None:
-    """Check the number of processes for a new baseline."""
     if count < MIN_PROCESSES:
         raise UsageError(
             f"--processes {count}: a baseline takes {MIN_PROCESSES} or more, because it must show how much "
@@ -248,7 +245,6 @@ def check_processes(count: int) -> None:
 
 
 def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[AnyRun], made_at: str) -> Baseline:
-    """The baseline with the runs of a later sitting."""
     for run in runs:
         _check_machine(before, run)
     kept = set(collect(before.processes))
@@ -257,7 +253,6 @@ def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[AnyRun], m
 
 
 def make_baseline(name: str, labels: dict[str, str], runs: Sequence[AnyRun], made_at: str) -> Baseline:
-    """A baseline of the runs of one machine."""
     check_processes(len(runs))
     Sample(f"baseline {name!r}", tuple(runs)).check()
     if not any(series.n == len(runs) for series in collect(runs).values()):

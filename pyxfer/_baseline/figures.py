@@ -37,7 +37,6 @@ class Figure:
 
 
 def figures_of(run: AnyRun) -> Iterator[Figure]:
-    """All rows of a run, or of links, in their order."""
     if not isinstance(run, Links):
         yield from map(_of_measurement, run.measurements)
         return

@@ -37,14 +37,12 @@ def derive_baseline(baseline: Baseline) -> Baseline:
 
 
 def devices_of(run: AnyRun) -> list[tuple[Device, Link]]:
-    """The measured devices with their links to the host, by number."""
     if isinstance(run, Links):
         return sorted(((each.device, each.link) for each in run.devices), key=lambda pair: pair[0].index)
     return [(run.device, run.link)]
 
 
 def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Device, Link]]) -> Fingerprint:
-    """The fingerprint of several devices, which are in order of their numbers."""
     each = [make_fingerprint(environment, device, link) for device, link in devices]
     known = [one.gpu.value for one in each if one.gpu.value is not None]
     states = _joined([one.link_now.value for one in each if one.link_now.value is not None])
@@ -61,7 +59,6 @@ def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Devic
 
 
 def devices_text(names: Sequence[str]) -> str:
-    """`NVIDIA H200`, or `8 x NVIDIA H200`."""
     counts = {name: names.count(name) for name in names}
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
 

@@ -56,7 +56,6 @@ def distinct_names(a: Sample, b: Sample) -> tuple[Sample, Sample]:
 
 
 def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Sample:
-    """One side of a comparison; `name` is used for runs, which have no name."""
     if isinstance(side, (Run, Links)):
         return Sample(name, (side,))
     if isinstance(side, Baseline):
@@ -116,7 +115,6 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
 
 
 def machine(kept: KeptBaseline) -> str:
-    """The host and the GPU as text."""
     gpu = kept.fingerprint.gpu.value
     return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
 

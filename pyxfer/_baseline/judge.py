@@ -44,7 +44,6 @@ streams, 0.05 % inside the GPU and 0.2 % in latencies; of 1.7 % in streams besid
 
 
 def assumed_spread(of_class: str, *, in_memory: bool) -> float:
-    """The spread of one cell if each side is one process."""
     if in_memory:
         return ASSUMED_IN_MEMORY
     return ASSUMED_OF_LINKS.get(of_class, ASSUMED_LOCKED if of_class in LOCKED else ASSUMED)
@@ -76,7 +75,6 @@ class Pair:
 
     @property
     def df(self) -> int:
-        """The degrees of freedom of `variance`."""
         return self.a.df + self.b.df
 
     @cached_property
@@ -90,7 +88,6 @@ class Pair:
 
 
 def make_pair(a: Series, b: Series, assumed: float) -> Pair:
-    """Both sides without their odd processes."""
     return Pair(*leave_out(a, b), assumed)
 
 
@@ -106,7 +103,6 @@ class Estimate:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval."""
         return self.high - self.log_ratio
 
 
@@ -139,7 +135,6 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
 
 
 def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
-    """The ratio of one cell with its standard error."""
     borrowed = _borrowed(neighbours)
     assumed = pair.df == 0 and borrowed is None
     if assumed:
@@ -188,7 +183,6 @@ def _between_sittings(pair: Pair, variance: float) -> tuple[float, float]:
 
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
-    """The variance between processes and its degrees of freedom, from the cell and its neighbours."""
     if borrowed is None:
         return pair.variance, pair.df
     whole = pair.df + BORROWED_DF
@@ -220,7 +214,6 @@ def slow_limit(tolerance: float) -> float:
 
 
 def verdict_of(found: Estimate, tolerance: float) -> Verdict:
-    """The verdict of an interval."""
     limit = slow_limit(tolerance)
     if -limit <= found.low and found.high <= limit:
         return "SAME"
@@ -351,7 +344,6 @@ def judge(
     *,
     in_memory: bool = False,
 ) -> dict[Cell, Judged]:
-    """Every cell that both sides have a time of. `in_memory`: of copies in host memory."""
     pairs = {
         cell: make_pair(of_a[cell], of_b[cell], assumed_spread(noise_class(cell), in_memory=in_memory))
         for cell in common(of_a, of_b)

@@ -104,7 +104,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
-    """What the slow cells have in common, if that limits the possible causes."""
     compared = [row for row in cells if row.ratio.value is not None]
     slow = [row for row in compared if row.verdict == "SLOW"]
     fine = [row for row in compared if row.verdict in ("SAME", "FAST")]

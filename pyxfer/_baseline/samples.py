@@ -51,12 +51,10 @@ class Series:
 
     @cached_property
     def logs(self) -> tuple[float, ...]:
-        """Logarithms of the medians, so that a loss and a gain of the same factor count alike."""
         return tuple(math.log(median_s) for median_s in self.medians_s)
 
     @property
     def gbps(self) -> float | None:
-        """The rate of the geometric mean."""
         return self.moved_bytes / math.exp(self.mean_log) / 1e9 if self.n else None
 
     @cached_property
@@ -79,7 +77,6 @@ class Series:
 
     @cached_property
     def means(self) -> tuple[float, ...]:
-        """The mean of the logarithms in each sitting."""
         return tuple(sum(self.logs[place] for place in group) / len(group) for group in self.groups)
 
     @cached_property
@@ -95,7 +92,6 @@ class Series:
 
     @cached_property
     def df(self) -> int:
-        """The degrees of freedom of `squares`."""
         return sum(map(len, self.groups)) - len(self.groups)
 
     @cached_property
@@ -159,7 +155,6 @@ SITTING_S = 3600.0
 
 
 def sittings_of(runs: Sequence[AnyRun]) -> tuple[int, ...]:
-    """The number of each run's sitting."""
     moments = [parse_moment(run.environment.taken_at).timestamp() for run in runs]
     ordered = sorted(moments)
     begins = [later for earlier, later in pairwise(ordered) if later - earlier > SITTING_S]
@@ -176,7 +171,6 @@ class _Gathered:
 
 
 def collect(runs: Sequence[AnyRun]) -> dict[Cell, Series]:
-    """Every cell of these runs; each run is one process."""
     return _series_of(runs, sittings_of(runs))
 
 
@@ -285,7 +279,6 @@ class Sample:
         return self.runs[0]
 
     def check(self) -> None:
-        """Refuse a side without runs, with a failed run, of several machines, or with one run several times."""
         if not self.runs:
             raise UsageError(f"{self.name} has no runs; measure first, e.g. with pyxfer ceiling --export-json FILE")
         for number, run in enumerate(self.runs, start=1):
@@ -314,7 +307,6 @@ class Sample:
 
 
 def check_comparable(a: Sample, b: Sample) -> None:
-    """Refuse two sides that cannot be compared."""
     a.check()
     b.check()
     one, other = a.first, b.first
@@ -361,18 +353,15 @@ def _check_alike(a: Sample, b: Sample) -> None:
 
 
 def _uuids(run: AnyRun) -> dict[int, str | None]:
-    """The UUID of each device, of links by its number."""
     return {device.index if isinstance(run, Links) else 0: device.uuid.value for device, _ in devices_of(run)}
 
 
 def other_gpus(a: Sample, b: Sample) -> bool:
-    """Whether the two sides are known to be of different GPUs."""
     one, other = _uuids(a.first), _uuids(b.first)
     return any(uuid is not None and other[number] not in (None, uuid) for number, uuid in one.items())
 
 
 def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> str:
-    """Why no cell can be compared."""
     for cell, series in of_a.items():
         if cell in of_b:
             missing = series.missing or of_b[cell].missing
@@ -390,7 +379,6 @@ def _cells(series: dict[Cell, Series]) -> str:
 
 
 def same_run(a: Sample, b: Sample) -> bool:
-    """Whether a run is on both sides."""
     return bool({_run_key(run) for run in a.runs} & {_run_key(run) for run in b.runs})
 
 
@@ -410,7 +398,6 @@ def _models(run: AnyRun) -> list[str]:
 
 
 def _models_text(run: AnyRun) -> str:
-    """`a H200`, or `8 x H200`."""
     models = _models(run)
     return f"{'a ' if len(models) == 1 else ''}{devices_text(models)}"
 
@@ -421,5 +408,4 @@ def _model(device: Device) -> str:
 
 
 def common(of_a: Mapping[Cell, Series], of_b: Mapping[Cell, Series]) -> Sequence[Cell]:
-    """The cells for which both sides have a time, in the order of A."""
     return [cell for cell, series in of_a.items() if series.n and cell in of_b and of_b[cell].n]

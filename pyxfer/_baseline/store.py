@@ -19,18 +19,8 @@ from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
-from pyxfer._document.baselines import (
-    AnyRun,
-    Baseline,
-    Fingerprint,
-    History,
-    HistoryChange,
-    HistoryGroup,
-    HistoryLimit,
-    HistoryPoint,
-    KeptBaseline,
-    StoredRun,
-)
+from pyxfer._document import baselines as documents
+from pyxfer._document.baselines import AnyRun, Baseline, KeptBaseline, StoredRun
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
 from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
 from pyxfer._document.machines import Fact, Remark
@@ -184,7 +174,7 @@ class Store(ShortRepr):
         host: str | None = None,
         since: str | None = None,
         limit: int = MAX_POINTS,
-    ) -> History:
+    ) -> documents.History:
         """The bandwidth over time: one group for each machine and cell, its oldest point first.
 
         `cell` is text such as `h2d:pinned:256MiB`; the default is pinned memory at the largest size of the newest run.
@@ -322,12 +312,11 @@ def _kept_baseline(row: AnyRow, run_ids: tuple[str, ...]) -> KeptBaseline:
     return KeptBaseline(row.id, row.name, row.identity, _fingerprint(row), *times, labels, run_ids, row.saves - 1)
 
 
-def _fingerprint(row: AnyRow) -> Fingerprint:
-    return msgspec.json.decode(row.fingerprint, type=Fingerprint)
+def _fingerprint(row: AnyRow) -> documents.Fingerprint:
+    return msgspec.json.decode(row.fingerprint, type=documents.Fingerprint)
 
 
 def _run_ids(connection: Connection, baselines: Select[Any]) -> dict[int, tuple[str, ...]]:
-    """The ids of the runs of each of these baselines."""
     query = select(BASELINE_RUNS.c.baseline, RUNS.c.id).join(RUNS, RUNS.c.seq == BASELINE_RUNS.c.run)
     query = query.where(BASELINE_RUNS.c.baseline.in_(baselines))
     found: dict[int, tuple[str, ...]] = {}
@@ -347,10 +336,10 @@ class _Query:
     limit: int
 
 
-def _history(connection: Connection, query: _Query) -> History:
+def _history(connection: Connection, query: _Query) -> documents.History:
     cells = _usual_cells(connection, query.host) if query.pattern is None else _matching_cells(connection, query)
     most = max(1, query.limit // max(1, len(cells)))
-    groups: list[HistoryGroup] = []
+    groups: list[documents.HistoryGroup] = []
     remarks: list[Remark] = []
     for number, cell in cells.items():
         rows = connection.execute(_points(number, query, most + 1)).all()
@@ -361,7 +350,7 @@ def _history(connection: Connection, query: _Query) -> History:
     groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell.order, group.worker or ""))
     if not groups:
         remarks.append(Remark("nothing", _empty_text(connection, query)))
-    return History(tuple(groups), (*_same_names(groups), *remarks))
+    return documents.History(tuple(groups), (*_same_names(groups), *remarks))
 
 
 def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
@@ -376,7 +365,6 @@ def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
 
 
 def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
-    """The cells of pinned memory at the largest size of the newest run with measurements, or else its first cell."""
     has_cells = select(MEASURED.c.run).where(MEASURED.c.run == RUNS.c.seq).exists()
     newest = select(RUNS.c.seq).where(has_cells).order_by(RUNS.c.seq.desc()).limit(_NEWEST_RUNS)
     of_run = select(CELLS.c.id, CELLS.c.cell).join(MEASURED, MEASURED.c.cell == CELLS.c.id).order_by(MEASURED.c.place)
@@ -410,7 +398,7 @@ def _points(cell: int, query: _Query, most: int) -> Select[Any]:
     return select(some, *of_run).join(RUNS, RUNS.c.seq == some.c.run).order_by(some.c.taken_s.desc())
 
 
-def _groups(cell: Cell, rows: Iterable[AnyRow]) -> list[HistoryGroup]:
+def _groups(cell: Cell, rows: Iterable[AnyRow]) -> list[documents.HistoryGroup]:
     together: dict[tuple[str | None, ...], list[AnyRow]] = {}
     for row in rows:
         # Drivers have renamed devices, so the name counts only if there is no UUID.
@@ -419,13 +407,13 @@ def _groups(cell: Cell, rows: Iterable[AnyRow]) -> list[HistoryGroup]:
     return [_group(cell, members) for members in together.values()]
 
 
-def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
+def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
     remarks = _put_in_order(rows)
     median_gbps = statistics.median(row.gbps for row in rows)
     newest = rows[-1]
     points = tuple(_point(row, median_gbps) for row in rows)
     found = find_changes([row.gbps for row in rows])
-    return HistoryGroup(
+    return documents.HistoryGroup(
         host=newest.host,
         runtime="host" if newest.runtime == "host" else "cuda",
         device=newest.device,
@@ -442,19 +430,18 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
     )
 
 
-def _changes(points: Sequence[HistoryPoint], places: Sequence[int]) -> tuple[HistoryChange, ...]:
-    """The changes with the median rates of the stretches before and after them."""
+def _changes(points: Sequence[documents.HistoryPoint], places: Sequence[int]) -> tuple[documents.HistoryChange, ...]:
     rates = [point.gbps for point in points]
     medians = [statistics.median(rates[a:b]) for a, b in pairwise([0, *places, len(rates)])] if places else []
     return tuple(
-        HistoryChange(points[place].run_id, points[place].taken_at, before, after)
+        documents.HistoryChange(points[place].run_id, points[place].taken_at, before, after)
         for place, (before, after) in zip(places, pairwise(medians), strict=True)
     )
 
 
-def _limit(found: Changes, runs: int) -> Fact[HistoryLimit]:
+def _limit(found: Changes, runs: int) -> Fact[documents.HistoryLimit]:
     if found.limit is not None:
-        return Fact(HistoryLimit(found.limit.loss, found.limit.runs))
+        return Fact(found.limit)
     if runs < MIN_HISTORY:
         return Fact(reason=f"{MIN_HISTORY} runs are needed")
     return Fact(reason="the runs are too few, too irregular or have several modes")
@@ -468,9 +455,9 @@ def _correlated(found: Changes) -> tuple[Remark, ...]:
     return (Remark("correlated", text),)
 
 
-def _point(row: AnyRow, median_gbps: float) -> HistoryPoint:
+def _point(row: AnyRow, median_gbps: float) -> documents.HistoryPoint:
     change = row.gbps / median_gbps if median_gbps else 1.0
-    return HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
+    return documents.HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
 
 
 def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:
@@ -487,7 +474,7 @@ def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:
     return ()
 
 
-def _same_names(groups: Sequence[HistoryGroup]) -> list[Remark]:
+def _same_names(groups: Sequence[documents.HistoryGroup]) -> list[Remark]:
     gpus: dict[str, set[str | None]] = {}
     for group in groups:
         gpus.setdefault(group.host, set()).add(group.gpu.value)
@@ -499,7 +486,6 @@ def _same_names(groups: Sequence[HistoryGroup]) -> list[Remark]:
 
 
 def _empty_text(connection: Connection, query: _Query) -> str:
-    """Why the history is empty."""
     runs = connection.execute(select(func.count()).select_from(RUNS)).scalar() or 0
     if not runs:
         return "the store has no run yet; pyxfer baseline save stores some"

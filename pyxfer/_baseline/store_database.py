@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    create_engine,
-    event,
-    func,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
@@ -159,7 +150,6 @@ def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
 
 
 def _is_store(location: StoreLocation, path: Path) -> bool:
-    """Whether the file exists and is not empty; a file of another program is refused before SQLite opens it."""
     try:
         with open(path, "rb") as file:
             header = file.read(100)
@@ -203,7 +193,6 @@ def _missing(location: StoreLocation) -> StoreError:
 
 
 def version_of(connection: Connection) -> int:
-    """The version of a store's tables; 0 if there are none."""
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     return connection.execute(select(func.max(VERSIONS.c.version))).scalar() or 0
@@ -252,7 +241,6 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        """The connection pool of this process; a forked child does not use its parent's connections."""
         if self._is_closed:
             raise StoreError(f"the store {self.location.shown} is closed; open it again")
         if os.getpid() != self._process:
@@ -323,7 +311,6 @@ class Database:
 
 
 def open_database(location: StoreLocation, *, create: bool) -> Database:
-    """The store at a location, with its tables."""
     database = Database(location, _make_engine(location, create))
     try:
         with database.reading() as connection:

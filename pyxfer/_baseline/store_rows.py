@@ -40,8 +40,6 @@ from pyxfer.errors import StoreError, UsageError
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run with its row and its compressed document."""
-
     row: Row
     run: AnyRun
     document: bytes
@@ -87,7 +85,6 @@ def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
 
 
 def add_run(connection: Connection, new: NewRun) -> str:
-    """Store a run, unless it is already stored with the same labels, and return its id."""
     run_id, seq = tables.add_once(connection, RUNS, new.row, "sha256", "labels")
     if seq is not None:
         _insert_contents(connection, seq, new)
@@ -117,7 +114,6 @@ def add_baseline(connection: Connection, row: Row, runs: Sequence[NewRun]) -> st
 
 
 def _insert_contents(connection: Connection, seq: int, new: NewRun) -> None:
-    """Store the document of a run, and a row for each cell with a rate."""
     connection.execute(DOCUMENTS.insert().values(run=seq, document=new.document))
     known = [(place, figure) for place, figure in enumerate(figures_of(new.run)) if _has_rate(figure)]
     if not known:
@@ -156,7 +152,6 @@ def _numbers(connection: Connection) -> dict[str, int]:
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
-    """A stored run."""
     what = f"the run {run_id} in the store"
     data = tables.unpack(what, sha256, packed)
     kind: type[AnyRun] = Links if codec.kind_of(data) is codec.LINKS else Run
@@ -171,7 +166,6 @@ def digest_of(baseline: Baseline) -> str:
 
 
 def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str, str], runs: Sequence[str]) -> str:
-    """The digest of a row and the digests of its runs."""
     return tables.sha256_of(to_bare_json([name, fingerprint, made_at, labels, runs]))
 
 
@@ -182,7 +176,6 @@ def check_run(run: AnyRun) -> None:
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Refuse a baseline without runs, or with a name, labels or a time that cannot be stored."""
     if not isinstance(baseline, Baseline):
         kind = type(baseline).__name__
         raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {kind}")
@@ -197,7 +190,6 @@ def check_baseline(baseline: Baseline) -> None:
 
 
 def new_fleet(fleet: Fleet) -> tuple[Row, list[Row]]:
-    """The row of a fleet and those of its hosts."""
     if not isinstance(fleet, Fleet):
         raise UsageError(f"expected a fleet, such as pyxfer fleet judge saves, and got a {type(fleet).__name__}")
     once = hosts_once(fleet)
@@ -236,7 +228,6 @@ def _host_row(fleet: Fleet, host: FleetHost) -> Row:
 
 
 def add_fleet(connection: Connection, row: Row, hosts: list[Row]) -> str:
-    """Store a fleet, unless it is already stored, and return its id."""
     fleet_id, seq = tables.add_once(connection, FLEETS, row, "sha256")
     if seq is not None and hosts:
         connection.execute(FLEET_HOSTS.insert(), [{"fleet": seq, **host} for host in hosts])
@@ -244,7 +235,6 @@ def add_fleet(connection: Connection, row: Row, hosts: list[Row]) -> str:
 
 
 def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
-    """The newest fleets, the oldest of them first."""
     columns = (
         FLEETS.c.id,
         FLEETS.c.judged_at,
@@ -258,7 +248,6 @@ def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
 
 
 def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
-    """The document of a stored fleet; None if there is none."""
     row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
     if row is None:
         return None
@@ -293,8 +282,6 @@ def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
 
 @dataclass(frozen=True)
 class KeptReport:
-    """The row of a stored document."""
-
     id: str
     host: str
 
@@ -310,7 +297,6 @@ class StoredReport:
 
 
 def new_report(report: HostReport, host: str | None) -> Row:
-    """The row of a document, without the time of storing."""
     if not isinstance(report, HostReport):
         raise UsageError(f"expected a document that pyxfer fleet host writes; got a {type(report).__name__}")
     name = tables.without_nul(report.host or host or "")
@@ -323,7 +309,6 @@ def new_report(report: HostReport, host: str | None) -> Row:
 
 
 def add_report(connection: Connection, row: Row) -> str:
-    """Store a document, unless it is already stored, and return its id."""
     stored_s = clock_s(connection)
     stored_at = datetime.fromtimestamp(stored_s, timezone.utc).isoformat(timespec="milliseconds")
     row = {**row, "stored_s": stored_s, "stored_at": stored_at}
@@ -338,7 +323,6 @@ def clock_s(connection: Connection) -> float:
 
 
 def find_reports(connection: Connection, since_s: float) -> list[KeptReport]:
-    """The rows of the documents that were stored since then, the newest first."""
     rows = (
         select(HOST_REPORTS.c.id, HOST_REPORTS.c.host)
         .where(HOST_REPORTS.c.stored_s >= since_s)
@@ -348,7 +332,6 @@ def find_reports(connection: Connection, since_s: float) -> list[KeptReport]:
 
 
 def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredReport]:
-    """The documents with these ids."""
     small = sa.case((func.length(HOST_REPORTS.c.document) <= MAX_HOST_BYTES, HOST_REPORTS.c.document))
     rows = select(HOST_REPORTS.c.id, HOST_REPORTS.c.host, HOST_REPORTS.c.sha256, small.label("document"))
     for row in connection.execute(rows.where(HOST_REPORTS.c.id.in_(ids))):

@@ -198,7 +198,6 @@ def insert(connection: Connection, table: Table, row: Row) -> int:
 
 
 def pack(data: bytes) -> Row:
-    """The columns of a document: its digest, and the compressed document."""
     return {"sha256": sha256_of(data), "document": zlib.compress(data)}
 
 
@@ -274,7 +273,6 @@ def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
 
 
 def seconds_of(moment: str) -> float:
-    """The seconds since 1970 of a time in a document."""
     return parse_moment(moment).timestamp()
 
 

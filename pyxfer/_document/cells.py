@@ -68,7 +68,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def full_text(self) -> str:
-        """The text with the mode."""
         return self._text(has_mode=True)
 
     def _text(self, *, has_mode: bool) -> str:
@@ -115,7 +114,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """A key to sort by."""
         return tuple(-1 if value is None else value for value in msgspec.structs.astuple(self))
 
 
@@ -193,7 +191,6 @@ def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
 
 
 def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
-    """The ends of a raw copy."""
     if direction == "both":
         return {"source": (gpu,)}
     names = ("source", "destination") if direction == "h2d" else ("destination", "source")
@@ -201,7 +198,6 @@ def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
 
 
 def cell_of_flow(traffic: TrafficLike, flow: FlowLike) -> Cell:
-    """The cell of one stream."""
     return _traffic_cell(traffic, flow.side, (flow.source,), (flow.destination,))
 
 
@@ -323,7 +319,6 @@ def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
 
 
 def _ends(text: str) -> dict[str, Any] | None:
-    """The ends and the NUMA node; None if the text is something else."""
     source, dash, destination = text.partition("-")
     found = [_end(part) for part in ((source, destination) if dash else (source,))]
     if any(end is None for end in found):
@@ -335,7 +330,6 @@ def _ends(text: str) -> dict[str, Any] | None:
 
 
 def _end(text: str) -> tuple[Ends, int | None] | None:
-    """One end, and the NUMA node in it."""
     numbers, node = [], None
     for part in text.split("+"):
         found = _END.fullmatch(part)

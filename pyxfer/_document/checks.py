@@ -13,16 +13,7 @@ from pyxfer._document.examinations import Examination
 from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, Cohort, Fleet, FleetHost, HostCell, HostReport
 from pyxfer._document.links import HOST_END, Links
 from pyxfer._document.machines import GIGATRANSFERS, Device, Link, LinkState
-from pyxfer._document.runs import (
-    IGNORED_BYTES,
-    IGNORED_SHARE,
-    INFLATED,
-    LockingCost,
-    Measurement,
-    Run,
-    Summary,
-    Trial,
-)
+from pyxfer._document.runs import IGNORED_BYTES, IGNORED_SHARE, INFLATED, LockingCost, Measurement, Run, Summary, Trial
 from pyxfer._document.sessions import Tested, XferSession
 from pyxfer._document.watches import CopyClass, Surprise, Watched
 from pyxfer.errors import DocumentError
@@ -42,7 +33,6 @@ TOLERANCE = 1e-6
 
 
 def refuse(source: str, problems: Problems) -> None:
-    """Refuse a document for its first problem, if it has any."""
     for field, problem in problems:
         raise DocumentError(f"{source}: {field} {problem}, so it was changed after pyxfer wrote it: measure again.")
 
@@ -78,7 +68,6 @@ def not_positive(*fields: tuple[str, float | None]) -> Problems:
 
 
 def interval_problems(low_name: str, high_name: str, figures: tuple[float | None, float, float | None]) -> Problems:
-    """Both ends are there or none, and they enclose the figure."""
     low, middle, high = figures
     if (low is None) != (high is None):
         yield low_name, f"and {high_name} are not both there"

@@ -61,7 +61,6 @@ class Kind(Generic[T]):
 
     @property
     def version(self) -> int:
-        """The newest `schema_version`."""
         fields: Any = msgspec.structs.fields
         return next(int(each.default) for each in fields(self.struct) if each.name == "schema_version")
 
@@ -88,7 +87,6 @@ _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
 def encode(document: object) -> bytes:
-    """The bytes of a document's file: indented JSON with its seal, which ends in a newline."""
     return on_one_line(msgspec.json.format(to_sealed_json(document), indent=1)) + b"\n"
 
 
@@ -260,12 +258,10 @@ _LINE_END = re.compile(rb"\n\s*")
 
 
 def to_json(value: object) -> bytes:
-    """Indented JSON without a newline at its end."""
     return msgspec.json.format(to_bare_json(value), indent=1)
 
 
 def to_bare_json(value: object) -> bytes:
-    """JSON without spaces and line ends."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:  # a host or file name that is not UTF-8
@@ -277,7 +273,6 @@ _ONE_LINE = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}|[\[{]\n[^\[\]{}
 
 
 def on_one_line(data: bytes) -> bytes:
-    """Indented JSON with each innermost object and array on one line."""
     return _ONE_LINE.sub(lambda found: _LINE_END.sub(b" ", found.group()), data)
 
 
@@ -315,7 +310,6 @@ SCHEMA_PYTHON = (3, 11)
 
 
 def schema(struct: type[Any]) -> Json:
-    """The JSON Schema (2020-12) of a kind of document."""
     kind = _BY_STRUCT[struct]
     if sys.version_info < SCHEMA_PYTHON:
         raise UsageError("This Python is too old for JSON Schemas: run pyxfer schema with Python 3.11 or later.")

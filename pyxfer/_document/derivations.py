@@ -41,13 +41,11 @@ Difference = tuple[str, object, object]
 
 
 def derived(kind: str, document: T) -> T:
-    """The document with every figure that follows from others as it follows."""
     found: T = getattr(importlib.import_module(_MODULES[kind]), f"derive_{kind}")(document)
     return found
 
 
 def check_derived(kind: str, document: object, source: str) -> None:
-    """Refuse a document whose figures do not follow from each other."""
     try:
         follows = derived(kind, document)
     except DocumentError as error:

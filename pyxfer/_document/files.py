@@ -97,7 +97,6 @@ def check_writable(path: Path) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names a stream, which is written once and not replaced."""
     if _descriptor_of(path) is not None:
         return True
     try:
@@ -107,7 +106,6 @@ def is_stream(path: Path) -> bool:
 
 
 def is_stdout(path: Path) -> bool:
-    """Whether a path names standard output: as `-`, or as a path such as /dev/stdout."""
     return os.fspath(path) == STDOUT or _descriptor_of(path) == _STDOUT_DESCRIPTOR
 
 
@@ -125,7 +123,6 @@ class Checkpoints:
         self._is_writing = False
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the data soon, unless newer data of this file comes first."""
         with self._changed:
             self._newest[path] = data
             if not self._is_writing:
@@ -133,7 +130,6 @@ class Checkpoints:
                 threading.Thread(target=self._write_all, name="pyxfer-saving").start()
 
     def wait(self) -> None:
-        """Wait until everything has been written or has failed."""
         with self._changed:
             while self._is_writing:
                 self._changed.wait(_SLICE_S)
@@ -256,7 +252,6 @@ def _replacing(target: str, mode: int) -> Iterator[BinaryIO]:
 
 
 def _create_beside(target: str, mode: int) -> tuple[int, str]:
-    """Create an empty file in the target's folder, with the target's permissions (less the umask)."""
     temporary = os.path.join(os.path.dirname(target), f".pyxfer-{secrets.token_hex(8)}.tmp")
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(mode)), temporary
 

@@ -72,7 +72,6 @@ def middle(ordered: Values) -> float:
 
 
 def _sides(values: Values, centre: float) -> Values:
-    """Which values are above and which below the centre, less their means; the rows differ if values are equal."""
     sides = np.stack((values > centre, values < centre)).astype(np.float64)
     return np.asarray(sides - sides.mean(axis=1, keepdims=True))
 
@@ -113,7 +112,6 @@ def _allowance(degrees: int) -> float:
 
 
 def _within(ordered: Values, ranks: float) -> tuple[float, float]:
-    """The values that are this many ranks below and above the median."""
     centre = (ordered.size - 1) / 2
     if ranks <= centre:
         return min(_value_at(ordered, centre - ranks), middle(ordered)), max(
