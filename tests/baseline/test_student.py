@@ -32,18 +32,8 @@ def test_quantiles_equal_the_tabulated_ones(p: float, df: float, t: float) -> No
 
 
 @given(st.floats(0.5001, 0.999999))
-def test_one_degree_of_freedom_is_the_cauchy_distribution(p: float) -> None:
-    assert quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-6)
-
-
-@given(st.floats(0.5001, 0.999999))
 def test_two_degrees_of_freedom_have_a_closed_form(p: float) -> None:
     assert quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(2 * p * (1 - p)), rel=1e-6)
-
-
-@given(st.floats(0.001, 0.999), st.floats(0.5, 300))
-def test_the_distribution_is_symmetric(p: float, df: float) -> None:
-    assert quantile(p, df) == pytest.approx(-quantile(1 - p, df), rel=1e-6, abs=1e-9)
 
 
 @given(st.floats(0.51, 0.9999), st.floats(1, 500))

@@ -317,14 +317,6 @@ def test_decompression_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.Mo
     assert peak_bytes < 32 << 20
 
 
-def test_whole_file_replaces_the_file_at_its_end(tmp_path: Path) -> None:
-    with files.whole_file(tmp_path / "trace.json") as file:
-        file.write(b"one, ")
-        assert not (tmp_path / "trace.json").exists()
-        file.write(b"two")
-    assert (tmp_path / "trace.json").read_bytes() == b"one, two"
-
-
 def test_whole_file_leaves_the_old_file_on_an_error(tmp_path: Path) -> None:
     write(tmp_path / "trace.json")
     pieces = iter([b"half", None])

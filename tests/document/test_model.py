@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 from doctor.cases import h200
-from samples import SIZES, make_link, make_measurement, make_missing, make_run
+from samples import SIZES, make_link, make_measurement, make_run
 from xfer_samples import row_of, session
 
 from pyxfer._doctor.session import examine_run
@@ -60,11 +60,6 @@ def test_a_fact_has_a_value_or_a_reason_and_not_both(arguments: dict[str, Any]) 
         Fact(**arguments)
 
 
-def test_an_unknown_fact_keeps_its_reason() -> None:
-    fact: Fact[int] = unknown("not readable without root")
-    assert (fact.value, fact.reason) == (None, "not readable without root")
-
-
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_structs_are_frozen(struct: type[msgspec.Struct]) -> None:
     assert struct.__struct_config__.frozen
@@ -91,13 +86,6 @@ def test_a_measurement_has_headline_figures() -> None:
     assert measurement.of_ceiling == 1.0
     assert measurement.of_peak == pytest.approx(0.941, abs=0.001)
     assert measurement.wall_s is None
-
-
-def test_headline_figures_of_a_missing_measurement_are_none() -> None:
-    missing = make_missing("out of memory")
-    figures = (missing.gbps, missing.elapsed_s, missing.dispatch_s, missing.wall_s, missing.of_ceiling, missing.of_peak)
-    assert figures == (None,) * 6
-    assert missing.rate.reason == "out of memory"
 
 
 @pytest.mark.parametrize("change", [{"mode": "staged"}, {"variant": "fresh"}])
