@@ -135,13 +135,6 @@ class Steps(msgspec.Struct, frozen=True):
             raise ValueError(f"most steps are usual ones; got {self.slow.count} slow steps of {self.watched}")
         if len(self.each) == self.watched:
             self._check_those_listed()
-        if self.slow is not None and self.period.value is not None:
-            least_s, most_s = self.period.value.min_s, self.period.value.max_s
-            if not least_s < self.slow.longest_s <= (1 + _ROUNDING) * most_s:
-                raise ValueError(
-                    f"the longest slow step is above the shortest of all steps, {least_s:g} s, and none is above "
-                    f"{most_s:g} s; got {self.slow.longest_s:g} s"
-                )
 
     def _check_those_listed(self) -> None:
         listed = [step.parts.period_s for step in self.each if step.slow]
@@ -512,13 +505,6 @@ class Watched(HasTables, SavedDocument, frozen=True):
 
     def __post_init__(self) -> None:
         check_amounts("a watch", window_s=self.window_s, outside_s=self.outside_s)
-        slow, stepping = self.steps.slow, [use.steps for use in self.threads if use.steps]
-        # With several threads, a slow step of one may be shorter than a usual step of another.
-        if slow is not None and stepping == [self.steps.watched] and slow.longest_s <= self.parts.period_s:
-            raise ValueError(
-                f"slow steps are longer than usual ones; the longest took {slow.longest_s:g} s, and a usual one "
-                f"{self.parts.period_s:g} s"
-            )
 
     def _summary(self) -> str:
         steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"

@@ -55,10 +55,6 @@ def only(direction: str) -> Slower:
     return lambda measurement: 1.2 if measurement.direction == direction else 1.0
 
 
-def test_without_a_slow_cell_there_are_no_causes() -> None:
-    assert codes(all_slow(1.0), make_run(link=trained(GEN5_X8))) == []
-
-
 def test_without_evidence_the_cause_is_unexplained() -> None:
     assert codes(all_slow(1.2)) == ["unexplained"]
 
@@ -302,11 +298,6 @@ def test_a_port_above_the_device_that_has_become_slower_is_named(before: Fact[Ho
         make_run(link=make_link(hops=(own, PORT), narrowest_hop=hop)) for own, hop in ((OWN, before), (SLOW_OWN, now))
     )
     assert codes(all_slow(1.2), b, a) == [code]
-
-
-def test_the_width_of_an_idle_link_is_not_compared_with_an_unknown_one() -> None:
-    found = codes(all_slow(1.2), make_run(link=idle_link(LinkState(1, 8))), make_run(link=UNREAD))
-    assert found == ["unexplained"]
 
 
 @pytest.mark.parametrize(

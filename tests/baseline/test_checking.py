@@ -10,11 +10,8 @@ import pytest
 from baseline_samples import all_slow, make_copies, make_copy, make_processes, on_host, slow_pinned, timed
 from samples import make_device, make_missing, make_run
 
-from pyxfer._baseline.check import Checked, added_to, baseline_sample, check, make_baseline
-from pyxfer._baseline.compare import compare_samples
-from pyxfer._baseline.judge import Plan
-from pyxfer._baseline.samples import Sample
-from pyxfer._document.baselines import AnyRun, Baseline
+from pyxfer._baseline.check import Checked, added_to, check, make_baseline
+from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Fact, Run
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent
@@ -139,20 +136,6 @@ def test_only_slow_cells_are_confirmed() -> None:
     assert {row.cell.memory for row in found.confirmed} == {"pinned"}
 
 
-def test_every_run_is_passed_on_before_the_next_is_measured() -> None:
-    seen: list[AnyRun] = []
-    measure = measuring(1.2, 1.2, 1.2)
-
-    def measure_after() -> Run:
-        assert len(seen) == measured[0]
-        measured[0] += 1
-        return measure()
-
-    measured = [0]
-    found = check(baseline(), measure_after, retries=2, on_run=seen.append)
-    assert tuple(seen) == found.runs
-
-
 def test_a_missing_cell_is_measured_again_and_listed() -> None:
     runs = iter(make_processes(3, 9))
 
@@ -215,25 +198,6 @@ def test_a_baseline_from_the_future_gets_a_remark(made_at: str, codes: list[str]
     found = check(msgspec.structs.replace(baseline(), made_at=made_at), measuring(1.0))
     remarks = [remark.code for remark in found.comparison.remarks if remark.code != "least-loss"]
     assert (found.comparison.verdict, remarks) == ("SAME", codes)
-
-
-def test_the_clock_is_that_of_the_first_run() -> None:
-    kept = msgspec.structs.replace(baseline(), made_at="2025-11-21T09:00:00+00:00")
-    first, *rest = make_processes(3, 9, slower=all_slow(1.2))
-    later = msgspec.structs.replace(first.environment, taken_at="2025-11-21T09:30:00+00:00")
-    runs = iter([first, *(msgspec.structs.replace(run, environment=later) for run in rest)])
-    found = check(kept, lambda: next(runs), retries=2)
-    assert "clock" in [remark.code for remark in found.comparison.remarks]
-
-
-def test_a_check_is_planned_for_each_process_that_it_may_measure() -> None:
-    made = baseline()
-    runs = make_processes(3, 9)
-    found = check(made, iter(runs).__next__, retries=2).comparison
-    assert (
-        found.cells
-        == compare_samples(baseline_sample(made), Sample("now", runs[:1]), plan=Plan(3, is_last=False)).cells
-    )
 
 
 # --- refused baselines -----------------------------------------------------------------------------------------------

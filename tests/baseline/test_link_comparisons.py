@@ -81,17 +81,6 @@ def test_a_shared_uplink_slows_copies_together_and_not_alone() -> None:
     assert "share an uplink in h2d" in found.causes[0].text
 
 
-def test_a_shared_uplink_that_was_there_before_is_no_cause() -> None:
-    before = make_sample("A", rate_of=shared_uplink(0, 1))
-
-    def slower(plan: TrafficPlan, flow: FlowPlan) -> float:
-        return 0.8 * shared_uplink(0, 1)(plan, flow)
-
-    found = compare_samples(before, make_sample("B", seed=2, rate_of=slower))
-    assert slow(found)
-    assert "shared-uplink" not in causes(found)
-
-
 def test_a_slow_gpu_is_named() -> None:
     def rate(plan: TrafficPlan, flow: FlowPlan) -> float:
         touches = 2 in (flow.source, flow.destination)
@@ -206,11 +195,6 @@ def test_gpus_of_another_host_are_compared_with_a_remark() -> None:
     assert "other-gpu" in {remark.code for remark in found.remarks}
 
 
-def test_failed_links_are_refused() -> None:
-    failed = tuple(msgspec.structs.replace(run, ended="failed", failure="lost") for run in make_processes(seed=2))
-    assert "run 1 of B failed (lost)" in refusal(make_sample("A"), Sample("B", failed))
-
-
 def test_a_side_with_links_and_other_runs_is_refused() -> None:
     assert "links beside other runs" in refusal(Sample("A", (make_process(0, 1), make_run())), make_sample("B", seed=2))
 
@@ -225,18 +209,6 @@ def test_a_check_confirms_a_slow_pair() -> None:
     confirmed = {row.text for row in found.confirmed}
     assert confirmed >= {f"links.pairs.{case}.ce:gpu0-gpu1:512MiB" for case in ("read", "write")}
     assert all("gpu0-gpu1" in text or "gpu0+gpu1" in text for text in confirmed)
-
-
-def test_a_check_of_an_equal_host_ends_after_one_process() -> None:
-    baseline = make_baseline("links", {}, make_processes(5, spread=0.001), MADE_AT)
-    found = check(baseline, lambda: make_process(0, 2, spread=0.001))
-    assert (found.comparison.verdict, len(found.runs), found.confirmed) == ("SAME", 1, ())
-
-
-def test_a_check_of_other_gpus_is_refused() -> None:
-    baseline = make_baseline("links", {}, make_processes(), MADE_AT)
-    with pytest.raises(UsageError, match="another machine or device"):
-        check(baseline, lambda: make_links(4))
 
 
 # --- cells of links --------------------------------------------------------------------------------------------------
@@ -343,18 +315,3 @@ def test_the_median_of_short_launches_is_no_cell_without_a_load() -> None:
     short = [row for row in links.latencies if row.hops < row.places]
     assert {row.load for row in short} == {0.0, 0.5, 1.0}
     assert sum(text.startswith("links.latency.") for text in by_text(links)) == len(links.latencies) - 2
-
-
-@pytest.mark.parametrize(
-    ("text", "gpus"),
-    [
-        ("links.pairs.write.ce:gpu0-gpu3:512MiB", (0, 3)),
-        ("links.numa.h2d.ce:node1-gpu2:128MiB", (2,)),
-        ("links.host.both.ce:gpu1:128MiB", (1,)),
-        ("links.pairs.both-read.ce:gpu1+gpu2:512MiB", (1, 2)),
-        ("links.local.copy.sm:gpu2-gpu2:2GiB", (2,)),
-        ("links.together.h2d.ce:host-all:128MiB", ()),
-    ],
-)
-def test_a_cell_names_its_gpus(text: str, gpus: tuple[int, ...]) -> None:
-    assert by_text(make_links(4, nodes=(0, 1)))[text].cell.gpus == gpus

@@ -178,18 +178,6 @@ def test_a_trial_that_took_no_time_has_no_ratio() -> None:
     accepted(with_row(replace(row, ceiling_share=Fact(Share(1.0, None, None)))))
 
 
-def test_a_share_of_a_peak_that_is_not_known_is_refused() -> None:
-    run = make_run(link=make_link(h2d_peak_gbps=unknown("no")), measurements=(make_measurement(),), curves=())
-    assert refusal(run) == "link.h2d_peak_gbps.value"
-
-
-def test_a_download_with_short_headers_is_accepted() -> None:
-    """16-byte headers allow 57.6 GB/s at 256 B; a host whose addresses are below 4 GiB has 12-byte headers."""
-    link = make_link()
-    assert link.d2h_peak_gbps.value == pytest.approx(57.61, abs=0.01)
-    assert link.most_gbps("d2h") == pytest.approx(58.45 * 1.01, abs=0.01)
-
-
 def test_the_peak_of_a_link_above_that_was_read_idle_is_accepted() -> None:
     narrow = Hop("0000:3a:00.0", Fact(LinkState(1, 8)), Fact(LinkState(5, 16)))
     link = with_load(make_link(hops=(make_link().hops[0], narrow)), Fact(LinkState(5, 16)))

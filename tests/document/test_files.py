@@ -82,26 +82,6 @@ def test_writing_to_a_symbolic_link_writes_its_target(tmp_path: Path) -> None:
     assert (tmp_path / "run.json").read_bytes() == b"new\n"
 
 
-def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    old, new = b"o" * 200_000, b"n" * 200_000
-    path.write_bytes(old)
-    seen: set[bytes] = set()
-    stop = threading.Event()
-
-    def read() -> None:
-        while not stop.is_set():
-            seen.add(path.read_bytes())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for data in (new, old) * 10:
-        files.write_whole(path, data)
-    stop.set()
-    reader.join()
-    assert seen <= {old, new}
-
-
 @before_and_after
 @pytest.mark.parametrize(
     ("name", "words"),

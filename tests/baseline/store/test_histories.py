@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from baseline.store.making import make_baseline, run_at
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from samples import KIB, MIB, PAGEABLE, make_device, make_environment, make_measurement, make_missing
 
 from pyxfer import UsageError
+from pyxfer._baseline import store as stores
 from pyxfer._baseline.store import Store
 from pyxfer._baseline.store_tables import parse_since
 from pyxfer._document.runs import Fact, unknown
@@ -178,3 +180,26 @@ def test_runs_that_follow_their_neighbours_have_a_remark(store: Store) -> None:
         store.add_run(run_at(day, slower=1 + level / 200))
     (group,) = store.history("h2d:pinned:16MiB").groups
     assert [remark.code for remark in group.remarks] == ["correlated"]
+
+
+# --- many rows -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (stores._Query(None, None, None, None, 100), "pyxfer_measured_cell"),
+        (stores._Query(None, None, "node-7", None, 100), "pyxfer_measured_host"),
+        (stores._Query(None, None, None, 1e9, 100), "pyxfer_measured_cell"),
+    ],
+    ids=["a cell", "a host's cell", "since"],
+)
+def test_a_history_reads_an_index_and_not_every_row(tmp_path: Path, query: stores._Query, index: str) -> None:
+    with stores.open_store(tmp_path / "store.db") as store:
+        store.add_run(run_at())
+        store.add_baseline(make_baseline())
+        with store._database.reading() as connection:
+            text = str(stores._points(1, query, 10).compile(connection, compile_kwargs={"literal_binds": True}))
+            plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}")]
+    assert any(f"USING INDEX {index}" in step for step in plan)
+    assert not any(step.startswith("SCAN pyxfer_") for step in plan)

@@ -83,12 +83,6 @@ def test_a_wrong_password_is_an_error_without_the_password(postgres_server: post
     assert SECRET not in str(caught.value)
 
 
-def test_the_shown_url_has_no_password(postgres_server: postgres.Server, url: str) -> None:
-    with open_store(url) as store:
-        assert "***" in store.shown
-        assert "secret" not in store.shown
-
-
 def test_a_missing_database_is_an_error_with_a_remedy(postgres_server: postgres.Server) -> None:
     with pytest.raises(StoreError, match="create the database first"):
         open_store(postgres_server.url("nowhere"))
@@ -97,23 +91,6 @@ def test_a_missing_database_is_an_error_with_a_remedy(postgres_server: postgres.
 def test_an_unreachable_server_is_an_error_with_a_remedy() -> None:
     with pytest.raises(StoreError, match="check that the server runs"):
         open_store(f"postgresql+psycopg://user:{SECRET}@/db?host=/nowhere")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
-def test_a_save_on_a_killed_server_fails_and_succeeds_after_its_restart(
-    postgres_server: postgres.Server, url: str
-) -> None:
-    with open_store(url) as store:
-        store.add_run(make_run(), {"n": "1"})
-        postgres_server.kill()
-        try:
-            with pytest.raises(StoreError, match=r"the run r-\w+ .*check that the server runs"):
-                store.add_run(make_run(), {"n": "2"})
-        finally:
-            postgres_server.start()
-        store.add_run(make_run(), {"n": "2"})
-    assert contents.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
 
 
 def test_a_restart_between_two_saves_is_not_an_error(postgres_server: postgres.Server, url: str) -> None:
@@ -199,44 +176,6 @@ def test_a_user_with_the_right_to_read_can_read_and_not_save(postgres_server: po
         assert store.run(run_id).run == make_run()
         with pytest.raises(StoreError, match=r"was not saved: .*grant this user the right"):
             store.add_run(make_run(), {"n": "2"})
-
-
-def test_a_user_with_the_right_to_insert_can_save_and_not_remove(postgres_server: postgres.Server, url: str) -> None:
-    open_store(url).close()
-    grants = ("SELECT, INSERT ON ALL TABLES", "USAGE ON ALL SEQUENCES")
-    with open_store(user_with(postgres_server, url, *grants)) as store:
-        store.add_baseline(make_baseline())
-        (kept,) = store.baselines()
-        with pytest.raises(StoreError, match=r"the removal of 'default' was not saved"):
-            store.remove_baseline(kept.name, kept.identity)
-
-
-def test_a_read_only_server_refuses_a_save(postgres_server: postgres.Server, url: str) -> None:
-    open_store(url).close()
-    name = postgres.name_of(url)
-    run_sql(postgres_server, url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    with open_store(url) as store, pytest.raises(StoreError, match=r"was not saved: .*read-only transaction"):
-        store.add_run(make_run())
-
-
-def test_a_store_shares_a_database_with_other_tables(postgres_server: postgres.Server, url: str) -> None:
-    run_sql(postgres_server, url, "CREATE TABLE runs (id INTEGER)", "INSERT INTO runs VALUES (1)")
-    save(url, "run")
-    assert contents.rows(url, "SELECT id FROM runs") == [(1,)]
-
-
-@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_a_database_of_another_encoding_keeps_text_or_refuses_it(
-    postgres_server: postgres.Server, url: str, encoding: str
-) -> None:
-    name = f"{postgres.name_of(url)}_{encoding.lower()}"
-    run_sql(postgres_server, url, f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
-    with open_store(postgres_server.url(name)) as store:
-        store.add_baseline(make_baseline(name="naïve"))
-        assert [kept.name for kept in store.baselines()] == ["naïve"]
-        if encoding == "LATIN1":
-            with pytest.raises(StoreError, match=r"was not saved: .*encoding"):
-                store.add_baseline(make_baseline(name="名前"))
 
 
 # --- many writers ----------------------------------------------------------------------------------------------------
