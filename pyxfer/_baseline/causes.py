@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import msgspec
-
 from pyxfer._baseline.fingerprints import link_state
 from pyxfer._baseline.link_causes import at_gpus, between, patterns
-from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Comparison, Difference
-from pyxfer._document.cells import Cell
+from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Difference
 from pyxfer._document.links import Links
 from pyxfer._document.machines import GIGATRANSFERS, Fact, LinkState, Placement
 from pyxfer._document.runs import Run
@@ -97,10 +94,6 @@ def _named(case: Case, observed: tuple[Cause, ...], patterns: tuple[Cause, ...])
         return (*observed, *patterns)
     versions = tuple(_version_causes(case))
     return (*patterns, *versions) if versions else (*patterns, _unexplained(case))
-
-
-def with_causes(comparison: Comparison, a: Sequence[AnyRun], b: Sequence[AnyRun]) -> Comparison:
-    return msgspec.structs.replace(comparison, causes=causes(a, b, comparison.cells))
 
 
 def _unexplained(case: Case) -> Cause:
@@ -293,7 +286,10 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
     large = [
         (row.cell.direction, row.a_gbps.value, row.b_gbps.value)
         for row in case.slow_cells(locked=True)
-        if _is_large_one_way(row.cell) and row.a_gbps.value and row.b_gbps.value
+        if row.cell.direction in ("h2d", "d2h")
+        and row.cell.nbytes >= LARGE_BYTES
+        and row.a_gbps.value
+        and row.b_gbps.value
     ]
     for peak_gbps, states in _lesser_states(full):
         if large and all(_MIN_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
@@ -306,10 +302,6 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
                 _RESEAT,
             )
             return
-
-
-def _is_large_one_way(cell: Cell) -> bool:
-    return cell.direction in ("h2d", "d2h") and cell.nbytes >= LARGE_BYTES
 
 
 def _lesser_states(full: LinkState) -> list[tuple[float, list[LinkState]]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 import msgspec
 
 from pyxfer._baseline import judge, samples
-from pyxfer._baseline.causes import differences, with_causes
+from pyxfer._baseline.causes import causes, differences
 from pyxfer._document.baselines import CellComparison, Comparison, Verdict
 from pyxfer._document.cells import Cell
 from pyxfer._document.machines import Fact, Remark, unknown
@@ -56,14 +56,16 @@ def compare_samples(
             *_far_remarks(a, b, pairs),
         ),
     )
-    return with_causes(comparison, a.runs, b.runs)
+    return replace(comparison, causes=causes(a.runs, b.runs, comparison.cells))
 
 
 def derive_comparison(comparison: Comparison) -> Comparison:
     compared = [row for row in comparison.cells if row.ratio.value is not None]
+    # The spread is measured where any cell of the same class has several processes on one side.
     several = {judge.noise_class(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
+    assumed = {row.cell for row in compared if judge.noise_class(row.cell) not in several}
     cells = tuple(
-        _derived_row(replace(row, assumed=_is_assumed(row, several)), comparison.tolerance) for row in comparison.cells
+        _derived_row(replace(row, assumed=row.cell in assumed), comparison.tolerance) for row in comparison.cells
     )
     verdicts = {row.verdict for row in cells if row.ratio.value is not None}
     mean, high = comparison.overall.value, comparison.overall_high.value
@@ -74,11 +76,6 @@ def derive_comparison(comparison: Comparison) -> Comparison:
         # Of the logarithms, the mean is in the middle of its interval.
         overall_low=Fact(mean * mean / high) if mean and high else comparison.overall_low,
     )
-
-
-def _is_assumed(row: CellComparison, several: Set[str]) -> bool:
-    """The spread is measured where any cell of the same kind has several processes on one side."""
-    return row.ratio.value is not None and judge.noise_class(row.cell) not in several
 
 
 def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._baseline.fingerprints import fingerprint_of, identity
+from pyxfer._baseline.fingerprints import fingerprint_of, identity, listed
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document import codec
@@ -105,11 +105,11 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
     if host is None and len(found) > 1:
         found = [row for row in found if row.fingerprint.host == platform.node()] or found
     if not found:
-        names = _listed(sorted({repr(row.name) for row in kept}))
+        names = listed(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
         there = f"it has {names}" if names else "it has none; pyxfer baseline save makes one"
         raise StoreError(f"the store {store.shown} has no baseline {wanted!r:.80}{of_host}; {there}")
     if len(found) > 1:
-        ids = _listed([f"{row.id} ({machine(row)})" for row in found])
+        ids = listed([f"{row.id} ({machine(row)})" for row in found], _MAX_NAMED)
         raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}")
     return found[0]
 
@@ -117,11 +117,6 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
 def machine(kept: KeptBaseline) -> str:
     gpu = kept.fingerprint.gpu.value
     return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    rest = len(words) - _MAX_NAMED
-    return ", ".join(words[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def check_import(baseline: Baseline, source: str) -> None:

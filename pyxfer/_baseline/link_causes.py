@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from pyxfer._baseline.fingerprints import listed
 from pyxfer._document.baselines import Cause, CellComparison
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name, end_names
@@ -68,7 +69,7 @@ def _peers(a: Links, b: Links) -> Iterator[Cause]:
         lost = [peer for peer in b.peers if _has_lost(code, known.get((peer.source, peer.destination)), peer)]
         if lost:
             names = [f"{peer.source} to {peer.destination}" for peer in lost]
-            yield Cause(code, f"GPUs {_some(names)} {text}.", "what CUDA and NVML say of each pair", fix)
+            yield Cause(code, f"GPUs {listed(names, _MAX_NAMED)} {text}.", "what CUDA and NVML say of each pair", fix)
 
 
 def _has_lost(code: str, before: PeerLink | None, now: PeerLink) -> bool:
@@ -89,18 +90,13 @@ def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
         worst = min(found, key=lambda slow: slow.gbps / slow.usual_gbps)
         yield Cause(
             "slow-link",
-            f"Links are slower than the others of their kind, and were not before: {_some(names)}.",
+            f"Links are slower than the others of their kind, and were not before: {listed(names, _MAX_NAMED)}.",
             f"{format_gbps(worst.gbps)} where {format_gbps(worst.usual_gbps)} is usual",
         )
 
 
 def _link_key(slow: SlowLink) -> tuple[str, int, int]:
     return slow.case, slow.source, slow.destination
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:

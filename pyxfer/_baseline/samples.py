@@ -14,7 +14,7 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from pyxfer._baseline.figures import Figure, figures_of
-from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity
+from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity, listed
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
@@ -373,9 +373,7 @@ def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: di
 
 
 def _cells(series: dict[Cell, Series]) -> str:
-    texts = [cell.full_text for cell in series]
-    shown = ", ".join(texts[:_SHOWN_CELLS])
-    return f"{shown} and {len(texts) - _SHOWN_CELLS} more" if len(texts) > _SHOWN_CELLS else shown or "none"
+    return listed([cell.full_text for cell in series], _SHOWN_CELLS) or "none"
 
 
 def same_run(a: Sample, b: Sample) -> bool:

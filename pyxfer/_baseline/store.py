@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_rows, store_tables
 from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
+from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
@@ -479,9 +480,7 @@ def _same_names(groups: Sequence[documents.HistoryGroup]) -> list[Remark]:
     for group in groups:
         gpus.setdefault(group.host, set()).add(group.gpu.value)
     several = [repr(host) for host, found in gpus.items() if len(found) > 1]
-    rest = f" and {len(several) - _MAX_NAMED} more" if len(several) > _MAX_NAMED else ""
-    named = ", ".join(several[:_MAX_NAMED]) + rest
-    text = f"the host name {named} has more than one GPU; each is a separate group"
+    text = f"the host name {listed(several, _MAX_NAMED)} has more than one GPU; each is a separate group"
     return [Remark("same-name", text)] if several else []
 
 

@@ -55,10 +55,7 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
     shared = Path(environ.get("XDG_DATA_HOME", ""))
     if shared.is_absolute():  # the XDG Base Directory Specification ignores relative paths
         return shared
-    try:
-        return Path.home() / ".local" / "share"
-    except RuntimeError:
-        raise StoreError(f"this user has no home directory; name a file with --store or {VARIABLE}") from None
+    return Path.home() / ".local" / "share"
 
 
 def _location(text: str, what: str) -> StoreLocation:

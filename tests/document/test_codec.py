@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -101,6 +102,15 @@ def test_a_saved_document_loads_equal(document: Any, tmp_path: Path) -> None:
     assert codec.encode(codec.decode(type(document), data)) == data
     assert (data[:4], data[-2:]) == (b'{\n "', b"}\n")
     assert list(json.loads(data)) == [*(field.name for field in msgspec.structs.fields(document)), codec.DIGEST]
+
+
+@each_kind
+def test_a_document_is_compressed_if_the_name_ends_in_gz(kind: Kind[Any], tmp_path: Path) -> None:
+    document = SAMPLES[kind.name][0]
+    document.save(tmp_path / "packed.json.gz")
+    assert gzip.decompress((tmp_path / "packed.json.gz").read_bytes()) == TEXTS[kind.name]
+    (tmp_path / "packed.json.gz").rename(tmp_path / "any.json")
+    assert kind.struct.load(tmp_path / "any.json") == document
 
 
 @each_kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,32 +21,6 @@ STRUCTS = [
     for _, struct in inspect.getmembers(runs, inspect.isclass)
     if issubclass(struct, msgspec.Struct) and struct.__module__ == runs.__name__
 ]
-UNITS = ("_s", "_gbps", "_bytes", "_s_per_gib", "_gib", "_mhz", "_c")
-UNITLESS = {
-    ("Summary", "confidence"),
-    ("Share", "value"),
-    ("Share", "low"),
-    ("Share", "high"),
-    ("Measurement", "peak_share"),
-    ("Curve", "worst_misfit"),
-    ("Parameters", "precision"),
-    ("Trial", "faults"),
-    ("RouteInfo", "inflation"),
-    *(("Breakdown", name) for name in ("faults", "preemptions", "switches")),
-    ("Dma", "copies"),
-    # The whole name is a unit.
-    ("Dma", "seconds"),
-    ("Part", "seconds"),
-    ("Published", "mbps"),
-    ("Rate", "gbps"),
-}
-
-
-def holds_float(annotation: Any) -> bool:
-    if annotation is float:
-        return True
-    inner = get_args(annotation)
-    return any(holds_float(part) for part in inner) if inner or get_origin(annotation) else False
 
 
 @pytest.mark.parametrize("value", [0, False, "", (), 0.0])
@@ -68,14 +42,6 @@ def test_structs_are_frozen(struct: type[msgspec.Struct]) -> None:
 def test_a_field_of_a_run_cannot_be_set() -> None:
     with pytest.raises(AttributeError, match="immutable"):
         make_run().duration_s = 1.0  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_names_of_numbers_end_in_their_units(struct: type[msgspec.Struct]) -> None:
-    hints = get_type_hints(struct)
-    floats = {name for name in struct.__struct_fields__ if holds_float(hints[name])}
-    nameless = {name for name in floats if not name.endswith(UNITS) and (struct.__name__, name) not in UNITLESS}
-    assert nameless == set()
 
 
 def test_a_measurement_has_headline_figures() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from baseline.store import contents, postgres
-from baseline.store.contents import database
+from baseline.store import making, postgres
+from baseline.store.making import database
 from command_line import COMMAND, TIMEOUT_S, environment
 from fleet_samples import HOSTILE, judged, make_fleet, make_host, make_hosts
 from sqlalchemy import make_url, text
@@ -187,7 +187,7 @@ def test_a_job_that_is_ended_while_the_store_does_not_answer_keeps_its_document(
             job, env=variables, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as process:
             until = time.monotonic() + TIMEOUT_S
-            while contents.rows(url, "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == []:
+            while making.rows(url, "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == []:
                 assert time.monotonic() < until
                 time.sleep(0.05)
             process.terminate()

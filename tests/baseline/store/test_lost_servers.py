@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from baseline.store import contents, postgres, writers
-from baseline.store.dropping import Proxy, dropping_after
+from baseline.store import making, postgres, writers
 from baseline.store.making import make_baseline, run_at
+from baseline.store.postgres import Proxy, dropping_after
 from samples import make_run
 
 from pyxfer import StoreError
@@ -100,7 +100,7 @@ def test_a_restart_between_two_saves_is_not_an_error(postgres_server: postgres.S
         postgres_server.start()
         store.add_run(make_run(), {"n": "2"})
         assert store.run(first).run == make_run()
-    assert contents.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
+    assert making.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_save_that_loses_its_connection_is_repeated_and_stored_once(
     with losing_answer(postgres_server, url, statement) as (lossy_url, proxy):
         saved = save(lossy_url, what)
         assert proxy.drops == 1
-    assert contents.rows(url, f"SELECT id FROM pyxfer_{what}s") == [(saved,)]
+    assert making.rows(url, f"SELECT id FROM pyxfer_{what}s") == [(saved,)]
 
 
 def test_a_removal_that_loses_its_connection_returns_the_number_removed(
@@ -139,7 +139,7 @@ def test_a_save_that_the_server_never_commits_is_an_error_and_not_stored(
         run_sql(postgres_server, url, ENDING_CONNECTION, f"{deferred} EXECUTE FUNCTION gone()")
         with pytest.raises(StoreError, match="may or may not have been saved"):
             store.add_run(make_run())
-    assert contents.rows(url, "SELECT id FROM pyxfer_runs") == []
+    assert making.rows(url, "SELECT id FROM pyxfer_runs") == []
 
 
 @pytest.mark.usefixtures("impatient")
@@ -153,9 +153,9 @@ def test_saving_again_after_a_lost_commit_stores_nothing_twice(
         pytest.raises(StoreError, match="may or may not have been saved, and saving it again is safe"),
     ):
         save(lossy_url, what)
-    stored = contents.rows(url, f"SELECT id FROM pyxfer_{what}s")
+    stored = making.rows(url, f"SELECT id FROM pyxfer_{what}s")
     assert len(stored) == 1
-    assert [(save(url, what),)] == stored == contents.rows(url, f"SELECT id FROM pyxfer_{what}s")
+    assert [(save(url, what),)] == stored == making.rows(url, f"SELECT id FROM pyxfer_{what}s")
 
 
 @pytest.mark.parametrize("code", ["53100", "25006", "55P03"])
@@ -167,7 +167,7 @@ def test_a_save_that_the_server_refuses_is_an_error_with_its_message(
         run_sql(postgres_server, url, FAILING.format(code=code), trigger)
         with pytest.raises(StoreError, match=r"was not saved: .*it fails"):
             store.add_run(make_run())
-    assert contents.rows(url, "SELECT id FROM pyxfer_runs") == []
+    assert making.rows(url, "SELECT id FROM pyxfer_runs") == []
 
 
 def test_a_user_with_the_right_to_read_can_read_and_not_save(postgres_server: postgres.Server, url: str) -> None:
@@ -193,8 +193,8 @@ def test_many_processes_can_open_a_new_store_and_save_at_once(store_url: str) ->
     with writers.started(store_url, processes=16, saves=3) as process:
         saves = keys_by_ending(list(writers.lines_of(process)))
     assert len(saves["stored"]) == 48
-    assert Counter(contents.keys(store_url)) == Counter(saves["stored"])
-    assert contents.rows(store_url, "SELECT version FROM pyxfer_schema") == [(1,)]
+    assert Counter(making.keys(store_url)) == Counter(saves["stored"])
+    assert making.rows(store_url, "SELECT version FROM pyxfer_schema") == [(1,)]
 
 
 def test_a_forked_child_and_its_parent_can_both_save(store: Store, store_url: str) -> None:
@@ -208,7 +208,7 @@ def test_a_forked_child_and_its_parent_can_both_save(store: Store, store_url: st
     store.add_run(run_at(3), {"key": "parent"})
     os.waitpid(child, 0)
     store.add_run(run_at(4), {"key": "after"})
-    assert set(contents.keys(store_url)) == {"before", "child", "parent", "after"}
+    assert set(making.keys(store_url)) == {"before", "child", "parent", "after"}
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_a_killed_server_loses_no_save_that_succeeded(
         lines += writers.lines_of(process)
     saves = keys_by_ending(lines)
     assert len(saves["stored"]) == 360
-    assert Counter(contents.keys(url)) == Counter(saves["stored"]), "every save is stored once, also a repeated one"
+    assert Counter(making.keys(url)) == Counter(saves["stored"]), "every save is stored once, also a repeated one"
     postgres_server.drop(url)
 
 
@@ -238,5 +238,5 @@ def test_killed_writers_leave_only_complete_saves(tmp_path: Path) -> None:
             stored += keys_by_ending(list(writers.lines_of(process, most=15)))["stored"]
             writers.kill(process)
             stored += keys_by_ending(list(writers.lines_of(process)))["stored"]
-    assert contents.rows(url, "PRAGMA integrity_check") == [("ok",)]
-    assert set(stored) <= set(contents.keys(url))
+    assert making.rows(url, "PRAGMA integrity_check") == [("ok",)]
+    assert set(stored) <= set(making.keys(url))

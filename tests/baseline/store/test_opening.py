@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from baseline.store import contents
-from baseline.store.contents import database
+from baseline.store import making
+from baseline.store.making import database
 from samples import make_run
 from sqlalchemy import Connection, Engine, event, inspect, text
 
@@ -101,7 +101,7 @@ def test_a_missing_store_is_created_only_on_request(tmp_path: Path) -> None:
 
 def test_the_tables_have_the_columns_of_their_definitions(store_url: str) -> None:
     open_store(store_url).close()
-    assert contents.rows(store_url, "SELECT version FROM pyxfer_schema") == [(store_tables.VERSION,)]
+    assert making.rows(store_url, "SELECT version FROM pyxfer_schema") == [(store_tables.VERSION,)]
     with database(store_url) as connection:
         found = inspect(connection)
         for table in store_tables.TABLES.tables.values():
@@ -146,4 +146,4 @@ def test_an_open_store_refuses_a_save_after_a_later_pyxfer_has_changed_it(store_
             store.add_run(make_run())
     with pytest.raises(StoreError, match="has version 99"):
         open_store(store_url)
-    assert contents.rows(store_url, "SELECT COUNT(*) FROM pyxfer_runs") == [(0,)]
+    assert making.rows(store_url, "SELECT COUNT(*) FROM pyxfer_runs") == [(0,)]

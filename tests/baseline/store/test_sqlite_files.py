@@ -8,14 +8,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from baseline.store import contents
-from baseline.store.contents import database
-from baseline.store.making import make_baseline
+from baseline.store import making
+from baseline.store.making import database, make_baseline
 from command_line import COMMAND, environment
 from samples import make_run
 from sqlalchemy import text
@@ -123,7 +120,7 @@ def test_a_locked_store_can_be_read_and_refuses_a_save(path: Path, monkeypatch: 
         assert store.run(run_id).run == make_run()
         other.close()
         store.add_run(make_run(), {"n": "2"})
-    assert contents.rows(str(path), "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
+    assert making.rows(str(path), "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -137,35 +134,6 @@ def test_an_open_store_whose_file_was_moved_refuses_a_save(path: Path, replaced:
             store.add_run(make_run(), {"n": "2"})
 
 
-def execute(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
-
-
-def damage(path: Path, begin: int, data: bytes) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[:begin] + data + content[begin + len(data) :])
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda path: damage(path, 16, b"\xff" * 8), id="header"),
-        pytest.param(lambda path: damage(path, 100, b"\xff" * 2**20), id="pages"),
-        pytest.param(lambda path: os.truncate(path, 5000), id="cut"),
-        pytest.param(lambda path: execute(path, "DROP TABLE pyxfer_schema"), id="other tables"),
-        pytest.param(lambda path: path.with_name(f"{path.name}-journal").mkdir(), id="journal"),
-    ],
-)
-def test_a_store_that_cannot_be_opened_leaves_no_connection(path: Path, spoil: Callable[[Path], object]) -> None:
-    open_store(str(path)).close()
-    spoil(path)
-    with pytest.raises(StoreError):
-        open_store(str(path))
-    opened = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    assert not [name for name in opened if name.startswith(str(path))]
-
-
 def test_a_full_disk_loses_no_stored_run(tmp_path: Path) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
@@ -177,7 +145,7 @@ def test_a_full_disk_loses_no_stored_run(tmp_path: Path) -> None:
         stored, refusal = fill(url)
         assert "was not saved: " in refusal
         assert "free space on the disk" in refusal
-        assert [run_id for (run_id,) in contents.rows(url, "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
+        assert [run_id for (run_id,) in making.rows(url, "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
         assert len(stored) > 3
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
