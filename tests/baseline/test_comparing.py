@@ -31,6 +31,7 @@ from pyxfer._baseline.judge import ASSUMED, ASSUMED_LOCKED, Plan, estimate, make
 from pyxfer._baseline.samples import Sample, collect, standard_error
 from pyxfer._document.baselines import AnyRun, Comparison
 from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
+from pyxfer._measure.stats import variance_inflation
 from pyxfer._report.comparison import overall_text
 from pyxfer.errors import UsageError
 from pyxfer.units import format_change
@@ -367,6 +368,12 @@ def test_the_standard_error_is_that_of_the_median_of_independent_trials(count: i
     stated = float(np.median([standard_error(row.tolist()) for row in trials]))
     actual = float(np.median(trials, axis=1).std() / 1e-3)
     assert 0.9 < stated / actual < 1.7
+
+
+def test_the_standard_error_is_by_the_quartiles() -> None:
+    values = np.random.default_rng(3).permutation(np.linspace(0.95e-3, 1.05e-3, 101))
+    expected = 1.2533 * 0.05 / 1.349 * math.sqrt(variance_inflation(values) / 101)
+    assert standard_error(values.tolist()) == pytest.approx(expected, rel=1e-3)
 
 
 def test_correlated_trials_have_a_larger_standard_error() -> None:
