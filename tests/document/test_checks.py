@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from fleet_samples import make_fleet, make_host
 from samples import make_link, make_measurement, make_missing, make_run, retimed
 
 from pyxfer import Run
-from pyxfer._document import codec
+from pyxfer._document import checks, codec
 from pyxfer._document.runs import Fact, Hop, LinkState, Measurement, Share, unknown
 from pyxfer._machine.link import with_load
 from pyxfer.errors import DocumentError
@@ -207,3 +208,23 @@ def test_every_committed_run_agrees_with_itself() -> None:
     documents = {path: msgspec.json.decode(gzip.decompress(path.read_bytes())) for path in RESULTS.glob("*.json.gz")}
     runs = [Run.load(path) for path, document in documents.items() if document.get("kind") in kinds]
     assert len(runs) > 10
+
+
+HOST, FLEET = make_host(), make_fleet()
+CELL = HOST.cells[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "fields"),
+    [
+        (checks.host_problems(HOST), []),
+        (checks.fleet_problems(FLEET), []),
+        (checks.host_problems(replace(HOST, cells=(replace(CELL, samples=(1.0,)),))), ["cells[0].value"]),
+        (checks.host_problems(replace(HOST, cells=(CELL, CELL))), ["cells"]),
+        (checks.fleet_problems(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))), ["settings"]),
+        (checks.fleet_problems(replace(FLEET, cohorts=())), ["hosts[0].cohort"]),
+    ],
+    ids=["host", "fleet", "samples", "twice", "settings", "cohorts"],
+)
+def test_limits_of_hosts_and_fleets(found: checks.Problems, fields: list[str]) -> None:
+    assert [field for field, _ in found][:1] == fields
