@@ -25,7 +25,7 @@ import numpy as np
 import shared
 from numpy.typing import NDArray
 
-from pyxfer._baseline.changes import LEAST_RUNS, Changes, find_changes
+from pyxfer._baseline.changes import MIN_RUNS, Changes, find_changes
 from pyxfer._document.files import check_writable
 from pyxfer._report.grid import markdown_table
 from pyxfer._report.tables import Value
@@ -171,8 +171,8 @@ def is_found(logs: Logs, begin: int, length: int, loss: float, *, within: int = 
 
 def somewhere(rng: Rng, runs: int, length: int) -> int:
     """Where a slow period of this many runs begins, with at least five other runs on both sides, or at the end."""
-    last = runs - length - LEAST_RUNS
-    return int(rng.integers(LEAST_RUNS, last + 1)) if last >= LEAST_RUNS else runs - length
+    last = runs - length - MIN_RUNS
+    return int(rng.integers(MIN_RUNS, last + 1)) if last >= MIN_RUNS else runs - length
 
 
 def count(noise: Noise, runs: int, repeats: int, rng: Rng) -> Row:
@@ -184,7 +184,7 @@ def count(noise: Noise, runs: int, repeats: int, rng: Rng) -> Row:
     for _ in range(repeats):
         logs = noise.draw(rng, runs)
         clean = changes_of(logs)
-        begin = int(rng.integers(LEAST_RUNS, runs - LEAST_RUNS + 1))
+        begin = int(rng.integers(MIN_RUNS, runs - MIN_RUNS + 1))
         length = int(rng.integers(SHORT + 1, longest + 1))
         counted += (
             bool(clean.places),

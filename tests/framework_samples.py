@@ -95,10 +95,10 @@ def framework_of(route: str) -> str:
     return "tensorflow" if owner == "tf" else owner
 
 
-def make_nature(route: str, **overrides: Any) -> runs.Nature:
+def make_nature(route: str, **overrides: Any) -> runs.RouteInfo:
     pinned = "pinned" in route
     copies = 2 if route in {"tf.constant", "tf.function", "tf.function-jit", "tf.cast-eager", "tf.ingest"} else 0
-    nature = runs.Nature(
+    nature = runs.RouteInfo(
         framework=framework_of(route),
         call=_CALLS.get(route, f"{route}(x)"),
         host_copies=1 if "pin-to" in route else copies,

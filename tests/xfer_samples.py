@@ -9,7 +9,7 @@ import msgspec
 
 from pyxfer._ceiling.rows import ceiling_share
 from pyxfer._document.runs import Fact, Measurement, Remark, Trial, unknown
-from pyxfer._document.sessions import Expected, Place, Tested, XferSession
+from pyxfer._document.sessions import Expected, Tested, TestMachine, XferSession
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
@@ -77,5 +77,5 @@ def session(*tests: Tested) -> XferSession:
     """A session on this machine's host memory."""
     engine = load("host")
     device = find_device(engine, 0)
-    place = Place("host", "", device, read_link(engine, device), read_environment(engine, device))
+    place = TestMachine("host", "", device, read_link(engine, device), read_environment(engine, device))
     return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests or (row_of(),))

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import msgspec
-
 from pyxfer._baseline.fingerprints import link_state
 from pyxfer._baseline.link_causes import at_gpus, between, patterns
-from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Comparison, Difference
-from pyxfer._document.cells import Cell
+from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Difference
 from pyxfer._document.links import Links
-from pyxfer._document.machines import GIGATRANSFERS
-from pyxfer._document.runs import Fact, LinkState, Placement, Run
+from pyxfer._document.machines import GIGATRANSFERS, Fact, LinkState, Placement
+from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
 from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE
@@ -30,7 +27,7 @@ LOCKED = ("pinned", "registered", "write-combined")
 _GIB = 1024**3
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 _WIDTHS = (16, 8, 4, 2, 1)
-_LEAST_SHARE = 0.8
+_MIN_SHARE = 0.8
 """The share of its link's rate that a copy of page-locked memory reaches at least."""
 _GROUP = re.compile(r"\bgroup \d+, ")
 
@@ -58,11 +55,9 @@ class Case:
         return tuple(cell for cell in self.cells if cell.verdict == "SLOW")
 
     def slow_cells(self, *, locked: bool) -> tuple[CellComparison, ...]:
-        """The SLOW cells of page-locked memory, or else of other memory."""
         return tuple(cell for cell in self.slow if (cell.cell.memory in LOCKED) == locked)
 
     def is_as_fast(self, *, locked: bool) -> bool:
-        """Whether cells of page-locked (or else of other) memory were compared, and all are SAME or FAST."""
         kind = [cell for cell in self.cells if (cell.cell.memory in LOCKED) == locked]
         return bool(kind) and all(cell.verdict in ("SAME", "FAST") for cell in kind)
 
@@ -76,7 +71,6 @@ def causes(a: Sequence[AnyRun], b: Sequence[AnyRun], cells: Iterable[CellCompari
 
 
 def _of_links(a: Links, b: Links, b_runs: Sequence[AnyRun], cells: tuple[CellComparison, ...]) -> tuple[Cause, ...]:
-    """Those at each GPU that has a slow cell, and those between GPUs."""
     slow = [row for row in cells if row.verdict == "SLOW"]
     if not slow:
         return ()
@@ -102,10 +96,6 @@ def _named(case: Case, observed: tuple[Cause, ...], patterns: tuple[Cause, ...])
     return (*patterns, *versions) if versions else (*patterns, _unexplained(case))
 
 
-def with_causes(comparison: Comparison, a: Sequence[AnyRun], b: Sequence[AnyRun]) -> Comparison:
-    return msgspec.structs.replace(comparison, causes=causes(a, b, comparison.cells))
-
-
 def _unexplained(case: Case) -> Cause:
     settings, suspects = "link, placement, clocks", "pyxfer doctor, what else uses the link (storage, network)"
     if not case.has_link:
@@ -119,7 +109,6 @@ def _unexplained(case: Case) -> Cause:
 
 
 def _loss_text(cells: Sequence[CellComparison]) -> str:
-    """The lost share of the bandwidth: `48.0 %`, or `4.1 % to 48.0 %`."""
     lost = [1 - 1 / cell.ratio.value for cell in cells if cell.ratio.value]
     return " to ".join(dict.fromkeys(map(format_percent, (min(lost), max(lost)))))
 
@@ -297,10 +286,13 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
     large = [
         (row.cell.direction, row.a_gbps.value, row.b_gbps.value)
         for row in case.slow_cells(locked=True)
-        if _is_large_one_way(row.cell) and row.a_gbps.value and row.b_gbps.value
+        if row.cell.direction in ("h2d", "d2h")
+        and row.cell.nbytes >= LARGE_BYTES
+        and row.a_gbps.value
+        and row.b_gbps.value
     ]
     for peak_gbps, states in _lesser_states(full):
-        if large and all(_LEAST_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
+        if large and all(_MIN_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
             figures = " and ".join(f"{format_gbps(now)} {direction}" for direction, _, now in large[:2])
             yield Cause(
                 "link-lesser",
@@ -312,12 +304,7 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
             return
 
 
-def _is_large_one_way(cell: Cell) -> bool:
-    return cell.direction in ("h2d", "d2h") and cell.nbytes >= LARGE_BYTES
-
-
 def _lesser_states(full: LinkState) -> list[tuple[float, list[LinkState]]]:
-    """The states below `full` by their rate, the fastest first."""
     states = [LinkState(g, w) for g in sorted(GIGATRANSFERS, reverse=True) for w in _WIDTHS]
     lesser = [s for s in states if s.generation <= full.generation and s.width <= full.width and s != full]
     by_rate: dict[float, list[LinkState]] = {}
@@ -385,7 +372,6 @@ def _translation(case: Case) -> Iterator[Cause]:
 
 
 def _pattern_causes(case: Case) -> Iterator[Cause]:
-    """What the slow cells have in common, if that limits the possible causes."""
     slow = case.slow
     others = [row for row in case.cells if row.verdict in ("SAME", "FAST")]
     if case.is_as_fast(locked=True) and case.slow_cells(locked=False):
@@ -448,7 +434,6 @@ def differences(a: Sequence[AnyRun], b: Sequence[AnyRun]) -> tuple[Difference, .
 
 
 def _each_device(runs: Sequence[AnyRun]) -> list[Run]:
-    """Each run, and of links one for each GPU."""
     return [each for run in runs for each in (runs_of_all(run) if isinstance(run, Links) else (run,))]
 
 
@@ -480,7 +465,6 @@ def throttle_reasons(run: Run) -> tuple[str, ...]:
 
 
 def _values(runs: Sequence[Run], read: Callable[[Run], str | None]) -> tuple[str, ...]:
-    """The distinct values of the runs of one side; empty if one of the runs does not know its value."""
     values = [read(run) for run in runs]
     return () if None in values else tuple(sorted({value for value in values if value is not None}))
 

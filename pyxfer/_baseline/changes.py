@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_RUNS = 5
+from pyxfer._document.baselines import HistoryLimit
+
+MIN_RUNS = 5
 """A bandwidth that fewer runs had is an outlier and no change."""
-LEAST_HISTORY = 2 * LEAST_RUNS
+MIN_HISTORY = 2 * MIN_RUNS
 """In fewer runs no change can be found."""
-MOST_RUNS = 1000
+MAX_RUNS = 1000
 """The newest of a longer history are searched."""
-MOST_CORRELATION = 0.5
+MAX_CORRELATION = 0.5
 """Between neighbouring runs. Beyond it more than 1 in 20 histories without a change have one."""
 
 Floats = NDArray[np.float64]
@@ -37,20 +39,12 @@ _CLIP = 4.0
 _FAR = 3.0
 # Residuals hide a part of the correlation; twice the usual correction, because the noise has chosen the changes.
 _HIDDEN_CORRELATION = 2.0
-_MOST_HIDDEN = 0.9
-_LEAST_NOISE = 1e-4
+_MAX_HIDDEN = 0.9
+_MIN_NOISE = 1e-4
 # More than this times as wide as what neighbours show: the loss that can be found is not known.
 _SEVERAL_MODES = 3.0
 _MAD_TO_SD = 1.4826
 _POWER_SD = 1.645
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The smallest loss that is found in 95 % of cases if this many runs, or more, have it."""
-
-    loss: float
-    runs: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Changes:
     places: tuple[int, ...] = ()
     drift: float | None = None
     correlation: float = 0.0
-    limit: Limit | None = None
+    limit: HistoryLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,6 @@ class _Noise:
     of_neighbours: float
 
     def error(self, some: Any, others: Any) -> Any:
-        """The standard error of the difference of the means of two stretches with these numbers of runs."""
         return self.deviation * np.sqrt(self._inflation(some) / some + self._inflation(others) / others)
 
     def _inflation(self, runs: Any) -> Any:
@@ -91,9 +84,8 @@ class _Noise:
 
 
 def find_changes(gbps: Sequence[float]) -> Changes:
-    """The changes of a history, the oldest run first."""
-    rates = np.asarray(gbps[-MOST_RUNS:], dtype=np.float64)
-    if rates.size < LEAST_HISTORY or not np.all(rates > 0):
+    rates = np.asarray(gbps[-MAX_RUNS:], dtype=np.float64)
+    if rates.size < MIN_HISTORY or not np.all(rates > 0):
         return Changes()
     first, logs = len(gbps) - rates.size, np.log(rates)
     noise = _noise_of(logs)
@@ -114,7 +106,7 @@ def _clear(runs: int) -> float:
 def _noise_of(logs: Floats) -> _Noise:
     """The noise between changes that are found as though neighbouring runs were independent."""
     between = _MAD_TO_SD * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
-    between = max(between, _LEAST_NOISE)
+    between = max(between, _MIN_NOISE)
     rough = _Noise(between, 0.0, _CLIP * between, between)
     places = _refined(logs, _kept(logs, _steps(logs, rough), rough), rough)
     residuals = logs - _levels(logs, places)
@@ -129,10 +121,10 @@ def _moments(residuals: Floats, clip: float, levels: int) -> tuple[float, float]
     """The standard deviation of the clipped residuals from this many levels, and the correlation of neighbours."""
     clipped = np.clip(residuals, -clip, clip)
     clipped -= clipped.mean()
-    squares = max(float(clipped @ clipped), residuals.size * _LEAST_NOISE**2)
+    squares = max(float(clipped @ clipped), residuals.size * _MIN_NOISE**2)
     seen = float(clipped[1:] @ clipped[:-1]) / squares
     correlation = seen + _hidden(seen, levels, residuals.size)
-    return math.sqrt(squares / max(1, residuals.size - levels)), min(max(correlation, 0.0), _MOST_HIDDEN)
+    return math.sqrt(squares / max(1, residuals.size - levels)), min(max(correlation, 0.0), _MAX_HIDDEN)
 
 
 def _hidden(correlation: float, levels: int, runs: int) -> float:
@@ -140,7 +132,7 @@ def _hidden(correlation: float, levels: int, runs: int) -> float:
 
 
 def _steps(logs: Floats, noise: _Noise, first: int = 0) -> list[int]:
-    if logs.size < LEAST_HISTORY:
+    if logs.size < MIN_HISTORY:
         return []
     clearness, begin, end = _clearest(logs, noise)
     if clearness <= _clear(logs.size):
@@ -151,11 +143,10 @@ def _steps(logs: Floats, noise: _Noise, first: int = 0) -> list[int]:
 
 
 def _clearest(logs: Floats, noise: _Noise) -> tuple[float, int, int]:
-    """The stretch that differs most from all other runs, and by how many standard errors."""
     count = logs.size
     clipped = np.clip(logs - np.median(logs), -noise.clip, noise.clip)
     sums = np.concatenate([[0.0], np.cumsum(clipped - clipped.mean())])
-    inside = np.arange(LEAST_RUNS, count - LEAST_RUNS + 1)
+    inside = np.arange(MIN_RUNS, count - MIN_RUNS + 1)
     weights = np.zeros(count + 1)
     weights[inside] = count / (inside * (count - inside)) / noise.error(inside, count - inside)
     ends = np.concatenate([[0], inside, [count]])
@@ -195,14 +186,13 @@ def _refined(logs: Floats, places: list[int], noise: _Noise) -> list[int]:
         before, after = (
             np.minimum((stretch - np.median(part)) ** 2, far) for part in (logs[first:place], logs[place:last])
         )
-        misfit = (np.cumsum(before) + after.sum() - np.cumsum(after))[LEAST_RUNS - 1 : stretch.size - LEAST_RUNS]
+        misfit = (np.cumsum(before) + after.sum() - np.cumsum(after))[MIN_RUNS - 1 : stretch.size - MIN_RUNS]
         if misfit.size:
-            edges[number] = first + LEAST_RUNS + int(np.argmin(misfit))
+            edges[number] = first + MIN_RUNS + int(np.argmin(misfit))
     return edges[1:-1]
 
 
 def _levels(logs: Floats, places: Sequence[int]) -> Floats:
-    """For each run the median of its stretch."""
     levels = np.empty_like(logs)
     for begin, end in pairwise([0, *places, logs.size]):
         levels[begin:end] = np.median(logs[begin:end])
@@ -223,7 +213,7 @@ def _drift(logs: Floats, places: Sequence[int], noise: _Noise) -> float | None:
     return math.expm1(slope * (logs.size - 1)) if line <= steps + further * noise.deviation**2 else None
 
 
-def _limit(count: int, noise: _Noise) -> Limit | None:
+def _limit(count: int, noise: _Noise) -> HistoryLimit | None:
     """The smallest loss that is found with a power of 95 %, for as few runs as it can be found in.
 
     The noise would be judged beside two more levels, and may be larger than it seems. A loss beyond the clipping counts
@@ -232,12 +222,12 @@ def _limit(count: int, noise: _Noise) -> Limit | None:
     if noise.deviation > _SEVERAL_MODES * noise.of_neighbours:
         return None
     hidden = _hidden(noise.correlation, 2, count)
-    judged = replace(noise, correlation=min(noise.correlation + hidden, _MOST_HIDDEN))
+    judged = replace(noise, correlation=min(noise.correlation + hidden, _MAX_HIDDEN))
     unsure, sure = 1 + _POWER_SD / math.sqrt(2 * count), _clear(count) + _POWER_SD
     half = count // 2
-    for runs in sorted({*range(LEAST_RUNS, half, LEAST_RUNS), half}):
+    for runs in sorted({*range(MIN_RUNS, half, MIN_RUNS), half}):
         alone = sure * float(judged.error(runs, count - runs))
         beside = (sure - _LESS_CLEAR_BESIDE) * float(judged.error(runs, min(runs, count - runs)))
         if max(alone, beside) <= noise.clip:
-            return Limit(-math.expm1(-unsure * max(alone, beside)), runs)
+            return HistoryLimit(-math.expm1(-unsure * max(alone, beside)), runs)
     return None

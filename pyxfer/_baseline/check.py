@@ -16,7 +16,7 @@ from pyxfer._baseline.store import Store
 from pyxfer._document.baselines import AnyRun, Baseline, CellComparison, Comparison, Fingerprint, KeptBaseline
 from pyxfer._document.cells import Cell, cell_of
 from pyxfer._document.links import Links
-from pyxfer._document.runs import Fact, Remark
+from pyxfer._document.machines import Fact, Remark
 from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
@@ -24,7 +24,7 @@ from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_percent, parse_moment
 
-LEAST_PROCESSES = 3
+MIN_PROCESSES = 3
 DEFAULT_PROCESSES = 5
 DEFAULT_RETRIES = 19
 NOW = "now"
@@ -46,13 +46,7 @@ _NAMES = {
 
 
 def this_machine(device: str) -> tuple[Fingerprint, str]:
-    """The machine with this device, and the name by which other processes find the same device.
-
-    Raises:
-        CudaUnavailableError: no GPU answers, and `device` is not host.
-        UsageError: there is no such device.
-
-    """
+    """The machine with this device, and the name by which other processes find the same device."""
     choice = choose(HOST) if device == HOST else _choose_gpu(device)
     found = find_device(choice.engine, 0 if device == HOST else device)
     fingerprint = make_fingerprint(read_environment(choice.engine, found), found, read_link(choice.engine, found))
@@ -68,13 +62,7 @@ def _choose_gpu(device: str | int) -> Choice:
 
 
 def these_links(devices: str | None) -> tuple[Fingerprint, tuple[str, ...]]:
-    """The machine with the links of these devices, all by default, and their names for other processes.
-
-    Raises:
-        CudaUnavailableError: no GPU answers, and `devices` is not host.
-        UsageError: there is no such device.
-
-    """
+    """The machine with the links of these devices, all by default, and their names for other processes."""
     if devices == HOST:
         engine = choose(HOST).engine
         found = [find_device(engine, 0)]
@@ -91,12 +79,6 @@ def these_links(devices: str | None) -> tuple[Fingerprint, tuple[str, ...]]:
 
 
 def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:
-    """The current baseline of this name on the machine.
-
-    Raises:
-        UsageError: there is none; the text names the nearest baseline in the store.
-
-    """
     found = store.baseline(name, identity(machine))
     if found is None:
         where = f"{machine.host}, {machine.gpu.value or machine.device}"
@@ -165,11 +147,6 @@ def check(
     The number of processes doubles from look to look.
 
     `measure` returns the run of one process; `on_run` receives each run as soon as it is measured.
-
-    Raises:
-        UsageError: the baseline has too few processes, or belongs to another machine.
-        KeyboardInterrupt: `measure` was interrupted before any cell of the baseline was measured.
-
     """
     before = baseline_sample(baseline)
     kept = set(collect(before.runs))
@@ -194,18 +171,12 @@ def check(
 
 
 def baseline_sample(baseline: Baseline) -> Sample:
-    """A baseline as one side of a comparison.
-
-    Raises:
-        UsageError: it has too few processes to estimate their spread.
-
-    """
     count = len(baseline.processes)
-    if count < LEAST_PROCESSES:
+    if count < MIN_PROCESSES:
         processes = "one process" if count == 1 else f"{count} processes"
         raise UsageError(
             f"the baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ; save "
-            f"one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
+            f"one of {MIN_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
     sample = Sample(f"baseline {baseline.name!r}", baseline.processes)
     sample.check()
@@ -266,27 +237,14 @@ def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
 
 
 def check_processes(count: int) -> None:
-    """Check the number of processes for a new baseline.
-
-    Raises:
-        UsageError: there are too few.
-
-    """
-    if count < LEAST_PROCESSES:
+    if count < MIN_PROCESSES:
         raise UsageError(
-            f"--processes {count}: a baseline takes {LEAST_PROCESSES} or more, because it must show how much "
+            f"--processes {count}: a baseline takes {MIN_PROCESSES} or more, because it must show how much "
             "processes differ"
         )
 
 
 def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[AnyRun], made_at: str) -> Baseline:
-    """The baseline with the runs of a later sitting.
-
-    Raises:
-        UsageError: a run is of another machine.
-        MeasurementError: no cell was measured in every run.
-
-    """
     for run in runs:
         _check_machine(before, run)
     kept = set(collect(before.processes))
@@ -295,13 +253,6 @@ def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[AnyRun], m
 
 
 def make_baseline(name: str, labels: dict[str, str], runs: Sequence[AnyRun], made_at: str) -> Baseline:
-    """A baseline of the runs of one machine.
-
-    Raises:
-        UsageError: the runs are too few, or of several machines.
-        MeasurementError: no cell was measured in every run.
-
-    """
     check_processes(len(runs))
     Sample(f"baseline {name!r}", tuple(runs)).check()
     if not any(series.n == len(runs) for series in collect(runs).values()):

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 import msgspec
 
-from pyxfer._baseline.causes import differences, with_causes
-from pyxfer._baseline.judge import (
-    COMPARISON,
-    DEFAULT_TOLERANCE,
-    Estimate,
-    Judged,
-    Pair,
-    Plan,
-    estimate,
-    is_slower,
-    judge,
-    kin_of,
-    make_pair,
-    overall_verdict,
-    verdict_of,
-)
-from pyxfer._baseline.samples import (
-    Sample,
-    Series,
-    check_comparable,
-    collect,
-    no_common_cell_text,
-    other_gpus,
-    same_run,
-)
+from pyxfer._baseline import judge, samples
+from pyxfer._baseline.causes import causes, differences
 from pyxfer._document.baselines import CellComparison, Comparison, Verdict
 from pyxfer._document.cells import Cell
-from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer.errors import UsageError
 from pyxfer.units import format_change, format_percent
 
@@ -45,20 +22,19 @@ _NOT_COMPARED = "it is not on both sides"
 _HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: this describes no GPU.")
 
 
-def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, plan: Plan = COMPARISON) -> Comparison:
-    """Compare B with A, once or at one look of a check.
-
-    Raises:
-        UsageError: the sides cannot be compared; the text says why.
-
-    """
+def compare_samples(
+    a: samples.Sample,
+    b: samples.Sample,
+    tolerance: float = judge.DEFAULT_TOLERANCE,
+    plan: judge.Plan = judge.COMPARISON,
+) -> Comparison:
     if not isinstance(tolerance, (int, float)) or not 0 < tolerance < 1:
         raise UsageError(f"the tolerance must be between 0 and 1, and is {tolerance!r}; 0.03 is 3 %")
-    check_comparable(a, b)
-    of_a, of_b = collect(a.runs), collect(b.runs)
-    judged = judge(of_a, of_b, tolerance, plan, in_memory=a.first.runtime == "host")
+    samples.check_comparable(a, b)
+    of_a, of_b = samples.collect(a.runs), samples.collect(b.runs)
+    judged = judge.judge(of_a, of_b, tolerance, plan, in_memory=a.first.runtime == "host")
     if not judged:
-        raise UsageError(no_common_cell_text(a, b, of_a, of_b))
+        raise UsageError(samples.no_common_cell_text(a, b, of_a, of_b))
     pairs = {cell: each.pair for cell, each in judged.items()}
     compared = [_row(cell, each, tolerance) for cell, each in judged.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in judged]
@@ -67,7 +43,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
         a=a.name,
         b=b.name,
         tolerance=tolerance,
-        verdict=overall_verdict({row.verdict for row in compared}),
+        verdict=judge.overall_verdict({row.verdict for row in compared}),
         differences=differences(a.runs, b.runs),
         cells=(*compared, *left_out),
         overall=overall,
@@ -80,30 +56,26 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
             *_far_remarks(a, b, pairs),
         ),
     )
-    return with_causes(comparison, a.runs, b.runs)
+    return replace(comparison, causes=causes(a.runs, b.runs, comparison.cells))
 
 
 def derive_comparison(comparison: Comparison) -> Comparison:
-    """The comparison with the figures and verdicts that follow from its rates and intervals."""
     compared = [row for row in comparison.cells if row.ratio.value is not None]
-    several = {kin_of(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
+    # The spread is measured where any cell of the same class has several processes on one side.
+    several = {judge.noise_class(row.cell) for row in compared if max(row.a_processes, row.b_processes) > 1}
+    assumed = {row.cell for row in compared if judge.noise_class(row.cell) not in several}
     cells = tuple(
-        _derived_row(replace(row, assumed=_is_assumed(row, several)), comparison.tolerance) for row in comparison.cells
+        _derived_row(replace(row, assumed=row.cell in assumed), comparison.tolerance) for row in comparison.cells
     )
     verdicts = {row.verdict for row in cells if row.ratio.value is not None}
     mean, high = comparison.overall.value, comparison.overall_high.value
     return replace(
         comparison,
-        verdict=overall_verdict(verdicts),
+        verdict=judge.overall_verdict(verdicts),
         cells=cells,
         # Of the logarithms, the mean is in the middle of its interval.
         overall_low=Fact(mean * mean / high) if mean and high else comparison.overall_low,
     )
-
-
-def _is_assumed(row: CellComparison, several: Set[str]) -> bool:
-    """The spread is measured where any cell of the same kind has several processes on one side."""
-    return row.ratio.value is not None and kin_of(row.cell) not in several
 
 
 def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:
@@ -115,7 +87,7 @@ def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:
         return replace(row, text=text, verdict="AMBIGUOUS", confirmed=False)
     log_ratio = math.log(a / b)
     low = 2 * log_ratio - math.log(high)
-    verdict = verdict_of(Estimate(log_ratio, low, math.log(high), 0.0, row.assumed), tolerance)
+    verdict = judge.verdict_of(judge.Estimate(log_ratio, low, math.log(high), 0.0, row.assumed), tolerance)
     return replace(
         row,
         text=text,
@@ -131,15 +103,15 @@ def _derived_row(row: CellComparison, tolerance: float) -> CellComparison:
 
 def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparison, ...]:
     """The cells whose whole interval is beyond a loss of that share of the bandwidth, by the rule of SLOW."""
-    return tuple(row for row in comparison.cells if row.low.value is not None and is_slower(_found(row), share))
+    return tuple(row for row in comparison.cells if row.low.value is not None and judge.is_slower(_found(row), share))
 
 
-def _found(row: CellComparison) -> Estimate:
+def _found(row: CellComparison) -> judge.Estimate:
     ratio, low, high = (math.log(fact.value or 1.0) for fact in (row.ratio, row.low, row.high))
-    return Estimate(ratio, low, high, 0.0, row.assumed)
+    return judge.Estimate(ratio, low, high, 0.0, row.assumed)
 
 
-def _row(cell: Cell, judged: Judged, tolerance: float) -> CellComparison:
+def _row(cell: Cell, judged: judge.Judged, tolerance: float) -> CellComparison:
     pair, found, verdict = judged.pair, judged.found, judged.verdict
     return CellComparison(
         cell=cell,
@@ -166,7 +138,7 @@ def _ratio(log: float) -> Fact[float]:
     return Fact(math.exp(min(max(log, -_FARTHEST), _FARTHEST)))
 
 
-def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str:
+def _why(verdict: Verdict, pair: judge.Pair, found: judge.Estimate, tolerance: float) -> str:
     limit = format_percent(tolerance)
     spread = f"by about {format_percent(found.spread)}"
     if found.assumed and verdict == "SAME":
@@ -187,14 +159,15 @@ def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str
     return f"at least {format_change(surest)}, which is beyond {limit}{_source(pair)}"
 
 
-def _source(pair: Pair) -> str:
-    """The side that the spread comes from, if it is only one."""
+def _source(pair: judge.Pair) -> str:
     if pair.a.n == 1 and pair.b.n > 1:
         return " (A is one process; the spread is B's)"
     return " (B is one process; the spread is A's)" if pair.b.n == 1 and pair.a.n > 1 else ""
 
 
-def _missing(cell: Cell, a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> CellComparison:
+def _missing(
+    cell: Cell, a: samples.Sample, b: samples.Sample, of_a: dict[Cell, samples.Series], of_b: dict[Cell, samples.Series]
+) -> CellComparison:
     why = "; ".join(
         _why_missing(name, side.get(cell)) for name, side in ((a.name, of_a), (b.name, of_b)) if _lacks(side, cell)
     )
@@ -217,21 +190,21 @@ def _missing(cell: Cell, a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: d
     )
 
 
-def _lacks(side: dict[Cell, Series], cell: Cell) -> bool:
+def _lacks(side: dict[Cell, samples.Series], cell: Cell) -> bool:
     return cell not in side or side[cell].n == 0
 
 
-def _why_missing(name: str, series: Series | None) -> str:
+def _why_missing(name: str, series: samples.Series | None) -> str:
     return f"{name} did not measure it" if series is None else f"{name} has no time of it ({series.missing})"
 
 
-def _seconds(series: Series | None) -> Fact[float]:
+def _seconds(series: samples.Series | None) -> Fact[float]:
     if series is None:
         return unknown("it was not measured")
     return Fact(math.exp(series.mean_log)) if series.n else unknown(series.missing)
 
 
-def _gbps(series: Series | None) -> Fact[float]:
+def _gbps(series: samples.Series | None) -> Fact[float]:
     if series is None:
         return unknown("it was not measured")
     return unknown(series.missing) if series.gbps is None else Fact(series.gbps)
@@ -240,34 +213,33 @@ def _gbps(series: Series | None) -> Fact[float]:
 # --- the whole -------------------------------------------------------------------------------------------------------
 
 
-def _overall(pairs: dict[Cell, Pair]) -> tuple[float, float, float]:
+def _overall(pairs: dict[Cell, judge.Pair]) -> tuple[float, float, float]:
     """The mean of the logarithms of the ratios, and its interval.
 
     A deviation of all cells of one process counts once, not once a cell.
     """
     a, b = (_mean_series([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
     if a.n and b.n:
-        whole = estimate(make_pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
+        whole = judge.estimate(judge.make_pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
         return whole.log_ratio, whole.low, whole.high
     # On one side no process has all cells: the mean of the ratios and the intervals of the cells.
-    found = [estimate(pair, ()) for pair in pairs.values()]
+    found = [judge.estimate(pair, ()) for pair in pairs.values()]
     mean = sum(cell.log_ratio for cell in found) / len(found)
     half = math.sqrt(sum(cell.half**2 for cell in found)) / len(found)
     return mean, mean - half, mean + half
 
 
-def _mean_series(cells: Sequence[Series]) -> Series:
+def _mean_series(cells: Sequence[samples.Series]) -> samples.Series:
     """The geometric mean of all cells, in each process that has all of them."""
     complete = sorted(set.intersection(*(set(cell.processes) for cell in cells)))
     means = [sum(cell.logs[cell.processes.index(process)] for cell in cells) / len(cells) for process in complete]
     nothing = (0.0,) * len(complete)
     first = cells[0]
     sittings = tuple(first.sittings[first.processes.index(process)] for process in complete)
-    return Series(tuple(map(math.exp, means)), nothing, tuple(complete), sittings, 0)
+    return samples.Series(tuple(map(math.exp, means)), nothing, tuple(complete), sittings, 0)
 
 
-def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:
-    """The processes that were left out, each with the number of its cells."""
+def _far_remarks(a: samples.Sample, b: samples.Sample, pairs: dict[Cell, judge.Pair]) -> list[Remark]:
     found = []
     for side, all_of_side in ((a, [pair.a for pair in pairs.values()]), (b, [pair.b for pair in pairs.values()])):
         out = Counter(each.processes[place] for each in all_of_side for place in each.left_out)
@@ -278,13 +250,13 @@ def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:
     return found
 
 
-def _remarks(a: Sample, b: Sample, estimates: Sequence[Estimate]) -> list[Remark]:
+def _remarks(a: samples.Sample, b: samples.Sample, estimates: Sequence[judge.Estimate]) -> list[Remark]:
     found = []
     if a.first.runtime == "host":
         found.append(_HOST)
-    if same_run(a, b):
+    if samples.same_run(a, b):
         found.append(Remark("same-run", "One run is on both sides, and is compared with itself."))
-    if other_gpus(a, b):
+    if samples.other_gpus(a, b):
         found.append(Remark("other-gpu", f"{a.name} and {b.name} are of two different GPUs of one model."))
     if any(cell.assumed for cell in estimates):
         spread = format_percent(max(cell.spread for cell in estimates if cell.assumed))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_small, cell_of_total
 from pyxfer._document.links import LOAD_BYTES, Latency, Links, SmallCopies, Traffic
-from pyxfer._document.runs import Fact, Measurement, Rate
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Measurement, Rate
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,6 @@ class Figure:
 
 
 def figures_of(run: AnyRun) -> Iterator[Figure]:
-    """All rows of a run, or of links, in their order."""
     if not isinstance(run, Links):
         yield from map(_of_measurement, run.measurements)
         return

@@ -12,14 +12,7 @@ import msgspec
 from pyxfer._document.baselines import AnyRun, Baseline, Fingerprint
 from pyxfer._document.derivations import derived
 from pyxfer._document.links import Links
-from pyxfer._document.runs import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    LinkState,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, unknown
 from pyxfer._machine.link import describe
 
 _KEY_VERSION = "f1"
@@ -44,14 +37,12 @@ def derive_baseline(baseline: Baseline) -> Baseline:
 
 
 def devices_of(run: AnyRun) -> list[tuple[Device, Link]]:
-    """The measured devices with their links to the host, by number."""
     if isinstance(run, Links):
         return sorted(((each.device, each.link) for each in run.devices), key=lambda pair: pair[0].index)
     return [(run.device, run.link)]
 
 
 def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Device, Link]]) -> Fingerprint:
-    """The fingerprint of several devices, which are in order of their numbers."""
     each = [make_fingerprint(environment, device, link) for device, link in devices]
     known = [one.gpu.value for one in each if one.gpu.value is not None]
     states = _joined([one.link_now.value for one in each if one.link_now.value is not None])
@@ -67,8 +58,13 @@ def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Devic
     )
 
 
+def listed(words: Sequence[str], most: int) -> str:
+    """The first of the words, and how many more there are."""
+    rest = len(words) - most
+    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def devices_text(names: Sequence[str]) -> str:
-    """`NVIDIA H200`, or `8 x NVIDIA H200`."""
     counts = {name: names.count(name) for name in names}
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())
 

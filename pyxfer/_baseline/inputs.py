@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._baseline.fingerprints import fingerprint_of, identity
+from pyxfer._baseline.fingerprints import fingerprint_of, identity, listed
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document import codec
@@ -28,7 +28,7 @@ Comparable = AnyRun | Baseline | Sequence[AnyRun] | str | os.PathLike[str]
 NAMED = "baseline:"
 _RUN_ID = re.compile(r"r-[0-9a-f]{4,64}")
 _BASELINE_ID = re.compile(r"b-[0-9a-f]{4,64}")
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLERANCE) -> Comparison:
@@ -45,10 +45,10 @@ def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLER
 
     """
     share = share_of(tolerance, "tolerance")
-    return compare_samples(*apart(sample_of(a, "A"), sample_of(b, "B")), share)
+    return compare_samples(*distinct_names(sample_of(a, "A"), sample_of(b, "B")), share)
 
 
-def apart(a: Sample, b: Sample) -> tuple[Sample, Sample]:
+def distinct_names(a: Sample, b: Sample) -> tuple[Sample, Sample]:
     """The two sides with different names."""
     if a.name != b.name:
         return a, b
@@ -56,7 +56,6 @@ def apart(a: Sample, b: Sample) -> tuple[Sample, Sample]:
 
 
 def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Sample:
-    """One side of a comparison; `name` is used for runs, which have no name."""
     if isinstance(side, (Run, Links)):
         return Sample(name, (side,))
     if isinstance(side, Baseline):
@@ -99,46 +98,35 @@ def _of_baseline(baseline: Baseline) -> Sample:
 
 
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
-    """The current baseline of that name or id. If several hosts have the name and `host` is None, this host's.
-
-    Raises:
-        StoreError: there is none, or several machines have one.
-
-    """
+    """The current baseline of that name or id. If several hosts have the name and `host` is None, this host's."""
     kept = store.baselines(host)
     of_host = "" if host is None else f" of the host {host!r:.80}"
     found = [row for row in kept if row.id == wanted] or [row for row in kept if row.name == wanted]
     if host is None and len(found) > 1:
         found = [row for row in found if row.fingerprint.host == platform.node()] or found
     if not found:
-        names = _listed(sorted({repr(row.name) for row in kept}))
+        names = listed(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
         there = f"it has {names}" if names else "it has none; pyxfer baseline save makes one"
         raise StoreError(f"the store {store.shown} has no baseline {wanted!r:.80}{of_host}; {there}")
     if len(found) > 1:
-        ids = _listed([f"{row.id} ({machine(row)})" for row in found])
+        ids = listed([f"{row.id} ({machine(row)})" for row in found], _MAX_NAMED)
         raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}")
     return found[0]
 
 
 def machine(kept: KeptBaseline) -> str:
-    """The host and the GPU as text."""
     gpu = kept.fingerprint.gpu.value
     return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
 
 
-def _listed(words: Sequence[str]) -> str:
-    rest = len(words) - _MOST_NAMED
-    return ", ".join(words[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def check_import(baseline: Baseline, source: str) -> None:
     """Refuse a file that was edited after its export: invalid values, runs of another machine, or no times."""
-    from pyxfer._baseline import store_runs
+    from pyxfer._baseline import store_rows
 
     try:
-        store_runs.check_baseline(baseline)
+        store_rows.check_baseline(baseline)
         for run in baseline.processes:
-            store_runs.check_run(run)
+            store_rows.check_run(run)
     except UsageError as error:
         raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
     stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]

@@ -23,9 +23,9 @@ Key = TypeVar("Key")
 
 CONFIDENCE = 0.95
 BORROWED_DF = 2
-LEAST_SPREAD = 0.001
+MIN_SPREAD = 0.001
 """The spread of two processes is never assumed to be below this."""
-LEAST_BETWEEN_SITTINGS = 0.0025
+MIN_BETWEEN_SITTINGS = 0.0025
 """The same of two sittings: the level of a host differs from day to day."""
 ASSUMED_LOCKED, ASSUMED = 0.005, 0.12
 """The spread if each side is one process, of page-locked and of other memory: at least the largest between fresh
@@ -38,24 +38,23 @@ ASSUMED_OF_LINKS = {
     **dict.fromkeys(("one stream", "one GPU", "latency"), 0.005),
     **dict.fromkeys(("peer", "streams", "small copies", "loaded latency"), 0.02),
 }
-"""The same of links, by the kin of a cell. Eight processes of one H200 had standard deviations of 0.1 % in single
+"""The same of links, by the class of a cell. Eight processes of one H200 had standard deviations of 0.1 % in single
 streams, 0.05 % inside the GPU and 0.2 % in latencies; of 1.7 % in streams beside each other, 0.9 % in small copies and
 0.9 % in latencies under load. Those of several GPUs were not measured."""
 
 
-def assumed_spread(kin: str, *, in_memory: bool) -> float:
-    """The spread of one cell if each side is one process."""
+def assumed_spread(of_class: str, *, in_memory: bool) -> float:
     if in_memory:
         return ASSUMED_IN_MEMORY
-    return ASSUMED_OF_LINKS.get(kin, ASSUMED_LOCKED if kin in LOCKED else ASSUMED)
+    return ASSUMED_OF_LINKS.get(of_class, ASSUMED_LOCKED if of_class in LOCKED else ASSUMED)
 
 
-def kin_of(cell: Cell) -> str:
-    """The cells of one kin have about the same spread between processes: those of one memory, or like links."""
+def noise_class(cell: Cell) -> str:
+    """Cells of one class have about the same spread between processes: those of one memory, or like links."""
     if not cell.is_of_links:
         return cell.memory
-    if cell.group in _KINS:
-        return _KINS[cell.group]
+    if cell.group in _CLASSES:
+        return _CLASSES[cell.group]
     if cell.group == "latency":
         return "latency" if cell.case == IDLE else "loaded latency"
     if cell.group == "together" or cell.side == "sum":
@@ -63,7 +62,7 @@ def kin_of(cell: Cell) -> str:
     return "peer" if cell.direction == "peer" else "one stream"
 
 
-_KINS = {"small": "small copies", "local": "one GPU"}
+_CLASSES = {"small": "small copies", "local": "one GPU"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,6 @@ class Pair:
 
     @property
     def df(self) -> int:
-        """The degrees of freedom of `variance`."""
         return self.a.df + self.b.df
 
     @cached_property
@@ -90,7 +88,6 @@ class Pair:
 
 
 def make_pair(a: Series, b: Series, assumed: float) -> Pair:
-    """Both sides without their odd processes."""
     return Pair(*leave_out(a, b), assumed)
 
 
@@ -106,7 +103,6 @@ class Estimate:
 
     @property
     def half(self) -> float:
-        """Half the width of the interval."""
         return self.high - self.log_ratio
 
 
@@ -139,14 +135,13 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
 
 
 def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
-    """The ratio of one cell with its standard error."""
     borrowed = _borrowed(neighbours)
     assumed = pair.df == 0 and borrowed is None
     if assumed:
         variance, df = pair.assumed**2, math.inf
     else:
         variance, df = _combined(pair, borrowed)
-    variance = max(variance, LEAST_SPREAD**2)
+    variance = max(variance, MIN_SPREAD**2)
     inside = pair.a.variance_inside + pair.b.variance_inside
     between = variance * (pair.a.weight + pair.b.weight)
     between = between + inside if assumed else max(between, inside)
@@ -161,7 +156,7 @@ def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
         df=min(df, whole**2 / doubt) if doubt else df,
         spread=math.sqrt(variance),
         assumed=assumed,
-        least=0.0 if assumed else LEAST_BETWEEN_SITTINGS * math.sqrt(_share_of_sittings(pair)),
+        least=0.0 if assumed else MIN_BETWEEN_SITTINGS * math.sqrt(_share_of_sittings(pair)),
         of_sittings=math.sqrt(of_sittings),
     )
 
@@ -183,12 +178,11 @@ def _between_sittings(pair: Pair, variance: float) -> tuple[float, float]:
     squares = sum((mean - side.mean_log) ** 2 for side in sides for mean in side.means)
     by_processes = variance * sum((len(side.means) - 1) * len(side.means) * side.weight for side in sides)
     own, whole = max(0.0, squares - by_processes) / df, df + BORROWED_DF
-    combined = max(own, (df * own + BORROWED_DF * LEAST_BETWEEN_SITTINGS**2) / whole)
+    combined = max(own, (df * own + BORROWED_DF * MIN_BETWEEN_SITTINGS**2) / whole)
     return combined * _share_of_sittings(pair), whole
 
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
-    """The variance between processes and its degrees of freedom, from the cell and its neighbours."""
     if borrowed is None:
         return pair.variance, pair.df
     whole = pair.df + BORROWED_DF
@@ -220,7 +214,6 @@ def slow_limit(tolerance: float) -> float:
 
 
 def verdict_of(found: Estimate, tolerance: float) -> Verdict:
-    """The verdict of an interval."""
     limit = slow_limit(tolerance)
     if -limit <= found.low and found.high <= limit:
         return "SAME"
@@ -249,12 +242,12 @@ def is_slower(found: Estimate, share: float) -> bool:
 
 
 def _errors(pairs: Mapping[Cell, Pair]) -> dict[Cell, Error]:
-    """The ratio of each cell with its standard error; the neighbours of a cell are the others of its kin."""
-    kins: dict[str, dict[Cell, Pair]] = {}
+    """The ratio of each cell with its standard error; the neighbours of a cell are the others of its class."""
+    classes: dict[str, dict[Cell, Pair]] = {}
     for cell, pair in pairs.items():
-        kins.setdefault(kin_of(cell), {})[cell] = pair
+        classes.setdefault(noise_class(cell), {})[cell] = pair
     return {
-        cell: error_of(pair, [other for each, other in kins[kin_of(cell)].items() if each is not cell])
+        cell: error_of(pair, [other for each, other in classes[noise_class(cell)].items() if each is not cell])
         for cell, pair in pairs.items()
     }
 
@@ -304,9 +297,9 @@ def _most_tests(error: Error, count: int, tolerance: float, wanted: tuple[Verdic
 
 # --- one look of a check, or a comparison ----------------------------------------------------------------------------
 
-MOST = 0.7
+CONFIRMING_SHARE = 0.7
 """The share of the processes of a check that must be beyond the tolerance, each by itself."""
-LEAST_TO_END = 8
+MIN_TO_END = 8
 """The processes that confirm a loss before the last look."""
 
 
@@ -351,9 +344,8 @@ def judge(
     *,
     in_memory: bool = False,
 ) -> dict[Cell, Judged]:
-    """Every cell that both sides have a time of. `in_memory`: of copies in host memory."""
     pairs = {
-        cell: make_pair(of_a[cell], of_b[cell], assumed_spread(kin_of(cell), in_memory=in_memory))
+        cell: make_pair(of_a[cell], of_b[cell], assumed_spread(noise_class(cell), in_memory=in_memory))
         for cell in common(of_a, of_b)
     }
     errors = _errors(pairs)
@@ -376,7 +368,7 @@ def _judged(pair: Pair, error: Error, found: Estimate, tolerance: float, plan: P
 
 def _most_slower(pair: Pair, limit: float) -> bool:
     """Whether most processes of B, with those that are left out, are slower than A by more than the limit."""
-    return sum(log - pair.a.mean_log > limit for log in pair.b.logs) >= MOST * pair.b.n
+    return sum(log - pair.a.mean_log > limit for log in pair.b.logs) >= CONFIRMING_SHARE * pair.b.n
 
 
 def is_look(processes: int) -> bool:
@@ -386,7 +378,7 @@ def is_look(processes: int) -> bool:
 
 def is_settled(cells: Iterable[tuple[Verdict, bool]], processes: int) -> bool:
     """Whether a check of this many processes may end: each cell, as verdict and confirmation, is decided."""
-    return all(verdict in ("SAME", "FAST") or (confirmed and processes >= LEAST_TO_END) for verdict, confirmed in cells)
+    return all(verdict in ("SAME", "FAST") or (confirmed and processes >= MIN_TO_END) for verdict, confirmed in cells)
 
 
 POWER = 0.95
@@ -426,7 +418,7 @@ def _slowest_of_most(processes: int) -> tuple[float, float]:
 
     It is an order statistic: Blom's formula and the asymptotic variance.
     """
-    place = processes - math.ceil(MOST * processes) + 1
+    place = processes - math.ceil(CONFIRMING_SHARE * processes) + 1
     share = (place - 0.375) / (processes + 0.25)
     at = NormalDist().inv_cdf(share)
     return at, share * (1 - share) / processes / NormalDist().pdf(at) ** 2

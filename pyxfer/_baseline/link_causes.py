@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from pyxfer._baseline.fingerprints import listed
 from pyxfer._document.baselines import Cause, CellComparison
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name, end_names
 from pyxfer.units import format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 
 
 def between(a: Links, b: Links) -> Iterator[Cause]:
@@ -68,7 +69,7 @@ def _peers(a: Links, b: Links) -> Iterator[Cause]:
         lost = [peer for peer in b.peers if _has_lost(code, known.get((peer.source, peer.destination)), peer)]
         if lost:
             names = [f"{peer.source} to {peer.destination}" for peer in lost]
-            yield Cause(code, f"GPUs {_some(names)} {text}.", "what CUDA and NVML say of each pair", fix)
+            yield Cause(code, f"GPUs {listed(names, _MAX_NAMED)} {text}.", "what CUDA and NVML say of each pair", fix)
 
 
 def _has_lost(code: str, before: PeerLink | None, now: PeerLink) -> bool:
@@ -89,7 +90,7 @@ def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
         worst = min(found, key=lambda slow: slow.gbps / slow.usual_gbps)
         yield Cause(
             "slow-link",
-            f"Links are slower than the others of their kind, and were not before: {_some(names)}.",
+            f"Links are slower than the others of their kind, and were not before: {listed(names, _MAX_NAMED)}.",
             f"{format_gbps(worst.gbps)} where {format_gbps(worst.usual_gbps)} is usual",
         )
 
@@ -98,13 +99,7 @@ def _link_key(slow: SlowLink) -> tuple[str, int, int]:
     return slow.case, slow.source, slow.destination
 
 
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
-    """What the slow cells have in common, if that limits the possible causes."""
     compared = [row for row in cells if row.ratio.value is not None]
     slow = [row for row in compared if row.verdict == "SLOW"]
     fine = [row for row in compared if row.verdict in ("SAME", "FAST")]

@@ -79,12 +79,10 @@ class Order:
 
     @staticmethod
     def load(path: Path) -> Run:
-        """What a process has written."""
         return Run.load(path)
 
     @classmethod
     def again(cls, device: str, earlier: Run) -> Order:
-        """The order of an earlier run; `device` is given because its index may have changed."""
         parameters = earlier.parameters
         # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
         automatic = all(cell_of(measurement).is_automatic for measurement in earlier.measurements)
@@ -101,11 +99,9 @@ class Order:
 
     @property
     def limit_s(self) -> float:
-        """The time after which a process counts as hung."""
         return 3 * self.budget_s + STARTING_S
 
     def arguments(self, path: str) -> list[str]:
-        """The arguments of a pyxfer command that measures and writes its run to `path`."""
         values = {
             "--device": self.device,
             "--directions": ",".join(self.directions),
@@ -147,12 +143,10 @@ class LinksOrder:
 
     @staticmethod
     def load(path: Path) -> Links:
-        """What a process has written."""
         return Links.load(path)
 
     @classmethod
     def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksOrder:
-        """The order of earlier links."""
         given = earlier.parameters
         return cls(
             devices=devices,
@@ -166,16 +160,13 @@ class LinksOrder:
 
     @property
     def budget_s(self) -> float:
-        """The budget of a process."""
         return self.given_budget_s or BUDGET_OF_A_DEVICE_S * len(self.devices)
 
     @property
     def limit_s(self) -> float:
-        """The time after which a process counts as hung."""
         return 3 * self.budget_s + STARTING_S
 
     def arguments(self, path: str) -> list[str]:
-        """The arguments of a pyxfer command that measures and writes its links to `path`."""
         values = {
             "--devices": ",".join(self.devices),
             "--groups": ",".join(self.groups),
@@ -196,17 +187,12 @@ T_co = TypeVar("T_co", bound=AnyRun, covariant=True)
 
 
 class OrderOf(Protocol[T_co]):
-    """What a process measures, and how its result is read."""
-
     @property
-    def limit_s(self) -> float:
-        """The time after which a process counts as hung."""
+    def limit_s(self) -> float: ...
 
-    def arguments(self, path: str) -> list[str]:
-        """The arguments of a pyxfer command that measures and writes to `path`."""
+    def arguments(self, path: str) -> list[str]: ...
 
-    def load(self, path: Path) -> T_co:
-        """What a process has written."""
+    def load(self, path: Path) -> T_co: ...
 
 
 class Ready:
@@ -228,13 +214,11 @@ class Ready:
         )
 
     def begin(self, arguments: Sequence[str]) -> None:
-        """Let it run the command."""
         pipe = cast("BinaryIO", self.process.stdin)
         with pipe, suppress(BrokenPipeError):  # if it has ended, its exit code and its last line say why
             pipe.write(json.dumps(arguments).encode() + b"\n")
 
     def close(self) -> None:
-        """Kill it with everything that it has started."""
         _end(self.process)
         cast("BinaryIO", self.process.stdin).close()
         self.log.close()
@@ -254,11 +238,9 @@ class Processes:
             self._ready.close()
 
     def prepare(self) -> None:
-        """Start a process that waits for its order."""
         self._ready = self._ready or Ready()
 
     def take(self, *, more: bool) -> Ready:
-        """The waiting process; with `more` another one starts, which is to measure next."""
         self.prepare()
         taken, self._ready = self._ready, None
         if more:
@@ -267,14 +249,6 @@ class Processes:
 
 
 def measure_process(order: OrderOf[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
-    """The run of one new process. After Ctrl-C it is the part that was measured, and `ended` is "interrupted".
-
-    Raises:
-        UsageError: the process refused the order.
-        MeasurementError: the process crashed, hung or failed; the text has its last line of output.
-        KeyboardInterrupt: Ctrl-C came before anything was measured.
-
-    """
     with tempfile.TemporaryDirectory(prefix="pyxfer-") as folder, closing(ready or Ready()) as chosen:
         path = Path(folder) / "run.json"
         try:
@@ -317,7 +291,6 @@ def _interrupted(process: subprocess.Popen[bytes], order: OrderOf[T], path: Path
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process with everything that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -14,11 +14,11 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from pyxfer._baseline.figures import Figure, figures_of
-from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity
+from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity, listed
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
-from pyxfer._document.runs import Device, Remark
+from pyxfer._document.machines import Device, Remark
 from pyxfer._measure.stats import variance_inflation
 from pyxfer.errors import UsageError
 from pyxfer.units import parse_moment
@@ -51,12 +51,10 @@ class Series:
 
     @cached_property
     def logs(self) -> tuple[float, ...]:
-        """Logarithms of the medians, so that a loss and a gain of the same factor count alike."""
         return tuple(math.log(median_s) for median_s in self.medians_s)
 
     @property
     def gbps(self) -> float | None:
-        """The rate of the geometric mean."""
         return self.moved_bytes / math.exp(self.mean_log) / 1e9 if self.n else None
 
     @cached_property
@@ -79,7 +77,6 @@ class Series:
 
     @cached_property
     def means(self) -> tuple[float, ...]:
-        """The mean of the logarithms in each sitting."""
         return tuple(sum(self.logs[place] for place in group) / len(group) for group in self.groups)
 
     @cached_property
@@ -95,7 +92,6 @@ class Series:
 
     @cached_property
     def df(self) -> int:
-        """The degrees of freedom of `squares`."""
         return sum(map(len, self.groups)) - len(self.groups)
 
     @cached_property
@@ -110,11 +106,11 @@ class Series:
         return sum(parts) / len(self.groups) ** 2
 
 
-LEAST_TO_LEAVE_OUT = 5
+MIN_TO_LEAVE_OUT = 5
 """Fewer processes do not show which of them is the odd one."""
-_FAR, _LEAST_DEVIATION = 6, 0.002
+_FAR, _MIN_DEVIATION = 6, 0.002
 _TO_SIGMA = 1.4826  # the standard deviation over the median deviation, of normal values
-_LEAST_TO_DEVIATE = 3
+_MIN_TO_DEVIATE = 3
 _CHANCE = 0.01
 
 
@@ -124,8 +120,8 @@ def leave_out(a: Series, b: Series) -> tuple[Series, Series]:
     If odd processes of one side are at the level of the other side, the host may have two modes. Then nothing is left
     out, unless chance does not explain that one side is more often at that level.
     """
-    steps = [abs(step) for side in (a, b) if side.n >= _LEAST_TO_DEVIATE for step in side.steps]
-    far = _FAR * max(_TO_SIGMA * median(steps or (0.0,)), _LEAST_DEVIATION)
+    steps = [abs(step) for side in (a, b) if side.n >= _MIN_TO_DEVIATE for step in side.steps]
+    far = _FAR * max(_TO_SIGMA * median(steps or (0.0,)), _MIN_DEVIATION)
     kept_a, kept_b = _without_odd(a, far), _without_odd(b, far)
     if _shares_levels(kept_a, kept_b, far) and not _changed_level(kept_a, kept_b):
         return a, b
@@ -134,7 +130,7 @@ def leave_out(a: Series, b: Series) -> tuple[Series, Series]:
 
 def _without_odd(side: Series, far: float) -> Series:
     odd = frozenset(place for place, step in enumerate(side.steps) if abs(step) > far)
-    if not odd or side.n < LEAST_TO_LEAVE_OUT or 2 * len(odd) >= side.n:
+    if not odd or side.n < MIN_TO_LEAVE_OUT or 2 * len(odd) >= side.n:
         return side
     return replace(side, left_out=odd)
 
@@ -159,7 +155,6 @@ SITTING_S = 3600.0
 
 
 def sittings_of(runs: Sequence[AnyRun]) -> tuple[int, ...]:
-    """The number of each run's sitting."""
     moments = [parse_moment(run.environment.taken_at).timestamp() for run in runs]
     ordered = sorted(moments)
     begins = [later for earlier, later in pairwise(ordered) if later - earlier > SITTING_S]
@@ -176,7 +171,6 @@ class _Gathered:
 
 
 def collect(runs: Sequence[AnyRun]) -> dict[Cell, Series]:
-    """Every cell of these runs; each run is one process."""
     return _series_of(runs, sittings_of(runs))
 
 
@@ -285,12 +279,6 @@ class Sample:
         return self.runs[0]
 
     def check(self) -> None:
-        """Refuse a side without runs, with a failed run, with runs of several machines, or with one run several times.
-
-        Raises:
-            UsageError: the reason, with the name of the side.
-
-        """
         if not self.runs:
             raise UsageError(f"{self.name} has no runs; measure first, e.g. with pyxfer ceiling --export-json FILE")
         for number, run in enumerate(self.runs, start=1):
@@ -319,12 +307,6 @@ class Sample:
 
 
 def check_comparable(a: Sample, b: Sample) -> None:
-    """Refuse two sides that cannot be compared.
-
-    Raises:
-        UsageError: the reason.
-
-    """
     a.check()
     b.check()
     one, other = a.first, b.first
@@ -371,18 +353,15 @@ def _check_alike(a: Sample, b: Sample) -> None:
 
 
 def _uuids(run: AnyRun) -> dict[int, str | None]:
-    """The UUID of each device, of links by its number."""
     return {device.index if isinstance(run, Links) else 0: device.uuid.value for device, _ in devices_of(run)}
 
 
 def other_gpus(a: Sample, b: Sample) -> bool:
-    """Whether the two sides are known to be of different GPUs."""
     one, other = _uuids(a.first), _uuids(b.first)
     return any(uuid is not None and other[number] not in (None, uuid) for number, uuid in one.items())
 
 
 def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> str:
-    """Why no cell can be compared."""
     for cell, series in of_a.items():
         if cell in of_b:
             missing = series.missing or of_b[cell].missing
@@ -394,13 +373,10 @@ def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: di
 
 
 def _cells(series: dict[Cell, Series]) -> str:
-    texts = [cell.full_text for cell in series]
-    shown = ", ".join(texts[:_SHOWN_CELLS])
-    return f"{shown} and {len(texts) - _SHOWN_CELLS} more" if len(texts) > _SHOWN_CELLS else shown or "none"
+    return listed([cell.full_text for cell in series], _SHOWN_CELLS) or "none"
 
 
 def same_run(a: Sample, b: Sample) -> bool:
-    """Whether a run is on both sides."""
     return bool({_run_key(run) for run in a.runs} & {_run_key(run) for run in b.runs})
 
 
@@ -420,7 +396,6 @@ def _models(run: AnyRun) -> list[str]:
 
 
 def _models_text(run: AnyRun) -> str:
-    """`a H200`, or `8 x H200`."""
     models = _models(run)
     return f"{'a ' if len(models) == 1 else ''}{devices_text(models)}"
 
@@ -431,5 +406,4 @@ def _model(device: Device) -> str:
 
 
 def common(of_a: Mapping[Cell, Series], of_b: Mapping[Cell, Series]) -> Sequence[Cell]:
-    """The cells for which both sides have a time, in the order of A."""
     return [cell for cell, series in of_a.items() if series.n and cell in of_b and of_b[cell].n]

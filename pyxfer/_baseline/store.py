@@ -14,40 +14,30 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from pyxfer._baseline import store_fleets, store_hosts, store_runs, store_tables
-from pyxfer._baseline.changes import LEAST_HISTORY, MOST_CORRELATION, Changes, find_changes
-from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
-from pyxfer._baseline.store_hosts import KeptReport, StoredReport
+from pyxfer._baseline import store_rows, store_tables
+from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
+from pyxfer._baseline.fingerprints import listed
+from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
+from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
-from pyxfer._document.baselines import (
-    AnyRun,
-    Baseline,
-    Fingerprint,
-    History,
-    HistoryChange,
-    HistoryGroup,
-    HistoryLimit,
-    HistoryPoint,
-    KeptBaseline,
-    StoredRun,
-)
+from pyxfer._document import baselines as documents
+from pyxfer._document.baselines import AnyRun, Baseline, KeptBaseline, StoredRun
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
 from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
+from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import Fact, Remark
 from pyxfer.errors import StoreError, UsageError
 
 AnyRow = Any  # a row of a query's result
 
-MOST_POINTS = 10_000
-_MOST_CELLS = 200
-_MOST_NAMED = 3
+MAX_POINTS = 10_000
+_MAX_CELLS = 200
+_MAX_NAMED = 3
 _NEWEST_RUNS = 20
 _REPORTS_AT_ONCE = 100
 _JITTER_S = 2.0  # runs that are saved at the same time may be stored in either order
 
 _KEPT = BASELINES.c.removed_at.is_(None)
-_CELL_COLUMNS = tuple(CELLS.c[name] for name in Cell.__struct_fields__)
 _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, DOCUMENTS.c.document).join(
     DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq
 )
@@ -77,7 +67,7 @@ class Store(ShortRepr):
     @property
     def shown(self) -> str:
         """The path or URL of the store, without a password."""
-        return self._database.place.shown
+        return self._database.location.shown
 
     def add_run(self, run: AnyRun, labels: Mapping[str, str] = {}) -> str:
         """Append a run, also of links, and return its id.
@@ -88,8 +78,8 @@ class Store(ShortRepr):
             StoreError: the run was not stored, or the server was lost and it is not known whether it was.
 
         """
-        new = store_runs.new_run(run, labels)
-        return self._database.write(f"the run {new.row['id']}", lambda connection: store_runs.add_run(connection, new))
+        new = store_rows.new_run(run, labels)
+        return self._database.write(f"the run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
         """The run with this id, as it was stored.
@@ -122,9 +112,9 @@ class Store(ShortRepr):
             StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row, runs = store_runs.new_baseline(baseline)
+        row, runs = store_rows.new_baseline(baseline)
         what = f"the baseline {baseline.name!r:.80}"
-        return self._database.write(what, lambda connection: store_runs.add_baseline(connection, row, runs))
+        return self._database.write(what, lambda connection: store_rows.add_baseline(connection, row, runs))
 
     def baseline(self, name: str, identity: str) -> Baseline | None:
         """The current baseline of this name on the machine with this identity, or None."""
@@ -184,8 +174,8 @@ class Store(ShortRepr):
         *,
         host: str | None = None,
         since: str | None = None,
-        limit: int = MOST_POINTS,
-    ) -> History:
+        limit: int = MAX_POINTS,
+    ) -> documents.History:
         """The bandwidth over time: one group for each machine and cell, its oldest point first.
 
         `cell` is text such as `h2d:pinned:256MiB`; the default is pinned memory at the largest size of the newest run.
@@ -208,14 +198,14 @@ class Store(ShortRepr):
             StoreError: it was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row, hosts = store_fleets.new_fleet(fleet)
+        row, hosts = store_rows.new_fleet(fleet)
         what = f"the fleet {row['id']}"
-        return self._database.write(what, lambda connection: store_fleets.add_fleet(connection, row, hosts))
+        return self._database.write(what, lambda connection: store_rows.add_fleet(connection, row, hosts))
 
     def fleets(self, limit: int = 30) -> list[KeptFleet]:
         """The newest fleets, the oldest of them first."""
         with self._database.reading() as connection:
-            return store_fleets.find_fleets(connection, limit)
+            return store_rows.find_fleets(connection, limit)
 
     def fleet(self, fleet_id: str) -> Fleet:
         """The fleet with this id, as it was stored.
@@ -225,7 +215,7 @@ class Store(ShortRepr):
 
         """
         with self._database.reading() as connection:
-            found = store_fleets.find_fleet(connection, fleet_id)
+            found = store_rows.find_fleet(connection, fleet_id)
         if found is None:
             raise StoreError(f"the store {self.shown} has no fleet {fleet_id!r:.60}; pyxfer fleet history lists them")
         return found
@@ -233,7 +223,7 @@ class Store(ShortRepr):
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
         """A host in the newest fleets that have it, the oldest of them first."""
         with self._database.reading() as connection:
-            return store_fleets.find_host(connection, host, limit)
+            return store_rows.find_host(connection, host, limit)
 
     def add_host_report(self, report: HostReport, host: str | None = None) -> str:
         """Append the document of a host and return its id. The same document is not stored again.
@@ -245,9 +235,9 @@ class Store(ShortRepr):
             StoreError: it was not stored, or the server was lost and it is not known whether it was.
 
         """
-        row = store_hosts.new_report(report, host)
+        row = store_rows.new_report(report, host)
         what = f"the document {row['id']}"
-        return self._database.write(what, lambda connection: store_hosts.add_report(connection, row))
+        return self._database.write(what, lambda connection: store_rows.add_report(connection, row))
 
     def moment(self, since: str) -> float:
         """The seconds since 1970 of a date, or of a time such as `2h` before now, by the store's clock.
@@ -257,22 +247,22 @@ class Store(ShortRepr):
 
         """
         with self._database.reading() as connection:
-            return store_tables.parse_since(since, store_hosts.clock_s(connection))
+            return store_tables.parse_since(since, store_rows.clock_s(connection))
 
     def host_reports(self, since_s: float) -> list[KeptReport]:
         """The documents of hosts that were stored since then, by the store's clock; the newest first."""
         with self._database.reading() as connection:
-            return store_hosts.find_reports(connection, since_s)
+            return store_rows.find_reports(connection, since_s)
 
     def read_host_reports(self, ids: Sequence[str]) -> Iterator[StoredReport]:
         """The documents with these ids, in any order. One that cannot be read has the reason."""
         for start in range(0, len(ids), _REPORTS_AT_ONCE):
             with self._database.reading() as connection:
-                yield from store_hosts.read_reports(connection, ids[start : start + _REPORTS_AT_ONCE])
+                yield from store_rows.read_reports(connection, ids[start : start + _REPORTS_AT_ONCE])
 
     def same_baseline(self, baseline: Baseline) -> str | None:
         """The id of an identical baseline, or None."""
-        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_runs.digest_of(baseline), _KEPT)
+        same = select(BASELINES.c.id).where(BASELINES.c.sha256 == store_rows.digest_of(baseline), _KEPT)
         with self._database.reading() as connection:
             return connection.execute(same.limit(1)).scalar()
 
@@ -286,16 +276,16 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
             false.
 
     """
-    return Store(open_database(find_place(url), create=create))
+    return Store(open_database(find_location(url), create=create))
 
 
 def check_store(url: str | os.PathLike[str] | None = None) -> None:
     """Raise the error that `open_store` would raise, without leaving an empty store behind."""
-    check_place(find_place(url))
+    check_location(find_location(url))
 
 
 def _stored_run(row: AnyRow) -> StoredRun:
-    run = store_runs.read_run(row.id, row.sha256, row.document)
+    run = store_rows.read_run(row.id, row.sha256, row.document)
     return StoredRun(row.id, row.stored_at, json.loads(row.labels), run)
 
 
@@ -308,13 +298,13 @@ def _whole_baseline(connection: Connection, query: Select[Any]) -> Baseline | No
     joined = joined.join(BASELINE_RUNS, BASELINE_RUNS.c.run == RUNS.c.seq).order_by(BASELINE_RUNS.c.place)
     runs = connection.execute(joined.where(BASELINE_RUNS.c.baseline == row.seq)).all()
     digests = [run.sha256 for run in runs]
-    if row.sha256 != store_runs.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
+    if row.sha256 != store_rows.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
         raise StoreError(
             f"the baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged: it has changed "
             "since it was stored. Restore the store from a backup, or remove the baseline in Python with "
             f"pyxfer.open_store().remove_baseline_of_id({row.id!r})"
         )
-    decoded = [store_runs.read_run(run.id, run.sha256, run.document) for run in runs]
+    decoded = [store_rows.read_run(run.id, run.sha256, run.document) for run in runs]
     return Baseline.of_processes(row.name, _fingerprint(row), row.made_at, labels, decoded)
 
 
@@ -323,12 +313,11 @@ def _kept_baseline(row: AnyRow, run_ids: tuple[str, ...]) -> KeptBaseline:
     return KeptBaseline(row.id, row.name, row.identity, _fingerprint(row), *times, labels, run_ids, row.saves - 1)
 
 
-def _fingerprint(row: AnyRow) -> Fingerprint:
-    return msgspec.json.decode(row.fingerprint, type=Fingerprint)
+def _fingerprint(row: AnyRow) -> documents.Fingerprint:
+    return msgspec.json.decode(row.fingerprint, type=documents.Fingerprint)
 
 
 def _run_ids(connection: Connection, baselines: Select[Any]) -> dict[int, tuple[str, ...]]:
-    """The ids of the runs of each of these baselines."""
     query = select(BASELINE_RUNS.c.baseline, RUNS.c.id).join(RUNS, RUNS.c.seq == BASELINE_RUNS.c.run)
     query = query.where(BASELINE_RUNS.c.baseline.in_(baselines))
     found: dict[int, tuple[str, ...]] = {}
@@ -348,10 +337,10 @@ class _Query:
     limit: int
 
 
-def _history(connection: Connection, query: _Query) -> History:
+def _history(connection: Connection, query: _Query) -> documents.History:
     cells = _usual_cells(connection, query.host) if query.pattern is None else _matching_cells(connection, query)
     most = max(1, query.limit // max(1, len(cells)))
-    groups: list[HistoryGroup] = []
+    groups: list[documents.HistoryGroup] = []
     remarks: list[Remark] = []
     for number, cell in cells.items():
         rows = connection.execute(_points(number, query, most + 1)).all()
@@ -362,25 +351,24 @@ def _history(connection: Connection, query: _Query) -> History:
     groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell.order, group.worker or ""))
     if not groups:
         remarks.append(Remark("nothing", _empty_text(connection, query)))
-    return History(tuple(groups), (*_same_names(groups), *remarks))
+    return documents.History(tuple(groups), (*_same_names(groups), *remarks))
 
 
 def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
-    every = _cells(connection, select(CELLS.c.id, *_CELL_COLUMNS))
+    every = _cells(connection, select(CELLS.c.id, CELLS.c.cell))
     cells = {number: cell for number, cell in every.items() if query.pattern and query.pattern.matches(cell)}
-    if len(cells) > _MOST_CELLS:
+    if len(cells) > _MAX_CELLS:
         raise UsageError(
-            f"the cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MOST_CELLS} are shown; add a "
+            f"the cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MAX_CELLS} are shown; add a "
             "memory and a size"
         )
     return cells
 
 
 def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
-    """The cells of pinned memory at the largest size of the newest run with measurements, or else its first cell."""
     has_cells = select(MEASURED.c.run).where(MEASURED.c.run == RUNS.c.seq).exists()
     newest = select(RUNS.c.seq).where(has_cells).order_by(RUNS.c.seq.desc()).limit(_NEWEST_RUNS)
-    of_run = select(CELLS.c.id, *_CELL_COLUMNS).join(MEASURED, MEASURED.c.cell == CELLS.c.id).order_by(MEASURED.c.place)
+    of_run = select(CELLS.c.id, CELLS.c.cell).join(MEASURED, MEASURED.c.cell == CELLS.c.id).order_by(MEASURED.c.place)
     for run in connection.execute(newest if host is None else newest.where(RUNS.c.host == host)).scalars().all():
         cells = _cells(connection, of_run.where(MEASURED.c.run == run))
         pinned = {number: cell for number, cell in cells.items() if _is_usual(cell)}
@@ -390,7 +378,7 @@ def _usual_cells(connection: Connection, host: str | None) -> dict[int, Cell]:
 
 
 def _cells(connection: Connection, query: Select[Any]) -> dict[int, Cell]:
-    return {number: store_runs.read_cell(fields) for number, *fields in connection.execute(query)}
+    return {number: msgspec.json.decode(cell, type=Cell) for number, cell in connection.execute(query)}
 
 
 def _is_usual(cell: Cell) -> bool:
@@ -411,7 +399,7 @@ def _points(cell: int, query: _Query, most: int) -> Select[Any]:
     return select(some, *of_run).join(RUNS, RUNS.c.seq == some.c.run).order_by(some.c.taken_s.desc())
 
 
-def _groups(cell: Cell, rows: Iterable[AnyRow]) -> list[HistoryGroup]:
+def _groups(cell: Cell, rows: Iterable[AnyRow]) -> list[documents.HistoryGroup]:
     together: dict[tuple[str | None, ...], list[AnyRow]] = {}
     for row in rows:
         # Drivers have renamed devices, so the name counts only if there is no UUID.
@@ -420,13 +408,13 @@ def _groups(cell: Cell, rows: Iterable[AnyRow]) -> list[HistoryGroup]:
     return [_group(cell, members) for members in together.values()]
 
 
-def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
+def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
     remarks = _put_in_order(rows)
     median_gbps = statistics.median(row.gbps for row in rows)
     newest = rows[-1]
     points = tuple(_point(row, median_gbps) for row in rows)
     found = find_changes([row.gbps for row in rows])
-    return HistoryGroup(
+    return documents.HistoryGroup(
         host=newest.host,
         runtime="host" if newest.runtime == "host" else "cuda",
         device=newest.device,
@@ -443,35 +431,34 @@ def _group(cell: Cell, rows: list[AnyRow]) -> HistoryGroup:
     )
 
 
-def _changes(points: Sequence[HistoryPoint], places: Sequence[int]) -> tuple[HistoryChange, ...]:
-    """The changes with the median rates of the stretches before and after them."""
+def _changes(points: Sequence[documents.HistoryPoint], places: Sequence[int]) -> tuple[documents.HistoryChange, ...]:
     rates = [point.gbps for point in points]
     medians = [statistics.median(rates[a:b]) for a, b in pairwise([0, *places, len(rates)])] if places else []
     return tuple(
-        HistoryChange(points[place].run_id, points[place].taken_at, before, after)
+        documents.HistoryChange(points[place].run_id, points[place].taken_at, before, after)
         for place, (before, after) in zip(places, pairwise(medians), strict=True)
     )
 
 
-def _limit(found: Changes, runs: int) -> Fact[HistoryLimit]:
+def _limit(found: Changes, runs: int) -> Fact[documents.HistoryLimit]:
     if found.limit is not None:
-        return Fact(HistoryLimit(found.limit.loss, found.limit.runs))
-    if runs < LEAST_HISTORY:
-        return Fact(reason=f"{LEAST_HISTORY} runs are needed")
+        return Fact(found.limit)
+    if runs < MIN_HISTORY:
+        return Fact(reason=f"{MIN_HISTORY} runs are needed")
     return Fact(reason="the runs are too few, too irregular or have several modes")
 
 
 def _correlated(found: Changes) -> tuple[Remark, ...]:
     """More than 1 in 20 of such histories have a change by chance."""
-    if found.correlation <= MOST_CORRELATION:
+    if found.correlation <= MAX_CORRELATION:
         return ()
     text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
     return (Remark("correlated", text),)
 
 
-def _point(row: AnyRow, median_gbps: float) -> HistoryPoint:
+def _point(row: AnyRow, median_gbps: float) -> documents.HistoryPoint:
     change = row.gbps / median_gbps if median_gbps else 1.0
-    return HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
+    return documents.HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
 
 
 def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:
@@ -488,19 +475,16 @@ def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:
     return ()
 
 
-def _same_names(groups: Sequence[HistoryGroup]) -> list[Remark]:
+def _same_names(groups: Sequence[documents.HistoryGroup]) -> list[Remark]:
     gpus: dict[str, set[str | None]] = {}
     for group in groups:
         gpus.setdefault(group.host, set()).add(group.gpu.value)
     several = [repr(host) for host, found in gpus.items() if len(found) > 1]
-    rest = f" and {len(several) - _MOST_NAMED} more" if len(several) > _MOST_NAMED else ""
-    named = ", ".join(several[:_MOST_NAMED]) + rest
-    text = f"the host name {named} has more than one GPU; each is a separate group"
+    text = f"the host name {listed(several, _MAX_NAMED)} has more than one GPU; each is a separate group"
     return [Remark("same-name", text)] if several else []
 
 
 def _empty_text(connection: Connection, query: _Query) -> str:
-    """Why the history is empty."""
     runs = connection.execute(select(func.count()).select_from(RUNS)).scalar() or 0
     if not runs:
         return "the store has no run yet; pyxfer baseline save stores some"

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    create_engine,
-    event,
-    func,
-    inspect,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
@@ -41,7 +32,7 @@ _EXAMPLES = "name a file, sqlite:////path/store.db, or postgresql+psycopg://user
 
 
 @dataclass(frozen=True)
-class Place:
+class StoreLocation:
     """A file, or the URL of a server. `shown` has no password. The folder of the default file is created."""
 
     shown: str
@@ -50,27 +41,24 @@ class Place:
     is_default: bool = False
 
 
-def find_place(url: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> Place:
-    """The place that `url` names, else the one that `PYXFER_STORE` names, else the file in the data directory."""
+def find_location(url: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> StoreLocation:
+    """The location that `url` names, else the one that `PYXFER_STORE` names, else the file in the data directory."""
     if url is not None:
-        return _place(os.fsdecode(url), "the store")
+        return _location(os.fsdecode(url), "the store")
     if environ.get(VARIABLE):
-        return _place(environ[VARIABLE], f"the store that {VARIABLE} names")
+        return _location(environ[VARIABLE], f"the store that {VARIABLE} names")
     path = _data_folder(environ) / "pyxfer" / "store.db"
-    return Place(repr(str(path)), path, is_default=True)
+    return StoreLocation(repr(str(path)), path, is_default=True)
 
 
 def _data_folder(environ: Mapping[str, str]) -> Path:
     shared = Path(environ.get("XDG_DATA_HOME", ""))
     if shared.is_absolute():  # the XDG Base Directory Specification ignores relative paths
         return shared
-    try:
-        return Path.home() / ".local" / "share"
-    except RuntimeError:
-        raise StoreError(f"this user has no home directory; name a file with --store or {VARIABLE}") from None
+    return Path.home() / ".local" / "share"
 
 
-def _place(text: str, what: str) -> Place:
+def _location(text: str, what: str) -> StoreLocation:
     if not text.strip():
         raise UsageError(f"{what} has an empty name; {_EXAMPLES}")
     scheme, is_url, _ = text.partition("://")
@@ -92,12 +80,12 @@ def _place(text: str, what: str) -> Place:
     raise UsageError(f"{what} is of the kind {scheme!r:.60}; pyxfer supports SQLite and PostgreSQL; {_EXAMPLES}")
 
 
-def _file(text: str) -> Place:
+def _file(text: str) -> StoreLocation:
     path = Path(os.path.abspath(os.path.expanduser(text)))
-    return Place(repr(str(path)), path)
+    return StoreLocation(repr(str(path)), path)
 
 
-def _file_of(url: URL, what: str) -> Place:
+def _file_of(url: URL, what: str) -> StoreLocation:
     if not url.database or url.database == ":memory:":
         raise UsageError(f"{what} is in memory and would be lost with this process; {_EXAMPLES}")
     if url.query or url.host:
@@ -105,7 +93,7 @@ def _file_of(url: URL, what: str) -> Place:
     return _file(url.database)
 
 
-def _server(text: str, url: URL, what: str) -> Place:
+def _server(text: str, url: URL, what: str) -> StoreLocation:
     """Refuses a URL from which a part of the password would be shown."""
     if text.count("@") > 1 or (url.username is None and "@" in text):
         raise UsageError(
@@ -118,7 +106,7 @@ def _server(text: str, url: URL, what: str) -> Place:
             "postgresql+psycopg://user:password@server/database, or use a passfile (~/.pgpass)"
         )
     server = url.set(drivername="postgresql+psycopg")
-    return Place(repr(server.render_as_string(hide_password=True)), url=server)
+    return StoreLocation(repr(server.render_as_string(hide_password=True)), url=server)
 
 
 BUSY_S = 30.0
@@ -135,22 +123,22 @@ _CONNECT = {
 }
 
 
-def _make_engine(place: Place, create: bool) -> Engine:
-    if place.url is None:
-        return _file_engine(place, place.path or Path(), create)
-    unset = {name: value for name, value in _CONNECT.items() if name not in place.url.query}
+def _make_engine(location: StoreLocation, create: bool) -> Engine:
+    if location.url is None:
+        return _file_engine(location, location.path or Path(), create)
+    unset = {name: value for name, value in _CONNECT.items() if name not in location.url.query}
     connect = {**unset, "prepare_threshold": None}  # a pooler may use another connection for each transaction
     try:
-        return create_engine(place.url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
+        return create_engine(location.url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
     except ImportError as error:
         raise StoreError(f"a store on PostgreSQL needs psycopg ({error}): pip install 'pyxfer[postgresql]'") from error
 
 
-def _file_engine(place: Place, path: Path, create: bool) -> Engine:
-    if not _is_store(place, path):
+def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
+    if not _is_store(location, path):
         if not create:
-            raise _missing(place)
-        _create_file(place, path)
+            raise _missing(location)
+        _create_file(location, path)
     # Without an isolation level Python begins no transactions itself; `Database.write` begins them.
     connect = {"timeout": BUSY_S, "isolation_level": None}
     engine = create_engine(URL.create("sqlite", database=str(path)), hide_parameters=True, connect_args=connect)
@@ -158,8 +146,7 @@ def _file_engine(place: Place, path: Path, create: bool) -> Engine:
     return engine
 
 
-def _is_store(place: Place, path: Path) -> bool:
-    """Whether the file exists and is not empty; a file of another program is refused before SQLite opens it."""
+def _is_store(location: StoreLocation, path: Path) -> bool:
     try:
         with open(path, "rb") as file:
             header = file.read(100)
@@ -167,48 +154,42 @@ def _is_store(place: Place, path: Path) -> bool:
         return False
     except OSError as error:
         raise StoreError(
-            f"the store {place.shown} cannot be opened ({error.strerror}); check the path and its permissions"
+            f"the store {location.shown} cannot be opened ({error.strerror}); check the path and its permissions"
         ) from error
     if header and not header.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{place.shown} is not a pyxfer store (not an SQLite file); {_NAME_ANOTHER}")
+        raise StoreError(f"{location.shown} is not a pyxfer store (not an SQLite file); {_NAME_ANOTHER}")
     if header and header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-        raise StoreError(f"{place.shown} is not a pyxfer store (an SQLite file of another program); {_NAME_ANOTHER}")
+        raise StoreError(f"{location.shown} is not a pyxfer store (an SQLite file of another program); {_NAME_ANOTHER}")
     return bool(header)
 
 
-def _create_file(place: Place, path: Path) -> None:
+def _create_file(location: StoreLocation, path: Path) -> None:
     try:
-        if place.is_default:
+        if location.is_default:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         remedy = "create its folder first" if isinstance(error, FileNotFoundError) else _NAME_ANOTHER
-        raise StoreError(f"the store {place.shown} cannot be created ({error.strerror}); {remedy}") from error
+        raise StoreError(f"the store {location.shown} cannot be created ({error.strerror}); {remedy}") from error
 
 
-def check_place(place: Place) -> None:
-    """Raise the error that `open_database` would raise. A file that does not exist is not created.
-
-    Raises:
-        StoreError: as `open_database` with `create`.
-
-    """
-    if place.path is None or place.path.exists():
-        open_database(place, create=True).close()
+def check_location(location: StoreLocation) -> None:
+    """Raise the error that `open_database` would raise. A file that does not exist is not created."""
+    if location.path is None or location.path.exists():
+        open_database(location, create=True).close()
     else:
-        _create_file(place, place.path)
-        place.path.unlink()
+        _create_file(location, location.path)
+        location.path.unlink()
 
 
-def _missing(place: Place) -> StoreError:
+def _missing(location: StoreLocation) -> StoreError:
     return StoreError(
-        f"the store {place.shown} does not exist yet: the first command that saves, such as pyxfer baseline save, "
+        f"the store {location.shown} does not exist yet: the first command that saves, such as pyxfer baseline save, "
         f"creates it; {_NAME_ANOTHER}"
     )
 
 
 def version_of(connection: Connection) -> int:
-    """The version of a store's tables; 0 if there are none."""
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
     return connection.execute(select(func.max(VERSIONS.c.version))).scalar() or 0
@@ -236,7 +217,7 @@ _REMEDIES = {
     'database ".*" does not exist': "create the database first, with: createdb NAME",
 }
 _UNREACHABLE = "check that the server runs, its name and port, and the network"
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 _PAUSE_S = 0.25
 PATIENCE_S = 8.0  # a killed server restarts within a second or two
 # The classes of SQLSTATE after which another attempt may succeed.
@@ -244,8 +225,8 @@ _NO_CONNECTION, _ROLLED_BACK, _STOPPING = "08", "40", "57P"
 
 
 class Database:
-    def __init__(self, place: Place, engine: Engine) -> None:
-        self.place = place
+    def __init__(self, location: StoreLocation, engine: Engine) -> None:
+        self.location = location
         self._engine = engine
         self._process = os.getpid()
         self._is_closed = False
@@ -257,9 +238,8 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        """The connection pool of this process; a forked child does not use its parent's connections."""
         if self._is_closed:
-            raise StoreError(f"the store {self.place.shown} is closed; open it again")
+            raise StoreError(f"the store {self.location.shown} is closed; open it again")
         if os.getpid() != self._process:
             self._engine.dispose(close=False)
             self._process = os.getpid()
@@ -305,42 +285,36 @@ class Database:
     def check_version(self, version: int) -> None:
         if version > VERSION:
             raise StoreError(
-                f"the store {self.place.shown} has version {version}, and this pyxfer knows versions up to {VERSION}; "
-                "upgrade pyxfer (pip install --upgrade pyxfer)"
+                f"the store {self.location.shown} has version {version}, and this pyxfer knows versions up to "
+                f"{VERSION}; upgrade pyxfer (pip install --upgrade pyxfer)"
             )
 
     def _can_retry(self, error: DBAPIError, lost: bool) -> bool:
         """Whether another attempt may succeed: the server restarts, or has rolled the transaction back."""
         if isinstance(error, IntegrityError):
             return lost  # the earlier attempt was committed
-        if self.place.url is None or not isinstance(error, (InterfaceError, OperationalError)):
+        if self.location.url is None or not isinstance(error, (InterfaceError, OperationalError)):
             return False
         state = getattr(error.orig, "sqlstate", None) or _NO_CONNECTION  # None if no server has answered
         return str(state).startswith((_NO_CONNECTION, _ROLLED_BACK, _STOPPING))
 
     def _explain(self, error: DBAPIError) -> str:
         """The database's own message with a remedy; SQLAlchemy's would repeat the values that were to be stored."""
-        words = " ".join(str(error.orig).split())[:_MOST_CHARACTERS]
+        words = " ".join(str(error.orig).split())[:_MAX_CHARACTERS]
         remedy = next((remedy for said, remedy in _REMEDIES.items() if re.search(said, words, re.IGNORECASE)), "")
         if not remedy and self._can_retry(error, lost=False):
             remedy = _UNREACHABLE
-        return f"the store {self.place.shown}: {words}" + (f"; {remedy}" if remedy else "")
+        return f"the store {self.location.shown}: {words}" + (f"; {remedy}" if remedy else "")
 
 
-def open_database(place: Place, *, create: bool) -> Database:
-    """The store at a place, with its tables.
-
-    Raises:
-        StoreError: it does not exist and `create` is false, cannot be used, or is of a later version.
-
-    """
-    database = Database(place, _make_engine(place, create))
+def open_database(location: StoreLocation, *, create: bool) -> Database:
+    database = Database(location, _make_engine(location, create))
     try:
         with database.reading() as connection:
             version = version_of(connection)
         database.check_version(version)
         if version == 0 and not create:
-            raise _missing(place)
+            raise _missing(location)
         if version == 0:
             database.write("the schema of the store", create_tables, is_creation=True)
     except BaseException:

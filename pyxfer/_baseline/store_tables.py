@@ -105,18 +105,7 @@ CELLS = Table(
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("key", Text, nullable=False, unique=True),
     Column("group", Text, nullable=False),
-    Column("case", Text, nullable=False),
-    Column("direction", Text, nullable=False),
-    Column("side", Text, nullable=False),
-    Column("memory", Text, nullable=False),
-    Column("mode", Text, nullable=False),
-    Column("variant", Text, nullable=False),
-    Column("nbytes", Number, nullable=False),
-    Column("batch", Number),
-    Column("engine", Text, nullable=False),
-    Column("source", Text, nullable=False),  # JSON
-    Column("destination", Text, nullable=False),
-    Column("node", Integer),
+    Column("cell", Text, nullable=False),  # JSON
 )
 
 MEASURED = Table(
@@ -209,7 +198,6 @@ def insert(connection: Connection, table: Table, row: Row) -> int:
 
 
 def pack(data: bytes) -> Row:
-    """The columns of a document: its digest, and the compressed document."""
     return {"sha256": sha256_of(data), "document": zlib.compress(data)}
 
 
@@ -218,12 +206,7 @@ def sha256_of(data: bytes) -> str:
 
 
 def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> bytes:
-    """The document of a row. `packed` is None for one that was too large to read; 0 is no limit.
-
-    Raises:
-        StoreError: it is too large, or has changed since it was stored.
-
-    """
+    """The document of a row. `packed` is None for one that was too large to read; 0 is no limit."""
     try:
         limit = most_bytes + 1 if most_bytes else 0
         data = None if packed is None else zlib.decompressobj().decompress(packed, limit)
@@ -240,12 +223,7 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
 
 
 def decode_stored(struct: type[T], data: bytes, what: str) -> T:
-    """A document, which was recomputed when it came into the store, and has not changed since.
-
-    Raises:
-        StoreError: this pyxfer cannot read it.
-
-    """
+    """A document, which was recomputed when it came into the store, and has not changed since."""
     try:
         return decode(struct, data, what, recomputed=False)
     except DocumentError as error:
@@ -260,27 +238,27 @@ def without_nul(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
-MOST_LABELS, LONGEST_VALUE = 64, 2000
-LONGEST_HOST = 253
-LONGEST_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
+MAX_LABELS, MAX_VALUE = 64, 2000
+MAX_HOST = 253
+MAX_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
 _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
 
 
 def check_name(name: str) -> None:
-    _check_text(name, "the name of a baseline", 1, LONGEST_NAME)
+    _check_text(name, "the name of a baseline", 1, MAX_NAME)
 
 
 def check_host(name: str) -> None:
-    _check_text(name, "the name of a host", 1, LONGEST_HOST)
+    _check_text(name, "the name of a host", 1, MAX_HOST)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    if len(labels) > MOST_LABELS:
-        raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and not {len(labels)}")
+    if len(labels) > MAX_LABELS:
+        raise UsageError(f"a run or baseline has up to {MAX_LABELS} labels, and not {len(labels)}")
     for name, value in labels.items():
-        _check_text(name, "the name of a label", 1, LONGEST_NAME)
-        _check_text(value, f"the value of the label {name!r:.80}", 0, LONGEST_VALUE)
+        _check_text(name, "the name of a label", 1, MAX_NAME)
+        _check_text(value, f"the value of the label {name!r:.80}", 0, MAX_VALUE)
 
 
 def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
@@ -295,7 +273,6 @@ def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
 
 
 def seconds_of(moment: str) -> float:
-    """The seconds since 1970 of a time in a document."""
     return parse_moment(moment).timestamp()
 
 

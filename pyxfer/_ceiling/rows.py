@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document import runs
-from pyxfer._document.machines import MOST_SHARE, Fact, Link, Remark, Side, unknown
+from pyxfer._document.machines import MAX_SHARE, Fact, Link, Remark, Side, unknown
 from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
@@ -61,7 +61,7 @@ class Head(Generic[Source]):
     inflation: float = 1.0
     staged: bool = False
     worker: str | None = None
-    nature: runs.Nature | None = None
+    nature: runs.RouteInfo | None = None
     image_bytes: int | None = None
     """Size of one image, if a batch of images is moved."""
 
@@ -296,7 +296,7 @@ def credible_rate(moved: int, summary: runs.Summary, most_gbps: float | None) ->
     rate = stats.rate(moved, summary)
     if most_gbps is not None and rate.gbps > most_gbps:
         return unknown(
-            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MOST_SHARE)}: these "
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MAX_SHARE)}: these "
             "bytes did not all cross it, or the shown state of the link or MaxPayload is wrong"
         )
     return Fact(rate)

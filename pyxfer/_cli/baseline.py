@@ -62,13 +62,13 @@ def compare(
     exit code is 1 only with --fail-on.
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
-    from pyxfer._baseline.inputs import apart, sample_of
+    from pyxfer._baseline.inputs import distinct_names, sample_of
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
     exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report)
     share = share_of(tolerance, "--tolerance")
-    comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
+    comparison = compare_samples(*distinct_names(sample_of(a, a, store), sample_of(b, b, store)), share)
     _deliver(comparison, exports)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from pyxfer._document.examinations import Finding, Health, Nearest, Status, Sureness, is_beyond_peak
-from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
+from pyxfer._document.machines import MAX_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer._machine.link import bottleneck, describe
 
@@ -78,7 +78,7 @@ class Case:
         return next(fits, SMALLEST_PAYLOAD_BYTES)
 
     def _fits(self, side: Side, raw_gbps: float, payload_bytes: int) -> bool:
-        return fastest_gbps(self.run, side) <= protocol_gbps(raw_gbps, payload_bytes, side, short=True) * MOST_SHARE
+        return fastest_gbps(self.run, side) <= protocol_gbps(raw_gbps, payload_bytes, side, short=True) * MAX_SHARE
 
     def usual_peak_gbps(self, side: Side) -> float | None:
         """The peak that a healthy host is compared with: without a known MaxPayload, that at the usual one."""
@@ -106,7 +106,7 @@ class Case:
         link = self.run.link
         states = (link.under_load, link.system_most, link.device_most)
         rates = [state.value.gbps for state in states if state.value is not None]
-        return max(rates) * MOST_SHARE if rates and link.kind == "pcie" else None
+        return max(rates) * MAX_SHARE if rates and link.kind == "pcie" else None
 
     def exceeds_device(self, row: Measurement) -> bool:
         most = self.most_of_device_gbps

@@ -9,7 +9,7 @@ from pyxfer._doctor.case import SIDES, Case, Findings, fastest_gbps, fine, state
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
 from pyxfer._document.machines import (
     COMPLETION_OVERHEAD_BYTES,
-    MOST_SHARE,
+    MAX_SHARE,
     SMALLEST_PAYLOAD_BYTES,
     USUAL_PAYLOAD_BYTES,
     protocol_gbps,
@@ -160,7 +160,7 @@ def link(case: Case) -> Findings:
 def _copies_exceed_link(case: Case) -> bool:
     """Whether verified copies were faster than the shown link can carry them."""
     raw_gbps = case.run.link.raw_peak_gbps.value
-    return raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MOST_SHARE
+    return raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MAX_SHARE
 
 
 def _fastest_gbps(case: Case) -> float:

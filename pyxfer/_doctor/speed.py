@@ -21,7 +21,7 @@ from pyxfer._doctor.case import (
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness
-from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
+from pyxfer._document.machines import MAX_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Measurement, Rate, Side
 from pyxfer._machine.environment import UNTRANSLATED
 from pyxfer._machine.link import bottleneck
@@ -210,7 +210,7 @@ def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Fin
     side, rate = found.side, found.rate.value
     low = None if rate is None else rate.low_gbps
     most_gbps = min(each for each in (case.run.link.most_gbps(side), case.most_of_device_gbps) if each is not None)
-    peak_gbps, name = most_gbps / MOST_SHARE, _highest_peak_name(case, side)
+    peak_gbps, name = most_gbps / MAX_SHARE, _highest_peak_name(case, side)
     seen = f"{_rate_text(found)}, {format_percent(gbps_of(found) / peak_gbps)} of {name}"
     expected = f"no more than {format_gbps(peak_gbps)}, {name}, and 1 % for the clock"
     made_up = ", which a virtual machine may make up" if case.is_virtual else ""

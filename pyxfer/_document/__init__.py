@@ -19,8 +19,6 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `fleets`: one host of a fleet, and the verdicts on all of them
 - `files`: writing a file completely or not at all
 - `derivations`: figures that do not follow from the others
-- `checks`: limits of the figures of runs and comparisons
-- `link_checks`: limits of the figures of links
-- `fleet_checks`: limits of the figures of hosts and fleets
+- `checks`: limits of the figures of every kind
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 """

@@ -9,9 +9,9 @@ import msgspec
 
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Fact, Moment, Runtime, SavedDocument
+from pyxfer._document.machines import Fact, Moment, Remark, Runtime, SavedDocument
 from pyxfer._document.printing import HasTable, ShortRepr
-from pyxfer._document.runs import Remark, Run
+from pyxfer._document.runs import Run
 
 BASELINE_SCHEMA_VERSION = 1
 COMPARISON_SCHEMA_VERSION = 1

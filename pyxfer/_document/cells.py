@@ -35,7 +35,7 @@ ALL_GPUS, ANY_GPU = -2, -3
 LINKS = "links"
 IDLE = "idle"
 """The case of a latency without a load on the link."""
-_MOST_NAMED = 2
+_MAX_NAMED = 2
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
@@ -68,7 +68,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def full_text(self) -> str:
-        """The text with the mode."""
         return self._text(has_mode=True)
 
     def _text(self, *, has_mode: bool) -> str:
@@ -115,7 +114,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """A key to sort by."""
         return tuple(-1 if value is None else value for value in msgspec.structs.astuple(self))
 
 
@@ -193,7 +191,6 @@ def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
 
 
 def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
-    """The ends of a raw copy."""
     if direction == "both":
         return {"source": (gpu,)}
     names = ("source", "destination") if direction == "h2d" else ("destination", "source")
@@ -201,7 +198,6 @@ def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
 
 
 def cell_of_flow(traffic: TrafficLike, flow: FlowLike) -> Cell:
-    """The cell of one stream."""
     return _traffic_cell(traffic, flow.side, (flow.source,), (flow.destination,))
 
 
@@ -217,7 +213,7 @@ def cell_of_total(traffic: TrafficLike) -> Cell:
 
 def _named(ends: Iterable[int]) -> Ends:
     known = sorted(ends)
-    return (ALL_GPUS,) if len(known) > _MOST_NAMED else tuple(known)
+    return (ALL_GPUS,) if len(known) > _MAX_NAMED else tuple(known)
 
 
 def _traffic_cell(traffic: TrafficLike, side: CellSide, source: Ends, destination: Ends) -> Cell:
@@ -285,7 +281,7 @@ _EXAMPLE = (
     "write a cell such as h2d:pinned:256MiB, both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh, torch.to:96MiB or "
     "links.pairs.write.ce:gpu0-gpu1:512MiB"
 )
-_LONGEST = 300
+_MAX_LENGTH = 300
 _NUMBER = re.compile(r"[.0-9]")
 _BATCH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _MODE = re.compile(r"memcpy|async|batch|staged")
@@ -294,15 +290,10 @@ _SIDES: tuple[CellSide, ...] = ("h2d", "d2h", "sum")
 
 
 def parse_cell(text: str) -> CellPattern:
-    """A pattern of cells from text; a part that the text leaves out matches any value.
-
-    Raises:
-        UsageError: the text is not a cell; the error has an example.
-
-    """
+    """A pattern of cells from text; a part that the text leaves out matches any value."""
     parts = [part.strip() for part in text.split(":")]
-    if len(text) > _LONGEST or not all(parts):
-        raise UsageError(f"{text[:_LONGEST]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
+    if len(text) > _MAX_LENGTH or not all(parts):
+        raise UsageError(f"{text[:_MAX_LENGTH]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
     head = parts[0].split(".")
     if head[0] == LINKS:
         return _links_pattern(head[1:], parts[1:], text)
@@ -328,7 +319,6 @@ def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
 
 
 def _ends(text: str) -> dict[str, Any] | None:
-    """The ends and the NUMA node; None if the text is something else."""
     source, dash, destination = text.partition("-")
     found = [_end(part) for part in ((source, destination) if dash else (source,))]
     if any(end is None for end in found):
@@ -340,7 +330,6 @@ def _ends(text: str) -> dict[str, Any] | None:
 
 
 def _end(text: str) -> tuple[Ends, int | None] | None:
-    """One end, and the NUMA node in it."""
     numbers, node = [], None
     for part in text.split("+"):
         found = _END.fullmatch(part)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 TOLERANCE = 1e-6
 """Relative. The figures are sums and quotients of doubles, which another machine may round differently."""
-LEAST = 1e-12
+MIN_DIFFERENCE = 1e-12
 """Differences of nearly equal numbers are rounded as these are."""
 
 _MODULES = {
@@ -41,31 +41,24 @@ Difference = tuple[str, object, object]
 
 
 def derived(kind: str, document: T) -> T:
-    """The document with every figure that follows from others as it follows."""
     found: T = getattr(importlib.import_module(_MODULES[kind]), f"derive_{kind}")(document)
     return found
 
 
 def check_derived(kind: str, document: object, source: str) -> None:
-    """Refuse a document whose figures do not follow from each other.
-
-    Raises:
-        DocumentError: the text names the first field that differs, such as `measurements[3].rate.value.gbps`.
-
-    """
     try:
         follows = derived(kind, document)
     except DocumentError as error:
         raise DocumentError(f"{source}: {error}") from error
     except (ArithmeticError, LookupError, PyxferError, ValueError) as error:
         raise DocumentError(
-            f"{source}: its fields do not fit together ({error}); it was changed after pyxfer wrote it, so "
-            "measure again"
+            f"{source} has fields that do not fit together, so it was changed after pyxfer wrote it: "
+            f"measure again. {error}"
         ) from error
     for path, found, expected in differences(document, follows):
         raise DocumentError(
-            f"{source}: {path} is {_shown(found)}, and its other fields give {_shown(expected)}; it was changed after "
-            "pyxfer wrote it, so measure again"
+            f"{source}: {path} is {_shown(found)}, but its other fields give {_shown(expected)}, so it was changed "
+            "after pyxfer wrote it: measure again."
         )
 
 
@@ -92,7 +85,7 @@ def differences(found: Any, expected: Any, path: str = "") -> Iterator[Differenc
 
 def _alike(found: object, expected: object) -> bool:
     if isinstance(found, float) and isinstance(expected, (int, float)):
-        return math.isclose(found, expected, rel_tol=TOLERANCE, abs_tol=LEAST)
+        return math.isclose(found, expected, rel_tol=TOLERANCE, abs_tol=MIN_DIFFERENCE)
     return found == expected
 
 

@@ -7,21 +7,9 @@ from typing import Literal, get_args
 import msgspec
 
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Moment
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, Moment, SavedDocument
 from pyxfer._document.printing import HasPage, ShortRepr
-from pyxfer._document.runs import (
-    Device,
-    Direction,
-    Environment,
-    Fact,
-    Link,
-    LinkState,
-    Measurement,
-    Memory,
-    Rate,
-    Run,
-    SavedDocument,
-)
+from pyxfer._document.runs import Direction, Measurement, Memory, Rate, Run
 from pyxfer.errors import UsageError
 
 EXAMINATION_SCHEMA_VERSION = 1

@@ -10,16 +10,16 @@ import errno
 import fcntl
 import gzip
 import io
+import itertools
 import os
 import secrets
-import select
 import stat
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.units import format_size
@@ -36,22 +36,15 @@ _GZIP_WBITS = 31
 
 STDOUT = "-"
 _STDOUT_DESCRIPTOR = 1
-_MOST_LINKS = 40
+_STANDARD = {"/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}
 # A signal that the kernel delivers to another thread does not end a wait, so waits are in slices.
 _SLICE_S = 0.05
 
 _REMEDIES = {
     errno.ENOENT: "make the folder first, or name a file in another one",
-    errno.ENOTDIR: "name a file in a folder; a file stands where a folder is needed",
     errno.EISDIR: "name a file inside the folder",
-    errno.EACCES: "name a file that you may write to",
-    errno.EPERM: "name a file that you may write to",
-    errno.EROFS: "name a file on a disk that can be written to",
-    errno.ENOSPC: "free some space, or name a file on another disk",
-    errno.EDQUOT: "free some space, or name a file on another disk",
-    errno.EFBIG: "raise the limit (ulimit -f), or name a file on another disk",
-    errno.ENAMETOOLONG: "give it a shorter name",
-    errno.EBADF: "open the descriptor for writing, such as 5>FILE, or name a file",
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "name a file that you may write to"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space, or name a file on another disk"),
     errno.EPIPE: "name a file; the reader has ended",
 }
 
@@ -61,12 +54,7 @@ def _ignore() -> None:
 
 
 def write_whole(path: Path, data: bytes, on_no_reader: Callable[[], None] = _ignore) -> None:
-    """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails.
-
-    Raises:
-        UsageError: the file cannot be written; the text says why.
-
-    """
+    """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails."""
     if os.fspath(path).endswith(".gz"):
         packer = zlib.compressobj(wbits=_GZIP_WBITS)
         data = packer.compress(data) + packer.flush()
@@ -80,10 +68,6 @@ def whole_file(path: Path, on_no_reader: Callable[[], None] = _ignore) -> Iterat
 
     A stream is written to instead. `on_no_reader` is called once if no program reads a FIFO yet; then this waits for
     one until Ctrl-C.
-
-    Raises:
-        UsageError: the file cannot be written; the text says why.
-
     """
     try:
         mode = _writable_mode(path)
@@ -91,7 +75,7 @@ def whole_file(path: Path, on_no_reader: Callable[[], None] = _ignore) -> Iterat
         raise UsageError(_refusal(path, error)) from error
     try:
         if is_stream(path):
-            with io.BufferedWriter(_Stream(_open_stream(path, on_no_reader)), select.PIPE_BUF) as stream:
+            with open(_open_stream(path, on_no_reader), "wb") as stream:
                 yield stream
         else:
             with _replacing(os.path.realpath(path), mode) as file:  # a symbolic link stays one
@@ -113,7 +97,6 @@ def check_writable(path: Path) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names a stream, which is written once and not replaced."""
     if _descriptor_of(path) is not None:
         return True
     try:
@@ -123,7 +106,6 @@ def is_stream(path: Path) -> bool:
 
 
 def is_stdout(path: Path) -> bool:
-    """Whether a path names standard output: as `-`, or as a path such as /dev/stdout."""
     return os.fspath(path) == STDOUT or _descriptor_of(path) == _STDOUT_DESCRIPTOR
 
 
@@ -141,7 +123,6 @@ class Checkpoints:
         self._is_writing = False
 
     def put(self, path: str, data: bytes) -> None:
-        """Write the data soon, unless newer data of this file comes first."""
         with self._changed:
             self._newest[path] = data
             if not self._is_writing:
@@ -149,7 +130,6 @@ class Checkpoints:
                 threading.Thread(target=self._write_all, name="pyxfer-saving").start()
 
     def wait(self) -> None:
-        """Wait until everything has been written or has failed."""
         with self._changed:
             while self._is_writing:
                 self._changed.wait(_SLICE_S)
@@ -174,12 +154,7 @@ class Checkpoints:
 
 
 def read_whole(path: Path) -> bytes:
-    """Read a file, and decompress it if it is gzip.
-
-    Raises:
-        DocumentError: the file cannot be read; the text says why.
-
-    """
+    """Read a file, and decompress it if it is gzip."""
     shown = repr(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -238,59 +213,27 @@ def _descriptor_of(path: Path) -> int | None:
 
     Opening such a path would give a file a second position, and replacing it would take the file from its owner.
     """
-    name, own = os.fspath(path), f"/proc/{os.getpid()}/fd"
-    for _ in range(_MOST_LINKS):
-        folder, last = os.path.split(name)
-        try:
-            if last.isdecimal() and os.path.realpath(folder) == own:
-                return int(last)
-            name = os.path.join(folder, os.readlink(name))
-        except (OSError, ValueError):
-            return None
-    return None
+    name = os.fspath(path)
+    folder, last = os.path.split(_STANDARD.get(name, name))
+    return int(last) if last.isdecimal() and os.path.realpath(folder) == f"/proc/{os.getpid()}/fd" else None
 
 
 def _open_stream(path: Path, on_no_reader: Callable[[], None]) -> int:
     descriptor = _descriptor_of(path)
     if descriptor is not None:
         return os.dup(descriptor)
-    has_called = False
-    while True:
+    for attempt in itertools.count():
         try:
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            break
         except OSError as error:
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+            if error.errno != errno.ENXIO:
                 raise
-        if not has_called:
+        if attempt == 0:
             on_no_reader()
-        has_called = True
         time.sleep(_SLICE_S)
-
-
-class _Stream(io.RawIOBase):
-    """Writes only what the other end takes at once, so that Ctrl-C ends a write whose reader has stopped."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def write(self, data: Any) -> int:
-        while True:
-            if self._poll.poll(_SLICE_S * 1000):
-                with suppress(BlockingIOError):
-                    return os.write(self._descriptor, memoryview(data)[: select.PIPE_BUF])
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            os.close(self._descriptor)
+    os.set_blocking(opened, True)
+    return opened
 
 
 @contextmanager
@@ -309,7 +252,6 @@ def _replacing(target: str, mode: int) -> Iterator[BinaryIO]:
 
 
 def _create_beside(target: str, mode: int) -> tuple[int, str]:
-    """Create an empty file in the target's folder, with the target's permissions (less the umask)."""
     temporary = os.path.join(os.path.dirname(target), f".pyxfer-{secrets.token_hex(8)}.tmp")
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(mode)), temporary
 

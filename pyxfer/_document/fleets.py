@@ -19,8 +19,11 @@ from pyxfer.errors import UsageError
 
 HOST_SCHEMA_VERSION = 1
 FLEET_SCHEMA_VERSION = 1
-MOST_HOST_BYTES = 16 << 20
+MAX_HOST_BYTES = 16 << 20
 """Of a host's document that a launcher or a store takes; one of 16 GPUs has less than 1 MiB."""
+
+MIN_FIGURE, MAX_FIGURE = 1e-6, 1e9
+"""GB/s or nanoseconds: every figure of every host lies far inside."""
 
 NO_PEAK = "no host knows a peak of it"
 CellUnit = Literal["GB/s", "ns"]

@@ -23,15 +23,15 @@ MIN_TRIALS = 6
 """Below this no interval of the median exists at 95 %: 1 - 2/2^5 is 93.75 %."""
 
 _FREQUENCIES = 0.4
-_LEAST_FREQUENCIES = 2
+_MIN_FREQUENCIES = 2
 """How many cosines: 0.4 n^(2/3), by Lazarus, Lewis, Stock and Watson, "HAR inference", 2018."""
 _SLOWER = 2.0
 """The lower half of the frequencies is used alone if its variance is this many times that of all."""
-_LEAST_HALVED = 3
+_MIN_HALVED = 3
 _FEW = 50
 """Below this the cosines are so few that the correlation of neighbours says more."""
 _MORE_DEGREES = 6
-_MOST_CORRELATION = 0.9
+_MAX_CORRELATION = 0.9
 _FURTHEST = 700.0
 _NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
@@ -72,7 +72,6 @@ def middle(ordered: Values) -> float:
 
 
 def _sides(values: Values, centre: float) -> Values:
-    """Which values are above and which below the centre, less their means; the rows differ if values are equal."""
     sides = np.stack((values > centre, values < centre)).astype(np.float64)
     return np.asarray(sides - sides.mean(axis=1, keepdims=True))
 
@@ -86,10 +85,10 @@ def _deviation(sides: Values) -> tuple[float, int]:
     """
     n = sides.shape[1]
     mirrored = np.concatenate((sides, sides[:, ::-1]), axis=1)
-    count = min(n - 1, max(_LEAST_FREQUENCIES, round(_FREQUENCIES * n ** (2 / 3))))
+    count = min(n - 1, max(_MIN_FREQUENCIES, round(_FREQUENCIES * n ** (2 / 3))))
     powers = np.abs(np.fft.rfft(mirrored, axis=1)[:, 1 : count + 1]) ** 2 / (2 * n)
     variances = (np.cumsum(powers, axis=1) / np.arange(1, count + 1)).max(axis=0)
-    while count // 2 >= _LEAST_HALVED and variances[count // 2 - 1] > _SLOWER * variances[count - 1]:
+    while count // 2 >= _MIN_HALVED and variances[count // 2 - 1] > _SLOWER * variances[count - 1]:
         count //= 2
     return math.sqrt(n * float(variances[count - 1])), count
 
@@ -103,7 +102,7 @@ def _inflation(side: Values) -> float:
     squares = float(side @ side)
     found = float(side[1:] @ side[:-1]) / squares if squares > 0 else 0.0
     raised = found + (1 + 3 * max(found, 0.0)) / n + math.sqrt((1 - found**2) / n)
-    correlation = min(max(raised, 0.0), _MOST_CORRELATION)
+    correlation = min(max(raised, 0.0), _MAX_CORRELATION)
     return (1 + correlation) / (1 - correlation)
 
 
@@ -113,7 +112,6 @@ def _allowance(degrees: int) -> float:
 
 
 def _within(ordered: Values, ranks: float) -> tuple[float, float]:
-    """The values that are this many ranks below and above the median."""
     centre = (ordered.size - 1) / 2
     if ranks <= centre:
         return min(_value_at(ordered, centre - ranks), middle(ordered)), max(

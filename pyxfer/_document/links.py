@@ -11,62 +11,17 @@ from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    LinkKind,
-    Remark,
-    Runtime,
-    SavedDocument,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkKind, Remark, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_size
 
-__all__ = [
-    "COPY_ENGINES",
-    "GROUPS",
-    "HOST_END",
-    "LEAST_OVERLAP",
-    "LINKS_SCHEMA_VERSION",
-    "LOAD_BYTES",
-    "SHARED_BELOW",
-    "Chased",
-    "CopyEngine",
-    "Counted",
-    "Counter",
-    "Ending",
-    "FlowSide",
-    "HostDirection",
-    "Keep",
-    "Latency",
-    "LatencyTrial",
-    "LinkDevice",
-    "LinkFlow",
-    "LinkGroup",
-    "LinkTrial",
-    "Links",
-    "LinksParameters",
-    "LinksSharing",
-    "Nature",
-    "PeerLink",
-    "SharedGroup",
-    "SlowLink",
-    "SmallCopies",
-    "Traffic",
-    "TreeVerdict",
-    "end_name",
-]
-
 LINKS_SCHEMA_VERSION = 1
 HOST_END = -1
 LOAD_BYTES = 8
 """What one dependent load reads."""
-LEAST_OVERLAP = 0.95
+MIN_OVERLAP = 0.95
 """Of the busy intervals of copies that run together. A trial below it is invalid."""
 SHARED_BELOW = 0.95
 """A GPU that keeps less than this beside another one loses something that a reader may care about."""
@@ -77,7 +32,7 @@ CopyEngine = Literal["ce", "sm"]
 COPY_ENGINES: tuple[CopyEngine, ...] = get_args(CopyEngine)
 HostDirection = Literal["h2d", "d2h", "both"]
 FlowSide = Literal["h2d", "d2h", "peer", "local"]
-Nature = Literal["c2c", "integrated", "mig", "vgpu", "wsl2", "hmm", "no-tree"]
+Trait = Literal["c2c", "integrated", "mig", "vgpu", "wsl2", "hmm", "no-tree"]
 TreeVerdict = Literal["agrees", "differs", "hidden"]
 Counter = Literal["pcie-sent", "pcie-received", "nvlink-sent", "nvlink-received"]
 
@@ -109,7 +64,7 @@ class LinkDevice(msgspec.Struct, frozen=True):
     nvlink_gbps: Fact[float]
     c2c_gbps: Fact[float]
     kernels_s: Fact[float]
-    natures: tuple[Nature, ...] = ()
+    natures: tuple[Trait, ...] = ()
     other_processes: Fact[tuple[int, ...]] = unknown("not read")
 
     def host_peak_gbps(self, side: FlowSide) -> Fact[float]:

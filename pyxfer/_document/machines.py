@@ -60,7 +60,7 @@ SMALLEST_PAYLOAD_BYTES = 128
 """Every PCI Express function can take it (MaxPayload in Device Control)."""
 USUAL_PAYLOAD_BYTES = 256
 """What a GPU and the ports of a server use; figures of healthy hosts are compared with the peak at this size."""
-MOST_SHARE = 1.01
+MAX_SHARE = 1.01
 """Of a peak. Event clocks may be off by up to a per cent; beyond it the figure or the peak is wrong."""
 
 RingSource = Literal["given", "cached", "tuned", "default"]
@@ -215,7 +215,7 @@ class Link(ShortRepr, msgspec.Struct, frozen=True):
     def most_gbps(self, side: Side) -> float | None:
         """The bandwidth that a side cannot exceed: its protocol peak, or the raw peak if that is unknown.
 
-        With `MOST_SHARE` for the clock, and to the host with short headers: its addresses may be below 4 GiB.
+        With `MAX_SHARE` for the clock, and to the host with short headers: its addresses may be below 4 GiB.
         """
         raw, payload = self.raw_peak_gbps.value, self.max_payload_bytes.value
         if side == "ingest" or raw is None:
@@ -224,8 +224,8 @@ class Link(ShortRepr, msgspec.Struct, frozen=True):
             sides = (self.most_gbps("h2d"), self.most_gbps("d2h"))
             return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
         if self.peak_gbps(side).value is None or payload is None:
-            return raw * MOST_SHARE
-        return protocol_gbps(raw, payload, side, short=True) * MOST_SHARE
+            return raw * MAX_SHARE
+        return protocol_gbps(raw, payload, side, short=True) * MAX_SHARE
 
     def peak_gbps(self, side: Side) -> Fact[float]:
         """The protocol peak of a side; for `sum`, that of both directions together."""

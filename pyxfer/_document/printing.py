@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import altair as alt
 
     from pyxfer._report.tables import Table
 
-_LONGEST = 200
+_MAX_LENGTH = 200
 VEGA_LITE = 6
 """Major version of the charts that documents give to notebooks."""
 
@@ -31,7 +31,7 @@ class ShortRepr:
 
     def __repr__(self) -> str:
         text = "".join(character if character.isprintable() else " " for character in self._summary())
-        return f"<{type(self).__name__} {text if len(text) <= _LONGEST else f'{text[: _LONGEST - 3]}...'}>"
+        return f"<{type(self).__name__} {text if len(text) <= _MAX_LENGTH else f'{text[: _MAX_LENGTH - 3]}...'}>"
 
 
 class HasCharts(ShortRepr):
@@ -46,12 +46,10 @@ class HasCharts(ShortRepr):
             UsageError: it has no such chart (the text names those that it has), or Altair is not installed.
 
         """
-        chart: alt.Chart = _kinds().altair_chart(self, name)
-        return chart
+        return cast("alt.Chart", _kinds().altair_chart(self, name))
 
     def _repr_html_(self) -> str:
-        html: str = _kinds().small_table(self)
-        return html
+        return str(_kinds().small_table(self))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, object]:
         """The first chart for a notebook that draws Vega-Lite, the small table, and one line of text."""
@@ -73,8 +71,7 @@ class HasPage(HasCharts):
             UsageError: `columns` is not a whole number above zero.
 
         """
-        text: str = _kinds().page_text(self, columns)
-        return text
+        return str(_kinds().page_text(self, columns))
 
     def __str__(self) -> str:
         return self.report()
@@ -87,15 +84,15 @@ class HasTable(HasPage):
 
     def table(self) -> Table:
         """Return its rows for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""
-        return _table_of(self)
+        return cast("Table", _kinds().table_of(self, "").table())
 
     def to_csv(self) -> str:
         """CSV with its rows and unrounded numbers."""
-        return _csv_of(self)
+        return str(_kinds().table_of(self, "").to_csv())
 
     def to_markdown(self) -> str:
         """Markdown with its verdict, tables and notes, with rounded numbers."""
-        return _markdown_of(self)
+        return str(_kinds().to_markdown(self))
 
 
 class HasTables(HasPage):
@@ -110,7 +107,7 @@ class HasTables(HasPage):
             UsageError: the table does not exist.
 
         """
-        return _table_of(self, name)
+        return cast("Table", _kinds().table_of(self, name).table())
 
     def to_csv(self, table: str = "steps") -> str:
         """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
@@ -119,24 +116,8 @@ class HasTables(HasPage):
             UsageError: the table does not exist.
 
         """
-        return _csv_of(self, table)
+        return str(_kinds().table_of(self, table).to_csv())
 
     def to_markdown(self) -> str:
         """Markdown with the verdict and all tables, with rounded numbers."""
-        return _markdown_of(self)
-
-
-def _table_of(document: object, name: str = "") -> Table:
-    grid = _kinds().table_of(document, name)
-    table: Table = grid.table()
-    return table
-
-
-def _csv_of(document: object, name: str = "") -> str:
-    text: str = _kinds().table_of(document, name).to_csv()
-    return text
-
-
-def _markdown_of(document: object) -> str:
-    text: str = _kinds().to_markdown(document)
-    return text
+        return str(_kinds().to_markdown(self))

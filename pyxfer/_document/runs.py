@@ -36,56 +36,24 @@ from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
+# Other packages import these from here.
 __all__ = [
-    "SCHEMA_VERSION",
     "STAGED",
-    "Bracket",
-    "Breakdown",
     "Clocks",
-    "Curve",
     "Device",
-    "Direction",
-    "Directions",
-    "Dma",
-    "Ending",
     "Environment",
     "Fact",
-    "FrameworkName",
     "Hop",
     "Link",
-    "LinkDirection",
     "LinkKind",
     "LinkState",
-    "LockingCost",
-    "Measurement",
-    "Memories",
-    "Memory",
-    "Nature",
-    "OneWay",
-    "OneWayDirections",
-    "Parameters",
-    "Part",
-    "PartName",
     "Placement",
-    "Published",
-    "Rate",
     "Remark",
-    "Returns",
     "Ring",
     "RingSource",
-    "Run",
-    "RunKind",
     "Runtime",
     "SavedDocument",
-    "Share",
     "Side",
-    "Summary",
-    "Tracing",
-    "Trial",
-    "Variant",
-    "Worker",
-    "WorkerEnding",
-    "Workload",
     "unknown",
 ]
 
@@ -206,7 +174,7 @@ Returns = Literal["done", "staged", "queued"]
 WorkerEnding = Literal["complete", "interrupted", "unavailable", "crashed", "hung", "failed"]
 
 
-class Nature(msgspec.Struct, frozen=True, omit_defaults=True):
+class RouteInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """A route's own description. `staged`: threads fill or empty page-locked slots while it copies."""
 
     framework: str
@@ -352,7 +320,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...] = ()
     remarks: tuple[Remark, ...] = ()
     worker: str | None = None
-    nature: Nature | None = None
+    nature: RouteInfo | None = None
     batch: int | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)

@@ -6,21 +6,18 @@ from typing import Literal
 
 import msgspec
 
-from pyxfer._document.machines import Moment
-from pyxfer._document.runs import (
+from pyxfer._document.machines import (
     Device,
-    Ending,
     Environment,
     Fact,
     Link,
-    Measurement,
-    Parameters,
+    Moment,
     Placement,
-    Run,
     Runtime,
     SavedDocument,
     unknown,
 )
+from pyxfer._document.runs import Ending, Measurement, Parameters, Run
 
 XFER_SCHEMA_VERSION = 1
 
@@ -42,7 +39,7 @@ class Judged(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
-class Place(msgspec.Struct, frozen=True):
+class TestMachine(msgspec.Struct, frozen=True):
     """A device that tests have used, its link, and the environment of the first of these tests."""
 
     runtime: Runtime
@@ -76,7 +73,7 @@ class XferSession(SavedDocument, frozen=True):
     ended: Literal["complete", "interrupted"]
     began_at: Moment
     pytest: str
-    places: tuple[Place, ...]
+    places: tuple[TestMachine, ...]
     tests: tuple[Tested, ...]
     schema_version: int = XFER_SCHEMA_VERSION
 
@@ -84,7 +81,7 @@ class XferSession(SavedDocument, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """The result of one test and its place, as a worker of xdist reports them."""
 
-    place: Place
+    place: TestMachine
     result: Tested
 
 

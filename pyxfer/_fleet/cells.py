@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_total
-from pyxfer._document.fleet_checks import LEAST, MOST
-from pyxfer._document.fleets import CellUnit, HostCell
+from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, CellUnit, HostCell
 from pyxfer._document.links import HOST_END, Latency, Links, Traffic
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Measurement, Run
@@ -93,6 +92,6 @@ def _cell(cell: Cell, samples: Sequence[float], reason: str, peak: Fact[float]) 
 def figure_of(samples: Sequence[float]) -> tuple[float, float | None, float | None]:
     """The median of the samples and its interval."""
     summary = stats.summarise(samples)
-    low = None if summary.low_s is None else max(LEAST, summary.low_s)
-    high = None if summary.high_s is None else min(MOST, summary.high_s)
+    low = None if summary.low_s is None else max(MIN_FIGURE, summary.low_s)
+    high = None if summary.high_s is None else min(MAX_FIGURE, summary.high_s)
     return summary.median_s, low, high

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Literal, Protocol
 
-from pyxfer._document.fleets import MOST_HOST_BYTES, HostState
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostState
 from pyxfer._fleet.collect import Arrival, arrival_of
 from pyxfer.errors import UsageError
 
@@ -254,9 +254,9 @@ class Processes:
 
     def _answer(self, child: _Child) -> Answer | None:
         code = child.process.poll()
-        if len(child.output) > MOST_HOST_BYTES:
+        if len(child.output) > MAX_HOST_BYTES:
             self._end(child)
-            return Answer(child.host, "failed", reason=f"it wrote more than {MOST_HOST_BYTES >> 20} MiB")
+            return Answer(child.host, "failed", reason=f"it wrote more than {MAX_HOST_BYTES >> 20} MiB")
         del child.errors[:-MOST_ERROR_BYTES]
         if code is not None:
             self._drain(child)
@@ -270,7 +270,7 @@ class Processes:
         """Take what is left, but do not wait for other processes that still have the pipe."""
         for stream, kept in ((child.process.stdout, child.output), (child.process.stderr, child.errors)):
             if stream is not None and not stream.closed:
-                while len(kept) <= MOST_HOST_BYTES and self._take(stream, kept):
+                while len(kept) <= MAX_HOST_BYTES and self._take(stream, kept):
                     pass
                 if not stream.closed:
                     self._forget(stream)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any
 
-from pyxfer._document.fleets import MOST_HOST_BYTES
+from pyxfer._document.fleets import MAX_HOST_BYTES
 from pyxfer._fleet.launch import GRACE_S, Answer, HostJob
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST
@@ -64,7 +64,7 @@ class RayLauncher:
         program = None if job.program == ("pyxfer",) else list(job.program)
         arguments = job.command()[len(job.program) :]
         settings = {"program": program, "arguments": arguments, "limit_s": job.limit_s, "queue_s": queue_s}
-        self._write({**settings, "most_bytes": MOST_HOST_BYTES, "cpu_too": job.devices == HOST})
+        self._write({**settings, "most_bytes": MAX_HOST_BYTES, "cpu_too": job.devices == HOST})
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 

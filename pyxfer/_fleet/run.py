@@ -22,7 +22,7 @@ from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
     from pyxfer._baseline.store import Store
-    from pyxfer._baseline.store_hosts import StoredReport
+    from pyxfer._baseline.store_rows import StoredReport
 
 POLL_S = 0.2
 _LOOK_AGAIN_S = 2.0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import Direction, Fact, Memory, Nature, Returns, Workload
+from pyxfer._document.runs import Direction, Fact, Memory, Returns, RouteInfo, Workload
 from pyxfer.errors import PyxferError
 from pyxfer.units import format_size
 
@@ -146,10 +146,10 @@ class Route(ShortRepr):
         """The function that sets up its transfer for a workload, or None."""
         return self.copy if workload == "copy" else self.image_batch
 
-    def nature(self, framework: str, workload: Workload) -> Nature:
+    def nature(self, framework: str, workload: Workload) -> RouteInfo:
         """Its description as the document stores it."""
         usual = self.usual if workload == "copy" or self.usual_for_images is None else self.usual_for_images
-        return Nature(
+        return RouteInfo(
             framework=framework,
             call=self.call,
             host_copies=self.host_copies,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pyxfer._document.links import LinkDevice, Nature, PeerLink
+from pyxfer._document.links import LinkDevice, PeerLink, Trait
 from pyxfer._document.machines import Device, Fact, Link, LinkKind, unknown
 from pyxfer._machine import engine, nvlink
 from pyxfer._machine.environment import read_environment
@@ -122,7 +122,7 @@ def attribute(machine: Attributes, device: int, number: int) -> int | None:
         return None
 
 
-def natures(machine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Nature, ...]:
+def natures(machine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Trait, ...]:
     if device.runtime == "host":
         return ()
     reads_pageable = bool(attribute(machine, device.index, PAGEABLE_ACCESS))
@@ -130,7 +130,7 @@ def natures(machine: Attributes, device: Device, link: Link, root: Path = Path("
     integrated = bool(attribute(machine, device.index, INTEGRATED))
     in_wsl = "microsoft" in (read_text(root / "proc/version").value or "").lower()
     tree = [] if device.pci.value is None else path_to_root(device.pci.value, root)
-    found: dict[Nature, bool] = {
+    found: dict[Trait, bool] = {
         "c2c": link.kind == "c2c" or (through_tables and not integrated),
         "integrated": integrated,
         "mig": bool(device.mig.value),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pyxfer._ceiling.arena import PLACE_BYTES
 from pyxfer._ceiling.plans import BATCH_API, BATCH_CALL
-from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
+from pyxfer._document.links import HOST_END, MIN_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.machines import Fact, Side, unknown
 from pyxfer._document.runs import Trial
 from pyxfer._links.plan import TrafficPlan
@@ -98,7 +98,7 @@ class TrafficSubject(LinkSubject):
         stamps = self._run(self._flows, self._seconds)
         found = make_trial(round_index, stamps, [self.plan.nbytes] * len(stamps))
         self.trials.append(found)
-        if found.overlap < LEAST_OVERLAP:  # the time in which the streams stop is longer than it seemed
+        if found.overlap < MIN_OVERLAP:  # the time in which the streams stop is longer than it seemed
             self._seconds = min(self._most_seconds, LONGER * self._seconds)
         return {side: self._as_trial(found, numbers) for side, numbers in self._sides().items()}
 
@@ -245,7 +245,7 @@ def _fault(flows: Sequence[FlowStamps], found: float, common_ns: int) -> str | N
     error_ns = sum(sorted(flow.clock_error_ns for flow in flows)[-2:])
     if error_ns > MAX_CLOCK_ERROR * common_ns:
         return f"the clocks of the devices are known within {format_seconds(error_ns / 1e9)} only"
-    if found < LEAST_OVERLAP:
+    if found < MIN_OVERLAP:
         return f"all streams were busy in {format_percent(found)} of the time only"
     return None
 

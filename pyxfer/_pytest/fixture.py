@@ -14,7 +14,7 @@ from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_be
 from pyxfer._ceiling.session import ceiling
 from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.runs import Fact, LinkDirection, Measurement, Remark, Share, Summary
-from pyxfer._document.sessions import Place
+from pyxfer._document.sessions import TestMachine
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
@@ -62,7 +62,7 @@ class Timing:
         self._test = test
         self._choice: Choice = choose(how.device, require_gpu=how.device != HOST)
         self._device: Device = find_device(self._choice.engine, 0 if how.device == HOST else how.device)
-        self.place: Place | None = None
+        self.place: TestMachine | None = None
         """The machine and its state, after a measurement."""
 
     def of(
@@ -97,7 +97,7 @@ class Timing:
             presence.look()
             others = circumstances(presence.met, environment, self._environment())
         runtime = self._choice.runtime
-        self.place = Place(runtime, self._choice.reason, beside.device, beside.link, environment)
+        self.place = TestMachine(runtime, self._choice.reason, beside.device, beside.link, environment)
         return believed(beside, kept.value, others, fixed=counts is not None), kept.value
 
     def ceiling(self, direction: LinkDirection, nbytes: int) -> Measurement:

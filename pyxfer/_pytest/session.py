@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pyxfer._document import codec
-from pyxfer._document.sessions import Expected, Measured, Place, Tested, XferSession
+from pyxfer._document.sessions import Expected, Measured, Tested, TestMachine, XferSession
 from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import How, Timing, Xfer
 from pyxfer._pytest.settings import MARKER, read_marker
@@ -31,7 +31,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._began_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self._places: list[Place] = []
+        self._places: list[TestMachine] = []
         self._tests: dict[str, Tested] = {}
 
     def add(self, text: str) -> None:
@@ -52,7 +52,7 @@ class Gathered:
             tests=tuple(self._tests.values()),
         )
 
-    def _number(self, place: Place) -> int:
+    def _number(self, place: TestMachine) -> int:
         for number, known in enumerate(self._places):
             if _key(known) == _key(place):
                 return number
@@ -60,7 +60,7 @@ class Gathered:
         return len(self._places) - 1
 
 
-def _key(place: Place) -> tuple[str, ...]:
+def _key(place: TestMachine) -> tuple[str, ...]:
     device = place.device
     return place.environment.host, place.runtime, device.uuid.value or f"{device.index} {device.name}"
 

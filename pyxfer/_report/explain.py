@@ -8,7 +8,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
-from pyxfer._document.machines import MOST_SHARE
+from pyxfer._document.machines import MAX_SHARE
 from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import BAR, Column, Page, bars, fitting_table, grid_width, percent_cells, time_cells
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
@@ -293,7 +293,7 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
         return time
     most = explained.run.link.most_gbps(explained.row.side)
     if most is not None and dma.gbps > most:
-        return f"{time}, impossible: above the link's peak of {units.format_gbps(most / MOST_SHARE)}"
+        return f"{time}, impossible: above the link's peak of {units.format_gbps(most / MAX_SHARE)}"
     text = f"{time}, {units.format_gbps(dma.gbps)}"
     ceiling = explained.ceiling
     above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps

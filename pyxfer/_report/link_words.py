@@ -11,10 +11,10 @@ from pyxfer._document.links import (
     HostDirection,
     Latency,
     Links,
-    Nature,
     SharedGroup,
     SlowLink,
     Traffic,
+    Trait,
     end_name,
     end_names,
 )
@@ -27,7 +27,7 @@ _LOSES_BY = 0.1
 _COUNTED_SHARE = 0.5
 _LONGEST = 2000
 
-NATURES: dict[Nature, str] = {
+NATURES: dict[Trait, str] = {
     "c2c": "is joined to the host chip to chip: there is no PCIe peak, pageable memory is read through the host's page "
     "tables, and its memory may be a NUMA node, which is no place for host buffers",
     "integrated": "shares its memory with the processor: copies cross no link, and both directions compete",

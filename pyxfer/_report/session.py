@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyxfer._document.sessions import Place, Tested, XferSession
+from pyxfer._document.sessions import Tested, TestMachine, XferSession
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.grid import number as number_cell
 from pyxfer._report.plots import MOST_BARS, Spec, Values, bar_plot
@@ -28,7 +28,7 @@ _WIDE = "precision (+-) not reached; try a longer --xfer-budget, more rounds, or
 _COLOURS = {"too slow": "red", "failed": "red", "unsure": "yellow", "no result": "yellow", "fine": "green"}
 
 
-def title(place: Place) -> str:
+def title(place: TestMachine) -> str:
     """The device and its link."""
     if place.runtime == "host":
         return f"pyxfer: {HOST_MEMORY}"

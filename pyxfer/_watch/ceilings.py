@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyxfer._document.runs import Direction, Fact, LinkState, Memory, OneWay, Remark, Run
-from pyxfer._document.watches import CEILING_PRECISION, LEAST_COMPARABLE, CeilingSource, CopyClass, CopyWayName
+from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyWayName
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
@@ -43,7 +43,7 @@ def remarks_on_saved(
 
 def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
     """A remark if copies were faster than the ceiling."""
-    large = [row.ceiling_share.value for row in copies if row.least_bytes >= LEAST_COMPARABLE]
+    large = [row.ceiling_share.value for row in copies if row.least_bytes >= MIN_COMPARABLE]
     most = max((share for share in large if share is not None), default=0.0)
     if most <= 1 + CEILING_PRECISION:
         return ()

@@ -10,8 +10,8 @@ import numpy as np
 
 from pyxfer._document.runs import Direction, Fact, Memory, unknown
 from pyxfer._document.watches import (
-    LEAST_COMPARABLE,
-    LEAST_OF_CEILING,
+    MIN_COMPARABLE,
+    MIN_OF_CEILING,
     AllocationSums,
     CeilingSource,
     CopyClass,
@@ -154,7 +154,7 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
 
 
 # Powers of 4; a class begins at one and ends below the next.
-CLASS_BOUNDS: tuple[int, ...] = tuple(LEAST_OF_CEILING * 4**step for step in range(10))
+CLASS_BOUNDS: tuple[int, ...] = tuple(MIN_OF_CEILING * 4**step for step in range(10))
 WAYS: Mapping[int, CopyWayName] = {
     CopyWay.H2D: "h2d",
     CopyWay.D2H: "d2h",
@@ -169,7 +169,7 @@ _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
 _ISSUED = "their ceiling contains the time to issue a copy, and the device's records do not"
-_TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a command and has no ceiling"
+_TOO_SMALL = f"a copy below {format_size(MIN_OF_CEILING)} goes within a command and has no ceiling"
 
 
 class Ceilings(Protocol):
@@ -273,7 +273,7 @@ class CopyTable:
     def _ceiling_share(self, timed: Places, way: int, least: int, seconds: float) -> Fact[float]:
         if way not in DIRECTIONS:
             return unknown(_NOT_THE_LINK)
-        if seconds <= 0 and least >= LEAST_OF_CEILING:
+        if seconds <= 0 and least >= MIN_OF_CEILING:
             return unknown(_UNTIMED)
         return share_of(self._ceiling_of(timed, way), least, seconds)
 
@@ -299,11 +299,11 @@ class CopyTable:
 
 def share_of(ideal: Fact[float], least: int, seconds: float) -> Fact[float]:
     """The share of the ceiling of a class that begins at `least` bytes; `ideal`: its seconds at the ceiling."""
-    if least < LEAST_OF_CEILING:
+    if least < MIN_OF_CEILING:
         return unknown(_TOO_SMALL)
     if ideal.value is None:
         return unknown(ideal.reason or "")
-    return unknown(_ISSUED) if least < LEAST_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
+    return unknown(_ISSUED) if least < MIN_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
 
 
 def mean_size(nbytes: float, count: float) -> int:

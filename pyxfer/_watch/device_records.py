@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer._document.watches import MOST_STRETCHES
+from pyxfer._document.watches import MAX_STRETCHES
 from pyxfer._trace.records import Capture, CopyWay, Flag, Kind, MemoryKind, intervals, total_ns, union
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ class Stretches:
     def bounds(self) -> NDArray[np.int64]:
         """The begin and the end of each."""
         length = max(0, self.end_ns - self.begin_ns)
-        edges = self.begin_ns + length * np.arange(MOST_STRETCHES + 1, dtype=np.int64) // MOST_STRETCHES
+        edges = self.begin_ns + length * np.arange(MAX_STRETCHES + 1, dtype=np.int64) // MAX_STRETCHES
         return np.column_stack((edges[:-1], edges[1:]))
 
     def sums(self, number: NDArray[np.int64], weights: NDArray[Any]) -> list[int]:
         """The sum of whole numbers in each stretch."""
-        found = np.bincount(number, weights=weights.astype(np.float64), minlength=MOST_STRETCHES)
+        found = np.bincount(number, weights=weights.astype(np.float64), minlength=MAX_STRETCHES)
         return [int(each) for each in found.tolist()]
 
 

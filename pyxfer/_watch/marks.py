@@ -20,7 +20,7 @@ from pyxfer.errors import UsageError
 
 EVERY_S = 0.005
 # The share of the time that sampling may take, by the processor's clock. Waking up costs more than the sample itself.
-MOST_SHARE = 0.003
+MAX_SHARE = 0.003
 SLOWEST_S = 0.25
 # At this number every second sample is dropped and the interval doubles. So memory is bounded, and the whole window is
 # covered evenly.
@@ -80,7 +80,7 @@ class LineSampler(threading.Thread):
             if len(self.samples) >= MOST_SAMPLES:
                 del self.samples[::2]
                 self._every_s *= 2
-            pause_s = min(max(self._every_s, cost_s / MOST_SHARE), max(SLOWEST_S, self._every_s))
+            pause_s = min(max(self._every_s, cost_s / MAX_SHARE), max(SLOWEST_S, self._every_s))
 
     def _sample(self) -> None:
         """Sample every thread once. Keeps no frame, because a frame keeps its local variables alive."""

@@ -44,7 +44,7 @@ LEAST_AFTER_SECOND = 3
 """Fewer steps after a long second one do not show that it is not every second step that is long."""
 AGAIN = 0.8
 """A long first step is how the program works if a later step takes this share of it."""
-MOST_SHARE = 0.15
+MAX_SHARE = 0.15
 """If more of a thread's steps are beyond the fence, none is slow: it is how the program works. Without this bound, one
 more step in the window could decide whether every fourth step is slow, for example where gradients are accumulated."""
 LEAST_OF_KERNELS = 0.1
@@ -124,7 +124,7 @@ def _far_out(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
     """A mask of one thread's steps beyond the fence; empty if there are too many of them."""
     summary = stats.summarise(seconds.tolist())
     beyond: NDArray[np.bool_] = seconds > max(summary.q3_s + FAR_OUT * summary.iqr_s, ALIKE * summary.q3_s)
-    return beyond & (int(beyond.sum()) / len(beyond) <= MOST_SHARE)
+    return beyond & (int(beyond.sum()) / len(beyond) <= MAX_SHARE)
 
 
 def main_part(more: Mapping[StepPartName, float], more_s: float) -> StepPartName | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._document.watches import (
-    MOST_STRETCHES,
+    MAX_STRETCHES,
     CallSums,
     NamedRange,
     RangeSource,
@@ -89,9 +89,9 @@ def _over_time(
     window: Window, calls: NDArray[Any], nbytes: NDArray[np.float64], place: NDArray[np.int64], groups: int
 ) -> list[tuple[CallSums, ...]]:
     """For each group the sums of its calls in each stretch of the window. `place`: the group of each call."""
-    cell = place * MOST_STRETCHES + Stretches(window.begin_ns, window.end_ns).number(calls["start_ns"])
+    cell = place * MAX_STRETCHES + Stretches(window.begin_ns, window.end_ns).number(calls["start_ns"])
     sums = [
-        np.bincount(cell, weights=weights, minlength=groups * MOST_STRETCHES).reshape(groups, MOST_STRETCHES).tolist()
+        np.bincount(cell, weights=weights, minlength=groups * MAX_STRETCHES).reshape(groups, MAX_STRETCHES).tolist()
         for weights in (None, calls["end_ns"] - calls["start_ns"], nbytes)
     ]
     return [

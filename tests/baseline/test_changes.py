@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyxfer._baseline.changes import LEAST_HISTORY, LEAST_RUNS, Changes, find_changes
+from pyxfer._baseline.changes import MIN_HISTORY, MIN_RUNS, Changes, find_changes
 
 RUNS = 60
 
@@ -124,12 +124,12 @@ def test_two_modes_show_no_limit() -> None:
 
 
 def test_a_few_runs_have_no_limit() -> None:
-    assert find_changes(history(3, step=0.5, at=4, runs=LEAST_HISTORY - 1)) == Changes()
+    assert find_changes(history(3, step=0.5, at=4, runs=MIN_HISTORY - 1)) == Changes()
     assert find_changes([]) == Changes()
 
 
 def test_the_fewest_runs_can_show_a_step() -> None:
-    assert find_changes(history(3, step=0.05, at=LEAST_RUNS, runs=LEAST_HISTORY)).places == (LEAST_RUNS,)
+    assert find_changes(history(3, step=0.05, at=MIN_RUNS, runs=MIN_HISTORY)).places == (MIN_RUNS,)
 
 
 def test_equal_runs_have_no_change() -> None:

@@ -10,10 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from samples import make_environment, make_run
 
@@ -21,8 +24,8 @@ from pyxfer._baseline.judge import (
     ASSUMED,
     ASSUMED_IN_MEMORY,
     ASSUMED_LOCKED,
-    LEAST_BETWEEN_SITTINGS,
-    LEAST_SPREAD,
+    MIN_BETWEEN_SITTINGS,
+    MIN_SPREAD,
     Error,
     Estimate,
     Pair,
@@ -34,6 +37,7 @@ from pyxfer._baseline.judge import (
     verdict_of,
 )
 from pyxfer._baseline.samples import Series, leave_out, sittings_of
+from pyxfer._document.intervals import quantile, tail
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 TOLERANCE = 0.03
@@ -133,7 +137,7 @@ def test_one_process_of_a_side_has_the_spread_of_its_neighbours() -> None:
 
 def test_equal_processes_have_the_least_spread() -> None:
     same = series([0.0, 0.0, 0.0])
-    assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == LEAST_SPREAD == 0.001
+    assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == MIN_SPREAD == 0.001
 
 
 # --- processes that are left out -------------------------------------------------------------------------------------
@@ -231,7 +235,7 @@ def test_half_of_the_processes_are_not_left_out() -> None:
 @pytest.mark.parametrize(("side", "share"), [(series([0.0] * 4), 2.0), (in_sittings(0.0, 0.0, 0.0), 4 / 3)])
 def test_an_interval_is_never_narrower_than_sittings_of_a_quiet_host_make_it(side: Series, share: float) -> None:
     found = estimate(Pair(side, series([0.0] * 4), ASSUMED_LOCKED), ())
-    assert found.half == pytest.approx(1.95996 * LEAST_BETWEEN_SITTINGS * math.sqrt(share), rel=1e-4)
+    assert found.half == pytest.approx(1.95996 * MIN_BETWEEN_SITTINGS * math.sqrt(share), rel=1e-4)
 
 
 def test_each_sitting_counts_once() -> None:
@@ -251,7 +255,7 @@ def test_the_variance_of_a_mean_over_sittings_follows_from_their_sizes() -> None
     [
         # The processes of a sitting are 1 % apart. So the variance between processes is 1e-4, and a part of it is in
         # the differences between the sittings.
-        ((0.0, 0.0, 0.0), (0.0, 0.0), math.sqrt(1e-4 * 10 / 36 + 2 * LEAST_BETWEEN_SITTINGS**2 / 5 * 5 / 6), 10),
+        ((0.0, 0.0, 0.0), (0.0, 0.0), math.sqrt(1e-4 * 10 / 36 + 2 * MIN_BETWEEN_SITTINGS**2 / 5 * 5 / 6), 10),
         ((-0.01, 0.0, 0.01), (0.0, 0.01), 1 / 120, 10),
         ((-0.02, 0.0, 0.02), (0.0, 0.02), 1 / 60, 100**2 / (10**2 / 10 + 90**2 / 5)),
         ((-0.04, 0.0, 0.04), (0.0, 0.04), 1 / 30, 400**2 / (10**2 / 10 + 390**2 / 5)),
@@ -265,7 +269,7 @@ def test_the_error_is_of_processes_and_of_sittings(
     assert found.error == pytest.approx(error)
     assert found.df == pytest.approx(df)
     assert found.spread == pytest.approx(0.01)
-    assert found.least == pytest.approx(LEAST_BETWEEN_SITTINGS * math.sqrt(1 / len(a) + 1 / len(b)))
+    assert found.least == pytest.approx(MIN_BETWEEN_SITTINGS * math.sqrt(1 / len(a) + 1 / len(b)))
 
 
 def test_levels_that_differ_between_sittings_widen_the_interval() -> None:
@@ -444,3 +448,53 @@ def test_three_processes_against_three_find_that_equal_sides_are_the_same() -> N
 def test_more_processes_find_a_loss_more_often() -> None:
     few, many = (shares(tables(processes, 2 * EVEN, lost=0.05))["SLOW"] for processes in ((3, 1), (6, 6)))
     assert many > few
+
+
+# --- Student's distribution ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("p", "df", "t"),
+    [
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.30265),
+        (0.975, 4, 2.77645),
+        (0.975, 10, 2.22814),
+        (0.975, 30, 2.04227),
+        (0.95, 3, 2.35336),
+        (0.995, 5, 4.03214),
+        (0.9995, 2, 31.5991),
+        (0.99999, 1, 31830.9885),
+        (0.75, 7, 0.711142),
+    ],
+)
+def test_quantiles_equal_the_tabulated_ones(p: float, df: float, t: float) -> None:
+    assert quantile(p, df) == pytest.approx(t, rel=1e-5)
+
+
+@given(st.floats(0.5001, 0.999999))
+def test_two_degrees_of_freedom_have_a_closed_form(p: float) -> None:
+    assert quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(2 * p * (1 - p)), rel=1e-6)
+
+
+@given(st.floats(0.51, 0.9999), st.floats(1, 500))
+def test_the_tail_of_a_quantile_has_its_probability(p: float, df: float) -> None:
+    assert tail(quantile(p, df), df) == pytest.approx(1 - p, rel=1e-6)
+
+
+@pytest.mark.parametrize("df", [1, 3.5, 100])
+def test_half_of_the_distribution_is_above_zero(df: float) -> None:
+    assert tail(0.0, df) == 0.5
+    assert quantile(0.5, df) == pytest.approx(0, abs=1e-9)
+    assert tail(1e200, df) == 0.0
+
+
+@pytest.mark.parametrize("df", [1e5, 1e7, math.inf])
+def test_very_many_degrees_of_freedom_are_the_normal_distribution(df: float) -> None:
+    assert quantile(0.975, df) == pytest.approx(NormalDist().inv_cdf(0.975), rel=1e-4)
+
+
+@pytest.mark.parametrize(("p", "df"), [(0.0, 3), (1.0, 3), (math.nan, 3), (0.9, 0), (0.9, -1), (0.9, math.nan)])
+def test_invalid_arguments_are_refused(p: float, df: float) -> None:
+    with pytest.raises(ValueError, match="no quantile"):
+        quantile(p, df)

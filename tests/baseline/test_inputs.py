@@ -15,7 +15,7 @@ from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.inputs import sample_of
 from pyxfer._baseline.store import open_store
 from pyxfer._document.runs import Fact, Link, LinkState, Measurement, unknown
-from pyxfer.errors import DocumentError, StoreError, UsageError
+from pyxfer.errors import UsageError
 
 MEASURED = Path(__file__).parents[2] / "bench" / "results"
 A, B = make_processes(3, 1), make_processes(3, 2, slower=all_slow(1.1))
@@ -70,19 +70,6 @@ def test_a_document_of_another_kind_is_refused_with_its_kind(kind: str, name: st
     path.write_text(json.dumps({"kind": kind, "schema_version": 1}))
     with pytest.raises(UsageError, match=f"is {name}, and not a run, links or a baseline"):
         sample_of(path, "A")
-
-
-def test_a_missing_id_is_an_error(tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "store.db")) as store:
-        store.add_run(B[0])
-    with pytest.raises(StoreError, match="has no run 'r-000000000000'"):
-        sample_of("r-000000000000", "A", str(tmp_path / "store.db"))
-
-
-def test_another_json_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.json").write_text("[1, 2]")
-    with pytest.raises(DocumentError, match=r"notes\.json"):
-        pyxfer.compare(tmp_path / "notes.json", A)
 
 
 @pytest.mark.parametrize("side", [3, [1, 2]])

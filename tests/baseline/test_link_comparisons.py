@@ -13,8 +13,11 @@ from samples import make_device, make_run
 import pyxfer
 from pyxfer._baseline.check import check, make_baseline
 from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Comparison
+from pyxfer._document.cells import parse_cell
+from pyxfer._document.links import Links
 from pyxfer._document.machines import Fact
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer.errors import UsageError
@@ -76,17 +79,6 @@ def test_a_shared_uplink_slows_copies_together_and_not_alone() -> None:
     assert causes(found)[:1] == ["shared-uplink"]
     assert "only-together" in causes(found)
     assert "share an uplink in h2d" in found.causes[0].text
-
-
-def test_a_shared_uplink_that_was_there_before_is_no_cause() -> None:
-    before = make_sample("A", rate_of=shared_uplink(0, 1))
-
-    def slower(plan: TrafficPlan, flow: FlowPlan) -> float:
-        return 0.8 * shared_uplink(0, 1)(plan, flow)
-
-    found = compare_samples(before, make_sample("B", seed=2, rate_of=slower))
-    assert slow(found)
-    assert "shared-uplink" not in causes(found)
 
 
 def test_a_slow_gpu_is_named() -> None:
@@ -203,11 +195,6 @@ def test_gpus_of_another_host_are_compared_with_a_remark() -> None:
     assert "other-gpu" in {remark.code for remark in found.remarks}
 
 
-def test_failed_links_are_refused() -> None:
-    failed = tuple(msgspec.structs.replace(run, ended="failed", failure="lost") for run in make_processes(seed=2))
-    assert "run 1 of B failed (lost)" in refusal(make_sample("A"), Sample("B", failed))
-
-
 def test_a_side_with_links_and_other_runs_is_refused() -> None:
     assert "links beside other runs" in refusal(Sample("A", (make_process(0, 1), make_run())), make_sample("B", seed=2))
 
@@ -224,13 +211,107 @@ def test_a_check_confirms_a_slow_pair() -> None:
     assert all("gpu0-gpu1" in text or "gpu0+gpu1" in text for text in confirmed)
 
 
-def test_a_check_of_an_equal_host_ends_after_one_process() -> None:
-    baseline = make_baseline("links", {}, make_processes(5, spread=0.001), MADE_AT)
-    found = check(baseline, lambda: make_process(0, 2, spread=0.001))
-    assert (found.comparison.verdict, len(found.runs), found.confirmed) == ("SAME", 1, ())
+# --- cells of links --------------------------------------------------------------------------------------------------
 
 
-def test_a_check_of_other_gpus_is_refused() -> None:
-    baseline = make_baseline("links", {}, make_processes(), MADE_AT)
-    with pytest.raises(UsageError, match="another machine or device"):
-        check(baseline, lambda: make_links(4))
+def by_text(links: Links) -> dict[str, Figure]:
+    return {figure.cell.text: figure for figure in figures_of(links)}
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_every_cell_has_a_name_of_its_own_that_finds_it_alone(gpus: int) -> None:
+    cells = [figure.cell for figure in figures_of(make_links(gpus, nodes=(0, 1)))]
+    assert len(set(cells)) == len(cells)
+    for cell in cells:
+        pattern = parse_cell(cell.text)
+        assert [other for other in cells if pattern.matches(other)] == [cell]
+
+
+def test_gpus_together_have_a_total_and_their_streams_but_both_directions_only_a_total() -> None:
+    texts = {
+        text.removesuffix(":128MiB") for text in by_text(make_links(2)) if ".together." in text or ".both.ce" in text
+    }
+    assert {
+        text for text in texts if text.endswith(("host-gpu0", "host-gpu1", "host-gpu0+gpu1")) and ".ce:" in text
+    } == {f"links.together.h2d.ce:{ends}" for ends in ("host-gpu0", "host-gpu1", "host-gpu0+gpu1")}
+    assert {text for text in texts if ".both.ce:" in text} == {
+        *(f"links.host.both.ce:gpu{gpu}" for gpu in (0, 1)),
+        "links.together.both.ce:gpu0+gpu1",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "links.together.h2d.ce:host-all:128MiB",
+        "links.together.both.sm:all:128MiB",
+        "links.together.beside-d2h.ce:gpu2+gpu3-host:128MiB",
+        "links.pairs.write.ce:gpu0-gpu3:512MiB",
+        "links.pairs.through-host.ce:gpu3-gpu0:128MiB",
+        "links.pairs.both-read.ce:gpu1+gpu2:512MiB",
+        "links.pairs.all-to-one-write.ce:all-gpu3:512MiB",
+        "links.pairs.one-to-all-read.ce:gpu3-all:512MiB",
+        "links.pairs.ring.ce:all:512MiB",
+        "links.local.copy.sm:gpu2-gpu2:2GiB",
+        "links.numa.h2d.ce:node1-gpu2:128MiB",
+        "links.latency.idle:host-gpu0:2MiB",
+        "links.latency.idle:node1-gpu0:2MiB",
+        "links.latency.load-100:gpu1-gpu0:2MiB",
+        "links.small.batch:gpu2-host:4KiB",
+    ],
+)
+def test_the_names_of_four_gpus(text: str) -> None:
+    assert text in by_text(make_links(4, nodes=(0, 1)))
+
+
+def test_a_name_without_engine_ends_or_size_matches_any() -> None:
+    cells = [figure.cell for figure in figures_of(make_links(2))]
+
+    def found(text: str) -> set[str]:
+        pattern = parse_cell(text)
+        return {cell.text for cell in cells if pattern.matches(cell)}
+
+    assert found("links.pairs.write.ce") == {
+        f"links.pairs.write.ce:{ends}:512MiB" for ends in ("gpu0-gpu1", "gpu1-gpu0")
+    }
+    assert found("links.pairs.write:gpu0-gpu1") == {
+        f"links.pairs.write.{engine}:gpu0-gpu1:512MiB" for engine in ("ce", "sm")
+    }
+    assert found("links.pairs.wri") == set()
+    assert found("links.latency:2MiB") == {text for text in found("links.latency") if text.endswith(":2MiB")}
+    assert not any(parse_cell("h2d:pinned:64MiB").matches(cell) for cell in cells)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "links.pairs.wri.te.ce",
+        "links.pear",
+        "links.pairs.write.cp",
+        "links.pairs:gpu0-gpu1:512MiB:2",
+        "links.pairs:512MiB:gpu0-gpu1",
+        "links.pairs::512MiB",
+    ],
+)
+def test_a_name_with_other_parts_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_cell(text)
+
+
+def test_a_rate_is_a_time_for_one_copy_and_a_latency_one_for_one_load() -> None:
+    figures = by_text(make_links(2))
+    pair, load = figures["links.pairs.write.ce:gpu0-gpu1:512MiB"], figures["links.latency.idle:host-gpu0:2MiB"]
+    assert pair.gbps == pytest.approx(396.1, rel=1e-3)
+    assert pair.seconds == pytest.approx((512 << 20) / 396.1e9, rel=1e-3)
+    assert pair.low_s is not None
+    assert pair.high_s is not None
+    assert pair.low_s < pair.high_s
+    assert load.seconds == pytest.approx(1181e-9, rel=1e-3)
+    assert load.gbps == pytest.approx(8 / 1181, rel=1e-3)
+
+
+def test_the_median_of_short_launches_is_no_cell_without_a_load() -> None:
+    links = make_links(1)
+    short = [row for row in links.latencies if row.hops < row.places]
+    assert {row.load for row in short} == {0.0, 0.5, 1.0}
+    assert sum(text.startswith("links.latency.") for text in by_text(links)) == len(links.latencies) - 2

@@ -73,24 +73,22 @@ def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
         measure_process(Order("host", memories=("vram",), budget_s=0.5))
 
 
-def test_a_crash_names_its_signal(run_instead: Callable[[str], None]) -> None:
-    run_instead("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    assert message() == "a measuring process crashed (SIGSEGV)"
-
-
-def test_a_killed_process_names_its_signal(run_instead: Callable[[str], None]) -> None:
-    run_instead("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    assert "was killed (SIGKILL; possibly out of memory)" in message()
-
-
-def test_a_failed_process_gives_its_last_line(run_instead: Callable[[str], None]) -> None:
-    run_instead("import sys; print('first\\npyxfer: the last words', file=sys.stderr); sys.exit(7)")
-    assert message() == "a measuring process ended with exit code 7; its last line is: the last words"
-
-
-def test_a_process_without_a_run_is_an_error(run_instead: Callable[[str], None]) -> None:
-    run_instead("pass")
-    assert "a measuring process measured nothing: There is no file" in message()
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed (SIGSEGV)"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL; possibly out of memory)"),
+        (
+            "import sys; print('first\\npyxfer: the last words', file=sys.stderr); sys.exit(7)",
+            "ended with exit code 7; its last line is: the last words",
+        ),
+        ("pass", "measured nothing: There is no file"),
+    ],
+    ids=["crash", "kill", "exit", "no run"],
+)
+def test_the_ending_of_a_process_is_named(run_instead: Callable[[str], None], code: str, words: str) -> None:
+    run_instead(code)
+    assert message().startswith(f"a measuring process {words}")
 
 
 def ends_within(seconds: float, pid: int) -> bool:

@@ -62,7 +62,7 @@ def test_no_edited_document_is_believed(document: Any) -> None:
 
 def test_an_edited_verdict_of_a_host_is_refused_with_a_seal_as_well() -> None:
     (slow,) = [place for place, host in enumerate(FLEET.hosts) if host.verdict == "slow"]
-    with pytest.raises(DocumentError, match=r"hosts\[0\]\.verdict is 'slow', and its other fields give 'fine'"):
+    with pytest.raises(DocumentError, match=r"hosts\[0\]\.verdict is 'slow', but its other fields give 'fine'"):
         codec.decode(Fleet, changed(FLEET, "hosts", 0, "verdict", value="slow"))
     with pytest.raises(DocumentError, match=rf"hosts\[{slow}\]\.verdict"):
         codec.decode(Fleet, changed(FLEET, "hosts", slow, "verdict", value="fine"))

@@ -109,7 +109,7 @@ def test_a_run_cannot_be_imported(tmp_path: Path) -> None:
     make_run().save(tmp_path / "run.json")
     done = pyxfer("baseline", "import", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
     assert done.returncode == 2
-    assert "is a run, and not a baseline" in done.stderr
+    assert "is a run, not a baseline" in done.stderr
     assert not (tmp_path / "store.db").exists()
 
 

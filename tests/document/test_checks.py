@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from fleet_samples import make_fleet, make_host
 from samples import make_link, make_measurement, make_missing, make_run, retimed
 
 from pyxfer import Run
-from pyxfer._document import codec
+from pyxfer._document import checks, codec
 from pyxfer._document.runs import Fact, Hop, LinkState, Measurement, Share, unknown
 from pyxfer._machine.link import with_load
 from pyxfer.errors import DocumentError
@@ -178,18 +179,6 @@ def test_a_trial_that_took_no_time_has_no_ratio() -> None:
     accepted(with_row(replace(row, ceiling_share=Fact(Share(1.0, None, None)))))
 
 
-def test_a_share_of_a_peak_that_is_not_known_is_refused() -> None:
-    run = make_run(link=make_link(h2d_peak_gbps=unknown("no")), measurements=(make_measurement(),), curves=())
-    assert refusal(run) == "link.h2d_peak_gbps.value"
-
-
-def test_a_download_with_short_headers_is_accepted() -> None:
-    """16-byte headers allow 57.6 GB/s at 256 B; a host whose addresses are below 4 GiB has 12-byte headers."""
-    link = make_link()
-    assert link.d2h_peak_gbps.value == pytest.approx(57.61, abs=0.01)
-    assert link.most_gbps("d2h") == pytest.approx(58.45 * 1.01, abs=0.01)
-
-
 def test_the_peak_of_a_link_above_that_was_read_idle_is_accepted() -> None:
     narrow = Hop("0000:3a:00.0", Fact(LinkState(1, 8)), Fact(LinkState(5, 16)))
     link = with_load(make_link(hops=(make_link().hops[0], narrow)), Fact(LinkState(5, 16)))
@@ -219,3 +208,23 @@ def test_every_committed_run_agrees_with_itself() -> None:
     documents = {path: msgspec.json.decode(gzip.decompress(path.read_bytes())) for path in RESULTS.glob("*.json.gz")}
     runs = [Run.load(path) for path, document in documents.items() if document.get("kind") in kinds]
     assert len(runs) > 10
+
+
+HOST, FLEET = make_host(), make_fleet()
+CELL = HOST.cells[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "fields"),
+    [
+        (checks.host_problems(HOST), []),
+        (checks.fleet_problems(FLEET), []),
+        (checks.host_problems(replace(HOST, cells=(replace(CELL, samples=(1.0,)),))), ["cells[0].value"]),
+        (checks.host_problems(replace(HOST, cells=(CELL, CELL))), ["cells"]),
+        (checks.fleet_problems(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))), ["settings"]),
+        (checks.fleet_problems(replace(FLEET, cohorts=())), ["hosts[0].cohort"]),
+    ],
+    ids=["host", "fleet", "samples", "twice", "settings", "cohorts"],
+)
+def test_limits_of_hosts_and_fleets(found: checks.Problems, fields: list[str]) -> None:
+    assert [field for field, _ in found][:1] == fields

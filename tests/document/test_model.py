@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
 import pytest
-from samples import SIZES, make_link, make_measurement, make_missing, make_run
+from doctor.cases import h200
+from samples import SIZES, make_link, make_measurement, make_run
+from xfer_samples import row_of, session
 
+from pyxfer._doctor.session import examine_run
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.sessions import runs_of
 
 STRUCTS = [
     struct
     for _, struct in inspect.getmembers(runs, inspect.isclass)
     if issubclass(struct, msgspec.Struct) and struct.__module__ == runs.__name__
 ]
-UNITS = ("_s", "_gbps", "_bytes", "_s_per_gib", "_gib", "_mhz", "_c")
-UNITLESS = {
-    ("Summary", "confidence"),
-    ("Share", "value"),
-    ("Share", "low"),
-    ("Share", "high"),
-    ("Measurement", "peak_share"),
-    ("Curve", "worst_misfit"),
-    ("Parameters", "precision"),
-    ("Trial", "faults"),
-    ("Nature", "inflation"),
-    *(("Breakdown", name) for name in ("faults", "preemptions", "switches")),
-    ("Dma", "copies"),
-    # The whole name is a unit.
-    ("Dma", "seconds"),
-    ("Part", "seconds"),
-    ("Published", "mbps"),
-    ("Rate", "gbps"),
-}
-
-
-def holds_float(annotation: Any) -> bool:
-    if annotation is float:
-        return True
-    inner = get_args(annotation)
-    return any(holds_float(part) for part in inner) if inner or get_origin(annotation) else False
 
 
 @pytest.mark.parametrize("value", [0, False, "", (), 0.0])
@@ -56,11 +34,6 @@ def test_a_fact_has_a_value_or_a_reason_and_not_both(arguments: dict[str, Any]) 
         Fact(**arguments)
 
 
-def test_an_unknown_fact_keeps_its_reason() -> None:
-    fact: Fact[int] = unknown("not readable without root")
-    assert (fact.value, fact.reason) == (None, "not readable without root")
-
-
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_structs_are_frozen(struct: type[msgspec.Struct]) -> None:
     assert struct.__struct_config__.frozen
@@ -71,21 +44,6 @@ def test_a_field_of_a_run_cannot_be_set() -> None:
         make_run().duration_s = 1.0  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_names_of_numbers_end_in_their_units(struct: type[msgspec.Struct]) -> None:
-    hints = get_type_hints(struct)
-    floats = {name for name in struct.__struct_fields__ if holds_float(hints[name])}
-    nameless = {name for name in floats if not name.endswith(UNITS) and (struct.__name__, name) not in UNITLESS}
-    assert nameless == set()
-
-
-def test_a_run_decoded_from_json_is_equal() -> None:
-    data = msgspec.json.encode(make_run())
-    run = msgspec.json.decode(data, type=runs.Run)
-    assert run == make_run()
-    assert msgspec.json.encode(run) == data
-
-
 def test_a_measurement_has_headline_figures() -> None:
     measurement = make_measurement(SIZES[1])
     assert measurement.gbps == pytest.approx(55.0, rel=0.001)
@@ -94,13 +52,6 @@ def test_a_measurement_has_headline_figures() -> None:
     assert measurement.of_ceiling == 1.0
     assert measurement.of_peak == pytest.approx(0.941, abs=0.001)
     assert measurement.wall_s is None
-
-
-def test_headline_figures_of_a_missing_measurement_are_none() -> None:
-    missing = make_missing("out of memory")
-    figures = (missing.gbps, missing.elapsed_s, missing.dispatch_s, missing.wall_s, missing.of_ceiling, missing.of_peak)
-    assert figures == (None,) * 6
-    assert missing.rate.reason == "out of memory"
 
 
 @pytest.mark.parametrize("change", [{"mode": "staged"}, {"variant": "fresh"}])
@@ -122,3 +73,25 @@ def test_the_peak_of_the_sum_adds_both_sides() -> None:
 def test_the_peak_of_the_sum_has_the_reason_of_the_missing_side(side: str) -> None:
     link = make_link(**{f"{side}_peak_gbps": unknown("no PCIe link")})
     assert link.peak_gbps("sum").reason == "no PCIe link"
+
+
+def test_every_place_of_a_session_is_a_run() -> None:
+    sample = session(row_of(), row_of("tests/test_b.py::test_\udc80[<b>&]", None))
+    (run,) = runs_of(sample)
+    assert (run.kind, run.runtime, run.ended) == ("measure", "host", "complete")
+    assert [row.route for row in run.measurements] == [test.test for test in sample.tests]
+    assert (run.parameters.sizes_bytes, run.parameters.directions) == ((1 << 20,), ("h2d",))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "worst"),
+    [
+        (("fine", "unknown"), "fine"),
+        (("fine", "suspicious", "unknown"), "suspicious"),
+        (("suspicious", "wrong"), "wrong"),
+    ],
+)
+def test_the_worst_status_is_that_of_the_examination(statuses: tuple[Any, ...], worst: str) -> None:
+    sample = examine_run(h200())
+    findings = tuple(msgspec.structs.replace(sample.findings[0], status=status) for status in statuses)
+    assert msgspec.structs.replace(sample, findings=findings).worst == worst

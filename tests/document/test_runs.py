@@ -1,4 +1,4 @@
-"""Runs: any file is a run or an error, impossible figures are refused."""
+"""Runs and watches: any file is one or an error, and impossible figures are refused."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import pytest
 from explain_samples import make_explain_run
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numbers_in import numbers, with_number
 from samples import make_run
+from watch_samples import TURNS, make_stalled, make_watched
 
-from pyxfer._document import codec, runs
+from pyxfer._document import codec
 from pyxfer._document.runs import Run
+from pyxfer._document.watches import Watched
 from pyxfer.errors import DocumentError
 
 ENCODED = codec.encode(make_run())
@@ -69,11 +72,6 @@ def test_one_damaged_byte_is_a_run_or_a_document_error(position: int, byte: int)
     assert isinstance(outcome, Run) or outcome.startswith("'run.json'")
 
 
-def test_strings_of_a_document_are_not_interpreted() -> None:
-    run = codec.decode(Run, codec.encode(make_run(ended="failed", failure="{0.__class__} %s $(id) ${HOME}")))
-    assert run.failure == "{0.__class__} %s $(id) ${HOME}"
-
-
 # --- impossible figures ----------------------------------------------------------------------------------------------
 
 EXPLAINED = json.loads(codec.encode(make_explain_run()))
@@ -112,19 +110,112 @@ def test_a_huge_number_of_bytes_is_refused() -> None:
     assert codec.decode(Run, forged("dma", trials=2**63 - 1)).measurements
 
 
-@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
-def test_figures_of_traced_trials_are_finite(seconds: float) -> None:
-    with pytest.raises(ValueError, match="and finite; got"):
-        runs.Part("gaps", seconds)
-
-
 def test_an_explain_run_without_its_route_is_refused() -> None:
     parameters = {**EXPLAINED["parameters"], "explained": "tf.other"}
-    assert refused(codec.seal(json.dumps({**EXPLAINED, "parameters": parameters}).encode())) == (
-        "'run.json' explains 'tf.other' and holds no measurement of it; explain it again"
-    )
+    text = refused(codec.seal(json.dumps({**EXPLAINED, "parameters": parameters}).encode()))
+    assert text.startswith("'run.json': parameters.explained is 'tf.other'")
 
 
 def test_an_explain_run_without_measurements_is_loaded() -> None:
     run = make_explain_run(measurements=(), ended="interrupted")
     assert codec.decode(Run, codec.encode(run)) == run
+
+
+# --- watches ---------------------------------------------------------------------------------------------------------
+
+
+WATCHED = make_watched()
+ENCODED_WATCH = codec.encode(WATCHED)
+STALLED = json.loads(codec.encode(make_stalled()))
+NUMBERS = list(numbers(STALLED))
+
+
+def altered_watch(**fields: Any) -> bytes:
+    return json.dumps({**json.loads(ENCODED_WATCH), **fields}).encode()
+
+
+def refused_watch(data: bytes) -> str:
+    with pytest.raises(DocumentError) as refusal:
+        codec.decode(Watched, data, "'watch.json'")
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"count": 0}, "the count of slow steps is at least one; got 0"),
+        ({"count": TURNS}, "most steps are usual ones; got 20 slow steps of 20"),
+        ({"count": 10 * TURNS}, "most steps are usual ones; got 200 slow steps of 20"),
+        ({"share": 1.5}, "their share is at most 1"),
+        ({"more_s": -1.0}, "more_s and longest_s of slow steps are above 0"),
+        ({"longest_s": None}, "Expected `float`, got `null`"),
+        ({"mostly": "luck"}, "Invalid enum value 'luck'"),
+    ],
+    ids=["none", "all", "more", "share", "less", "nan", "part"],
+)
+def test_impossible_slow_steps_are_refused(fields: dict[str, Any], reason: str) -> None:
+    steps = STALLED["steps"]
+    text = refused_watch(altered_watch(steps={**steps, "slow": {**steps["slow"], **fields}}))
+    assert text.startswith("'watch.json' is not a pyxfer watch: ")
+    assert reason in text
+
+
+def stalled(**fields: Any) -> str:
+    """The error for a stalled loop whose steps have other figures."""
+    steps = STALLED["steps"]
+    text = refused_watch(altered_watch(steps={**steps, **fields}))
+    assert text.startswith("'watch.json' is not a pyxfer watch: ")
+    return text
+
+
+@pytest.mark.parametrize("name", ["watched", "skipped", "failed", "unclosed"])
+def test_negative_counts_of_steps_are_refused(name: str) -> None:
+    assert f"{name} of a watch is zero or above, and finite; got -1" in stalled(**{name: -1}, slow=None)
+
+
+def test_a_count_of_slow_steps_unlike_the_list_is_refused() -> None:
+    slow = STALLED["steps"]["slow"]
+    assert "got 3 slow steps, and 2 marked" in stalled(slow={**slow, "count": 3})
+    assert "got 0 slow steps, and 2 marked" in stalled(slow=None)
+
+
+def test_a_negative_window_is_refused() -> None:
+    assert "window_s of a watch is zero or above, and finite; got -1.0" in refused_watch(altered_watch(window_s=-1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"period_s": 5e-324}, "the parts of a period sum to its period_s; 0.013 s exceeds 4.94066e-324 s"),
+        ({"idle_s": 1e308}, "1e+308 s exceeds 0.013 s"),
+        ({"other_copies_s": 1e19}, "1e+19 s exceeds 0.013 s"),
+        ({"hidden_h2d_s": 0.02}, "0.02 s exceeds 0.013 s"),
+        ({"kernels_s": 0.0052}, "exceeds 0.013 s"),
+        ({"host_s": -0.001}, "host_s of a period is zero or above, and finite; got -0.001"),
+        ({"period_s": -1.0}, "period_s of a period is zero or above"),
+    ],
+    ids=["no period", "idle", "other", "hidden", "a little", "negative", "negative period"],
+)
+def test_impossible_parts_are_refused(fields: dict[str, float], reason: str) -> None:
+    document = json.loads(ENCODED_WATCH)
+    assert reason in refused_watch(altered_watch(parts={**document["parts"], **fields}))
+    step, *others = document["steps"]["each"]
+    steps = [{**step, "parts": {**step["parts"], **fields}}, *others]
+    assert reason in refused_watch(altered_watch(steps={**document["steps"], "each": steps}))
+
+
+@pytest.mark.parametrize("name", ["count", "seconds", "share", "busy_s", "h2d_bytes", "d2h_bytes"])
+def test_negative_figures_of_a_range_are_refused(name: str) -> None:
+    (decode,) = json.loads(ENCODED_WATCH)["ranges"]
+    assert f"{name} of a range is zero or above" in refused_watch(altered_watch(ranges=[{**decode, name: -1}]))
+
+
+@given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
+def test_a_watch_with_any_number_is_refused_or_printed(place: str, number: float) -> None:
+    data = with_number(STALLED, place, number)
+    try:
+        watched = codec.decode(Watched, data)
+    except DocumentError:
+        return
+    assert watched.report(80)
+    assert watched.to_markdown()

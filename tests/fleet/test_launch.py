@@ -76,7 +76,7 @@ def test_what_a_host_does_becomes_its_row(
     stand_in(tmp_path, monkeypatch, {"node-1": {"script": script.format(document=document)}})
     monkeypatch.setattr(launch, "START_S", -4.5 if state == "late" else -2.0)
     monkeypatch.setattr(launch, "GRACE_S", 0.5)
-    monkeypatch.setattr(launch, "MOST_HOST_BYTES", 1 << 20)
+    monkeypatch.setattr(launch, "MAX_HOST_BYTES", 1 << 20)
     found = collect(launch.ssh_launcher(JOB, ["node-1"], 4))["node-1"]
     assert found.state == state
     assert (found.report is not None) == (state == "measured")

@@ -162,7 +162,7 @@ def test_a_host_that_hangs_is_late(cluster: RayCluster, tmp_path: Path, monkeypa
 def test_hosts_that_send_rubbish_or_too_much_are_rows(
     cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "MOST_HOST_BYTES", 1 << 20)
+    monkeypatch.setattr(ray, "MAX_HOST_BYTES", 1 << 20)
     text = 'case $HOST in h0) echo "{";; h1) exec cat /dev/zero;; *) echo gone >&2; exit 4;; esac'
     launcher = ray.ray_launcher(scripted(tmp_path, text), [], QUEUE_S)
     try:

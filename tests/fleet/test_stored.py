@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from baseline.store.contents import database
+from baseline.store.making import database
 from command_line import pyxfer, shell
 from fleet_samples import make_hosts
 from in_process import Command

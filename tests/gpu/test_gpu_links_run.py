@@ -6,8 +6,8 @@ import pytest
 
 import pyxfer
 from pyxfer._document import codec
-from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Links
-from pyxfer._document.machines import MOST_SHARE
+from pyxfer._document.links import HOST_END, MIN_OVERLAP, Links
+from pyxfer._document.machines import MAX_SHARE
 
 pytestmark = pytest.mark.gpu
 
@@ -30,12 +30,12 @@ def test_a_run_keeps_its_budget(run: Links) -> None:
 
 
 def test_valid_trials_overlap(run: Links) -> None:
-    assert all(trial.overlap >= LEAST_OVERLAP for row in run.traffics if len(row.flows) > 1 for trial in row.valid)
+    assert all(trial.overlap >= MIN_OVERLAP for row in run.traffics if len(row.flows) > 1 for trial in row.valid)
 
 
 def test_no_rate_exceeds_its_peak(run: Links) -> None:
     shares = [flow.peak_share.value for row in run.traffics for flow in row.flows if flow.peak_share.value is not None]
-    assert all(share <= MOST_SHARE for share in shares)
+    assert all(share <= MAX_SHARE for share in shares)
 
 
 def test_latency_grows_with_the_distance_and_the_load(run: Links) -> None:
@@ -82,7 +82,7 @@ def test_pairs_and_all_gpus_together(run: Links) -> None:
         row = run.together(direction)
         assert row.gbps is not None
         assert row.sum_alone_gbps.value is not None
-        assert row.gbps <= MOST_SHARE * row.sum_alone_gbps.value
+        assert row.gbps <= MAX_SHARE * row.sum_alone_gbps.value
     pair = run.pair(run.devices[0].device.index, run.devices[1].device.index)
     counted = {each.counter: each.counted.value for each in pair.counted if each.device == pair.flows[0].source}
     sent = next((each.sent for each in pair.counted if each.counter == "nvlink-sent"), 0)

@@ -83,7 +83,7 @@ def test_a_shared_uplink_is_found(measure: Measure, monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of equal numbers of copies the faster streams end first, so that all are busy for a part of the time only.
-    monkeypatch.setattr(traffic, "LEAST_OVERLAP", 0.2)
+    monkeypatch.setattr(traffic, "MIN_OVERLAP", 0.2)
     share_uplinks(monkeypatch, Host(link=SLOW), beside_d2h=0.4)
     run = measure(2, SLOW, groups="together")
     shares = {

@@ -12,7 +12,7 @@ from link_samples import link_device, make_links
 from machine.fake_host import GPU, FakeEngine, Port, Properties, gpu, make_path, nvml, without_nvml, write
 from samples import make_device, make_link
 
-from pyxfer._document.links import Nature
+from pyxfer._document.links import Trait
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._links import surroundings
 from pyxfer._links.surroundings import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, natures
@@ -40,7 +40,7 @@ def in_tree(root: Path) -> Path:
 
 
 GRACE = Attributes({PAGEABLE_ACCESS: 1, HOST_PAGE_TABLES: 1, INTEGRATED: 0})
-CASES: list[tuple[Attributes, dict[str, Any], set[Nature]]] = [
+CASES: list[tuple[Attributes, dict[str, Any], set[Trait]]] = [
     (Attributes(), {}, set()),
     (GRACE, {}, {"c2c"}),
     (Attributes({PAGEABLE_ACCESS: 1, HOST_PAGE_TABLES: 0, INTEGRATED: 0}), {}, {"hmm"}),
@@ -53,7 +53,7 @@ CASES: list[tuple[Attributes, dict[str, Any], set[Nature]]] = [
 
 
 @pytest.mark.parametrize(("engine", "device", "found"), CASES)
-def test_a_gpu_is_recognised(engine: Attributes, device: dict[str, Any], found: set[Nature], tmp_path: Path) -> None:
+def test_a_gpu_is_recognised(engine: Attributes, device: dict[str, Any], found: set[Trait], tmp_path: Path) -> None:
     changed = msgspec.structs.replace(gpu(), **device)
     assert set(natures(engine, changed, make_link(), in_tree(tmp_path))) == found
 
@@ -64,7 +64,7 @@ def test_wsl_is_recognised_by_its_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nature", NATURES)
-def test_each_nature_has_a_sentence(nature: Nature) -> None:
+def test_each_nature_has_a_sentence(nature: Trait) -> None:
     devices = (link_device(make_device(), natures=(nature,)),)
     (text,) = nature_texts(make_links(1, devices=devices, groups=("host",)))
     assert text.startswith("GPU 0 ")

@@ -29,12 +29,12 @@ from xfer_samples import row_of
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known
-from pyxfer._document import runs
+from pyxfer._document import runs, sessions
 from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
 from pyxfer._document.runs import Fact, LinkState
-from pyxfer._document.sessions import Place, XferSession
+from pyxfer._document.sessions import XferSession
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.baseline import print_baselines
@@ -85,7 +85,7 @@ def fleet() -> Fleet:
 
 def pytest_session() -> XferSession:
     tests = (row_of(), row_of("tests/test_b.py::test_other", None))
-    place = Place("cuda", "", make_device(), make_link(), make_environment())
+    place = sessions.TestMachine("cuda", "", make_device(), make_link(), make_environment())
     return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests)
 
 

@@ -293,7 +293,7 @@ def test_an_error_while_sampling_ends_only_the_sampling(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("cost_s", "pause_s"),
-    [(1e-6, marks.EVERY_S), (marks.MOST_SHARE * 0.1, 0.1), (1.0, marks.SLOWEST_S)],
+    [(1e-6, marks.EVERY_S), (marks.MAX_SHARE * 0.1, 0.1), (1.0, marks.SLOWEST_S)],
     ids=["cheap", "dear", "very dear"],
 )
 def test_a_dear_sample_makes_the_pause_longer(monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float) -> None:

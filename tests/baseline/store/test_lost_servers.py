@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from baseline.store import contents, postgres
-from baseline.store.dropping import Proxy, dropping_after
-from baseline.store.making import make_baseline
+from baseline.store import making, postgres, writers
+from baseline.store.making import make_baseline, run_at
+from baseline.store.postgres import Proxy, dropping_after
 from samples import make_run
 
 from pyxfer import StoreError
 from pyxfer._baseline import store_database
-from pyxfer._baseline.store import open_store
+from pyxfer._baseline.store import Store, open_store
 
 SECRET = "hush-hush"
 ENDING_CONNECTION = """
@@ -81,12 +83,6 @@ def test_a_wrong_password_is_an_error_without_the_password(postgres_server: post
     assert SECRET not in str(caught.value)
 
 
-def test_the_shown_url_has_no_password(postgres_server: postgres.Server, url: str) -> None:
-    with open_store(url) as store:
-        assert "***" in store.shown
-        assert "secret" not in store.shown
-
-
 def test_a_missing_database_is_an_error_with_a_remedy(postgres_server: postgres.Server) -> None:
     with pytest.raises(StoreError, match="create the database first"):
         open_store(postgres_server.url("nowhere"))
@@ -97,23 +93,6 @@ def test_an_unreachable_server_is_an_error_with_a_remedy() -> None:
         open_store(f"postgresql+psycopg://user:{SECRET}@/db?host=/nowhere")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
-def test_a_save_on_a_killed_server_fails_and_succeeds_after_its_restart(
-    postgres_server: postgres.Server, url: str
-) -> None:
-    with open_store(url) as store:
-        store.add_run(make_run(), {"n": "1"})
-        postgres_server.kill()
-        try:
-            with pytest.raises(StoreError, match=r"the run r-\w+ .*check that the server runs"):
-                store.add_run(make_run(), {"n": "2"})
-        finally:
-            postgres_server.start()
-        store.add_run(make_run(), {"n": "2"})
-    assert contents.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
-
-
 def test_a_restart_between_two_saves_is_not_an_error(postgres_server: postgres.Server, url: str) -> None:
     with open_store(url) as store:
         first = store.add_run(make_run())
@@ -121,7 +100,7 @@ def test_a_restart_between_two_saves_is_not_an_error(postgres_server: postgres.S
         postgres_server.start()
         store.add_run(make_run(), {"n": "2"})
         assert store.run(first).run == make_run()
-    assert contents.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
+    assert making.rows(url, "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
 
 
 @pytest.mark.slow
@@ -136,7 +115,7 @@ def test_a_save_that_loses_its_connection_is_repeated_and_stored_once(
     with losing_answer(postgres_server, url, statement) as (lossy_url, proxy):
         saved = save(lossy_url, what)
         assert proxy.drops == 1
-    assert contents.rows(url, f"SELECT id FROM pyxfer_{what}s") == [(saved,)]
+    assert making.rows(url, f"SELECT id FROM pyxfer_{what}s") == [(saved,)]
 
 
 def test_a_removal_that_loses_its_connection_returns_the_number_removed(
@@ -160,7 +139,7 @@ def test_a_save_that_the_server_never_commits_is_an_error_and_not_stored(
         run_sql(postgres_server, url, ENDING_CONNECTION, f"{deferred} EXECUTE FUNCTION gone()")
         with pytest.raises(StoreError, match="may or may not have been saved"):
             store.add_run(make_run())
-    assert contents.rows(url, "SELECT id FROM pyxfer_runs") == []
+    assert making.rows(url, "SELECT id FROM pyxfer_runs") == []
 
 
 @pytest.mark.usefixtures("impatient")
@@ -174,9 +153,9 @@ def test_saving_again_after_a_lost_commit_stores_nothing_twice(
         pytest.raises(StoreError, match="may or may not have been saved, and saving it again is safe"),
     ):
         save(lossy_url, what)
-    stored = contents.rows(url, f"SELECT id FROM pyxfer_{what}s")
+    stored = making.rows(url, f"SELECT id FROM pyxfer_{what}s")
     assert len(stored) == 1
-    assert [(save(url, what),)] == stored == contents.rows(url, f"SELECT id FROM pyxfer_{what}s")
+    assert [(save(url, what),)] == stored == making.rows(url, f"SELECT id FROM pyxfer_{what}s")
 
 
 @pytest.mark.parametrize("code", ["53100", "25006", "55P03"])
@@ -188,7 +167,7 @@ def test_a_save_that_the_server_refuses_is_an_error_with_its_message(
         run_sql(postgres_server, url, FAILING.format(code=code), trigger)
         with pytest.raises(StoreError, match=r"was not saved: .*it fails"):
             store.add_run(make_run())
-    assert contents.rows(url, "SELECT id FROM pyxfer_runs") == []
+    assert making.rows(url, "SELECT id FROM pyxfer_runs") == []
 
 
 def test_a_user_with_the_right_to_read_can_read_and_not_save(postgres_server: postgres.Server, url: str) -> None:
@@ -199,39 +178,65 @@ def test_a_user_with_the_right_to_read_can_read_and_not_save(postgres_server: po
             store.add_run(make_run(), {"n": "2"})
 
 
-def test_a_user_with_the_right_to_insert_can_save_and_not_remove(postgres_server: postgres.Server, url: str) -> None:
-    open_store(url).close()
-    grants = ("SELECT, INSERT ON ALL TABLES", "USAGE ON ALL SEQUENCES")
-    with open_store(user_with(postgres_server, url, *grants)) as store:
-        store.add_baseline(make_baseline())
-        (kept,) = store.baselines()
-        with pytest.raises(StoreError, match=r"the removal of 'default' was not saved"):
-            store.remove_baseline(kept.name, kept.identity)
+# --- many writers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_read_only_server_refuses_a_save(postgres_server: postgres.Server, url: str) -> None:
-    open_store(url).close()
-    name = postgres.name_of(url)
-    run_sql(postgres_server, url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    with open_store(url) as store, pytest.raises(StoreError, match=r"was not saved: .*read-only transaction"):
-        store.add_run(make_run())
+pytestmark = pytest.mark.unsanitized(reason="it tests processes and databases, and does not use the engine")
 
 
-def test_a_store_shares_a_database_with_other_tables(postgres_server: postgres.Server, url: str) -> None:
-    run_sql(postgres_server, url, "CREATE TABLE runs (id INTEGER)", "INSERT INTO runs VALUES (1)")
-    save(url, "run")
-    assert contents.rows(url, "SELECT id FROM runs") == [(1,)]
+def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
+    return {ending: [key for ended, key in lines if ended == ending] for ending in ("stored", "refused")}
 
 
-@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_a_database_of_another_encoding_keeps_text_or_refuses_it(
-    postgres_server: postgres.Server, url: str, encoding: str
+@pytest.mark.slow
+def test_many_processes_can_open_a_new_store_and_save_at_once(store_url: str) -> None:
+    with writers.started(store_url, processes=16, saves=3) as process:
+        saves = keys_by_ending(list(writers.lines_of(process)))
+    assert len(saves["stored"]) == 48
+    assert Counter(making.keys(store_url)) == Counter(saves["stored"])
+    assert making.rows(store_url, "SELECT version FROM pyxfer_schema") == [(1,)]
+
+
+def test_a_forked_child_and_its_parent_can_both_save(store: Store, store_url: str) -> None:
+    store.add_run(run_at(1), {"key": "before"})
+    child = os.fork()
+    if child == 0:
+        try:
+            store.add_run(run_at(2), {"key": "child"})
+        finally:
+            os._exit(0)
+    store.add_run(run_at(3), {"key": "parent"})
+    os.waitpid(child, 0)
+    store.add_run(run_at(4), {"key": "after"})
+    assert set(making.keys(store_url)) == {"before", "child", "parent", "after"}
+
+
+@pytest.mark.slow
+def test_a_killed_server_loses_no_save_that_succeeded(
+    postgres_server: postgres.Server,
 ) -> None:
-    name = f"{postgres.name_of(url)}_{encoding.lower()}"
-    run_sql(postgres_server, url, f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
-    with open_store(postgres_server.url(name)) as store:
-        store.add_baseline(make_baseline(name="naïve"))
-        assert [kept.name for kept in store.baselines()] == ["naïve"]
-        if encoding == "LATIN1":
-            with pytest.raises(StoreError, match=r"was not saved: .*encoding"):
-                store.add_baseline(make_baseline(name="名前"))
+    url = postgres_server.new_database()
+    with writers.started(url, processes=6, saves=60) as process:
+        lines = list(writers.lines_of(process, most=20))
+        for end in (postgres_server.kill, postgres_server.stop_at_once) * 2:
+            end()
+            postgres_server.start()
+            lines += writers.lines_of(process, most=30)
+        lines += writers.lines_of(process)
+    saves = keys_by_ending(lines)
+    assert len(saves["stored"]) == 360
+    assert Counter(making.keys(url)) == Counter(saves["stored"]), "every save is stored once, also a repeated one"
+    postgres_server.drop(url)
+
+
+@pytest.mark.slow
+def test_killed_writers_leave_only_complete_saves(tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    stored: list[str] = []
+    for _ in range(4):
+        with writers.started(url, processes=4, saves=1000) as process:
+            stored += keys_by_ending(list(writers.lines_of(process, most=15)))["stored"]
+            writers.kill(process)
+            stored += keys_by_ending(list(writers.lines_of(process)))["stored"]
+    assert making.rows(url, "PRAGMA integrity_check") == [("ok",)]
+    assert set(stored) <= set(making.keys(url))

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from baseline.store import contents
+from baseline.store import making
+from baseline.store.making import database, make_baseline
 from command_line import COMMAND, environment
 from samples import make_run
+from sqlalchemy import text
+from typer.testing import CliRunner
 
 from pyxfer import StoreError
-from pyxfer._baseline import store_database
+from pyxfer._baseline import store_database, store_rows
 from pyxfer._baseline.store import open_store
+from pyxfer._cli.main import app
+from pyxfer._document import codec
+from pyxfer._document.codec import to_bare_json
+from pyxfer._document.runs import Run
 
 FILL_SCRIPT = """
-import resource, sys
+import sys
 from samples import make_run
 from pyxfer import StoreError
 from pyxfer._baseline.store import open_store
-url, most = sys.argv[1], int(sys.argv[2])
-with open_store(url) as store:
-    if most:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+with open_store(sys.argv[1]) as store:
     for n in range(1000):
         try:
             print("stored", store.add_run(make_run(), {"n": str(n)}))
@@ -53,12 +56,12 @@ def run_unprivileged(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
 
 
-def fill(url: str, most_bytes: int) -> tuple[list[str], str]:
+def fill(url: str) -> tuple[list[str], str]:
     """Save runs until one is refused: the ids of the stored runs, and the message."""
     tests = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
     lines = subprocess.run(
-        [sys.executable, "-c", FILL_SCRIPT, url, str(most_bytes)],
+        [sys.executable, "-c", FILL_SCRIPT, url],
         capture_output=True,
         text=True,
         check=True,
@@ -86,18 +89,6 @@ def test_another_file_is_refused_and_not_changed(path: Path, content: bytes) -> 
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_an_sqlite_file_of_another_program_is_refused_and_not_changed(path: Path) -> None:
-    with sqlite3.connect(path) as other:
-        other.execute("PRAGMA journal_mode=WAL")
-        other.execute("CREATE TABLE pyxfer_schema (version INTEGER)")
-    other.close()
-    content = path.read_bytes()
-    with pytest.raises(StoreError, match="an SQLite file of another program"):
-        open_store(str(path))
-    assert path.read_bytes() == content
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_an_empty_file_becomes_a_store(path: Path) -> None:
     path.touch()
     with open_store(str(path)) as store:
@@ -112,14 +103,10 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: bytes) -> None:
     assert path.is_file()
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened"):
-        open_store(tmp_path)
-
-
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="create its folder first"):
-        open_store(str(tmp_path / "nowhere" / "store.db"))
+@pytest.mark.parametrize(("name", "words"), [("", "cannot be opened"), ("nowhere/store.db", "create its folder first")])
+def test_a_folder_and_a_missing_folder_are_refused(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        open_store(tmp_path / name)
 
 
 def test_a_locked_store_can_be_read_and_refuses_a_save(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +120,7 @@ def test_a_locked_store_can_be_read_and_refuses_a_save(path: Path, monkeypatch: 
         assert store.run(run_id).run == make_run()
         other.close()
         store.add_run(make_run(), {"n": "2"})
-    assert contents.rows(str(path), "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
+    assert making.rows(str(path), "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -147,58 +134,6 @@ def test_an_open_store_whose_file_was_moved_refuses_a_save(path: Path, replaced:
             store.add_run(make_run(), {"n": "2"})
 
 
-def test_a_damaged_file_is_an_error_with_a_remedy(path: Path) -> None:
-    with open_store(str(path)) as store:
-        run_id = store.add_run(make_run())
-    content = bytearray(path.read_bytes())
-    content[4096:] = b"\xff" * (len(content) - 4096)
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="the file is damaged"), open_store(str(path)) as store:
-        store.run(run_id)
-
-
-def execute(path: Path, statement: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
-
-
-def damage(path: Path, begin: int, data: bytes) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[:begin] + data + content[begin + len(data) :])
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda path: damage(path, 16, b"\xff" * 8), id="header"),
-        pytest.param(lambda path: damage(path, 100, b"\xff" * 2**20), id="pages"),
-        pytest.param(lambda path: os.truncate(path, 5000), id="cut"),
-        pytest.param(lambda path: execute(path, "INSERT INTO pyxfer_schema VALUES (99, 'later')"), id="later"),
-        pytest.param(lambda path: execute(path, "DROP TABLE pyxfer_schema"), id="other tables"),
-        pytest.param(lambda path: path.with_name(f"{path.name}-journal").mkdir(), id="journal"),
-    ],
-)
-def test_a_store_that_cannot_be_opened_leaves_no_connection(path: Path, spoil: Callable[[Path], object]) -> None:
-    open_store(str(path)).close()
-    spoil(path)
-    with pytest.raises(StoreError):
-        open_store(str(path))
-    opened = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    assert not [name for name in opened if name.startswith(str(path))]
-
-
-@pytest.mark.slow
-def test_a_limit_on_the_file_size_loses_no_stored_run(path: Path) -> None:
-    stored, refusal = fill(str(path), most_bytes=300_000)
-    assert "was not saved: " in refusal
-    assert "free space on the disk" in refusal
-    assert len(stored) > 3
-    assert [run_id for (run_id,) in contents.rows(str(path), "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
-    with open_store(str(path)) as store:
-        stored.append(store.add_run(make_run()))
-        assert all(store.run(run_id).run == make_run() for run_id in stored)
-
-
 def test_a_full_disk_loses_no_stored_run(tmp_path: Path) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
@@ -207,10 +142,10 @@ def test_a_full_disk_loses_no_stored_run(tmp_path: Path) -> None:
         pytest.skip(f"this user cannot mount a file system: {mounted.stderr.strip()}")
     try:
         url = str(tmp_path / "store.db")
-        stored, refusal = fill(url, most_bytes=0)
+        stored, refusal = fill(url)
         assert "was not saved: " in refusal
         assert "free space on the disk" in refusal
-        assert [run_id for (run_id,) in contents.rows(url, "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
+        assert [run_id for (run_id,) in making.rows(url, "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
         assert len(stored) > 3
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
@@ -234,3 +169,83 @@ def test_a_store_without_write_permission_can_be_read_and_refuses_a_save(path: P
         assert "check the permissions of the file and its folder" in written.stderr
     finally:
         tmp_path.chmod(0o700)
+
+
+# --- changed rows ----------------------------------------------------------------------------------------------------
+
+
+NEWEST = "(SELECT MAX(seq) FROM pyxfer_baselines)"
+
+
+@pytest.fixture
+def kept_twice(tmp_path: Path) -> str:
+    """A file with two baselines."""
+    made = str(tmp_path / "store.db")
+    with open_store(made) as store:
+        store.add_baseline(make_baseline("good"))
+        store.add_baseline(make_baseline("bad", labels={"n": "1"}))
+        store.add_baseline(make_baseline("bad", labels={"n": "2"}))
+    return made
+
+
+def id_of_bad(kept_twice: str) -> str:
+    with open_store(kept_twice) as store:
+        return next(kept.id for kept in store.baselines() if kept.name == "bad")
+
+
+def change_row(kept_twice: str, statement: str, value: object = None) -> None:
+    with database(kept_twice) as connection:
+        connection.execute(text(statement), {"value": value} if ":value" in statement else {})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST}",
+        f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST} AND place = 2",
+        f"UPDATE pyxfer_baselines SET made_at = '2020-01-01T00:00:00+00:00' WHERE seq = {NEWEST}",
+        f"UPDATE pyxfer_baselines SET labels = '{{}}' WHERE seq = {NEWEST}",
+    ],
+)
+def test_a_changed_baseline_is_an_error_that_names_it(kept_twice: str, statement: str, tmp_path: Path) -> None:
+    bad = id_of_bad(kept_twice)
+    change_row(kept_twice, statement)
+    for arguments in (
+        ("baseline", "show", "bad"),
+        ("baseline", "export", bad, str(tmp_path / "bad.json")),
+        ("compare", "baseline:bad", "baseline:good"),
+    ):
+        result = CliRunner().invoke(app, [*arguments, "--store", kept_twice])
+        assert result.exit_code == 2
+        assert f"the baseline {bad} ('bad' of 'node-7') in the store is damaged" in result.output
+
+
+def test_a_changed_baseline_can_be_removed_by_its_id(kept_twice: str) -> None:
+    bad = id_of_bad(kept_twice)
+    change_row(kept_twice, f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST}")
+    with open_store(kept_twice) as store:
+        assert store.remove_baseline_of_id(bad)
+        assert [(kept.name, kept.labels) for kept in store.baselines()] == [("bad", {"n": "1"}), ("good", {})]
+
+
+def test_a_changed_document_is_an_error_that_names_its_run(kept_twice: str) -> None:
+    with open_store(kept_twice) as store:
+        run_id = next(kept.run_ids[1] for kept in store.baselines() if kept.name == "bad")
+        of_run = f"(SELECT seq FROM pyxfer_runs WHERE id = '{run_id}')"
+        change_row(kept_twice, f"UPDATE pyxfer_documents SET document = :value WHERE run = {of_run}", b"")
+        for read in (lambda: store.run(run_id), lambda: store.baseline_of_id(id_of_bad(kept_twice))):
+            with pytest.raises(StoreError, match=f"the run {run_id} .* is damaged"):
+                read()
+
+
+def test_runs_without_a_newer_field_are_not_changed(kept_twice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_ring(value: object) -> bytes:
+        data, count = re.subn(rb',"ring":\{"value":null,"reason":"[^"]*"\}', b"", to_bare_json(value))
+        assert count or not isinstance(value, Run)
+        return codec.seal(data)
+
+    monkeypatch.setattr(store_rows, "to_sealed_json", without_ring)
+    with open_store(kept_twice) as store:
+        added = store.add_baseline(make_baseline("earlier"))
+        monkeypatch.undo()
+        assert len(store.baseline_of_id(added).runs) == 3

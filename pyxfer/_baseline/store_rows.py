@@ -1,0 +1,343 @@
+"""The rows of runs and baselines with their measurements, of fleets, and of documents of hosts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from pyxfer._baseline import store_tables as tables
+from pyxfer._baseline.figures import Figure, figures_of
+from pyxfer._baseline.fingerprints import fingerprint_of, identity
+from pyxfer._baseline.store_tables import (
+    BASELINE_RUNS,
+    BASELINES,
+    CELLS,
+    DOCUMENTS,
+    FLEET_HOSTS,
+    FLEETS,
+    HOST_REPORTS,
+    MEASURED,
+    RUNS,
+    Row,
+)
+from pyxfer._document import codec
+from pyxfer._document.baselines import AnyRun, Baseline
+from pyxfer._document.cells import Cell
+from pyxfer._document.codec import to_bare_json, to_sealed_json
+from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, FleetHost, HostPoint, HostReport, KeptFleet, hosts_once
+from pyxfer._document.links import Links
+from pyxfer._document.runs import Run
+from pyxfer.errors import StoreError, UsageError
+
+
+@dataclass(frozen=True)
+class NewRun:
+    row: Row
+    run: AnyRun
+    document: bytes
+
+
+def new_run(run: AnyRun, labels: Mapping[str, str]) -> NewRun:
+    check_run(run)
+    tables.check_labels(labels)
+    packed = tables.pack(to_sealed_json(run))
+    now = tables.now_text()
+    fingerprint = fingerprint_of(run)
+    row = {
+        "id": tables.new_id("r"),
+        "stored_at": now,
+        "stored_s": tables.seconds_of(now),
+        "taken_at": run.environment.taken_at,
+        "taken_s": tables.seconds_of(run.environment.taken_at),
+        "host": run.environment.host,
+        "gpu": fingerprint.gpu.value,
+        "device": fingerprint.device,
+        "runtime": run.runtime,
+        "identity": identity(fingerprint),
+        "labels": json.dumps(dict(labels)),
+        "sha256": packed["sha256"],
+    }
+    return NewRun(row, run, packed["document"])
+
+
+def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
+    check_baseline(baseline)
+    row = {
+        "id": tables.new_id("b"),
+        "name": baseline.name,
+        "identity": identity(baseline.fingerprint),
+        "host": baseline.fingerprint.host,
+        "fingerprint": to_bare_json(baseline.fingerprint).decode(),
+        "made_at": baseline.made_at,
+        "stored_at": tables.now_text(),
+        "labels": json.dumps(baseline.labels),
+        "sha256": digest_of(baseline),
+    }
+    return row, [new_run(run, {}) for run in baseline.processes]
+
+
+def add_run(connection: Connection, new: NewRun) -> str:
+    run_id, seq = tables.add_once(connection, RUNS, new.row, "sha256", "labels")
+    if seq is not None:
+        _insert_contents(connection, seq, new)
+    return run_id
+
+
+def add_baseline(connection: Connection, row: Row, runs: Sequence[NewRun]) -> str:
+    """Store a baseline and its new runs, unless the same baseline is the current one, and return its id."""
+    of_name = (
+        BASELINES.c.identity == row["identity"],
+        BASELINES.c.name == row["name"],
+        BASELINES.c.removed_at.is_(None),
+    )
+    newest = select(func.max(BASELINES.c.seq)).where(*of_name).scalar_subquery()
+    is_current = (BASELINES.c.seq == newest) & (BASELINES.c.sha256 == row["sha256"])
+    known = connection.execute(select(BASELINES.c.id).where(sa.or_(BASELINES.c.id == row["id"], is_current))).scalar()
+    if known is not None:
+        return str(known)
+    seq = tables.insert(connection, BASELINES, row)
+    for place, run in enumerate(runs):
+        stored = connection.execute(select(func.min(RUNS.c.seq)).where(RUNS.c.sha256 == run.row["sha256"])).scalar()
+        if stored is None:
+            stored = tables.insert(connection, RUNS, run.row)
+            _insert_contents(connection, stored, run)
+        connection.execute(BASELINE_RUNS.insert().values(baseline=seq, place=place, run=stored))
+    return str(row["id"])
+
+
+def _insert_contents(connection: Connection, seq: int, new: NewRun) -> None:
+    connection.execute(DOCUMENTS.insert().values(run=seq, document=new.document))
+    known = [(place, figure) for place, figure in enumerate(figures_of(new.run)) if _has_rate(figure)]
+    if not known:
+        return
+    cells = _cell_ids(connection, {figure.cell for _, figure in known})
+    of_run = {"run": seq, "host": new.row["host"], "taken_s": new.row["taken_s"]}
+    rows = [{**of_run, "place": place, "cell": cells[figure.cell], **_columns(figure)} for place, figure in known]
+    connection.execute(MEASURED.insert(), rows)
+
+
+def _has_rate(figure: Figure) -> bool:
+    return bool(figure.seconds and figure.gbps and figure.gbps > 0) and not figure.wrong
+
+
+def _columns(figure: Figure) -> Row:
+    low, high = (figure.rate.low_gbps, figure.rate.high_gbps) if figure.rate else (None, None)
+    ends = {"low_gbps": low, "high_gbps": high}
+    return {"worker": figure.worker, "gbps": figure.gbps, **ends, "median_s": figure.seconds}
+
+
+def _cell_ids(connection: Connection, cells: set[Cell]) -> dict[Cell, int]:
+    """The number of each cell. Another process may add the same cells at the same time."""
+    keys = {tables.sha256_of(to_bare_json(cell)): cell for cell in cells}
+    numbers = _numbers(connection)
+    missing = sorted(keys.keys() - numbers.keys())  # in one order, so that two processes cannot deadlock
+    if missing:
+        new = [{"key": key, "group": keys[key].group, "cell": to_bare_json(keys[key]).decode()} for key in missing]
+        insert_some = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+        connection.execute(insert_some(CELLS).on_conflict_do_nothing(), new)
+        numbers = _numbers(connection)
+    return {cell: numbers[key] for key, cell in keys.items()}
+
+
+def _numbers(connection: Connection) -> dict[str, int]:
+    return {row.key: row.id for row in connection.execute(select(CELLS.c.key, CELLS.c.id))}
+
+
+def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
+    what = f"the run {run_id} in the store"
+    data = tables.unpack(what, sha256, packed)
+    kind: type[AnyRun] = Links if codec.kind_of(data) is codec.LINKS else Run
+    return tables.decode_stored(kind, data, what)
+
+
+def digest_of(baseline: Baseline) -> str:
+    """The digest by which the store recognises the same baseline."""
+    fingerprint = to_bare_json(baseline.fingerprint).decode()
+    runs = [tables.sha256_of(to_sealed_json(run)) for run in baseline.processes]
+    return digest_of_parts(baseline.name, fingerprint, baseline.made_at, baseline.labels, runs)
+
+
+def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str, str], runs: Sequence[str]) -> str:
+    return tables.sha256_of(to_bare_json([name, fingerprint, made_at, labels, runs]))
+
+
+def check_run(run: AnyRun) -> None:
+    if not isinstance(run, (Run, Links)):
+        raise UsageError(f"expected a run, such as pyxfer.Run.load returns, and got a {type(run).__name__}")
+    tables.seconds_of(run.environment.taken_at)
+
+
+def check_baseline(baseline: Baseline) -> None:
+    if not isinstance(baseline, Baseline):
+        kind = type(baseline).__name__
+        raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {kind}")
+    tables.check_name(baseline.name)
+    tables.check_labels(baseline.labels)
+    if not baseline.processes:
+        raise UsageError("a baseline has one run or more, and this one has none")
+    tables.seconds_of(baseline.made_at)
+
+
+# --- fleets ----------------------------------------------------------------------------------------------------------
+
+
+def new_fleet(fleet: Fleet) -> tuple[Row, list[Row]]:
+    if not isinstance(fleet, Fleet):
+        raise UsageError(f"expected a fleet, such as pyxfer fleet judge saves, and got a {type(fleet).__name__}")
+    once = hosts_once(fleet)
+    counts = Counter(host.verdict for host in once)
+    row = {
+        "id": tables.new_id("f"),
+        "stored_at": tables.now_text(),
+        "judged_at": fleet.judged_at,
+        "judged_s": tables.seconds_of(fleet.judged_at),
+        "hosts": len(once),
+        "slow": counts["slow"],
+        "suspect": counts["suspect"],
+        "not_judged": counts["not judged"],
+        **tables.pack(to_sealed_json(fleet)),
+    }
+    return row, [{"place": place, **_host_row(fleet, host)} for place, host in enumerate(fleet.hosts)]
+
+
+def _host_row(fleet: Fleet, host: FleetHost) -> Row:
+    worst = host.worst
+    cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
+    figures = {
+        cell.cell.text: (value, cell.usual.value)
+        for cell, value in zip(cells, host.values, strict=True)
+        if value is not None
+    }
+    return {
+        "host": tables.without_nul(host.host),
+        "state": host.state,
+        "verdict": host.verdict,
+        "cell": None if worst is None else tables.without_nul(worst.cell.text),
+        "loss": None if worst is None else worst.stated,
+        "reason": None if host.reason is None else tables.without_nul(host.reason),
+        "figures": json.dumps(figures),
+    }
+
+
+def add_fleet(connection: Connection, row: Row, hosts: list[Row]) -> str:
+    fleet_id, seq = tables.add_once(connection, FLEETS, row, "sha256")
+    if seq is not None and hosts:
+        connection.execute(FLEET_HOSTS.insert(), [{"fleet": seq, **host} for host in hosts])
+    return fleet_id
+
+
+def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
+    columns = (
+        FLEETS.c.id,
+        FLEETS.c.judged_at,
+        FLEETS.c.hosts,
+        FLEETS.c.slow,
+        FLEETS.c.suspect,
+        FLEETS.c.not_judged,
+    )
+    rows = connection.execute(select(*columns).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit))
+    return [KeptFleet(*row) for row in rows][::-1]
+
+
+def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
+    row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
+    if row is None:
+        return None
+    what = f"the fleet {fleet_id} in the store"
+    return tables.decode_stored(Fleet, tables.unpack(what, row.sha256, row.document), what)
+
+
+def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
+    """A host in the newest fleets that have it, the oldest of them first; of several documents the judged one."""
+    wanted = (FLEET_HOSTS.c.host == tables.without_nul(host)) & (FLEET_HOSTS.c.state != "duplicate")
+    of_host = [FLEET_HOSTS.c[name] for name in ("state", "verdict", "cell", "loss", "reason", "figures")]
+    query = select(FLEETS.c.id, FLEETS.c.judged_at, *of_host).join(FLEET_HOSTS, FLEET_HOSTS.c.fleet == FLEETS.c.seq)
+    newest = query.where(wanted).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
+    points = [
+        HostPoint(
+            fleet=row.id,
+            judged_at=row.judged_at,
+            state=row.state,
+            verdict=row.verdict,
+            cell=row.cell,
+            loss=row.loss,
+            reason=row.reason,
+            figures={name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()},
+        )
+        for row in connection.execute(newest)
+    ]
+    return points[::-1]
+
+
+# --- documents of hosts ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeptReport:
+    id: str
+    host: str
+
+
+@dataclass(frozen=True)
+class StoredReport:
+    """A stored document, or the reason why it cannot be read."""
+
+    id: str
+    host: str
+    report: HostReport | None
+    reason: str | None
+
+
+def new_report(report: HostReport, host: str | None) -> Row:
+    if not isinstance(report, HostReport):
+        raise UsageError(f"expected a document that pyxfer fleet host writes; got a {type(report).__name__}")
+    name = tables.without_nul(report.host or host or "")
+    tables.check_host(name)
+    data = to_sealed_json(report)
+    if len(data) > MAX_HOST_BYTES:
+        limit = f"{MAX_HOST_BYTES >> 20} MiB"
+        raise UsageError(f"the document of a host has at most {limit}; this one has {len(data)} bytes")
+    return {"id": tables.new_id("h"), "host": name, **tables.pack(data)}
+
+
+def add_report(connection: Connection, row: Row) -> str:
+    stored_s = clock_s(connection)
+    stored_at = datetime.fromtimestamp(stored_s, timezone.utc).isoformat(timespec="milliseconds")
+    row = {**row, "stored_s": stored_s, "stored_at": stored_at}
+    return tables.add_once(connection, HOST_REPORTS, row, "sha256", "host")[0]
+
+
+def clock_s(connection: Connection) -> float:
+    """The present time in seconds since 1970 by the server's clock: those of hosts may be wrong."""
+    if connection.dialect.name != "postgresql":
+        return time.time()
+    return float(connection.execute(select(sa.extract("epoch", func.clock_timestamp()))).scalar_one())
+
+
+def find_reports(connection: Connection, since_s: float) -> list[KeptReport]:
+    rows = (
+        select(HOST_REPORTS.c.id, HOST_REPORTS.c.host)
+        .where(HOST_REPORTS.c.stored_s >= since_s)
+        .order_by(HOST_REPORTS.c.seq.desc())
+    )
+    return [KeptReport(*row) for row in connection.execute(rows)]
+
+
+def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredReport]:
+    small = sa.case((func.length(HOST_REPORTS.c.document) <= MAX_HOST_BYTES, HOST_REPORTS.c.document))
+    rows = select(HOST_REPORTS.c.id, HOST_REPORTS.c.host, HOST_REPORTS.c.sha256, small.label("document"))
+    for row in connection.execute(rows.where(HOST_REPORTS.c.id.in_(ids))):
+        what = f"the document {row.id} in the store"
+        try:
+            data = tables.unpack(what, row.sha256, row.document, MAX_HOST_BYTES)
+            yield StoredReport(row.id, row.host, tables.decode_stored(HostReport, data, what), None)
+        except StoreError as error:
+            yield StoredReport(row.id, row.host, None, str(error))
