@@ -24,17 +24,13 @@ _LONGEST = 600
 
 
 def print_examination(examination: Examination, page: Page) -> None:
-    """The device and host, the summary, and the findings by status."""
     page.hanging(heading_lines(examination), style="bold")
     page.line()
     page.line(summary(examination), style=_style(examination))
     for status in _IN_FULL:
         _print_whole(status.capitalize(), examination.of(status), page)
     for status in _IN_ONE_LINE:
-        found = examination.of(status)
-        if found:
-            page.heading(status.capitalize())
-            page.hanging(map(_line, found))
+        page.section(status.capitalize(), list(map(_line, examination.of(status))))
 
 
 def _style(examination: Examination) -> str:
@@ -44,7 +40,6 @@ def _style(examination: Examination) -> str:
 
 
 def summary(examination: Examination) -> str:
-    """One sentence about the host, and the number of other findings."""
     counts = {status: len(examination.of(status)) for status in _STYLES}
     bad = [*examination.of("wrong"), *examination.of("suspicious")]
     names = list(dict.fromkeys(clean(finding.subject) for finding in bad))
@@ -60,7 +55,6 @@ def summary(examination: Examination) -> str:
 
 
 def heading_lines(examination: Examination) -> Lines:
-    """The device, its link and host, and the nearest known host."""
     environment = examination.environment
     lines = [("device", device_text(examination.device))]
     if examination.run.runtime == "cuda":
@@ -78,7 +72,6 @@ def _with_text(environment: runs.Environment) -> str:
 
 
 def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
-    """The known host, and the share of its figures that is reached here, or how it differs."""
     reference = nearest.reference
     words = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
     if nearest.alike:
@@ -104,7 +97,6 @@ def _reached(nearest: Nearest, own: runs.Run) -> str:
 
 
 def _print_whole(name: str, findings: Sequence[Finding], page: Page) -> None:
-    """Findings with all of their fields."""
     if not findings:
         return
     page.heading(name)

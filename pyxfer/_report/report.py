@@ -25,8 +25,6 @@ Charts = Mapping[str, Make | None]
 
 @dataclass(frozen=True)
 class Caption:
-    """The heading of a chart in a report, and the line below it."""
-
     title: str
     text: str
 

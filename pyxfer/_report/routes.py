@@ -26,7 +26,6 @@ def print_routes(devices: Sequence[runs.Device], routes: Sequence[RouteStatus], 
 
 
 def print_framework_routes(groups: Sequence[FrameworkStatus], page: Page) -> None:
-    """Every framework with its state, and its routes with the code that they time."""
     page.line("> marks the usual call")
     rows = [_cells(route) for group in groups for route in group.routes]
     widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]

@@ -85,7 +85,7 @@ def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
 
 def test_a_large_document_is_embedded_without_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     run = derived("run", full_run())
-    monkeypatch.setattr(webpage, "MOST_EMBEDDED", len(gzip.compress(codec.to_sealed_json(run), mtime=0)) - 1)
+    monkeypatch.setattr(webpage, "MAX_EMBEDDED", len(gzip.compress(codec.to_sealed_json(run), mtime=0)) - 1)
     page = page_html([run])
     (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
     data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
@@ -96,7 +96,7 @@ def test_a_large_document_is_embedded_without_its_trials(monkeypatch: pytest.Mon
 
 
 def test_a_document_that_is_too_large_is_not_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webpage, "MOST_EMBEDDED", 10)
+    monkeypatch.setattr(webpage, "MAX_EMBEDDED", 10)
     page = page_html([DOCUMENTS["comparison"]])
     assert not [attributes for attributes in Tags(page).of("a") if "download" in attributes]
     assert "too large to be embedded" in page
