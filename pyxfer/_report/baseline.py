@@ -77,7 +77,6 @@ def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
 
 
 def _cell_lines(baseline: Baseline) -> dict[str, list[float]]:
-    """The bandwidth of each cell in the processes that measured it, in order."""
     from pyxfer._baseline.samples import rates_of
 
     return {cell.text: sorted(rates) for cell, rates in rates_of(baseline.processes).items()}

@@ -56,7 +56,6 @@ def overall_text(comparison: Comparison) -> str:
 
 
 def compared(comparison: Comparison) -> list[CellComparison]:
-    """The cells with a time on both sides."""
     return [row for row in comparison.cells if row.ratio.value is not None]
 
 
@@ -156,7 +155,6 @@ _WHOLE = 2000
 
 
 def print_comparison(comparison: Comparison, page: Page) -> None:
-    """The whole page, with the verdict first."""
     page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
     page.line(f"Overall {clean(overall_text(comparison))}.")
     _differences(comparison, page)

@@ -80,7 +80,6 @@ def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
 
 
 def _reached(nearest: Nearest, own: runs.Run) -> str:
-    """The share of its largest pinned copies that is reached here."""
     words = []
     for side in _SIDES:
         sizes = [m.nbytes for m in own.measurements if m.side == side and m.gbps is not None]
@@ -112,7 +111,6 @@ def _print_whole(name: str, findings: Sequence[Finding], page: Page) -> None:
 
 
 def _line(finding: Finding) -> tuple[str, str]:
-    """A finding in one line; an unknown one with the remedy."""
     words = clean(finding.seen, _LONGEST)
     if finding.status == "unknown" and finding.do:
         words = f"{words.rstrip('.')}; {clean(finding.do, _LONGEST)}"
@@ -145,5 +143,4 @@ REPORT = Report(
     sections=lambda examination: run.sections(examination.run),
     charts=lambda examination: run.REPORT.charts(examination.run),
     captions=run.REPORT.captions,
-    environment=lambda examination: examination.environment,
 )

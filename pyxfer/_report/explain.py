@@ -201,7 +201,6 @@ def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
 
 
 def waterfall_lines(explained: Explained) -> list[tuple[str, float]]:
-    """The parts of the traced trial in seconds, in the order of the page; none without a breakdown."""
     breakdown = explained.row.breakdown.value
     if breakdown is None:
         return []
@@ -259,7 +258,6 @@ def crossing_lines(explained: Explained) -> Lines:
 
 
 def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
-    """The time of the copies and their speed, compared with the ceiling's copies in the same records."""
     if dma.seconds.value is None:
         return reason_text(dma.seconds.reason)
     time = units.format_seconds(dma.seconds.value)
@@ -278,7 +276,6 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
 
 
 def host_lines(row: runs.Measurement) -> Lines:
-    """Page faults and context switches of the traced trial; if it moved several copies, their mean for one."""
     breakdown = row.breakdown.value
     if breakdown is None:
         return []
@@ -295,7 +292,6 @@ def host_lines(row: runs.Measurement) -> Lines:
 
 
 def clock_lines(row: runs.Measurement) -> Lines:
-    """The time that each clock measured, and between which instants."""
     ungated = ", without a gate" if row.has_both_clocks else ""
     known = [
         ("host", row.wall_s, f"host clock, until the host saw the work finished{ungated}"),
@@ -353,7 +349,6 @@ def _call_and_events(row: runs.Measurement, elapsed_s: float) -> str:
 
 
 def _device_shares(row: runs.Measurement) -> str:
-    """The shares of the traced trial in which the device copied, ran kernels or was idle."""
     breakdown = row.breakdown.value
     if breakdown is None or breakdown.elapsed_s <= 0:
         return ""

@@ -154,7 +154,6 @@ def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
 
 
 def missing_lines(fleet: Fleet) -> Lines:
-    """Hosts without a complete document, and their reasons; many with one reason in one line."""
     reasons: dict[tuple[str, str], list[int]] = {}
     for place, host in enumerate(fleet.hosts):
         if host.state != "measured" or host.verdict == "not judged":
@@ -218,7 +217,6 @@ def _why(point: HostPoint) -> str:
 
 
 def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], page: Page) -> None:
-    """The newest figures beside the medians of all: those that have fallen most."""
     if not known:
         return
     newest = known[-1]

@@ -110,7 +110,6 @@ def groups_text(cell: CohortCell) -> str | None:
 
 
 def first_groups(fleet: Fleet) -> str | None:
-    """The largest distance of two groups of any cell."""
     split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
     if not split:
         return None
@@ -119,12 +118,10 @@ def first_groups(fleet: Fleet) -> str | None:
 
 
 def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:
-    """By the loss, the largest first."""
     return sorted(hosts, key=lambda host: (-(0.0 if host.worst is None else host.worst.stated), host.host))
 
 
 def names_text(fleet: Fleet, places: Sequence[int]) -> str:
-    """The first names, and how many more there are."""
     named = ", ".join(host_name(fleet.hosts[place]) for place in places[:_MAX_NAMED])
     return named if len(places) <= _MAX_NAMED else f"{named} and {len(places) - _MAX_NAMED} more"
 

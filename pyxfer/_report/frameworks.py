@@ -30,7 +30,6 @@ def summary_lines(run: runs.Run, marks: Sequence[str]) -> Lines:
 
 
 def group_text(run: runs.Run, group: route_tables.Group) -> str:
-    """The usual and the fastest route of one framework in one direction."""
     return f"{route_tables.title(group.framework)} {group.direction}{_summary_text(run, group)}"
 
 
@@ -201,7 +200,6 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
 
 
 def worker_lines(run: runs.Run) -> Lines:
-    """The workers and their framework's version; if one did not complete, the reason and its last output."""
     lines = []
     for worker in run.workers:
         lines.append((worker_number(run, worker.name), _worker_text(worker)))

@@ -93,7 +93,6 @@ def change_text(change: HistoryChange, group: HistoryGroup | None = None) -> str
 
 
 def group_text(group: HistoryGroup) -> str:
-    """The last change of a history, or that it has none."""
     name = f"{clean(group.cell_text)} on {escaped(group.host)}"
     if not group.changes:
         return f"{name}: {without_change(group)}, median {_figure(group.median_gbps, group)}"
@@ -103,7 +102,6 @@ def group_text(group: HistoryGroup) -> str:
 
 
 def without_change(group: HistoryGroup) -> str:
-    """That a history drifts, has no change, or why none could be found."""
     count = "1 run" if len(group.points) == 1 else f"{len(group.points)} runs"
     if group.drift is not None:
         word = "slower" if group.drift < 0 else "faster"
@@ -310,7 +308,6 @@ REPORT = Report(
     page=print_history,
     headline=_headline,
     badge=_badge,
-    heading=lambda _: [],
     grids=_grids,
     sections=_sections,
     charts=_charts,

@@ -143,7 +143,6 @@ def suggestions(run: runs.Run) -> list[tuple[str, str]]:
 
 
 def _rows(run: runs.Run) -> list[_Row]:
-    """The ceiling and pageable memory at the largest size, and the ceiling at the smallest."""
     sizes = sorted({m.nbytes for m in run.measurements})
     if not sizes:
         return []

@@ -96,5 +96,4 @@ REPORT = Report(
     sections=lambda report: [("Remarks", [("-", remark_text(remark)) for remark in report.remarks])],
     charts=charts_of_host,
     captions={"figures": Caption("Figures of this host", INTERVALS)},
-    environment=lambda report: report.environment,
 )

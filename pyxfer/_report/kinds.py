@@ -72,7 +72,6 @@ def page_text(document: object, columns: int) -> str:
 
 
 def headline(document: object) -> str:
-    """The first sentence of a document's report."""
     return report_of(document).headline(document)
 
 

@@ -97,7 +97,6 @@ def _bar(name: str, rate: Rate, share: str, role: str) -> dict[str, object]:
 
 
 def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spec:
-    """All GPUs at once, beside the sum of what each gets by itself."""
     bars: plots.Values = []
     for row in rows:
         alone_gbps, total = row.sum_alone_gbps.value, row.total.value
@@ -114,7 +113,6 @@ def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spe
 
 
 def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.HostDirection) -> plots.Make | None:
-    """What each GPU keeps of its rate alone beside each other one."""
     facts = {(keep.beside, keep.device): keep.share for keep in sharing.keeps if keep.direction == direction}
     cells = {}
     for place in _places(run):

@@ -566,5 +566,4 @@ REPORT = Report(
         "small": Caption("Small copies", INTERVALS),
     },
     table=lambda run, _: Grid("Links", _COLUMNS, _rows(run)),
-    environment=lambda run: run.environment,
 )

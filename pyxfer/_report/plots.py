@@ -299,8 +299,7 @@ def share_plot(values: Values, title: str, width: int) -> Spec:
         },
         {"mark": _mark("point", size=14, filled=True), "encoding": {"x": x, "y": y, "color": colour}},
     ]
-    data = {"values": values}
-    return {"data": data, "layer": layers, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+    return _plot(values, layers, width, _title(title, width))
 
 
 def step_plot(values: Values, title: str, width: int) -> Spec:
@@ -366,8 +365,7 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
                 "encoding": {"x": x, **_tooltip("text")},
             }
         )
-    data, height = {"values": values}, _PLOT_HEIGHT
-    return {"data": data, "layer": layers, "width": width, "height": height, "title": _title(title, width)}
+    return _plot(values, layers, width, _title(title, width))
 
 
 def heat_plot(
@@ -474,16 +472,18 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
     ]
-    data = {"values": values}
-    return {"data": data, "layer": layers, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+    return _plot(values, layers, width, _title(title, width))
 
 
 # --- parts of plots --------------------------------------------------------------------------------------------------
 
 
-def _rows(values: Values, layers: Sequence[Spec], width: int, title: Spec) -> Spec:
-    height = {"step": _BAR_STEP}
+def _plot(values: Values, layers: Sequence[Spec], width: int, title: Spec, height: Any = _PLOT_HEIGHT) -> Spec:
     return {"data": {"values": values}, "layer": list(layers), "width": width, "height": height, "title": title}
+
+
+def _rows(values: Values, layers: Sequence[Spec], width: int, title: Spec) -> Spec:
+    return _plot(values, layers, width, title, {"step": _BAR_STEP})
 
 
 def _distinct(values: Values, name: str) -> Values:

@@ -83,7 +83,6 @@ def locking_lines(run: runs.Run) -> Lines:
 
 
 def ring_lines(run: runs.Run) -> Lines:
-    """The ring that staged copies used and the source of its settings, or why there was none."""
     if not any(measurement.mode == runs.STAGED for measurement in run.measurements):
         return []
     ring = run.ring.value

@@ -99,7 +99,6 @@ class Group:
 
 
 def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
-    """Every framework and direction, in the order of the run's workers."""
     homes = _frameworks_of_workers(run)
     found: dict[tuple[str, str], dict[tuple[str | None, str, str], list[int]]] = {}
     for index, m in enumerate(run.measurements):
@@ -199,7 +198,6 @@ _MAX_DECIMALS = 3
 
 
 def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table | None:
-    """The ceiling, the usual call and the fastest route of every framework and direction."""
     lines = [line for group in groups for line in _overview_lines(run, group)]
     if not lines:
         return None
@@ -246,7 +244,6 @@ def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
 
 
 def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
-    """All figures of every route at the largest size."""
     measured = [row.at.get(group.largest) for row in group.rows]
     make = _ingest_columns if group.direction == "ingest" else _link_columns
     gaps = [_gap(row, group.largest) for row in group.rows]
@@ -264,7 +261,6 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
 
 
 def elsewhere_lines(group: Group) -> list[str]:
-    """The ceiling in other workers of the framework, with which their routes are compared."""
     lines = []
     for worker in dict.fromkeys(row.any.worker for row in group.elsewhere):
         rates = [row.gbps(group.largest) or 0.0 for row in group.elsewhere if row.any.worker == worker]

@@ -16,7 +16,6 @@ _LONGEST_WORD = 14
 
 
 def print_routes(devices: Sequence[runs.Device], routes: Sequence[RouteStatus], page: Page) -> None:
-    """Devices, routes and modes, with the reason if one is not available."""
     page.line("Devices", style="bold")
     page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
     page.heading("Routes")

@@ -191,7 +191,6 @@ def _parts(run: runs.Run) -> list[Grid]:
 
 
 def sections(run: runs.Run) -> list[Section]:
-    """Why it is of host memory, why there is no breakdown, and what follows the figures."""
     reason = clean(run.runtime_reason) if run.runtime == "host" else ""
     unknown = [("-", text) for text in (_unknown_parts(run),) if text]
     return [("Runtime", [("-", reason)] if reason else []), ("Where the time goes", unknown), *last_sections(run)]
@@ -255,7 +254,6 @@ REPORT = Report(
     sections=sections,
     charts=charts_of_run,
     captions=CAPTIONS,
-    environment=lambda run: run.environment,
 )
 
 
@@ -263,7 +261,6 @@ REPORT = Report(
 
 
 def _figures(m: runs.Measurement) -> Lines:
-    """What is known of one measurement, the bandwidth first."""
     rate, counted = m.rate.value, sum(trial.invalid is None for trial in m.trials)
     known = {
         "bandwidth": units.format_gbps(rate.gbps) if rate is not None else m.rate.reason or "",
@@ -282,9 +279,7 @@ MEASUREMENT = Report(
     page=lambda m, page: page.hanging(_figures(m)),
     headline=repr,
     badge=lambda _: ("none", "measurement"),
-    heading=lambda _: [],
     grids=lambda m: [text_grid("Figures", ("figure", "value"), _figures(m))],
-    sections=lambda _: [],
     charts=charts_of_measurement,
     captions=CAPTIONS,
 )

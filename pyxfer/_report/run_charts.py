@@ -67,7 +67,6 @@ def charts_of_run(run: runs.Run) -> Charts:
 
 
 def _sizes_chart(run: runs.Run, timed: Sequence[runs.Measurement], width: int) -> plots.Spec:
-    """One plot for each direction: bandwidth by size with its interval, the peak, and the fit with its knee."""
     sides: tuple[runs.Side, ...] = ("h2d", "d2h", "sum", "ingest")
     names = list(dict.fromkeys(_series(run, m) for m in timed))
     colours = dict(zip(names, plots.COLOURS, strict=False))
@@ -142,7 +141,6 @@ def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime
 
 
 def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime, width: int) -> plots.Spec:
-    """The share of the trials that took at most so long. Of many trials, every n-th is drawn."""
     values: plots.Values = []
     for name, m in named:
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
@@ -217,7 +215,6 @@ def _is_staged(row: Row) -> bool:
 
 
 def _uploads_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
-    """The usual call, the fastest route, pyxfer's own and the ceiling, by size."""
     staged = next((row for row in _drawn_routes(group) if _is_staged(row)), None)
     chosen = {"usual": group.usual, "pyxfer": staged, "fastest": group.best, "ceiling": group.ceiling}
     named: dict[str, Row] = {}

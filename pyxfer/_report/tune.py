@@ -126,7 +126,6 @@ def _headline(state: RingState) -> str:
 
 
 def _ring_text(tuned: Tuned, way: CopyDirection) -> str:
-    """The rate of the chosen ring in one direction at the largest size, beside that of a plain copy."""
     rates = [max((r for r in own if r.direction == way), key=lambda r: r.nbytes) for own in (tuned.rates, tuned.plain)]
     ring, plain = (units.format_gbps(rate.gbps) for rate in rates)
     return f"{way}: {ring} through the ring, {plain} as a plain copy, at {units.format_size(rates[0].nbytes)}"
@@ -154,7 +153,6 @@ def _rate_of(rates: Sequence[CopyRate], way: str) -> float | None:
 
 
 def _charts(state: RingState) -> Charts:
-    """The candidates of a tuning at the largest size, in each direction."""
     tuned = state.tuning.value
     ways: list[CopyDirection] = list(get_args(CopyDirection))
     found = (
@@ -193,7 +191,6 @@ REPORT = Report(
     badge=lambda state: ("none", state.source),
     heading=ring_lines,
     grids=_grids,
-    sections=lambda _: [],
     charts=_charts,
     captions={
         "rings": Caption(

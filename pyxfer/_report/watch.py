@@ -382,5 +382,4 @@ REPORT = Report(
         ),
     },
     table=lambda watched, name: named(_tables(watched), name or "steps", "a watch"),
-    environment=lambda watched: watched.environment,
 )

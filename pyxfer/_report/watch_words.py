@@ -90,7 +90,6 @@ def sum_text(nbytes: int) -> str:
 
 
 def heading_lines(watched: watches.Watched) -> Lines:
-    """What was watched, on which device and host."""
     tracing = watched.tracing.value
     library = "" if tracing is None else clean(tracing.library.rpartition("/")[2], longest=_LONGEST_NAME)
     lines = machine_lines(watched, f"records by {library}" if library else "")
@@ -132,7 +131,6 @@ def steps_text(watched: watches.Watched) -> str:
 
 
 def beside_lines(watched: watches.Watched) -> Lines:
-    """Figures below the parts: how long steps are, copies under kernels, and the time between steps."""
     parts, steps = watched.parts, watched.steps
     summary, slow = steps.period.value, slow_text(watched)
     hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
@@ -150,7 +148,6 @@ def beside_lines(watched: watches.Watched) -> Lines:
 
 
 def overlap_lines(watched: watches.Watched) -> Lines:
-    """How busy the device was, and what ran at the same time."""
     activity = watched.activity.value
     if activity is None or not activity.streams:
         return []
@@ -213,7 +210,6 @@ def memory_lines(watched: watches.Watched) -> Lines:
 
 
 def advice_lines(watched: watches.Watched) -> Lines:
-    """What would be faster, the largest gain first."""
     whole = _a_step(watched) if watched.steps.watched else "for the window"
     now = units.format_seconds(watched.parts.period_s)
     lines = []
@@ -249,7 +245,6 @@ def _steps_text(summary: Summary) -> str:
 
 
 def copies_text(overlap: watches.Overlap) -> str:
-    """How much of the copies is under kernels, and how many run at once."""
     if overlap.hidden_share.value is None:
         return fact_text(overlap.hidden_share)
     hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"

@@ -114,7 +114,6 @@ def _svg(spec: plots.Spec) -> str:
 
 
 def page_html(documents: Sequence[object]) -> str:
-    """The whole page: an article for each document, its style and its script."""
     articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
     title = "pyxfer report"
     if len(documents) == 1:
