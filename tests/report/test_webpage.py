@@ -136,7 +136,7 @@ def test_the_tables_of_a_watch_are_sorted_by_their_numbers(pages: dict[str, str]
 
 
 def test_a_long_history_shows_its_last_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_MOST_POINTS", 10)
+    monkeypatch.setattr(history, "_MAX_POINTS", 10)
     page = page_html([DOCUMENTS["history"]])
     assert "The last 10 of 60 points" in page
     assert page.count("<tr>") == 1 + 10
