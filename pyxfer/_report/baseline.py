@@ -20,7 +20,6 @@ _LONGEST_NAME = 20
 
 
 def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> None:
-    """One line for each name on each machine."""
     page.line(f"Baselines in {clean(shown)}: {len(kept)}", style="bold")
     columns = {
         "name": [escaped(baseline.name, _LONGEST_NAME) for baseline in kept],
@@ -45,9 +44,7 @@ def print_baseline(baseline: Baseline, page: Page, kept: KeptBaseline | None = N
             *_machine_lines(baseline),
         ]
     )
-    if baseline.labels:
-        page.heading("Labels")
-        page.hanging([(escaped(name, 40), escaped(value)) for name, value in sorted(baseline.labels.items())])
+    page.section("Labels", [(escaped(name, 40), escaped(value)) for name, value in sorted(baseline.labels.items())])
     page.heading("Processes")
     taken = [moment_text(run.environment.taken_at) for run in baseline.processes]
     names = kept.run_ids if kept else [str(number) for number in range(1, len(taken) + 1)]
@@ -80,7 +77,6 @@ def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
 
 
 def _cell_lines(baseline: Baseline) -> dict[str, list[float]]:
-    """The bandwidth of each cell in the processes that measured it, in order."""
     from pyxfer._baseline.samples import rates_of
 
     return {cell.text: sorted(rates) for cell, rates in rates_of(baseline.processes).items()}

@@ -14,7 +14,7 @@ from pyxfer._document.runs import Fact
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import Page, fitting_table, rate_cells
-from pyxfer._report.plots import MOST_BARS, Make, Spec, change_plot
+from pyxfer._report.plots import MAX_BARS, Make, Spec, change_plot
 from pyxfer._report.report import Badge, Caption, Report, Section
 from pyxfer._report.tables import Value
 from pyxfer._report.text import NANO, Lines, clean, escaped, format_latency, nanoseconds_text, remark_text, sentence
@@ -56,27 +56,25 @@ def overall_text(comparison: Comparison) -> str:
 
 
 def compared(comparison: Comparison) -> list[CellComparison]:
-    """The cells with a time on both sides."""
     return [row for row in comparison.cells if row.ratio.value is not None]
 
 
-MOST_ROWS = 60
+MAX_ROWS = 60
 
 
 def shown(comparison: Comparison) -> tuple[list[CellComparison], str]:
     """The compared cells that a page has room for, and what it leaves out: cells that are SAME, and smaller changes."""
     rows = compared(comparison)
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MAX_ROWS:
         return rows, ""
     others = [row for row in rows if row.verdict != "SAME"]
-    most = set(map(id, sorted(others, key=_clearness, reverse=True)[:MOST_ROWS]))
+    most = set(map(id, sorted(others, key=_clearness, reverse=True)[:MAX_ROWS]))
     same, rest = len(rows) - len(others), len(others) - len(most)
     parts = [f"{same} cells that are SAME"] * bool(same) + [f"{rest} others with smaller changes"] * bool(rest)
     return [row for row in others if id(row) in most], f"Not shown: {' and '.join(parts)}."
 
 
 def _clearness(row: CellComparison) -> tuple[bool, float]:
-    """SLOW and FAST come before AMBIGUOUS, and large changes before small ones."""
     return row.verdict != "AMBIGUOUS", abs(math.log(row.ratio.value or 1.0))
 
 
@@ -95,7 +93,6 @@ def doubts(comparison: Comparison) -> list[str]:
 
 
 def headline(comparison: Comparison) -> str:
-    """The overall verdict and the cells that it rests on."""
     missing = len(comparison.cells) - len(compared(comparison))
     return f"{_verdict_text(comparison)}{f' {missing} more could not be compared.' if missing else ''}"
 
@@ -129,7 +126,6 @@ def _verdict_text(comparison: Comparison) -> str:
 
 
 def cause_text(cause: Cause) -> str:
-    """A likely cause, its evidence, and what to do."""
     fix = f" To do: {cause.fix}." if cause.fix else ""
     return f"{cause.text} Seen: {cause.evidence}.{fix}"
 
@@ -154,12 +150,11 @@ def _processes(rows: Sequence[CellComparison]) -> str:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 _STYLES = {"SLOW": "bold red", "FAST": "bold green", "SAME": "bold green", "AMBIGUOUS": "bold yellow"}
-_MOST_DOUBTS = 4
+_MAX_DOUBTS = 4
 _WHOLE = 2000
 
 
 def print_comparison(comparison: Comparison, page: Page) -> None:
-    """The whole page, with the verdict first."""
     page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
     page.line(f"Overall {clean(overall_text(comparison))}.")
     _differences(comparison, page)
@@ -171,12 +166,10 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
 def _differences(comparison: Comparison, page: Page) -> None:
     matter = [difference for difference in comparison.differences if difference.matters]
     others = [difference for difference in comparison.differences if not difference.matters]
-    if matter:
-        page.heading("Differences that may cost bandwidth")
-        page.hanging(map(_difference, matter))
-    if others:
-        page.heading("Other differences" if matter else "Differences that cost no bandwidth")
-        page.hanging(map(_difference, others))
+    page.section("Differences that may cost bandwidth", list(map(_difference, matter)))
+    page.section(
+        "Other differences" if matter else "Differences that cost no bandwidth", list(map(_difference, others))
+    )
 
 
 def _difference(difference: Difference) -> tuple[str, str]:
@@ -251,27 +244,21 @@ def _causes(comparison: Comparison, page: Page) -> None:
 
 def _notes(comparison: Comparison, page: Page) -> None:
     doubtful = doubts(comparison)
-    if doubtful:
-        page.heading("Undecided")
-        _list(doubtful[:_MOST_DOUBTS], page)
-        if len(doubtful) > _MOST_DOUBTS:
-            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more; --export-json has all")
+    page.section("Undecided", _listed(doubtful[:_MAX_DOUBTS]))
+    if len(doubtful) > _MAX_DOUBTS:
+        page.line(f"  and {len(doubtful) - _MAX_DOUBTS} more; --export-json has all")
     missing = left_out(comparison)
-    if missing:
-        page.heading("Not compared")
-        _list([f"{_first(cells)}: {why}" for why, cells in missing.items()], page)
-    if comparison.remarks:
-        page.heading("Remarks")
-        _list([remark_text(remark) for remark in comparison.remarks], page)
+    page.section("Not compared", _listed([f"{_first(cells)}: {why}" for why, cells in missing.items()]))
+    page.section("Remarks", _listed([remark_text(remark) for remark in comparison.remarks]))
 
 
 def _first(cells: Sequence[str]) -> str:
-    rest = len(cells) - _MOST_DOUBTS
-    return ", ".join(cells[:_MOST_DOUBTS]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(cells) - _MAX_DOUBTS
+    return ", ".join(cells[:_MAX_DOUBTS]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _list(lines: Sequence[str], page: Page) -> None:
-    page.hanging(("  -", clean(line, longest=_WHOLE)) for line in lines)
+def _listed(lines: Sequence[str]) -> Lines:
+    return [("  -", clean(line, longest=_WHOLE)) for line in lines]
 
 
 _SUITE = "pyxfer baseline check"
@@ -383,8 +370,7 @@ def _beside_a(comparison: Comparison, row: CellComparison) -> str:
 
 
 def _cells_chart(comparison: Comparison, rows: Sequence[CellComparison], width: int) -> Spec:
-    """The change of each cell with its interval, beside the tolerance."""
-    values = [_change_value(row) for row in rows[:MOST_BARS]]
+    values = [_change_value(row) for row in rows[:MAX_BARS]]
     more = f" The first {len(values)} of {len(rows)} cells are drawn." if len(rows) > len(values) else ""
     shaded = f"Shaded: the tolerance of {units.format_percent(comparison.tolerance)}."
     title = f"{clean(headline(comparison), _LONGEST)} {shaded}{more}"

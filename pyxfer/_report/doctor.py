@@ -24,17 +24,13 @@ _LONGEST = 600
 
 
 def print_examination(examination: Examination, page: Page) -> None:
-    """The device and host, the summary, and the findings by status."""
     page.hanging(heading_lines(examination), style="bold")
     page.line()
     page.line(summary(examination), style=_style(examination))
     for status in _IN_FULL:
         _print_whole(status.capitalize(), examination.of(status), page)
     for status in _IN_ONE_LINE:
-        found = examination.of(status)
-        if found:
-            page.heading(status.capitalize())
-            page.hanging(map(_line, found))
+        page.section(status.capitalize(), list(map(_line, examination.of(status))))
 
 
 def _style(examination: Examination) -> str:
@@ -44,7 +40,6 @@ def _style(examination: Examination) -> str:
 
 
 def summary(examination: Examination) -> str:
-    """One sentence about the host, and the number of other findings."""
     counts = {status: len(examination.of(status)) for status in _STYLES}
     bad = [*examination.of("wrong"), *examination.of("suspicious")]
     names = list(dict.fromkeys(clean(finding.subject) for finding in bad))
@@ -60,7 +55,6 @@ def summary(examination: Examination) -> str:
 
 
 def heading_lines(examination: Examination) -> Lines:
-    """The device, its link and host, and the nearest known host."""
     environment = examination.environment
     lines = [("device", device_text(examination.device))]
     if examination.run.runtime == "cuda":
@@ -78,7 +72,6 @@ def _with_text(environment: runs.Environment) -> str:
 
 
 def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
-    """The known host, and the share of its figures that is reached here, or how it differs."""
     reference = nearest.reference
     words = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
     if nearest.alike:
@@ -87,7 +80,6 @@ def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
 
 
 def _reached(nearest: Nearest, own: runs.Run) -> str:
-    """The share of its largest pinned copies that is reached here."""
     words = []
     for side in _SIDES:
         sizes = [m.nbytes for m in own.measurements if m.side == side and m.gbps is not None]
@@ -104,7 +96,6 @@ def _reached(nearest: Nearest, own: runs.Run) -> str:
 
 
 def _print_whole(name: str, findings: Sequence[Finding], page: Page) -> None:
-    """Findings with all of their fields."""
     if not findings:
         return
     page.heading(name)
@@ -120,7 +111,6 @@ def _print_whole(name: str, findings: Sequence[Finding], page: Page) -> None:
 
 
 def _line(finding: Finding) -> tuple[str, str]:
-    """A finding in one line; an unknown one with the remedy."""
     words = clean(finding.seen, _LONGEST)
     if finding.status == "unknown" and finding.do:
         words = f"{words.rstrip('.')}; {clean(finding.do, _LONGEST)}"
@@ -153,5 +143,4 @@ REPORT = Report(
     sections=lambda examination: run.sections(examination.run),
     charts=lambda examination: run.REPORT.charts(examination.run),
     captions=run.REPORT.captions,
-    environment=lambda examination: examination.environment,
 )

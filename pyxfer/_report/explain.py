@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._document.machines import MAX_SHARE
 from pyxfer._document.runs import PARTS
-from pyxfer._report.layout import BAR, Column, Page, bars, fitting_table, grid_width, percent_cells, time_cells
+from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
+from pyxfer._report.route_tables import WAYS
 from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
 
-MOST_ADVICE = 3
+MAX_ADVICE = 3
 _LONGEST_CALL = 120
 _LONGEST_NAME = 40
-_WIDEST_BAR = 40
 # Two times that differ by less than this are reported as equal.
 _EQUAL_SHARE, _EQUAL_S = 0.02, 10e-6
 # A traced trial that differs from the median by less than this needs no warning.
@@ -29,12 +27,9 @@ _MANY_TIMES, _VERY_MANY_TIMES = 10, 100
 # The lines above the table say by how much tracing slows the route.
 _SHOWN_ELSEWHERE = "traced"
 _WRONG = "The data that arrived was wrong, so the traced time is not broken down."
-_WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
 _WAYS_WITHOUT_GPU = {
-    "h2d": "h2d over host memory",
-    "d2h": "d2h over host memory",
-    "both": "both ways over host memory",
-    "ingest": _WAYS["ingest"],
+    **{way: f"{words} over host memory" for way, words in (("h2d", "h2d"), ("d2h", "d2h"), ("both", "both ways"))},
+    "ingest": WAYS["ingest"],
 }
 _NAMES_IN_CODE = {
     "h2d": "x is your NumPy array, y the array on the GPU.",
@@ -81,7 +76,6 @@ class Explained:
 
     @property
     def host_copy_s(self) -> float | None:
-        """Seconds of one copy in host memory, for an ingest route."""
         if self.row.direction != "ingest" or self.ceiling is None or self.ceiling is self.row:
             return None
         return self.ceiling.elapsed_s
@@ -113,12 +107,10 @@ def find_explained(run: runs.Run) -> Explained | None:
 
 
 def copies_nothing(m: runs.Measurement) -> bool:
-    """Whether a tensor in host memory uses the array's own memory."""
     return m.direction == "ingest" and m.rate.value is None and m.verified.value is True and m.summary is not None
 
 
 def print_explained(run: runs.Run, page: Page) -> None:
-    """The explained route, from its headline to the routes that could replace it."""
     explained = find_explained(run)
     page.line()
     if explained is None:
@@ -143,9 +135,7 @@ def print_explained(run: runs.Run, page: Page) -> None:
         page.hanging([("-", text) for text in clock_notes(explained.row)])
     _print_advice(explained, page)
     remarks = [remark for remark in explained.row.remarks if remark.code != _SHOWN_ELSEWHERE]
-    if remarks:
-        page.heading("Notes")
-        page.hanging([("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
+    page.section("Notes", [("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
 
 
 def ceiling_line(explained: Explained) -> str:
@@ -160,7 +150,7 @@ def ceiling_line(explained: Explained) -> str:
 def headline(explained: Explained) -> str:
     """`tf.function, to the GPU, 96 MiB: 56.1 ms, 1.80 GB/s, 3.2 % of the ceiling, 3.1 % of the peak`."""
     row = explained.row
-    way = (_WAYS_WITHOUT_GPU if explained.run.runtime == "host" else _WAYS)[row.direction]
+    way = (_WAYS_WITHOUT_GPU if explained.run.runtime == "host" else WAYS)[row.direction]
     time = [] if row.elapsed_s is None else [units.format_seconds(row.elapsed_s)]
     if row.gbps is None:
         figures = [*time, f"no bandwidth: {reason_text(row.rate.reason)}"]
@@ -189,11 +179,11 @@ def _print_parts(explained: Explained, page: Page) -> None:
         page.line(sentence(reason_text(breakdown.reason)))
         return
     page.hanging(trial_lines(explained, breakdown.value))
-    page.show(_waterfall(explained, breakdown.value, page.columns))
+    name = clean(row.route, longest=_LONGEST_NAME)
+    page.show(waterfall(waterfall_lines(explained), breakdown.value.elapsed_s, page.columns, name))
 
 
 def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
-    """The median, and the traced trial that the parts belong to."""
     row, copy_s = explained.row, explained.host_copy_s
     lines = []
     if row.summary is not None:
@@ -210,23 +200,7 @@ def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
     return lines
 
 
-def _waterfall(explained: Explained, breakdown: runs.Breakdown, width: int) -> Table:
-    """A row and a bar for each part; the last row is the whole trial."""
-    lines = [*waterfall_lines(explained), (clean(explained.row.route, longest=_LONGEST_NAME), breakdown.elapsed_s)]
-    unit, times = time_cells([seconds for _, seconds in lines])
-    whole = breakdown.elapsed_s or 1.0
-    columns = [
-        Column(("",), tuple(name for name, _ in lines), left=True),
-        Column((unit,), times),
-        Column(("of it",), percent_cells([seconds / whole for _, seconds in lines])),
-    ]
-    room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
-    drawn = bars([seconds / whole for _, seconds in lines[:-1]], room)
-    return fitting_table([*columns, Column(("",), (*drawn, BAR * room), left=True)], width)
-
-
 def waterfall_lines(explained: Explained) -> list[tuple[str, float]]:
-    """The parts of the traced trial in seconds, in the order of the page; none without a breakdown."""
     breakdown = explained.row.breakdown.value
     if breakdown is None:
         return []
@@ -267,7 +241,6 @@ def _part_name(row: runs.Measurement, name: runs.PartName) -> str:
 
 
 def crossing_lines(explained: Explained) -> Lines:
-    """The copies of the traced trials, by the device's records."""
     row, dma = explained.row, explained.row.dma.value
     crossed = "copied" if explained.on_host else "crossed"
     if row.direction == "ingest":
@@ -285,7 +258,6 @@ def crossing_lines(explained: Explained) -> Lines:
 
 
 def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
-    """The time of the copies and their speed, compared with the ceiling's copies in the same records."""
     if dma.seconds.value is None:
         return reason_text(dma.seconds.reason)
     time = units.format_seconds(dma.seconds.value)
@@ -304,7 +276,6 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
 
 
 def host_lines(row: runs.Measurement) -> Lines:
-    """Page faults and context switches of the traced trial; if it moved several copies, their mean for one."""
     breakdown = row.breakdown.value
     if breakdown is None:
         return []
@@ -321,7 +292,6 @@ def host_lines(row: runs.Measurement) -> Lines:
 
 
 def clock_lines(row: runs.Measurement) -> Lines:
-    """The time that each clock measured, and between which instants."""
     ungated = ", without a gate" if row.has_both_clocks else ""
     known = [
         ("host", row.wall_s, f"host clock, until the host saw the work finished{ungated}"),
@@ -335,7 +305,6 @@ def clock_lines(row: runs.Measurement) -> Lines:
 
 
 def clock_notes(row: runs.Measurement) -> list[str]:
-    """Why the clocks differ."""
     elapsed_s = row.elapsed_s
     if elapsed_s is None or elapsed_s <= 0:
         return []
@@ -365,7 +334,6 @@ def _host_and_events(row: runs.Measurement, elapsed_s: float) -> str:
 
 
 def _call_and_events(row: runs.Measurement, elapsed_s: float) -> str:
-    """Whether the call waits for the work, or returns before it is done."""
     if row.dispatch_s is None or row.bracket == "gated":
         return ""
     share = row.dispatch_s / elapsed_s
@@ -381,7 +349,6 @@ def _call_and_events(row: runs.Measurement, elapsed_s: float) -> str:
 
 
 def _device_shares(row: runs.Measurement) -> str:
-    """The shares of the traced trial in which the device copied, ran kernels or was idle."""
     breakdown = row.breakdown.value
     if breakdown is None or breakdown.elapsed_s <= 0:
         return ""
@@ -410,7 +377,7 @@ def _print_advice(explained: Explained, page: Page) -> None:
     if explained.row.summary is None:
         return
     page.heading("Faster routes, measured in the same run")
-    found = better_routes(explained, MOST_ADVICE)
+    found = better_routes(explained, MAX_ADVICE)
     if not found:
         kind = "other raw route" if explained.row.nature is None else "route that a program can use instead"
         page.line(f"No {kind} was certainly faster.")
@@ -441,7 +408,6 @@ def better_routes(explained: Explained, most: int) -> list[Better]:
 
 
 def better_text(explained: Explained, better: Better) -> str:
-    """The route, its time, its gain, and what it needs."""
     row = better.row
     name, seconds = clean(row.route), units.format_seconds(better.seconds)
     if _shares_instead(explained, better):
@@ -492,7 +458,6 @@ def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
 
 
 def _is_staged(m: runs.Measurement) -> bool:
-    """Whether threads move the bytes through page-locked slots, in a raw copy or in a framework's route."""
     return m.mode == runs.STAGED or (m.nature is not None and m.nature.staged)
 
 

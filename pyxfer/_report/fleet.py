@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from pyxfer._document.fleets import Cohort, CohortCell, Fleet, FleetHost, HostPoint, KeptFleet, hosts_once
-from pyxfer._report import grid
+from pyxfer._report import fleet_words, grid
 from pyxfer._report.fleet_charts import charts_of_fleet
-from pyxfer._report.fleet_words import (
-    LONGEST_NAME,
-    by_family,
-    chance_text,
-    cohort_text,
-    contrast_text,
-    counted,
-    figure_text,
-    groups_text,
-    host_name,
-    loss_text,
-    names_text,
-    sentence,
-    worst_first,
-)
 from pyxfer._report.grid import Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table
 from pyxfer._report.report import Badge, Caption, Report, Section
 from pyxfer._report.text import Lines, clean, remark_text
 from pyxfer.units import format_percent
 
-_MOST_HOSTS = 10
-_MOST_FAMILIES = 16
-_MOST_MISSING = 10
-_MOST_COHORTS = 6
-_MOST_FIGURES = 8
+_MAX_HOSTS = 10
+_MAX_FAMILIES = 16
+_MAX_MISSING = 10
+_MAX_COHORTS = 6
+_MAX_FIGURES = 8
 _LONGEST_REASON = 300
 
 
 def print_fleet(fleet: Fleet, page: Page) -> None:
-    """The whole page."""
     style = "bold red" if fleet.with_verdict("slow") else "yellow" if fleet.with_verdict("suspect") else "bold green"
-    page.line(sentence(fleet), style=style)
+    page.line(fleet_words.sentence(fleet), style=style)
     page.line()
     page.hanging(heading_lines(fleet), style="bold")
     _print_hosts(fleet, page)
-    _print_lines("What the slow hosts share", contrast_lines(fleet), page)
-    _print_lines("Two groups", group_lines(fleet), page)
-    for number, cohort in enumerate(fleet.cohorts[:_MOST_COHORTS]):
+    page.section("What the slow hosts share", contrast_lines(fleet))
+    page.section("Two groups", group_lines(fleet))
+    for number, cohort in enumerate(fleet.cohorts[:_MAX_COHORTS]):
         _print_cohort(fleet, number, cohort, page)
-    if len(fleet.cohorts) > _MOST_COHORTS:
-        page.line(f"and {len(fleet.cohorts) - _MOST_COHORTS} more cohorts; --export-json has all")
-    _print_lines("Notes on hosts", missing_lines(fleet), page)
-    _print_lines("Remarks", remark_lines(fleet), page)
+    if len(fleet.cohorts) > _MAX_COHORTS:
+        page.line(f"and {len(fleet.cohorts) - _MAX_COHORTS} more cohorts; --export-json has all")
+    page.section("Notes on hosts", missing_lines(fleet))
+    page.section("Remarks", remark_lines(fleet))
 
 
 def heading_lines(fleet: Fleet) -> Lines:
-    """The number of hosts, when they were judged, and the error rate."""
     once = hosts_once(fleet)
     verdicts = Counter(host.verdict for host in once)
     words = [
@@ -73,20 +57,22 @@ def heading_lines(fleet: Fleet) -> Lines:
 
 
 def flagged_hosts(fleet: Fleet) -> list[FleetHost]:
-    """Slow hosts before suspect ones, each by their loss."""
-    return [*worst_first(fleet.with_verdict("slow")), *worst_first(fleet.with_verdict("suspect"))]
+    return [
+        *fleet_words.worst_first(fleet.with_verdict("slow")),
+        *fleet_words.worst_first(fleet.with_verdict("suspect")),
+    ]
 
 
 def host_row(fleet: Fleet, host: FleetHost) -> tuple[str, ...]:
     """Host, verdict, cell, loss, figure, usual figure, number of its low cells, wrong findings."""
     worst = host.worst
     if worst is None or host.cohort is None:
-        return (host_name(host), host.verdict, "", "", "", "", "", "")
+        return (fleet_words.host_name(host), host.verdict, "", "", "", "", "", "")
     unit = next(cell.unit for cell in fleet.cohorts[host.cohort].cells if cell.cell == worst.cell)
-    figures = (figure_text(worst.value, unit), figure_text(worst.usual, unit))
+    figures = (fleet_words.figure_text(worst.value, unit), fleet_words.figure_text(worst.usual, unit))
     found = ", ".join(clean(code, 40) for code in host.wrong[:3])
-    low = (clean(worst.cell.text), loss_text(worst), *figures, str(len(host.losses)))
-    return (host_name(host), host.verdict, *low, found)
+    low = (clean(worst.cell.text), fleet_words.loss_text(worst), *figures, str(len(host.losses)))
+    return (fleet_words.host_name(host), host.verdict, *low, found)
 
 
 HOST_HEADINGS = ("host", "verdict", "cell", "loss", "figure", "usual", "low cells", "doctor")
@@ -96,53 +82,56 @@ def _print_hosts(fleet: Fleet, page: Page) -> None:
     flagged = flagged_hosts(fleet)
     if not flagged:
         return
-    rows = [host_row(fleet, host) for host in flagged[:_MOST_HOSTS]]
+    rows = [host_row(fleet, host) for host in flagged[:_MAX_HOSTS]]
     page.heading("Worst hosts")
-    columns = [
-        Column((name,), tuple(row[place] for row in rows), left=place in (0, 1, 2, 7))
-        for place, name in enumerate(HOST_HEADINGS)
-        if any(row[place] for row in rows)
-    ]
-    page.show(fitting_table(columns, page.columns))
-    if len(flagged) > _MOST_HOSTS:
-        page.line(f"and {len(flagged) - _MOST_HOSTS} more; --export-json has all")
+    _print_rows(HOST_HEADINGS, rows, ("host", "verdict", "cell", "doctor"), page)
+    if len(flagged) > _MAX_HOSTS:
+        page.line(f"and {len(flagged) - _MAX_HOSTS} more; --export-json has all")
     if fleet.with_verdict("suspect"):
         page.line("A suspect host was low once and was not measured again, so it may be a coincidence.")
 
 
+def _print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str], page: Page) -> None:
+    """A table of the columns that have any text."""
+    columns = [
+        Column((name,), tuple(cells), left=name in left)
+        for name, cells in zip(headings, zip(*rows, strict=True), strict=True)
+        if any(cells)
+    ]
+    page.show(fitting_table(columns, page.columns))
+
+
 def contrast_lines(fleet: Fleet) -> Lines:
-    """The facts with their counts."""
-    return [("  -", f"{contrast_text(each)} ({chance_text(each)})") for each in fleet.contrasts]
+    return [("  -", f"{fleet_words.contrast_text(each)} ({fleet_words.chance_text(each)})") for each in fleet.contrasts]
 
 
 def group_lines(fleet: Fleet) -> Lines:
-    """Each family of cells with two groups, by the hosts of the slower one."""
     lines: Lines = []
     for cohort in fleet.cohorts:
-        for family, cells in by_family([cell for cell in cohort.cells if cell.groups is not None]).items():
+        for family, cells in fleet_words.by_family([cell for cell in cohort.cells if cell.groups is not None]).items():
             first = cells[0]
             more = f" and {len(cells) - 1} more such cells" if len(cells) > 1 else ""
             slower = () if first.groups is None else first.groups.slower
             name = clean(first.cell.text if len(cells) == 1 else family)
-            lines.append(("  -", f"{name}: {groups_text(first)}{more}; slower: {names_text(fleet, slower)}"))
+            lines.append(
+                (
+                    "  -",
+                    f"{name}: {fleet_words.groups_text(first)}{more}; slower: {fleet_words.names_text(fleet, slower)}",
+                )
+            )
     return lines
 
 
 def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None:
     members = sum(host.cohort == number for host in fleet.hosts)
-    page.heading(f"{counted(members, 'host')} with {cohort_text(cohort.alike)}")
+    page.heading(f"{fleet_words.counted(members, 'host')} with {fleet_words.cohort_text(cohort.alike)}")
     page.line(f"Judged: {clean(cohort.reason, _LONGEST_REASON)}.")
-    families = by_family(cohort.cells)
-    rows = [family_row(name, cells) for name, cells in list(families.items())[:_MOST_FAMILIES]]
-    columns = [
-        Column((name,), tuple(row[place] for row in rows), left=place == 0)
-        for place, name in enumerate(FAMILY_HEADINGS)
-        if any(row[place] for row in rows)
-    ]
-    page.show(fitting_table(columns, page.columns))
-    if len(families) > _MOST_FAMILIES:
-        page.line(f"and {len(families) - _MOST_FAMILIES} more; --export-json has all")
-    for remark in cohort.remarks[:_MOST_FAMILIES]:
+    families = fleet_words.by_family(cohort.cells)
+    rows = [family_row(name, cells) for name, cells in list(families.items())[:_MAX_FAMILIES]]
+    _print_rows(FAMILY_HEADINGS, rows, ("cell",), page)
+    if len(families) > _MAX_FAMILIES:
+        page.line(f"and {len(families) - _MAX_FAMILIES} more; --export-json has all")
+    for remark in cohort.remarks[:_MAX_FAMILIES]:
         page.line(remark_text(remark))
 
 
@@ -152,7 +141,7 @@ FAMILY_HEADINGS = ("cell", "judged by", "usual", "spread", "detection limit")
 def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
     """The cells of all GPUs in one line: the middle one's figure, and the worst spread and limit."""
     known = sorted(cell.usual.value for cell in cells if cell.usual.value is not None)
-    usual = figure_text(known[len(known) // 2], cells[0].unit) if known else ""
+    usual = fleet_words.figure_text(known[len(known) // 2], cells[0].unit) if known else ""
     spreads = [cell.spread.value for cell in cells if cell.spread.value is not None]
     limits = [cell.detection_limit.value for cell in cells if cell.detection_limit.value is not None]
     return (
@@ -165,38 +154,29 @@ def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
 
 
 def missing_lines(fleet: Fleet) -> Lines:
-    """Hosts without a complete document, and their reasons; many with one reason in one line."""
     reasons: dict[tuple[str, str], list[int]] = {}
     for place, host in enumerate(fleet.hosts):
         if host.state != "measured" or host.verdict == "not judged":
             reason = clean(host.reason or "no reason given", _LONGEST_REASON)
             reasons.setdefault((host.state, reason), []).append(place)
     lines = [
-        (f"  {state}", f"{names_text(fleet, places)}: {reason}")
-        for (state, reason), places in list(reasons.items())[:_MOST_MISSING]
+        (f"  {state}", f"{fleet_words.names_text(fleet, places)}: {reason}")
+        for (state, reason), places in list(reasons.items())[:_MAX_MISSING]
     ]
-    if len(reasons) > _MOST_MISSING:
-        left = sum(len(places) for places in list(reasons.values())[_MOST_MISSING:])
+    if len(reasons) > _MAX_MISSING:
+        left = sum(len(places) for places in list(reasons.values())[_MAX_MISSING:])
         lines.append(("", f"and {left} more hosts; --export-json has all"))
     return lines
 
 
 def remark_lines(fleet: Fleet) -> Lines:
-    """The remarks on the whole fleet."""
     return [("  -", remark_text(remark)) for remark in fleet.remarks]
-
-
-def _print_lines(heading: str, lines: Lines, page: Page) -> None:
-    if lines:
-        page.heading(heading)
-        page.hanging(lines)
 
 
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
 def print_fleets(fleets: Sequence[KeptFleet], page: Page) -> None:
-    """A line for each fleet."""
     if not fleets:
         page.line("The store has no fleet yet; pyxfer fleet judge --save keeps one.")
         return
@@ -213,8 +193,7 @@ def print_fleets(fleets: Sequence[KeptFleet], page: Page) -> None:
 
 
 def print_host_history(host: str, points: Sequence[HostPoint], page: Page) -> None:
-    """A line for each fleet with the host's verdict, and its figures then and now."""
-    name = clean(host, LONGEST_NAME)
+    name = clean(host, fleet_words.LONGEST_NAME)
     if not points:
         page.line(f"No stored fleet has the host {name}; pyxfer fleet history lists the fleets.")
         return
@@ -238,12 +217,11 @@ def _why(point: HostPoint) -> str:
 
 
 def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], page: Page) -> None:
-    """The newest figures beside the medians of all: those that have fallen most."""
     if not known:
         return
     newest = known[-1]
-    medians = {name: _median([each[name][0] for each in known if name in each]) for name in newest}
-    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:_MOST_FIGURES]
+    medians = {name: statistics.median([each[name][0] for each in known if name in each]) for name in newest}
+    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:_MAX_FIGURES]
     page.heading("The newest figures, those that have fallen most first")
     columns = [
         Column(("cell",), tuple(clean(name) for name in names), left=True),
@@ -258,14 +236,9 @@ def _usual(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[len(ordered) // 2] + ordered[~(len(ordered) // 2)]) / 2
-
-
 # --- the report ------------------------------------------------------------------------------------------------------
 
-_MOST_SHOWN = 500
+_MAX_SHOWN = 500
 
 
 def _badge(fleet: Fleet) -> tuple[Badge, str]:
@@ -281,15 +254,14 @@ def _badge(fleet: Fleet) -> tuple[Badge, str]:
 
 
 def _grids(fleet: Fleet) -> list[Grid]:
-    """The flagged hosts and then the others, and the cells of each cohort."""
     others = [host for host in fleet.hosts if host.verdict not in ("slow", "suspect")]
-    listed = [*flagged_hosts(fleet), *others][:_MOST_SHOWN]
+    listed = [*flagged_hosts(fleet), *others][:_MAX_SHOWN]
     name = f"{len(listed)} of {len(fleet.hosts)} hosts" if len(listed) < len(fleet.hosts) else "Hosts"
     rows = [(*host_row(fleet, host), host.state, _labels_text(host)) for host in listed]
     grids = [text_grid(name, (*HOST_HEADINGS, "state", "labels"), rows)]
-    for cohort in fleet.cohorts[:_MOST_SHOWN]:
-        families = [family_row(name, cells) for name, cells in by_family(cohort.cells).items()]
-        grids.append(text_grid(f"Figures: {cohort_text(cohort.alike)}", FAMILY_HEADINGS, families))
+    for cohort in fleet.cohorts[:_MAX_SHOWN]:
+        families = [family_row(name, cells) for name, cells in fleet_words.by_family(cohort.cells).items()]
+        grids.append(text_grid(f"Figures: {fleet_words.cohort_text(cohort.alike)}", FAMILY_HEADINGS, families))
     return grids
 
 
@@ -298,7 +270,7 @@ def _labels_text(host: FleetHost) -> str:
 
 
 def _sections(fleet: Fleet) -> list[Section]:
-    cohorts = [(cohort_text(cohort.alike), clean(cohort.reason)) for cohort in fleet.cohorts]
+    cohorts = [(fleet_words.cohort_text(cohort.alike), clean(cohort.reason)) for cohort in fleet.cohorts]
     of_cohorts = [("-", remark_text(remark)) for cohort in fleet.cohorts for remark in cohort.remarks]
     return [
         ("What the slow hosts share", _listed(contrast_lines(fleet))),
@@ -352,7 +324,7 @@ REPORT = Report(
     struct=Fleet,
     title=lambda _: "pyxfer fleet",
     page=print_fleet,
-    headline=sentence,
+    headline=fleet_words.sentence,
     badge=_badge,
     heading=heading_lines,
     grids=_grids,

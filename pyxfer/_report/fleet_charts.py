@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from pyxfer._document.fleets import Cohort, Fleet, FleetHost, HostReport
 from pyxfer._report.fleet_words import by_family, figure_text, sentence, worst_first
-from pyxfer._report.plots import INK, MOST_BARS, NARROW, WIDE, Spec, bar_plot
+from pyxfer._report.plots import INK, MAX_BARS, NARROW, WIDE, Make, Spec, bar, bar_plot
 from pyxfer._report.text import clean
 from pyxfer.units import format_percent
 
-Make = Callable[[int], Spec]
-
-_MOST_ROWS = 24
-_MOST_COLUMNS = {WIDE: 12, NARROW: 5}
+_MAX_ROWS = 24
+_MAX_COLUMNS = {WIDE: 12, NARROW: 5}
 _LONGEST_HOST = 24
 # Dark letters on all of them have a contrast of 7 or more, on a light page and on a dark one.
 _LETTERS = "#101418"
@@ -64,7 +62,6 @@ def losses_of(fleet: Fleet) -> dict[int, dict[str, float]]:
 
 
 def _plan(cohort: Cohort) -> list[tuple[str, int, float, bool]]:
-    """Of each judged cell the family, its place, the usual figure, and whether it is a rate."""
     places = {cell.cell: place for place, cell in enumerate(cohort.cells)}
     return [
         (family, places[cell.cell], cell.usual.value, cell.unit == "GB/s")
@@ -82,8 +79,8 @@ def rows_of(fleet: Fleet) -> tuple[Row, ...]:
     order = sorted(
         losses, key=lambda place: (first.get(id(fleet.hosts[place]), len(first)), -max(losses[place].values()))
     )
-    many = len(order) > _MOST_ROWS
-    shown = order[: _MOST_ROWS - 3] if many else order
+    many = len(order) > _MAX_ROWS
+    shown = order[: _MAX_ROWS - 3] if many else order
     rows = [Row(_row_name(fleet.hosts[place], number), losses[place]) for number, place in enumerate(shown, start=1)]
     others = [losses[place] for place in order[len(shown) :]]
     if many:
@@ -99,7 +96,6 @@ def _row_name(host: FleetHost, number: int) -> str:
 
 
 def _quantiles(others: Sequence[dict[str, float]], share: float) -> dict[str, float]:
-    """For each family the loss that this share of the hosts exceed."""
     by_name: dict[str, list[float]] = {}
     for losses in others:
         for name, loss in losses.items():
@@ -112,7 +108,7 @@ def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
     for row in rows:
         for family, loss in row.losses.items():
             worst[family] = max(worst.get(family, loss), loss)
-    most = _MOST_COLUMNS.get(width, _MOST_COLUMNS[WIDE])
+    most = _MAX_COLUMNS.get(width, _MAX_COLUMNS[WIDE])
     chosen = sorted(worst, key=lambda family: -worst[family])[:most]
     columns = [family for family in worst if family in chosen]
     values = [_square(row, family) for row in rows for family in columns]
@@ -162,19 +158,18 @@ def _change_text(loss: float) -> str:
 
 
 def charts_of_host(report: HostReport) -> dict[str, Make | None]:
-    """The rates of a host's document as bars."""
     bars = [
-        {
-            "series": clean(cell.cell.text, 48),
-            "gbps": value,
-            "low": cell.low or value,
-            "high": cell.high or value,
-            "text": f"{clean(cell.cell.text)}: {figure_text(value, cell.unit)}",
-            "figure": f"{value:.3g}",
-        }
+        bar(
+            clean(cell.cell.text, 48),
+            value,
+            f"{clean(cell.cell.text)}: {figure_text(value, cell.unit)}",
+            f"{value:.3g}",
+            low=cell.low,
+            high=cell.high,
+        )
         for cell in report.cells
         if (value := cell.value.value) is not None and cell.unit == "GB/s"
-    ][:MOST_BARS]
+    ][:MAX_BARS]
     name = clean(report.host or "a host without a name")
     title = f"{name}: the {len(bars)} rates that a fleet judges"
     return {"figures": (lambda width: bar_plot(bars, title, width, "GB/s")) if bars else None}

@@ -8,17 +8,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from pyxfer._document.fleets import Contrast, Fleet, FleetHost, HostVerdict, hosts_once
 from pyxfer._report.comparison import junit_document, legal
 from pyxfer._report.fleet_words import contrast_text, host_name, loss_text, sentence, worst_first
-from pyxfer._report.prometheus import collected, label_text
+from pyxfer._report.prometheus import Gauge, exposed, gauges
 from pyxfer._report.text import clean
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 LONGEST_REASON = 120
 """Slurm's tools show about this many characters of a reason."""
@@ -47,7 +43,6 @@ def drain_lines(fleet: Fleet) -> str:
 
 
 def can_be_drained(host: FleetHost) -> bool:
-    """Whether a scheduler could know a node of this name."""
     return _HOST_NAME.fullmatch(host.host) is not None
 
 
@@ -68,13 +63,11 @@ def drain_reason(host: FleetHost, cause: Contrast | None) -> str:
 
 
 def npd_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
-    """The line and the exit code of a custom plugin of node-problem-detector."""
     text, slow, known = _state_of(fleet, name)
     return safe(text, LONGEST_LINE), OK if known and not slow else 1 if slow else 2
 
 
 def nagios_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
-    """The line and the exit code of a Nagios plugin, with the counts as performance data."""
     text, slow, known = _state_of(fleet, name)
     hosts = hosts_once(fleet) if name is None else [fleet.host(name)]
     suspect = any(host.verdict == "suspect" for host in hosts)
@@ -92,7 +85,6 @@ def unknown_line(line: str, reason: str) -> tuple[str, int]:
 
 
 def _state_of(fleet: Fleet, name: str | None) -> tuple[str, bool, bool]:
-    """A text, whether something is slow, and whether everything was judged."""
     if name is None:
         verdicts = {host.verdict for host in hosts_once(fleet)}
         return sentence(fleet), "slow" in verdicts, verdicts == {"fine"}
@@ -102,7 +94,6 @@ def _state_of(fleet: Fleet, name: str | None) -> tuple[str, bool, bool]:
 
 
 def host_text(host: FleetHost, cause: Contrast | None) -> str:
-    """One host in one sentence."""
     worst, name = host.worst, host_name(host)
     if host.verdict == "not judged":
         return f"{name} was not judged: {host.state}, {clean(host.reason or 'no reason given', 200)}"
@@ -139,41 +130,11 @@ def to_junit(fleet: Fleet) -> bytes:
 
 
 def fleet_exposition(fleet: Fleet) -> bytes:
-    """The verdicts as metrics, for node_exporter's textfile collector or a push gateway.
-
-    Raises:
-        UsageError: prometheus-client is not installed.
-
-    """
-    return collected(_Collector(fleet))
+    """The verdicts as metrics, for node_exporter's textfile collector or a push gateway."""
+    return exposed(lambda: gauges(_gauges(fleet)))
 
 
-class _Collector:
-    """The collector that prometheus-client calls."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def describe(self) -> tuple[Metric, ...]:
-        """Nothing: the metrics depend on the fleet."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """Every metric with its series."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        for name, text, labels, rows in _gauges(self._fleet):
-            gauge = GaugeMetricFamily(name, text, labels=labels)
-            for values, number in rows:
-                gauge.add_metric([label_text(value) for value in values], number)
-            yield gauge
-
-
-_Gauge = tuple[str, str, tuple[str, ...], list[tuple[tuple[str, ...], float]]]
-
-
-def _gauges(fleet: Fleet) -> Iterator[_Gauge]:
-    """Name, help, labels and rows of every gauge."""
+def _gauges(fleet: Fleet) -> Iterator[Gauge]:
     hosts = hosts_once(fleet)
     counts = Counter(host.verdict for host in hosts)
     verdicts: tuple[HostVerdict, ...] = ("fine", "slow", "suspect", "not judged")

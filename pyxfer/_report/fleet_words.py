@@ -11,7 +11,7 @@ from pyxfer.units import format_gbps, format_percent
 
 LONGEST_NAME = 60
 _LONGEST_VALUE = 80
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 def host_name(host: FleetHost) -> str:
@@ -24,7 +24,6 @@ def counted(count: int, one: str) -> str:
 
 
 def sentence(fleet: Fleet) -> str:
-    """The verdict on the fleet in one sentence."""
     slow, suspect = worst_first(fleet.with_verdict("slow")), worst_first(fleet.with_verdict("suspect"))
     once = hosts_once(fleet)
     judged = sum(host.verdict != "not judged" for host in once)
@@ -94,7 +93,6 @@ def contrast_text(contrast: Contrast) -> str:
 
 
 def chance_text(contrast: Contrast) -> str:
-    """How likely it is a coincidence."""
     if contrast.chance < 1e-4:  # noqa: PLR2004 - beyond it only the order matters
         return "no coincidence"
     chance = f"by chance in {format_percent(contrast.chance)} of fleets"
@@ -112,7 +110,6 @@ def groups_text(cell: CohortCell) -> str | None:
 
 
 def first_groups(fleet: Fleet) -> str | None:
-    """The largest distance of two groups of any cell."""
     split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
     if not split:
         return None
@@ -121,14 +118,12 @@ def first_groups(fleet: Fleet) -> str | None:
 
 
 def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:
-    """By the loss, the largest first."""
     return sorted(hosts, key=lambda host: (-(0.0 if host.worst is None else host.worst.stated), host.host))
 
 
 def names_text(fleet: Fleet, places: Sequence[int]) -> str:
-    """The first names, and how many more there are."""
-    named = ", ".join(host_name(fleet.hosts[place]) for place in places[:_MOST_NAMED])
-    return named if len(places) <= _MOST_NAMED else f"{named} and {len(places) - _MOST_NAMED} more"
+    named = ", ".join(host_name(fleet.hosts[place]) for place in places[:_MAX_NAMED])
+    return named if len(places) <= _MAX_NAMED else f"{named} and {len(places) - _MAX_NAMED} more"
 
 
 def by_family(cells: Sequence[CohortCell]) -> dict[str, list[CohortCell]]:
@@ -140,7 +135,6 @@ def by_family(cells: Sequence[CohortCell]) -> dict[str, list[CohortCell]]:
 
 
 def cohort_text(alike: dict[str, str]) -> str:
-    """What the hosts of a cohort have in common."""
     known = [value for name, value in alike.items() if name != "virtual machine" and value != "unknown"]
     virtual = alike.get("virtual machine", "no")
     return clean(", ".join([*known, *([] if virtual == "no" else [f"virtual machine ({virtual})"])]), 200)

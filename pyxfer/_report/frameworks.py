@@ -8,25 +8,9 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._report import route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
 from pyxfer._report.rates import RATES_HEADING, worker_number
-from pyxfer._report.route_tables import (
-    LEGEND,
-    Group,
-    Row,
-    batch_of,
-    caller_lines,
-    detail_tables,
-    elsewhere_lines,
-    group_rows,
-    group_title,
-    is_image_batch,
-    overview_table,
-    place_text,
-    rate_pivot,
-    rate_unit,
-    title,
-)
 from pyxfer._report.text import Lines, clean, fact_text, remark_text
 
 _PLAIN_FROM = 10
@@ -37,46 +21,45 @@ def summary_lines(run: runs.Run, marks: Sequence[str]) -> Lines:
     """The usual and the fastest route of each framework, a line per direction; the first line has the framework."""
     lines: Lines = []
     before = ""
-    for group in group_rows(run, marks):
+    for group in route_tables.group_rows(run, marks):
         if group.routes:
-            name = title(group.framework)
+            name = route_tables.title(group.framework)
             lines.append(("" if name == before else name, f"{group.direction}{_summary_text(run, group)}"))
             before = name
     return lines
 
 
-def group_text(run: runs.Run, group: Group) -> str:
-    """The usual and the fastest route of one framework in one direction."""
-    return f"{title(group.framework)} {group.direction}{_summary_text(run, group)}"
+def group_text(run: runs.Run, group: route_tables.Group) -> str:
+    return f"{route_tables.title(group.framework)} {group.direction}{_summary_text(run, group)}"
 
 
-def _summary_text(run: runs.Run, group: Group) -> str:
+def _summary_text(run: runs.Run, group: route_tables.Group) -> str:
     usual, best = group.usual, group.best
     sizes = [nbytes for nbytes in usual.at if usual.speed(nbytes) is not None] if usual is not None else []
     if usual is not None and sizes:
         return _usual_and_fastest(run, group, usual, max(sizes))
     failed = f": usual {usual.name} has no bandwidth ({_reason(usual.any)})" if usual is not None else ""
     if best is not None:
-        place = place_text(run, group, group.largest)
+        place = route_tables.place_text(run, group, group.largest)
         fastest = f"fastest {_route_text(run, group, best, group.largest)}"
         return f"{failed}; {fastest} at {place}" if failed else f", {place}: {fastest}"
     return failed or f": no route has a bandwidth ({_reason(group.routes[0].any)})"
 
 
-def _usual_and_fastest(run: runs.Run, group: Group, usual: Row, nbytes: int) -> str:
+def _usual_and_fastest(run: runs.Run, group: route_tables.Group, usual: route_tables.Row, nbytes: int) -> str:
     best = group.best_at(nbytes)
     role = "usual and fastest" if best is usual and len(group.routes) > 1 else "usual"
-    text = f", {place_text(run, group, nbytes)}: {role} {_route_text(run, group, usual, nbytes)}"
+    text = f", {route_tables.place_text(run, group, nbytes)}: {role} {_route_text(run, group, usual, nbytes)}"
     if best is None or best is usual:
         return text
     return f"{text}; fastest {_route_text(run, group, best, nbytes)}{_ratio_text(usual, best, nbytes)}"
 
 
-def _route_text(run: runs.Run, group: Group, row: Row, nbytes: int) -> str:
+def _route_text(run: runs.Run, group: route_tables.Group, row: route_tables.Row, nbytes: int) -> str:
     """`torch.to 17.8 GB/s, 32.2 % of the ceiling`."""
     if row.copies_nothing(nbytes):
         return f"{row.name} {units.format_seconds(row.at[nbytes].elapsed_s or 0.0)}, without a copy"
-    unit, factor = rate_unit(run)
+    unit, factor = route_tables.rate_unit(run)
     rate = (row.gbps(nbytes) or 0.0) * factor
     figure = f"{rate:.0f}" if abs(rate) >= _WHOLE_FROM else f"{rate:#.3g}"
     share = row.at[nbytes].of_ceiling
@@ -86,7 +69,7 @@ def _route_text(run: runs.Run, group: Group, row: Row, nbytes: int) -> str:
     return f"{row.name} {figure} {unit}, {units.format_percent(share)} of {whole}"
 
 
-def _ratio_text(usual: Row, best: Row, nbytes: int) -> str:
+def _ratio_text(usual: route_tables.Row, best: route_tables.Row, nbytes: int) -> str:
     slow, fast = usual.gbps(nbytes) or 0.0, best.gbps(nbytes)
     if slow <= 0 or fast is None:
         return ""
@@ -105,9 +88,8 @@ _LONGEST_LABEL = 60
 Named = tuple[str, list[Table]]
 
 
-def batch_tables(run: runs.Run, group: Group, width: int) -> list[Named]:
-    """The tables of one framework, each with its title."""
-    head = [Column(("batch",), tuple(str(batch_of(group, nbytes) or nbytes) for nbytes in group.sizes))]
+def batch_tables(run: runs.Run, group: route_tables.Group, width: int) -> list[Named]:
+    head = [Column(("batch",), tuple(str(route_tables.batch_of(group, nbytes) or nbytes) for nbytes in group.sizes))]
     ceiling = group.ceiling
     rates = [[_rates(group, row), *_published(run, group, row)] for row in group.routes]
     of_ceiling = [[_shares(group, row)] for row in group.routes]
@@ -125,8 +107,7 @@ def batch_tables(run: runs.Run, group: Group, width: int) -> list[Named]:
     ]
 
 
-def published_lines(run: runs.Run, groups: Sequence[Group]) -> Lines:
-    """What the published figures are, and their sources."""
+def published_lines(run: runs.Run, groups: Sequence[route_tables.Group]) -> Lines:
     routes = {row.any.route for group in groups for row in group.routes}
     shown = [published for published in run.published if published.route in routes]
     if not shown:
@@ -139,25 +120,25 @@ def published_lines(run: runs.Run, groups: Sequence[Group]) -> Lines:
     return [*lines, *(("-", f"{', '.join(names)}: {source}") for source, names in sources.items())]
 
 
-def _rates(group: Group, row: Row, words: tuple[str, ...] = ()) -> Column:
+def _rates(group: route_tables.Group, row: route_tables.Row, words: tuple[str, ...] = ()) -> Column:
     values = [row.gbps(nbytes) for nbytes in group.sizes]
     scaled = [None if value is None else value * _MB_PER_GB for value in values]
     return Column((*words, *_heading(group, row)), rate_cells(scaled, _gaps(group, row), least=0), _marks(group, row))
 
 
-def _published(run: runs.Run, group: Group, row: Row) -> list[Column]:
+def _published(run: runs.Run, group: route_tables.Group, row: route_tables.Row) -> list[Column]:
     columns = []
     for published in run.published:
         if published.route != row.any.route:
             continue
-        values = [published.mbps.get(batch_of(group, nbytes) or 0) for nbytes in group.sizes]
+        values = [published.mbps.get(route_tables.batch_of(group, nbytes) or 0) for nbytes in group.sizes]
         words = [clean(text, longest=_LONGEST_LABEL).split(" ") for text in (published.label, published.gpu)]
         heading = [line for part in words for line in _wrapped(part, " ")]
         columns.append(Column(("published:", *heading), rate_cells(values, [""] * len(values), least=0)))
     return [column for column in columns if any(column.cells)]
 
 
-def _a_second(group: Group, row: Row, count: Callable[[runs.Measurement], float]) -> Column:
+def _a_second(group: route_tables.Group, row: route_tables.Row, count: Callable[[runs.Measurement], float]) -> Column:
     values = []
     for nbytes in group.sizes:
         m = row.at.get(nbytes)
@@ -166,12 +147,12 @@ def _a_second(group: Group, row: Row, count: Callable[[runs.Measurement], float]
     return Column(_heading(group, row), rate_cells(values, _gaps(group, row), least=0), _marks(group, row))
 
 
-def _shares(group: Group, row: Row) -> Column:
+def _shares(group: route_tables.Group, row: route_tables.Row) -> Column:
     shares = [row.at[nbytes].of_ceiling if nbytes in row.at else None for nbytes in group.sizes]
     return Column(_heading(group, row), percent_cells(shares), _marks(group, row))
 
 
-def _heading(group: Group, row: Row) -> tuple[str, ...]:
+def _heading(group: route_tables.Group, row: route_tables.Row) -> tuple[str, ...]:
     """The route's name in narrow lines, below the marks of the usual and the fastest route."""
     mark = f"{'>' if row.usual else ''}{'*' if row is group.best else ''}"
     parts = row.name.replace(".", ".\0").replace("-", "-\0").split("\0")
@@ -188,65 +169,61 @@ def _wrapped(words: Sequence[str], joint: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _gaps(group: Group, row: Row) -> list[str]:
+def _gaps(group: route_tables.Group, row: route_tables.Row) -> list[str]:
     return ["-" if nbytes in row.at else "" for nbytes in group.sizes]
 
 
-def _marks(group: Group, row: Row) -> tuple[str, ...]:
+def _marks(group: route_tables.Group, row: route_tables.Row) -> tuple[str, ...]:
     return tuple(row.marks.get(nbytes, "") for nbytes in group.sizes)
 
 
 BATCHES_HEADING = RATES_HEADING.replace("GB", "MB").replace("1e9", "1e6")
 _LONGEST_NAME = 60
-_MOST_LOG_LINES = 12
+_MAX_LOG_LINES = 12
 
 
 def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
-    """The overview, then every framework and direction."""
-    groups = group_rows(run, marks)
-    overview = overview_table(run, groups, page.columns)
+    groups = route_tables.group_rows(run, marks)
+    overview = route_tables.overview_table(run, groups, page.columns)
     if overview is not None:
-        page.heading(BATCHES_HEADING if is_image_batch(run) else RATES_HEADING)
+        page.heading(BATCHES_HEADING if route_tables.is_image_batch(run) else RATES_HEADING)
         page.line()
         page.line(f"Usual call and fastest route of each framework, at {_largest_text(run, groups)}")
         page.show(overview)
         page.line()
-        page.line(LEGEND)
+        page.line(route_tables.LEGEND)
     for group in groups:
-        page.heading(group_title(run, group))
+        page.heading(route_tables.group_title(run, group))
         _print_group(run, group, page)
-    lines = published_lines(run, groups) if is_image_batch(run) else []
-    if lines:
-        page.heading("Published figures")
-        page.hanging(lines)
+    lines = published_lines(run, groups) if route_tables.is_image_batch(run) else []
+    page.section("Published figures", lines)
 
 
 def worker_lines(run: runs.Run) -> Lines:
-    """The workers and their framework's version; if one did not complete, the reason and its last output."""
     lines = []
     for worker in run.workers:
         lines.append((worker_number(run, worker.name), _worker_text(worker)))
         if worker.ended != "complete":
-            lines.extend(("", f"  {clean(line)}") for line in worker.log[-_MOST_LOG_LINES:])
+            lines.extend(("", f"  {clean(line)}") for line in worker.log[-_MAX_LOG_LINES:])
         lines.extend(("", f"  {remark_text(remark)}") for remark in worker.remarks)
     return lines
 
 
-def _print_group(run: runs.Run, group: Group, page: Page) -> None:
-    if is_image_batch(run):
+def _print_group(run: runs.Run, group: route_tables.Group, page: Page) -> None:
+    if route_tables.is_image_batch(run):
         for name, tables in batch_tables(run, group, page.columns):
             page.line(name)
             _print_tables(tables, page)
             page.line()
     elif len(group.sizes) > 1:
-        _print_tables(rate_pivot(run, group, page.columns), page)
+        _print_tables(route_tables.rate_pivot(run, group, page.columns), page)
         page.line()
-    page.line(f"at {place_text(run, group, group.largest)}{_overhead_text(group)}")
-    _print_tables(detail_tables(run, group, page.columns), page)
-    page.hanging([("-", text) for text in (*caller_lines(group), *elsewhere_lines(group))])
+    page.line(f"at {route_tables.place_text(run, group, group.largest)}{_overhead_text(group)}")
+    _print_tables(route_tables.detail_tables(run, group, page.columns), page)
+    page.hanging([("-", text) for text in (*route_tables.caller_lines(group), *route_tables.elsewhere_lines(group))])
 
 
-def _overhead_text(group: Group) -> str:
+def _overhead_text(group: route_tables.Group) -> str:
     """An explanation of the table's column `overhead`, if it has that column."""
     known = any(group.largest in row.at and row.at[group.largest].overhead_s is not None for row in group.routes)
     return "; overhead is the time beyond the ceiling's copy" if known and group.direction != "ingest" else ""
@@ -259,15 +236,15 @@ def _print_tables(tables: Sequence[Table], page: Page) -> None:
         page.show(table)
 
 
-def _largest_text(run: runs.Run, groups: Sequence[Group]) -> str:
+def _largest_text(run: runs.Run, groups: Sequence[route_tables.Group]) -> str:
     """The sizes of the overview's rates; a group that ended early has a smaller one."""
-    places = {group.largest: place_text(run, group, group.largest) for group in groups if group.routes}
+    places = {group.largest: route_tables.place_text(run, group, group.largest) for group in groups if group.routes}
     return " or ".join(places[nbytes] for nbytes in sorted(places, reverse=True))
 
 
 def _worker_text(worker: runs.Worker) -> str:
     name = clean(worker.name, longest=_LONGEST_NAME)
-    words = [f"{title(worker.framework)} {fact_text(worker.version)}"] if worker.version.value else []
+    words = [f"{route_tables.title(worker.framework)} {fact_text(worker.version)}"] if worker.version.value else []
     if worker.ended == "complete":
         words.append(_cuda_text(worker.cuda))
         if worker.start_s.value is not None:

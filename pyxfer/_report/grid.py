@@ -19,7 +19,7 @@ from pyxfer._report.text import clean
 from pyxfer.errors import UsageError
 
 _LONGEST_CELL = 600
-_MOST_SMALL = 20
+_MAX_SMALL = 20
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ class Grid:
             raise KeyError(f"no column has the name {', '.join(sorted(unplaced))}")
 
     def readable(self, *, few: bool = False) -> tuple[list[str], list[list[Cell]]]:
-        """The headings and cells for readers."""
         rows = self.few[0] if few and self.few is not None else self.rows
         columns = [[_cell(column, row.get(column.name)) for row in rows] for column in self.columns if column.heading]
         headings = [column.heading for column in self.columns if column.heading]
@@ -87,7 +86,6 @@ class Grid:
         ]
 
     def table(self) -> Table:
-        """Its values for data frames."""
         saved = [column for column in self.columns if column.saved]
         rows = [tuple(row.get(column.name) for column in saved) for row in self.rows]
         return Table({column.name: column.kind for column in saved}, rows)
@@ -112,8 +110,8 @@ class Grid:
     def to_small_html(self) -> str:
         """The first rows as an HTML table for a notebook, and its notes."""
         headings, rows = self.readable(few=True)
-        shown = [_html_row("th", headings), *(_html_row("td", [c.text for c in row]) for row in rows[:_MOST_SMALL])]
-        left = len(self.rows) - len(rows[:_MOST_SMALL])
+        shown = [_html_row("th", headings), *(_html_row("td", [c.text for c in row]) for row in rows[:_MAX_SMALL])]
+        left = len(self.rows) - len(rows[:_MAX_SMALL])
         more = f"<p>{left} more rows: print() shows them all</p>" if left > 0 else ""
         notes = "".join(f"<p>{escape(text if mark == '-' else f'{mark}: {text}')}</p>" for mark, text in self.notes)
         return f"<table>{''.join(shown)}</table>{more}{notes}"
@@ -180,7 +178,6 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> st
 
 
 def escape_markdown(cell: Value) -> str:
-    """Text on one line that a Markdown renderer shows literally."""
     if cell is None:
         return ""
     return _MARKUP.sub(r"\\\1", CONTROL.sub(" ", str(cell)))
@@ -194,12 +191,7 @@ def _inert(cell: Value) -> Value:
 
 
 def named(grids: Mapping[str, Grid], name: str, what: str) -> Grid:
-    """The grid of a name.
-
-    Raises:
-        UsageError: there is none; the text names those that there are.
-
-    """
+    """The grid of a name."""
     if name not in grids:
         raise UsageError(f"{what} has no table {name!r}; choose one of {', '.join(grids)}")
     return grids[name]

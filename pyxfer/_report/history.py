@@ -24,20 +24,19 @@ from pyxfer._report.text import (
     sentence,
 )
 
-MOST_TABLES = 6
-MOST_ROWS = 100
+MAX_TABLES = 6
+MAX_ROWS = 100
 _STRIP = 11
 # On most hosts a smaller change is noise, which must not fill the strip.
-_LEAST_SCALE = 0.05
+_MIN_SCALE = 0.05
 LONGEST_HOST = 24
 _GPU_CHARACTERS = 12
 
 
 def print_history(history: History, page: Page) -> None:
-    """All groups, after the remarks on the whole history."""
     for remark in history.remarks:
         page.line(sentence(remark_text(remark)))
-    if len(history.groups) > MOST_TABLES:
+    if len(history.groups) > MAX_TABLES:
         _print_lines(history.groups, page)
         return
     for group in history.groups:
@@ -54,7 +53,7 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
         page.line(f"{change_text(change, group)} since {moment_text(change.taken_at)[:16]}, run {clean(change.run_id)}")
     if not group.changes:
         page.line(without_change(group))
-    points = group.points[-MOST_ROWS:]
+    points = group.points[-MAX_ROWS:]
     if len(points) < len(group.points):
         page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
     scale = _scale([point.change for point in points])
@@ -94,7 +93,6 @@ def change_text(change: HistoryChange, group: HistoryGroup | None = None) -> str
 
 
 def group_text(group: HistoryGroup) -> str:
-    """The last change of a history, or that it has none."""
     name = f"{clean(group.cell_text)} on {escaped(group.host)}"
     if not group.changes:
         return f"{name}: {without_change(group)}, median {_figure(group.median_gbps, group)}"
@@ -104,7 +102,6 @@ def group_text(group: HistoryGroup) -> str:
 
 
 def without_change(group: HistoryGroup) -> str:
-    """That a history drifts, has no change, or why none could be found."""
     count = "1 run" if len(group.points) == 1 else f"{len(group.points)} runs"
     if group.drift is not None:
         word = "slower" if group.drift < 0 else "faster"
@@ -176,8 +173,8 @@ def _change(change: float) -> str:
 def _scale(changes: Sequence[float]) -> float:
     """The change at the ends of the strip: the largest of these, rounded up to 5 %, at most 100 %."""
     furthest = max((abs(change - 1) for change in changes), default=0.0)
-    steps = max(1, -(-furthest // _LEAST_SCALE))
-    return min(steps * _LEAST_SCALE, 1.0)
+    steps = max(1, -(-furthest // _MIN_SCALE))
+    return min(steps * _MIN_SCALE, 1.0)
 
 
 def _strip(change: float, scale: float) -> str:
@@ -194,8 +191,8 @@ def _strip_heading(scale: float) -> str:
 
 # --- the report ------------------------------------------------------------------------------------------------------
 
-_MOST_POINTS = 2000
-_MOST_CHARTS = 12
+_MAX_POINTS = 2000
+_MAX_CHARTS = 12
 
 
 def _headline(history: History) -> str:
@@ -235,7 +232,6 @@ _COLUMNS = (
 
 
 def _rows(history: History) -> list[Row]:
-    """Each point, with the median of the runs from change to change."""
     rows: list[Row] = []
     for group in history.groups:
         of_group = {**fields(group, "host", "runtime", "device", "gpu", "worker"), "cell": group.cell_text}
@@ -257,8 +253,8 @@ def _cells(point: HistoryPoint, group: HistoryGroup) -> Row:
 
 def _grids(history: History) -> list[Grid]:
     rows = _rows(history)
-    name = "Points" if len(rows) <= _MOST_POINTS else f"The last {_MOST_POINTS} of {len(rows)} points"
-    return [Grid(name, _COLUMNS, rows[-_MOST_POINTS:])]
+    name = "Points" if len(rows) <= _MAX_POINTS else f"The last {_MAX_POINTS} of {len(rows)} points"
+    return [Grid(name, _COLUMNS, rows[-_MAX_POINTS:])]
 
 
 def _sections(history: History) -> list[Section]:
@@ -278,7 +274,6 @@ def _sections(history: History) -> list[Section]:
 
 
 def _history_plot(group: HistoryGroup, width: int) -> Spec:
-    """Each run with its interval, the median from change to change, and a line at each change."""
     values: Values = [
         {
             "run": number,
@@ -303,7 +298,7 @@ def _history_plot(group: HistoryGroup, width: int) -> Spec:
 
 
 def _charts(history: History) -> Mapping[str, Make | None]:
-    groups = [group for group in history.groups if group.points][:_MOST_CHARTS]
+    groups = [group for group in history.groups if group.points][:_MAX_CHARTS]
     return {"history": (lambda width: stacked([_history_plot(group, width) for group in groups])) if groups else None}
 
 
@@ -313,7 +308,6 @@ REPORT = Report(
     page=print_history,
     headline=_headline,
     badge=_badge,
-    heading=lambda _: [],
     grids=_grids,
     sections=_sections,
     charts=_charts,

@@ -36,16 +36,12 @@ def print_machine(
     environment: runs.Environment,
     page: Page,
 ) -> None:
-    """Every device with its link, placement and ring, then the environment."""
     for device, link, placement, ring in zip(devices, links, placements, rings, strict=True):
         page.line(device_text(device), style="bold")
         page.hanging(_indented(_device_lines(device)))
-        page.heading(f"Link: {link_text(link)}")
-        page.hanging(_indented(_link_lines(link, device)))
-        page.heading("Placement")
-        page.hanging(_indented(_placement_lines(placement)))
-        page.heading("Ring for staging pageable memory")
-        page.hanging(_indented(ring_lines(ring)))
+        page.section(f"Link: {link_text(link)}", _indented(_link_lines(link, device)))
+        page.section("Placement", _indented(_placement_lines(placement)))
+        page.section("Ring for staging pageable memory", _indented(ring_lines(ring)))
         page.line()
     page.line("Environment", style="bold")
     page.hanging(_indented(environment_lines(environment)))
@@ -110,7 +106,6 @@ _Row = tuple[str, dict[str, runs.Measurement]]
 
 
 def print_host_card(run: runs.Run, page: Page) -> None:
-    """Device, link, peaks, the ceiling of each direction, pageable copies, and commands to try next."""
     page.hanging(sections.heading_lines(run), style="bold")
     if sections.ending_text(run):
         page.line()
@@ -124,10 +119,7 @@ def print_host_card(run: runs.Run, page: Page) -> None:
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    remarks = sections.remark_lines(run)
-    if remarks:
-        page.heading("Remarks")
-        page.hanging(remarks)
+    page.section("Remarks", sections.remark_lines(run))
     page.heading("Try next")
     for command, why in suggestions(run):
         page.line(f"  {command}", style="bold")
@@ -135,7 +127,6 @@ def print_host_card(run: runs.Run, page: Page) -> None:
 
 
 def suggestions(run: runs.Run) -> list[tuple[str, str]]:
-    """Commands that fit the results, and what they show."""
     found = []
     if run.runtime == "host":
         found.append(("pyxfer list", "why no GPU is used here"))
@@ -152,7 +143,6 @@ def suggestions(run: runs.Run) -> list[tuple[str, str]]:
 
 
 def _rows(run: runs.Run) -> list[_Row]:
-    """The ceiling and pageable memory at the largest size, and the ceiling at the smallest."""
     sizes = sorted({m.nbytes for m in run.measurements})
     if not sizes:
         return []

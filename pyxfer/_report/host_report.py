@@ -15,17 +15,11 @@ _LONGEST = 600
 
 
 def print_host_report(report: HostReport, page: Page) -> None:
-    """The host, its figures with their intervals, and what the doctor found."""
     page.hanging(_heading(report), style="bold")
-    if report.cells:
-        page.heading("Figures")
-        page.hanging([(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
-    if report.findings:
-        page.heading("Findings")
-        page.hanging([(clean(found.subject), clean(found.seen, longest=_LONGEST)) for found in report.findings])
-    if report.remarks:
-        page.heading("Remarks")
-        page.hanging([(clean(remark.code), clean(remark.text, longest=_LONGEST)) for remark in report.remarks])
+    page.section("Figures", [(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
+    findings = [(clean(found.subject), clean(found.seen, longest=_LONGEST)) for found in report.findings]
+    page.section("Findings", findings)
+    page.section("Remarks", [(clean(remark.code), remark_text(remark)) for remark in report.remarks])
 
 
 def _heading(report: HostReport) -> Lines:
@@ -102,5 +96,4 @@ REPORT = Report(
     sections=lambda report: [("Remarks", [("-", remark_text(remark)) for remark in report.remarks])],
     charts=charts_of_host,
     captions={"figures": Caption("Figures of this host", INTERVALS)},
-    environment=lambda report: report.environment,
 )

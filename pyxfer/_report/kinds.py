@@ -46,7 +46,6 @@ CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.capti
 
 
 def report_of(document: object) -> Report[Any]:
-    """How a document is shown."""
     if type(document) not in _BY_STRUCT:
         raise TypeError(f"{type(document).__name__} has no report")
     return _BY_STRUCT[type(document)]
@@ -56,12 +55,7 @@ def report_of(document: object) -> Report[Any]:
 
 
 def print_document(document: object, page: Page, sort: str | None = None) -> None:
-    """Print the page of a document. `sort`: of a run, one row per measurement in this order.
-
-    Raises:
-        UsageError: the document cannot be sorted, or has no such order.
-
-    """
+    """Print the page of a document. `sort`: of a run, one row per measurement in this order."""
     if isinstance(document, runs.Run):
         run.print_run(document, page, sort)
     elif sort is not None:
@@ -71,34 +65,22 @@ def print_document(document: object, page: Page, sort: str | None = None) -> Non
 
 
 def page_text(document: object, columns: int) -> str:
-    """The page for a terminal of this width.
-
-    Raises:
-        UsageError: `columns` is not a whole number above zero.
-
-    """
+    """The page for a terminal of this width."""
     stream = io.StringIO()
     print_document(document, Page(stream, checked_columns(columns)))
     return stream.getvalue()
 
 
 def headline(document: object) -> str:
-    """The first sentence of a document's report."""
     return report_of(document).headline(document)
 
 
 def badge(document: object) -> tuple[Badge, str]:
-    """The colour and the word of a document's badge."""
     return report_of(document).badge(document)
 
 
 def table_of(document: object, name: str = "") -> Grid:
-    """The table for CSV and data frames, or of several that of this name.
-
-    Raises:
-        UsageError: there is no table of this name.
-
-    """
+    """The table for CSV and data frames, or of several that of this name."""
     report = report_of(document)
     return report.grids(document)[0] if report.table is None else report.table(document, name)
 
@@ -132,17 +114,11 @@ def _listed(texts: list[str]) -> str:
 
 
 def charts_of(document: object) -> dict[str, Make]:
-    """The charts that a document has figures for, by name."""
     return {name: make for name, make in report_of(document).charts(document).items() if make is not None}
 
 
 def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
-    """The specification of one chart.
-
-    Raises:
-        UsageError: the document has no such chart; the text names those that it has.
-
-    """
+    """The specification of one chart."""
     found = charts_of(document)
     if name not in found:
         known = f"it has {', '.join(found)}" if found else "it has no figures to draw"
@@ -151,12 +127,7 @@ def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
 
 
 def altair_chart(document: object, name: str) -> Any:
-    """One chart as an Altair chart.
-
-    Raises:
-        UsageError: the document has no such chart, or Altair is not installed.
-
-    """
+    """One chart as an Altair chart."""
     spec = chart_of(document, name)
     try:
         import altair

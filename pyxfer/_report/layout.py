@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pyxfer._report.text import Lines
 from pyxfer.units import whole_of
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -27,12 +28,7 @@ _UNWRAPPED = 100_000
 
 
 def checked_columns(columns: int) -> int:
-    """The width of a page for a terminal of this width: at least 80, which its tables need.
-
-    Raises:
-        UsageError: `columns` is not a whole number above zero.
-
-    """
+    """The width of a page for a terminal of this width: at least 80, which its tables need."""
     return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "120"))
 
 
@@ -76,7 +72,6 @@ class Page:
         self._stream.write("\n".join(line.rstrip(" ") for line in lines))
 
     def line(self, text: str = "", style: str = "") -> None:
-        """A paragraph, wrapped at words on a terminal."""
         self.show(Text(text, style=style))
 
     def heading(self, text: str) -> None:
@@ -84,6 +79,12 @@ class Page:
         if self._has_begun:
             self.line()
         self.line(text, style="bold")
+
+    def section(self, heading: str, lines: Lines, style: str = "") -> None:
+        """Lines below a heading; nothing without lines."""
+        if lines:
+            self.heading(heading)
+            self.hanging(lines, style)
 
     def hanging(self, lines: Iterable[tuple[str, str]], style: str = "") -> None:
         """Lines of a label and a text, which wraps beside its label."""
@@ -119,12 +120,10 @@ class Column:
 
     @cached_property
     def marks_width(self) -> int:
-        """Width of the marks, with the space before them."""
         return max((len(mark) + 1 for mark in self.marks if mark), default=0)
 
     @cached_property
     def width(self) -> int:
-        """Width of the widest cell or heading line."""
         cells = max(map(cell_len, self.cells), default=0) + self.marks_width
         return max(cells, max(map(cell_len, self.heading), default=0))
 
@@ -154,7 +153,6 @@ class Column:
 
 
 def grid_width(columns: Sequence[Column], gap: int) -> int:
-    """Width of a table line in terminal cells."""
     return sum(column.width for column in columns) + gap * (len(columns) - 1)
 
 
@@ -170,8 +168,25 @@ def to_table(columns: Sequence[Column], gap: int) -> Table:
 
 
 def fitting_table(columns: Sequence[Column], width: int) -> Table:
-    """The columns as a table with the widest gap that fits."""
     return to_table(columns, next((gap for gap in GAPS if grid_width(columns, gap) <= width), GAPS[-1]))
+
+
+_WIDEST_BAR = 40
+
+
+def waterfall(parts: Sequence[tuple[str, float]], whole_s: float, width: int, whole: str = "") -> Table:
+    """A row and a bar for each part, which begins where the one before it ends; the row `whole` is the sum of all."""
+    rows = [*parts, *([(whole, whole_s)] if whole else [])]
+    unit, times = time_cells([seconds for _, seconds in rows])
+    shares = [seconds / (whole_s or 1.0) for _, seconds in rows]
+    columns = [
+        Column(("",), tuple(name for name, _ in rows), left=True),
+        Column((unit,), times),
+        Column(("of it",), percent_cells(shares)),
+    ]
+    room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
+    drawn = bars(shares[: len(parts)], room)
+    return fitting_table([*columns, Column(("",), (*drawn, *([BAR * room] if whole else [])), left=True)], width)
 
 
 def pack(head: Sequence[Column], blocks: Sequence[Sequence[Column]], width: int) -> list[list[Column]]:
@@ -202,7 +217,7 @@ def spread(head: Sequence[Column], columns: Sequence[Column], tail: Sequence[Col
 
 # --- cells -----------------------------------------------------------------------------------------------------------
 
-_MOST_DECIMALS = 5
+_MAX_DECIMALS = 5
 _DIGITS_OF_TIMES = 5
 _TIMES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
 
@@ -217,7 +232,7 @@ def time_cells(values: Sequence[float | None]) -> tuple[str, tuple[str, ...]]:
 
 
 def rate_cells(
-    values: Sequence[float | None], missing: Sequence[str], least: int = 2, most: int = _MOST_DECIMALS
+    values: Sequence[float | None], missing: Sequence[str], least: int = 2, most: int = _MAX_DECIMALS
 ) -> tuple[str, ...]:
     """Values with the same number of decimals: at least `least`, and two digits of the smallest value."""
     smallest = min((abs(value) for value in values if value and math.isfinite(value)), default=1.0)

@@ -7,34 +7,11 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pyxfer._document.links import (
-    HOST_END,
-    CopyEngine,
-    HostDirection,
-    Latency,
-    LinkFlow,
-    Links,
-    LinksSharing,
-    SmallCopies,
-    Traffic,
-)
+from pyxfer._document import links as documents
+from pyxfer._document.links import HOST_END, Links, Traffic
 from pyxfer._document.runs import Rate
+from pyxfer._report import plots
 from pyxfer._report.link_words import alone_text, engine_words, found, group_text, latency_row, sentence, slow_text
-from pyxfer._report.plots import (
-    BLUES,
-    COLOURS,
-    GRID,
-    MOST_BARS,
-    ORANGES,
-    Make,
-    Spec,
-    Values,
-    bar_plot,
-    heat_plot,
-    load_plot,
-    rate_plot,
-    stacked,
-)
 from pyxfer._report.text import clean, titled
 from pyxfer.units import format_gbps, format_percent, format_size
 
@@ -50,8 +27,8 @@ _KEPT = (
     (0.0, "below 60 %"),
 )
 _NO_FIGURE = "no figure"
-_DIRECTIONS: tuple[HostDirection, ...] = ("h2d", "d2h")
-_PAIR_CASES: tuple[tuple[str, CopyEngine, str], ...] = (
+_DIRECTIONS: tuple[documents.HostDirection, ...] = ("h2d", "d2h")
+_PAIR_CASES: tuple[tuple[str, documents.CopyEngine, str], ...] = (
     ("read", "ce", "read by the destination"),
     ("write", "ce", "written by the source"),
     ("read", "sm", "read by the destination"),
@@ -60,7 +37,7 @@ _PAIR_CASES: tuple[tuple[str, CopyEngine, str], ...] = (
 )
 # A pair is named if it is slower than this share of the fastest.
 _NAMED_BELOW = 0.9
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 _LOADS = (0.0, 0.5, 1.0)
 _THREE_DIGITS = 100
 _LONGEST_CASE = 40
@@ -72,11 +49,10 @@ class _Cell(NamedTuple):
     text: str
 
 
-def charts_of_links(run: Links) -> Mapping[str, Make | None]:
-    """The charts of links that were measured."""
+def charts_of_links(run: Links) -> Mapping[str, plots.Make | None]:
     together = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
     known_together = [row for row in together if row.gbps is not None and row.sum_alone_gbps.value is not None]
-    makes: dict[str, Make | None] = {
+    makes: dict[str, plots.Make | None] = {
         "host": _host(run),
         "together": (lambda width: _together_plot(run, known_together, width)) if known_together else None,
         "interference": _stack([_keeps(run, run.sharing, direction) for direction in _DIRECTIONS if run.sharing]),
@@ -88,24 +64,23 @@ def charts_of_links(run: Links) -> Mapping[str, Make | None]:
     return makes
 
 
-def _stack(makes: Sequence[Make | None]) -> Make | None:
+def _stack(makes: Sequence[plots.Make | None]) -> plots.Make | None:
     known = [make for make in makes if make is not None]
-    return (lambda width: stacked([make(width) for make in known])) if known else None
+    return (lambda width: plots.stacked([make(width) for make in known])) if known else None
 
 
 # --- the host's links ------------------------------------------------------------------------------------------------
 
 
-def _host(run: Links) -> Make | None:
-    """Each GPU's rate from and to the host by itself."""
+def _host(run: Links) -> plots.Make | None:
     rows = [row for engine in ("ce", "sm") for row in run.traffics if (row.group, row.engine) == ("host", engine)]
     flows = [(flow.device, bar) for row in rows for flow in row.flows if (bar := _host_bar(row, flow)) is not None]
-    bars = [bar for _, bar in sorted(flows[:MOST_BARS], key=lambda pair: pair[0])]
+    bars = [bar for _, bar in sorted(flows[: plots.MAX_BARS], key=lambda pair: pair[0])]
     title = titled(run.runtime, alone_text(run) or sentence(run))
-    return (lambda width: bar_plot(bars, title, width, "GB/s")) if bars else None
+    return (lambda width: plots.bar_plot(bars, title, width, "GB/s")) if bars else None
 
 
-def _host_bar(row: Traffic, flow: LinkFlow) -> dict[str, object] | None:
+def _host_bar(row: Traffic, flow: documents.LinkFlow) -> dict[str, object] | None:
     rate, peak = flow.rate.value, flow.peak_share.value
     if rate is None or flow.verified.value is False:
         return None
@@ -117,20 +92,12 @@ def _host_bar(row: Traffic, flow: LinkFlow) -> dict[str, object] | None:
 
 
 def _bar(name: str, rate: Rate, share: str, role: str) -> dict[str, object]:
-    return {
-        "series": name,
-        "gbps": rate.gbps,
-        "low": rate.gbps if rate.low_gbps is None else rate.low_gbps,
-        "high": rate.gbps if rate.high_gbps is None else rate.high_gbps,
-        "text": f"{name}: {format_gbps(rate.gbps)}{share}",
-        "figure": f"{rate.gbps:.3g}{share.removesuffix(' of the peak')}",
-        "role": role,
-    }
+    text, figure = f"{name}: {format_gbps(rate.gbps)}{share}", f"{rate.gbps:.3g}{share.removesuffix(' of the peak')}"
+    return {**plots.bar(name, rate.gbps, text, figure, low=rate.low_gbps, high=rate.high_gbps), "role": role}
 
 
-def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> Spec:
-    """All GPUs at once, beside the sum of what each gets by itself."""
-    bars: Values = []
+def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spec:
+    bars: plots.Values = []
     for row in rows:
         alone_gbps, total = row.sum_alone_gbps.value, row.total.value
         if alone_gbps is None or total is None:
@@ -139,14 +106,13 @@ def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> Spec:
         share = f", {format_percent(total.gbps / alone_gbps)}"
         bars.append(_bar(f"{name}: together", total, share, "together"))
         bars.append(_bar(f"{name}: sum of separate", Rate(alone_gbps, None, None), "", "sum of separate runs"))
-    return bar_plot(bars[:MOST_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
+    return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
 
 
 # --- heat maps -------------------------------------------------------------------------------------------------------
 
 
-def _keeps(run: Links, sharing: LinksSharing, direction: HostDirection) -> Make | None:
-    """What each GPU keeps of its rate alone beside each other one."""
+def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.HostDirection) -> plots.Make | None:
     facts = {(keep.beside, keep.device): keep.share for keep in sharing.keeps if keep.direction == direction}
     cells = {}
     for place in _places(run):
@@ -163,7 +129,7 @@ def _keeps(run: Links, sharing: LinksSharing, direction: HostDirection) -> Make 
     return _heat_map(cells, axes, title, _shade_kept, lambda share: f"{share * 100:.0f} %")
 
 
-def _keeps_text(sharing: LinksSharing, direction: HostDirection, least: float) -> str:
+def _keeps_text(sharing: documents.LinksSharing, direction: documents.HostDirection, least: float) -> str:
     if sharing.groups.value is None:
         return f"{direction}: whether links are shared is not known: {clean(sharing.groups.reason or '')}"
     groups = [group for group in sharing.groups.value if group.direction == direction]
@@ -172,8 +138,7 @@ def _keeps_text(sharing: LinksSharing, direction: HostDirection, least: float) -
     return f"{direction}: no shared uplink was found; beside another one a GPU keeps {format_percent(least)} or more"
 
 
-def _pairs(run: Links, case: str, engine: CopyEngine, words: str) -> Make | None:
-    """The rate from each GPU to each other one, one pair at a time."""
+def _pairs(run: Links, case: str, engine: documents.CopyEngine, words: str) -> plots.Make | None:
     cells = {}
     for place in _places(run):
         row = found(run, "pairs", case, engine, place)
@@ -188,7 +153,7 @@ def _pairs(run: Links, case: str, engine: CopyEngine, words: str) -> Make | None
     return _heat_map(cells, axes, title, _shade_by_highest(max(rates.values())), _rate_text)
 
 
-def _slowest_text(run: Links, case: str, engine: CopyEngine, rates: Mapping[Place, float]) -> str:
+def _slowest_text(run: Links, case: str, engine: documents.CopyEngine, rates: Mapping[Place, float]) -> str:
     """The links that the document calls slow; else the slowest pair, if it is far below the fastest."""
     slow = run.sharing.slow.value if run.sharing is not None and engine == "ce" else None
     named = [slow_text(link) for link in slow or () if link.case == case]
@@ -201,8 +166,7 @@ def _slowest_text(run: Links, case: str, engine: CopyEngine, rates: Mapping[Plac
     return f"; {slowest[0]} to {slowest[1]} gets {format_percent(share)} of the fastest"
 
 
-def _numa(run: Links, direction: HostDirection) -> Make | None:
-    """The rate between each GPU and host memory of each node."""
+def _numa(run: Links, direction: documents.HostDirection) -> plots.Make | None:
     rows = [row for row in run.traffics if (row.group, row.case) == ("numa", direction) and row.node is not None]
     cells = {}
     for row in rows:
@@ -230,11 +194,11 @@ def _heat_map(
     title: str,
     shade: Callable[[float], str],
     say: Callable[[float], str],
-) -> Make:
+) -> plots.Make:
     """The cells with their values; a cell without one has the letter of its reason, which is below the title."""
     reasons = list(dict.fromkeys(cell.reason for cell in cells.values() if cell.value is None))
-    letters = dict(zip(reasons, string.ascii_lowercase[:_MOST_REASONS], strict=False))
-    values: Values = [
+    letters = dict(zip(reasons, string.ascii_lowercase[:_MAX_REASONS], strict=False))
+    values: plots.Values = [
         {
             "row": str(place[0]),
             "column": str(place[1]),
@@ -246,13 +210,13 @@ def _heat_map(
     ]
     notes = [f"{letter}: {clean(reason)}" for reason, letter in letters.items()]
     rows, columns = ((name, [str(number) for number in numbers]) for name, numbers in axes)
-    return lambda width: heat_plot(values, (rows, columns), _SHADES, title, notes, width)
+    return lambda width: plots.heat_plot(values, (rows, columns), _SHADES, title, notes, width)
 
 
 _SHADES = {
-    **dict(zip([name for _, name in _OF_THE_HIGHEST], reversed(BLUES), strict=True)),
-    **dict(zip([name for _, name in _KEPT], ORANGES, strict=True)),
-    _NO_FIGURE: GRID,
+    **dict(zip([name for _, name in _OF_THE_HIGHEST], reversed(plots.BLUES), strict=True)),
+    **dict(zip([name for _, name in _KEPT], plots.ORANGES, strict=True)),
+    _NO_FIGURE: plots.GRID,
 }
 
 
@@ -289,26 +253,25 @@ def _range_text(rates: Sequence[float]) -> str:
 # --- latency ---------------------------------------------------------------------------------------------------------
 
 
-def _loads(run: Links) -> Make | None:
-    """The median and the p99 of dependent loads while the link copies."""
+def _loads(run: Links) -> plots.Make | None:
     rows = [row for row in run.latencies if row.node is None]
     pairs = sorted({(row.device, row.target) for row in rows if row.load and row.ns}, key=lambda pair: pair[1])
     values = []
-    for pair in pairs[: len(COLOURS)]:
+    for pair in pairs[: len(plots.COLOURS)]:
         found_rows = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
         values += [value for row in found_rows if row is not None for value in _load_values(row)]
     if not values:
         return None
-    left = len(pairs) - len(COLOURS)
+    left = len(pairs) - len(plots.COLOURS)
     more = f"; {left} more pairs are in the table" if left > 0 else ""
     title = titled(run.runtime, f"{_load_text(rows, pairs[0])}{more}")
-    return lambda width: load_plot(values, title, width)
+    return lambda width: plots.load_plot(values, title, width)
 
 
-def _load_values(row: Latency) -> Values:
+def _load_values(row: documents.Latency) -> plots.Values:
     name = f"GPU {row.device} from {_from_text(row)}"
     beside = "" if row.load_gbps.value is None else f", {format_gbps(row.load_gbps.value)} copied beside it"
-    values: Values = []
+    values: plots.Values = []
     for part, fact in (("median", row.p50), ("p99", row.p99)):
         if fact.value is not None:
             ends = {"low": fact.value.low_ns or fact.value.ns, "high": fact.value.high_ns or fact.value.ns}
@@ -319,7 +282,7 @@ def _load_values(row: Latency) -> Values:
     return values
 
 
-def _load_text(rows: Sequence[Latency], pair: Place) -> str:
+def _load_text(rows: Sequence[documents.Latency], pair: Place) -> str:
     idle, *_, busy = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
     if idle is None or not idle.ns or busy is None or not busy.ns:
         return "Latency of dependent loads while the link copies"
@@ -328,26 +291,24 @@ def _load_text(rows: Sequence[Latency], pair: Place) -> str:
     return f"{name}: {idle.ns:.0f} ns without load, {busy.ns:.0f} ns at {busy.load * 100:.0f} % load, {times} as long"
 
 
-def _idle(run: Links) -> Make | None:
+def _idle(run: Links) -> plots.Make | None:
     """Dependent loads without any copy beside them, from near memory and from each node."""
     plain = [row for row in run.latencies if row.node is None]
     pairs = dict.fromkeys((row.device, row.target) for row in plain)
     near = [latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
     nodes = [row for row in run.latencies if row.node is not None]
-    rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][:MOST_BARS]
-    bars: Values = []
+    rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][: plots.MAX_BARS]
+    bars: plots.Values = []
     for row in rows:
         if row.p50.value is not None:
             name, ns = f"GPU {row.device} from {_from_text(row)}", row.p50.value
-            ends = {"low": ns.low_ns or ns.ns, "high": ns.high_ns or ns.ns}
-            bars.append(
-                {"series": name, "gbps": ns.ns, **ends, "text": f"{name}: {ns.ns:.0f} ns", "figure": f"{ns.ns:.0f}"}
-            )
+            figure = f"{ns.ns:.0f}"
+            bars.append(plots.bar(name, ns.ns, f"{name}: {figure} ns", figure, low=ns.low_ns, high=ns.high_ns))
     title = titled(run.runtime, _idle_text(rows))
-    return (lambda width: bar_plot(bars, title, width, "ns")) if bars else None
+    return (lambda width: plots.bar_plot(bars, title, width, "ns")) if bars else None
 
 
-def _idle_text(rows: Sequence[Latency]) -> str:
+def _idle_text(rows: Sequence[documents.Latency]) -> str:
     kinds: dict[str, list[float]] = {"the host": [], "another GPU": [], "the GPU itself": []}
     for row in rows:
         where = "the GPU itself" if row.target == row.device else "another GPU"
@@ -356,7 +317,7 @@ def _idle_text(rows: Sequence[Latency]) -> str:
     return f"Without load, a dependent load takes {', '.join(words)}"
 
 
-def _from_text(row: Latency) -> str:
+def _from_text(row: documents.Latency) -> str:
     if row.node is not None:
         return f"node {row.node}"
     return "the host" if row.target == HOST_END else "itself" if row.target == row.device else f"GPU {row.target}"
@@ -365,28 +326,28 @@ def _from_text(row: Latency) -> str:
 # --- small copies ----------------------------------------------------------------------------------------------------
 
 
-def _small(run: Links) -> Make | None:
+def _small(run: Links) -> plots.Make | None:
     """What a caller gets of many copies of one size by the first GPU, all in one call and with a call each."""
     known = [row for row in run.small if row.caller_rate.value is not None and row.verified.value is not False]
     rows = [row for row in known if row.device == known[0].device]
     if not rows:
         return None
     names = {(row.direction, row.way): f"{row.direction}, {_way_text(row)}" for row in rows}
-    colours = dict(zip(names.values(), COLOURS, strict=False))
+    colours = dict(zip(names.values(), plots.COLOURS, strict=False))
     values = []
     for row in rows:
         rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.way]
         text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
         values.append({**_bar(name, rate, "", ""), "nbytes": row.nbytes, "text": text})
     title = titled(run.runtime, f"GPU {rows[0].device}: {_small_text(rows)}")
-    return lambda width: rate_plot(values, title, width, colours)
+    return lambda width: plots.rate_plot(values, title, width, colours)
 
 
-def _way_text(row: SmallCopies) -> str:
+def _way_text(row: documents.SmallCopies) -> str:
     return "all in one call" if row.way == "batch" else "a call each"
 
 
-def _small_text(rows: Sequence[SmallCopies]) -> str:
+def _small_text(rows: Sequence[documents.SmallCopies]) -> str:
     least = min(row.nbytes for row in rows)
     words = [
         f"{row.direction} {format_gbps(row.caller_gbps)} with {_way_text(row)}"

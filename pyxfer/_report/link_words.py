@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyxfer._document.links import (
-    HOST_END,
-    SHARED_BELOW,
-    Counted,
-    HostDirection,
-    Latency,
-    Links,
-    SharedGroup,
-    SlowLink,
-    Traffic,
-    Trait,
-    end_name,
-    end_names,
-)
+from pyxfer._document import links as documents
+from pyxfer._document.links import HOST_END, SHARED_BELOW, Links, Traffic, end_name, end_names
 from pyxfer._document.runs import Remark
 from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
@@ -27,7 +15,7 @@ _LOSES_BY = 0.1
 _COUNTED_SHARE = 0.5
 _LONGEST = 2000
 
-NATURES: dict[Trait, str] = {
+NATURES: dict[documents.Trait, str] = {
     "c2c": "is joined to the host chip to chip: there is no PCIe peak, pageable memory is read through the host's page "
     "tables, and its memory may be a NUMA node, which is no place for host buffers",
     "integrated": "shares its memory with the processor: copies cross no link, and both directions compete",
@@ -40,7 +28,6 @@ NATURES: dict[Trait, str] = {
 
 
 def sentence(run: Links) -> str:
-    """The result in one sentence."""
     words = [text for direction in ("h2d", "d2h") if (text := _together_words(run, direction))]
     if words:
         return f"Together, {len(run.devices)} GPUs get {' and '.join(words)}. {_shared_words(run)}"
@@ -67,7 +54,7 @@ def _count_words(run: Links) -> str:
     return f"Nothing was measured: {clean(run.failure or (reasons or ['the run has no rows'])[0])}."
 
 
-def _together_words(run: Links, direction: HostDirection) -> str:
+def _together_words(run: Links, direction: documents.HostDirection) -> str:
     row = found(run, "together", direction)
     if row is None or row.gbps is None:
         return ""
@@ -130,12 +117,11 @@ def _limits(run: Links) -> Iterator[str]:
     yield from without_nvlink(run)
 
 
-def _groups(run: Links) -> Sequence[SharedGroup]:
+def _groups(run: Links) -> Sequence[documents.SharedGroup]:
     return () if run.sharing is None else run.sharing.groups.value or ()
 
 
-def group_text(group: SharedGroup) -> str:
-    """Who shares an uplink, and whether the tree shows it."""
+def group_text(group: documents.SharedGroup) -> str:
     tree = {
         "agrees": "the PCIe tree has one port above them",
         "differs": "the PCIe tree shows no port that they share",
@@ -156,8 +142,7 @@ def _undecided(run: Links) -> Iterator[str]:
         yield f"{none}A group or a slow link is named by chance in {rate} of maps like this{sampled}."
 
 
-def slow_text(slow: SlowLink) -> str:
-    """A slow link beside the usual rate."""
+def slow_text(slow: documents.SlowLink) -> str:
     ends = f"{end_name(slow.source)} to {end_name(slow.destination)}"
     share = format_percent(slow.gbps / slow.usual_gbps)
     return (
@@ -186,9 +171,8 @@ def losing_sides(run: Links) -> Iterator[str]:
 
 
 def latency_row(
-    rows: Sequence[Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
-) -> Latency | None:
-    """The row of a pair by footprint, launches and load."""
+    rows: Sequence[documents.Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
+) -> documents.Latency | None:
     own = [row for row in rows if (row.device, row.target) == pair and row.load == load]
     footprints = {row.footprint_bytes for row in own}
     for row in own:
@@ -199,7 +183,6 @@ def latency_row(
 
 
 def engine_words(engine: str) -> str:
-    """The reader's name of what copies."""
     return {"ce": "copy engines", "sm": "kernels"}[engine]
 
 
@@ -217,7 +200,7 @@ def ways_around(run: Links) -> Iterator[str]:
                 )
 
 
-def _is_crossed(counted: Counted | None, *, unknown: bool = False) -> bool:
+def _is_crossed(counted: documents.Counted | None, *, unknown: bool = False) -> bool:
     """Whether a counter saw most of the bytes; `unknown` if there is no count."""
     if counted is None or counted.counted.value is None or not counted.sent:
         return unknown

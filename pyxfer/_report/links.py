@@ -5,32 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyxfer._document.links import (
-    HOST_END,
-    Chased,
-    HostDirection,
-    Latency,
-    LinkFlow,
-    Links,
-    SmallCopies,
-    Traffic,
-    end_name,
-)
+from pyxfer._document import links as documents
+from pyxfer._document.links import HOST_END, Links, Traffic, end_name
 from pyxfer._document.runs import Fact, Rate, Share
+from pyxfer._report import link_words
 from pyxfer._report.grid import Column as GridColumn
 from pyxfer._report.grid import Grid, fields
 from pyxfer._report.layout import Column, Page, fitting_table, spread
 from pyxfer._report.link_charts import charts_of_links
-from pyxfer._report.link_words import (
-    found,
-    latency_row,
-    limits,
-    nature_texts,
-    peer_ends,
-    remarks,
-    sentence,
-    share_of_sum,
-)
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
 from pyxfer._report.text import sentence as as_sentence
@@ -43,8 +25,7 @@ _LONGEST_CASE = 40
 
 
 def print_links(run: Links, page: Page) -> None:
-    """The whole page."""
-    page.line(sentence(run), style=_style(run))
+    page.line(link_words.sentence(run), style=_style(run))
     if run.runtime == "host":
         page.line(f"These figures are of {HOST_MEMORY}.")
     page.line()
@@ -57,7 +38,8 @@ def print_links(run: Links, page: Page) -> None:
     _print_latency(run, page)
     _print_numa(run, page)
     _print_small(run, page)
-    _print_notes(run, page)
+    for name, lines in _sections(run):
+        page.section(name, lines)
 
 
 def _style(run: Links) -> str:
@@ -67,7 +49,6 @@ def _style(run: Links) -> str:
 
 
 def heading_lines(run: Links) -> Lines:
-    """The GPUs, the host and how long it took."""
     lines: Lines = []
     for each in run.devices:
         name = HOST_MEMORY if each.device.runtime == "host" else clean(each.device.name)
@@ -103,15 +84,15 @@ def _total(row: Traffic | None) -> str:
     return _gbps(None if row is None else row.gbps)
 
 
-def _flow(row: Traffic | None, side: str) -> LinkFlow | None:
+def _flow(row: Traffic | None, side: str) -> documents.LinkFlow | None:
     return None if row is None else next((flow for flow in row.flows if flow.side == side), None)
 
 
-def _rate(flow: LinkFlow | None) -> str:
+def _rate(flow: documents.LinkFlow | None) -> str:
     return _gbps(None if flow is None else flow.gbps)
 
 
-def _alone(flow: LinkFlow | None) -> float | None:
+def _alone(flow: documents.LinkFlow | None) -> float | None:
     return None if flow is None or flow.alone_share.value is None else flow.alone_share.value.value
 
 
@@ -137,11 +118,11 @@ def _print_host(run: Links, page: Page) -> None:
     for engine, name in (("ce", ""), ("sm", "kernel\n")):
         for side in ("h2d", "d2h"):
             ends = [(HOST_END, device) if side == "h2d" else (device, HOST_END) for device in devices]
-            single = [_flow(found(run, "host", side, engine, each), side) for each in ends]
+            single = [_flow(link_words.found(run, "host", side, engine, each), side) for each in ends]
             columns.append((f"{name}{side}", [_rate(flow) for flow in single]))
             if engine == "ce":
                 columns.append(("of\npeak", [_percent(None if f is None else f.peak_share.value) for f in single]))
-        both = [found(run, "host", "both", engine, (HOST_END, device)) for device in devices]
+        both = [link_words.found(run, "host", "both", engine, (HOST_END, device)) for device in devices]
         for side in ("h2d", "d2h"):
             columns.append((f"{name}both,\n{side}", [_rate(_flow(row, side)) for row in both]))
     _table(page, "Host and each GPU, one at a time, GB/s (1 GB = 1e9 bytes)", columns)
@@ -155,7 +136,7 @@ def _print_together(run: Links, page: Page) -> None:
         ("", names),
         ("together", [_total(row) for row in rows]),
         ("sum of\nseparate", [_gbps(row.sum_alone_gbps.value) for row in rows]),
-        ("share", [_percent(share_of_sum(row)) for row in rows]),
+        ("share", [_percent(link_words.share_of_sum(row)) for row in rows]),
         ("slowest", [_gbps(row.slowest_gbps.value) for row in rows]),
         *((f"GPU {number}\nkeeps", [_keeps(row, number) for row in rows]) for number in _few_devices(run)),
         ("least\noverlap", overlap),
@@ -179,7 +160,7 @@ def _print_interference(run: Links, page: Page) -> None:
     numbers = [each.device.index for each in run.devices]
     if sharing is None or len(numbers) < 3:  # noqa: PLR2004 - two are in the table above
         return
-    directions: tuple[HostDirection, ...] = ("h2d", "d2h")
+    directions: tuple[documents.HostDirection, ...] = ("h2d", "d2h")
     for direction in directions:
         cells = [[_share_cell(sharing.keep(own, beside, direction)) for own in numbers] for beside in numbers]
         if any(cell for line in cells for cell in line):
@@ -193,7 +174,6 @@ def _share_cell(share: float | None) -> str:
 def _print_matrix(
     page: Page, heading: str, corner: str, numbers: Sequence[int], columns: Sequence[Sequence[str]]
 ) -> None:
-    """A column for each of the numbers, in as many tables as the page needs."""
     page.heading(heading)
     head = [Column((corner,), tuple(f"GPU {number}" for number in numbers), left=True)]
     body = [Column((f"{number}",), tuple(cells)) for number, cells in zip(numbers, columns, strict=True)]
@@ -202,7 +182,7 @@ def _print_matrix(
 
 
 def _print_pairs(run: Links, page: Page) -> None:
-    ends = peer_ends(run)
+    ends = link_words.peer_ends(run)
     if not ends:
         return
     numbers = [each.device.index for each in run.devices]
@@ -211,7 +191,9 @@ def _print_pairs(run: Links, page: Page) -> None:
     else:
         for case in ("read", "write"):
             for engine, name in (("ce", ""), ("sm", ", kernel")):
-                cells = [[_total(found(run, "pairs", case, engine, (a, b))) for a in numbers] for b in numbers]
+                cells = [
+                    [_total(link_words.found(run, "pairs", case, engine, (a, b))) for a in numbers] for b in numbers
+                ]
                 if any(cell != _NONE for line in cells for cell in line):
                     heading = f"GPU to GPU, {case}{name}, GB/s: from the GPU of the line to that of the column"
                     _print_matrix(page, heading, "from", numbers, cells)
@@ -222,12 +204,12 @@ def _print_pair_lines(run: Links, ends: Sequence[tuple[int, int]], page: Page) -
     columns: list[tuple[str, list[str]]] = [("", [f"{a} to {b}" for a, b in ends])]
     for engine, name in (("ce", ""), ("sm", "kernel\n")):
         for case in ("read", "write"):
-            rows = [found(run, "pairs", case, engine, each) for each in ends]
+            rows = [link_words.found(run, "pairs", case, engine, each) for each in ends]
             columns.append((f"{name}{case}", [_total(row) for row in rows]))
             if engine == "ce":
                 peaks = [None if row is None else row.flows[0].peak_share.value for row in rows]
                 columns.append(("of\npeak", [_percent(peak) for peak in peaks]))
-    rows = [found(run, "pairs", "through-host", "ce", each) for each in ends]
+    rows = [link_words.found(run, "pairs", "through-host", "ce", each) for each in ends]
     columns.append(("through\nhost", [_total(row) for row in rows]))
     _table(page, "GPU to GPU, one pair at a time, GB/s", columns)
 
@@ -261,7 +243,9 @@ def _pattern_name(row: Traffic) -> str:
 
 def _print_local(run: Links, page: Page) -> None:
     numbers = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "local"))
-    rows = {engine: [found(run, "local", "copy", engine, (n, n)) for n in numbers] for engine in ("ce", "sm")}
+    rows = {
+        engine: [link_words.found(run, "local", "copy", engine, (n, n)) for n in numbers] for engine in ("ce", "sm")
+    }
     moved = [None if row is None or row.gbps is None else 2 * row.gbps for row in rows["ce"]]
     columns = [
         ("", [f"GPU {number}" for number in numbers]),
@@ -277,7 +261,7 @@ def _print_latency(run: Links, page: Page) -> None:
     pairs = list(dict.fromkeys((row.device, row.target) for row in rows))
 
     def cells(large: bool | None, quick: bool | None, load: float, part: str = "p50") -> list[str]:
-        return [_ns(latency_row(rows, pair, large, quick, load), part) for pair in pairs]
+        return [_ns(link_words.latency_row(rows, pair, large, quick, load), part) for pair in pairs]
 
     names = [f"GPU {device} from {'itself' if target == device else _place(target)}" for device, target in pairs]
     columns = [
@@ -296,7 +280,7 @@ def _print_latency(run: Links, page: Page) -> None:
         _explain_latency(rows, page)
 
 
-def _explain_latency(rows: Sequence[Latency], page: Page) -> None:
+def _explain_latency(rows: Sequence[documents.Latency], page: Page) -> None:
     measured = [row for row in rows if row.ns is not None]
     if measured:
         small, large = (pick(row.footprint_bytes for row in measured) for pick in (min, max))
@@ -318,8 +302,8 @@ def _place(target: int) -> str:
     return "the host" if target == HOST_END else f"GPU {target}"
 
 
-def _ns(row: Latency | None, part: str) -> str:
-    fact: Fact[Chased] | None = None if row is None else row.p50 if part == "p50" else row.p99
+def _ns(row: documents.Latency | None, part: str) -> str:
+    fact: Fact[documents.Chased] | None = None if row is None else row.p50 if part == "p50" else row.p99
     return _NONE if fact is None or fact.value is None else f"{fact.value.ns:.0f}"
 
 
@@ -364,22 +348,10 @@ def _print_small(run: Links, page: Page) -> None:
             page.line("A caller's time is from the first call to the end of the last copy, with nothing queued before.")
 
 
-def _print_notes(run: Links, page: Page) -> None:
-    known = list(limits(run))
-    if known:
-        page.heading("What limits what")
-        page.hanging([("-", text) for text in known])
-    texts = note_texts(run)
-    if texts:
-        page.heading("Notes")
-        page.hanging([("-", text) for text in texts])
-
-
 def note_texts(run: Links) -> list[str]:
-    """What the GPUs are, why kernels are missing, and the remarks."""
     missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
-    texts = [*nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
-    return texts + [as_sentence(remark_text(remark)) for remark in remarks(run)]
+    texts = [*link_words.nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
+    return texts + [as_sentence(remark_text(remark)) for remark in link_words.remarks(run)]
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -439,7 +411,6 @@ def _grids(run: Links) -> list[Grid]:
 
 
 def _rows(run: Links) -> list[_Row]:
-    """One row for each stream of copies, each total, latency and way of small copies."""
     rows = [row for traffic in run.traffics for row in _traffic_rows(traffic)]
     rows += [_latency_cells(latency) for latency in run.latencies]
     return rows + [_small_row(copies) for copies in run.small]
@@ -458,7 +429,7 @@ def _traffic_rows(traffic: Traffic) -> Iterator[_Row]:
         yield {**common, "side": "total", **_rate_cells(traffic.total), **sums}
 
 
-def _flow_cells(flow: LinkFlow, traffic: Traffic) -> _Row:
+def _flow_cells(flow: documents.LinkFlow, traffic: Traffic) -> _Row:
     others = [f"{end_name(each.source)} to {end_name(each.destination)}" for each in traffic.flows if each is not flow]
     return {
         "from": end_name(flow.source),
@@ -482,7 +453,7 @@ def _share_cells(share: Fact[Share]) -> _Row:
     return {"of_alone": share.value.value, "of_alone_low": share.value.low, "of_alone_high": share.value.high}
 
 
-def _latency_cells(row: Latency) -> _Row:
+def _latency_cells(row: documents.Latency) -> _Row:
     quantiles = {"": row.p50.value, "p99_": row.p99.value}
     return {
         "group": "latency" if row.node is None else "numa",
@@ -503,7 +474,7 @@ def _latency_cells(row: Latency) -> _Row:
 _NS = ("ns", "low_ns", "high_ns")
 
 
-def _small_row(row: SmallCopies) -> _Row:
+def _small_row(row: documents.SmallCopies) -> _Row:
     ends = ("host", end_name(row.device))
     source, destination = ends if row.direction == "h2d" else ends[::-1]
     caller = fields(row.caller_rate.value, "gbps", "low_gbps", "high_gbps")
@@ -528,7 +499,7 @@ def _small_row(row: SmallCopies) -> _Row:
 def _headline(run: Links) -> str:
     where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
     ending = "" if run.ended == "complete" else f"The run was {run.ended} before its end. "
-    return f"{ending}{sentence(run)}{where}"
+    return f"{ending}{link_words.sentence(run)}{where}"
 
 
 def _badge(run: Links) -> tuple[Badge, str]:
@@ -549,7 +520,7 @@ def _badge(run: Links) -> tuple[Badge, str]:
 
 
 def _sections(run: Links) -> list[Section]:
-    named = {"What limits what": list(limits(run)), "Notes": note_texts(run)}
+    named = {"What limits what": list(link_words.limits(run)), "Notes": note_texts(run)}
     return [(name, [("-", text) for text in texts]) for name, texts in named.items()]
 
 
@@ -595,5 +566,4 @@ REPORT = Report(
         "small": Caption("Small copies", INTERVALS),
     },
     table=lambda run, _: Grid("Links", _COLUMNS, _rows(run)),
-    environment=lambda run: run.environment,
 )

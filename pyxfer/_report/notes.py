@@ -144,7 +144,6 @@ def _text(run: runs.Run, concerns: Sequence[_Concern], where: str) -> str:
 
 
 def _precision_text(half_widths: Sequence[float], target: float) -> str:
-    """The precision that one or more medians reached, and the target."""
     least, most = (
         units.format_percent(width) if width <= 1 else "more than 100 %"
         for width in (min(half_widths), max(half_widths))

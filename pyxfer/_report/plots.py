@@ -18,7 +18,7 @@ Make = Callable[[int], Spec]
 WIDE, NARROW = 640, 250
 """Widths of a plot in CSS pixels: on a page of at least 800 pixels, and on a telephone."""
 VEGA_LITE = f"{printing.VEGA_LITE}.4"
-MOST_BARS = 40
+MAX_BARS = 40
 # Each has a contrast of 4.5 or more on white; readers who confuse hues have dashes, shapes and words as well.
 COLOURS = ("#0b5fa5", "#b3470a", "#00705a", "#8a2f74", "#6b5300", "#4b5563", "#0e7490", "#7f1d1d")
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
@@ -111,7 +111,6 @@ def _drawable(part: Any) -> Any:
 
 
 def stacked(plots: Sequence[Spec]) -> Spec:
-    """Plots one below the other, each with its own scales and legend."""
     if len(plots) == 1:
         return plots[0]
     independent = dict.fromkeys(("color", "strokeDash", "shape"), "independent")
@@ -181,7 +180,6 @@ def _size_axis(sizes: Sequence[int], width: int) -> Spec:
 
 
 def _peak_layers(peak: float, most: float, x: Spec) -> list[Spec]:
-    """The dashed line of the protocol peak, whose axis gives the shares of it."""
     first = x["axis"]["values"][0]
     data = {"values": [{"share": 1.0, "nbytes": first, "text": f"peak of the link, {units.format_gbps(peak)}"}]}
     share = {
@@ -193,6 +191,14 @@ def _peak_layers(peak: float, most: float, x: Spec) -> list[Spec]:
         {"data": data, "mark": _PEAK_RULE, "encoding": {"y": share}},
         {"data": data, "mark": {**_WORDS, "dx": 4, "dy": 9}, "encoding": {"x": x, "y": share, "text": _text("text")}},
     ]
+
+
+def bar(
+    name: str, value: float, text: str, figure: str, *, low: float | None = None, high: float | None = None
+) -> dict[str, Any]:
+    """A row of `bar_plot` or `rate_plot`; without an interval, its ends are the value itself."""
+    ends = {"low": value if low is None else low, "high": value if high is None else high}
+    return {"series": name, "gbps": value, **ends, "text": text, "figure": figure}
 
 
 def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[float, str] | None = None) -> Spec:
@@ -251,7 +257,6 @@ def waterfall_plot(parts: Sequence[tuple[str, float]], title: str, width: int) -
 
 
 def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spec:
-    """Changes in per cent with their intervals, beside the tolerance."""
     values = _distinct(values, "cell")
     edge = max([tolerance * 100, *(abs(value[end]) for value in values for end in ("low", "high"))]) * 1.15
     x = {**_quantity("change", "change of bandwidth, %"), "scale": {"domain": [-edge, edge], "nice": False}}
@@ -294,8 +299,7 @@ def share_plot(values: Values, title: str, width: int) -> Spec:
         },
         {"mark": _mark("point", size=14, filled=True), "encoding": {"x": x, "y": y, "color": colour}},
     ]
-    data = {"values": values}
-    return {"data": data, "layer": layers, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+    return _plot(values, layers, width, _title(title, width))
 
 
 def step_plot(values: Values, title: str, width: int) -> Spec:
@@ -361,8 +365,7 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
                 "encoding": {"x": x, **_tooltip("text")},
             }
         )
-    data, height = {"values": values}, _PLOT_HEIGHT
-    return {"data": data, "layer": layers, "width": width, "height": height, "title": _title(title, width)}
+    return _plot(values, layers, width, _title(title, width))
 
 
 def heat_plot(
@@ -469,17 +472,18 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
     ]
-    data = {"values": values}
-    return {"data": data, "layer": layers, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+    return _plot(values, layers, width, _title(title, width))
 
 
 # --- parts of plots --------------------------------------------------------------------------------------------------
 
 
-def _rows(values: Values, layers: Sequence[Spec], width: int, title: Spec) -> Spec:
-    """A plot with a row for each category."""
-    height = {"step": _BAR_STEP}
+def _plot(values: Values, layers: Sequence[Spec], width: int, title: Spec, height: Any = _PLOT_HEIGHT) -> Spec:
     return {"data": {"values": values}, "layer": list(layers), "width": width, "height": height, "title": title}
+
+
+def _rows(values: Values, layers: Sequence[Spec], width: int, title: Spec) -> Spec:
+    return _plot(values, layers, width, title, {"step": _BAR_STEP})
 
 
 def _distinct(values: Values, name: str) -> Values:
@@ -525,7 +529,6 @@ def _text(name: str) -> Spec:
 
 
 def _tooltip(*names: str) -> Spec:
-    """What a mark says when a pointer is on it, and to a screen reader."""
     tooltip = [{"field": name, "type": "nominal"} for name in names]
     described = " + ': ' + ".join(f"datum['{name}']" for name in names)
     return {

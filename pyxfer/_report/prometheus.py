@@ -5,7 +5,7 @@ The time of measurement is a separate metric, because the collector accepts no t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._document.examinations import is_beyond_peak
@@ -16,42 +16,29 @@ from pyxfer.errors import UsageError
 from pyxfer.units import parse_moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from prometheus_client.core import Metric
-    from prometheus_client.registry import Collector
 
 
 _GIGA = 1e9
 _DEVICE = ("device", "uuid")
 _COPY = (*_DEVICE, "direction", "side", "memory", "mode", "size_bytes")
 _SIDES: tuple[Side, ...] = ("h2d", "d2h")
+Gauge = tuple[str, str, tuple[str, ...], Sequence[tuple[tuple[object, ...], float]]]
+"""Name, help, names of the labels, and rows of their values and the figure."""
 
 
 class Exported(NamedTuple):
-    """A run, and the link's counter of replays as read now."""
-
     run: Run
     replays: Fact[int]
 
 
 def exposition(exported: Sequence[Exported], links: Links | None = None) -> bytes:
-    """All metrics as text; of several runs of one device only the first is used. `links`: the run that they are of.
-
-    Raises:
-        UsageError: prometheus-client is not installed.
-
-    """
-    return collected(_Collector(_one_a_device(exported), links))
+    """All metrics as text; of several runs of one device only the first is used. `links`: the run that they are of."""
+    return exposed(lambda: _families(_one_a_device(exported), links))
 
 
-def collected(collector: Collector) -> bytes:
-    """The metrics of a collector as text.
-
-    Raises:
-        UsageError: prometheus-client is not installed.
-
-    """
+def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
+    """The metrics as text."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
@@ -59,7 +46,7 @@ def collected(collector: Collector) -> bytes:
             "this needs prometheus-client, which is not installed: pip install 'pyxfer[prometheus]'"
         ) from None
     registry = CollectorRegistry()
-    registry.register(collector)
+    registry.register(_Collector(collect))
     return generate_latest(registry)
 
 
@@ -69,45 +56,43 @@ def beyond_peak(run: Run) -> list[Measurement]:
 
 
 class _Collector:
-    """The collector that prometheus-client calls."""
-
-    def __init__(self, exported: Sequence[Exported], links: Links | None) -> None:
-        self._exported = exported
-        self._links = links
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self.collect = collect
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the metrics depend on the runs."""
+        """Nothing: the metrics depend on the documents."""
         return ()
 
-    def collect(self) -> Iterator[Metric]:
-        """Every metric with its series."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
-        build.add_metric([pyxfer_version()], 1)
-        yield build
-        of_links = () if self._links is None else _gauges_of_links(self._links)
-        for name, text, labels, rows in (*_gauges(self._exported), *of_links):
-            gauge = GaugeMetricFamily(name, text, labels=labels)
-            for values, number in rows:
-                gauge.add_metric([label_text(value) for value in values], number)
-            if rows:
-                yield gauge
-        replays = [(one.run, one.replays.value) for one in self._exported if one.replays.value is not None]
-        if replays:
-            counter = CounterMetricFamily(
-                "pyxfer_link_replays", "Packets retransmitted since the driver was loaded.", labels=_DEVICE
-            )
-            for run, count in replays:
-                counter.add_metric([label_text(value) for value in _device(run)], count)
-            yield counter
+def gauges(found: Iterable[Gauge]) -> Iterator[Metric]:
+    """The gauges that have rows."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    for name, text, labels, rows in found:
+        gauge = GaugeMetricFamily(name, text, labels=labels)
+        for values, number in rows:
+            gauge.add_metric([label_text(value) for value in values], number)
+        if rows:
+            yield gauge
 
 
-_Rows = list[tuple[tuple[object, ...], float]]
+def _families(exported: Sequence[Exported], links: Links | None) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
+    build.add_metric([pyxfer_version()], 1)
+    yield build
+    yield from gauges([*_gauges(exported), *(() if links is None else _gauges_of_links(links))])
+    replays = [(one.run, one.replays.value) for one in exported if one.replays.value is not None]
+    if replays:
+        text = "Packets retransmitted since the driver was loaded."
+        counter = CounterMetricFamily("pyxfer_link_replays", text, labels=_DEVICE)
+        for run, count in replays:
+            counter.add_metric([label_text(value) for value in _device(run)], count)
+        yield counter
 
 
-def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str, ...], _Rows]]:
-    """Name, help, labels and rows of every gauge."""
+def _gauges(exported: Sequence[Exported]) -> Iterator[Gauge]:
     runs = [one.run for one in exported]
     copies = [(run, copy) for run in runs for copy in _raw_copies(run)]
     yield (
@@ -149,7 +134,7 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str,
     )
 
 
-def _gauges_of_links(links: Links) -> Iterator[tuple[str, str, tuple[str, ...], _Rows]]:
+def _gauges_of_links(links: Links) -> Iterator[Gauge]:
     host = links.environment.host
     singles = [row for row in links.traffics if row.group == "pairs" and len(row.flows) == 1 and row.gbps is not None]
     together = [row for row in links.traffics if row.group == "together" and row.case in ("h2d", "d2h", "both")]

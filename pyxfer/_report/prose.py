@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-LEAST_WIDTH = 60
+MIN_WIDTH = 60
 
 
 def terminal_width() -> int:
     """Columns of the terminal, or 80 without one."""
-    return max(LEAST_WIDTH, shutil.get_terminal_size(fallback=(80, 24)).columns)
+    return max(MIN_WIDTH, shutil.get_terminal_size(fallback=(80, 24)).columns)
 
 
 def folded(text: str, width: int | None = None) -> str:
-    """A paragraph with a hanging indent."""
     columns = width or terminal_width()
     return textwrap.fill(text, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -12,7 +12,7 @@ from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._report.layout import GAPS, Column, fitting_table, grid_width, pack, percent_cells, rate_cells, to_table
 from pyxfer._report.notes import label_words
-from pyxfer._report.text import Lines, clean, device_text, fact_text, link_state_text, link_text, remark_text
+from pyxfer._report.text import Lines, clean, fact_text, link_state_text, machine_lines, remark_text
 from pyxfer.errors import UsageError
 
 RATES_HEADING = "GB/s (1 GB = 1e9 bytes), medians; a letter leads to a note below"
@@ -22,17 +22,7 @@ _SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
 
 
 def heading_lines(run: runs.Run) -> Lines:
-    """Device, link, host, versions and parameters."""
-    environment = run.environment
-    versions = [f"pyxfer {clean(environment.pyxfer)}"]
-    lines = [("device", device_text(run.device))]
-    if run.runtime == "cuda":
-        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
-        lines.append(("link", link_text(run.link)))
-    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
-    lines.append(("with", ", ".join(versions)))
-    lines.append(("asked", _asked_text(run)))
-    return lines
+    return [*machine_lines(run), ("asked", _asked_text(run))]
 
 
 def ending_text(run: runs.Run) -> str:
@@ -89,12 +79,10 @@ def _names_text(names: Sequence[str], of: int) -> str:
 
 
 def locking_lines(run: runs.Run) -> Lines:
-    """The cost of page-locking, and after how many transfers it pays."""
     return [(cost.memory, _locking_text(cost)) for cost in run.locking]
 
 
 def ring_lines(run: runs.Run) -> Lines:
-    """The ring that staged copies used and the source of its settings, or why there was none."""
     if not any(measurement.mode == runs.STAGED for measurement in run.measurements):
         return []
     ring = run.ring.value
@@ -111,7 +99,6 @@ def ring_lines(run: runs.Run) -> Lines:
 
 
 def peak_lines(link: runs.Link) -> Lines:
-    """The peaks of the link and the values that they are computed from, or the reason why the peaks are unknown."""
     if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
         return [("none", clean(link.raw_peak_gbps.reason or "no reason given"))]
     raw = fact_text(link.raw_peak_gbps, units.format_gbps)
@@ -122,7 +109,6 @@ def peak_lines(link: runs.Link) -> Lines:
 
 
 def verified_text(run: runs.Run) -> str:
-    """In how many measurements the data arrived intact."""
     # The notes on the table have the reasons of the others.
     verdicts = [m.verified for m in run.measurements if m.summary is not None or m.verified.value is False]
     if not verdicts:
@@ -150,7 +136,6 @@ def invalid_lines(run: runs.Run) -> Lines:
 
 
 def remark_lines(run: runs.Run) -> Lines:
-    """The remarks on the link and on the whole run."""
     return [("-", remark_text(remark)) for remark in (*run.link.remarks, *run.remarks)]
 
 
@@ -214,7 +199,7 @@ def _rounded_size(nbytes: float) -> str:
 
 _Key = tuple[str, ...]
 # In rows without and with a column of workers.
-_MOST_DECIMALS = (5, 3)
+_MAX_DECIMALS = (5, 3)
 
 SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
     "size": lambda measurement: (measurement.nbytes,),
@@ -227,7 +212,6 @@ SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
 
 
 def rate_tables(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> list[Table]:
-    """Every rate of the run, with the letters of its notes."""
     if not run.measurements:
         return []
     if sort is None and run.kind == "ceiling":
@@ -256,7 +240,6 @@ def _size_column(sizes: Sequence[int]) -> Column:
 
 
 def _block(run: runs.Run, marks: Sequence[str], direction: str, sizes: Sequence[int]) -> list[Column]:
-    """The columns of one direction, and the best share of the peak."""
     columns: dict[_Key, dict[int, int]] = {}
     for index, measurement in enumerate(run.measurements):
         if measurement.direction == direction:
@@ -316,12 +299,11 @@ def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Co
         "caller": [None if m is None or _is_by_caller(m) else m.caller_gbps for m in both],
         "device": [m.gbps if m is not None and _is_by_caller(m) else None for m in both],
     }
-    most = _MOST_DECIMALS[bool(run.workers)]
+    most = _MAX_DECIMALS[bool(run.workers)]
     return [Column((clock,), rate_cells(rates, [""] * len(rates), most=most)) for clock, rates in values.items()]
 
 
 def _half_width(m: runs.Measurement) -> float | None:
-    """Of the figure in the table."""
     shown = m.wall if _is_by_caller(m) else m.summary
     return shown.relative_half_width if shown else None
 
@@ -348,7 +330,6 @@ def _best_share(run: runs.Run, indices: Sequence[int]) -> float | None:
 
 
 def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> Table:
-    """One row per measurement."""
     order = list(range(len(run.measurements)))
     if sort is not None:
         key = _sort_key(sort)
@@ -362,7 +343,7 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         *_place_columns(run, chosen),
         Column(
             ("GB/s",),
-            rate_cells([_shown_gbps(m) for m in chosen], ["-"] * len(chosen), most=_MOST_DECIMALS[bool(run.workers)]),
+            rate_cells([_shown_gbps(m) for m in chosen], ["-"] * len(chosen), most=_MAX_DECIMALS[bool(run.workers)]),
             tuple(marks[index] for index in order),
         ),
         *_clock_columns(run, chosen),

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 
 class Recipe(NamedTuple):
-    """The code, and what holds for the array or the result beyond it."""
-
     code: str
     condition: str = ""
 

@@ -25,8 +25,6 @@ Charts = Mapping[str, Make | None]
 
 @dataclass(frozen=True)
 class Caption:
-    """The heading of a chart in a report, and the line below it."""
-
     title: str
     text: str
 
@@ -56,10 +54,10 @@ class Report(Generic[D]):
     page: Callable[[D, Page], object]
     headline: Callable[[D], str]
     badge: Callable[[D], tuple[Badge, str]]
-    heading: Callable[[D], Lines]
     grids: Callable[[D], Sequence[Grid]]
-    sections: Callable[[D], Sequence[Section]]
     charts: Callable[[D], Charts]
     captions: Mapping[str, Caption]
+    heading: Callable[[D], Lines] = lambda _: []
+    sections: Callable[[D], Sequence[Section]] = lambda _: []
     table: Callable[[D, str], Grid] | None = None
-    environment: Callable[[D], Environment | None] = lambda _: None
+    environment: Callable[[D], Environment | None] = lambda document: getattr(document, "environment", None)

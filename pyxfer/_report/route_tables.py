@@ -14,7 +14,7 @@ from pyxfer._report.layout import Column, fitting_table, grid_width, rate_cells,
 from pyxfer._report.text import clean
 
 _TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "cupy": "CuPy", "jax": "JAX"}
-_WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
+WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
 _SHORTEST_NAME, _LONGEST_NAME = 20, 40
 _MB = 1000.0
 _NO_SPEED = -math.inf
@@ -22,8 +22,6 @@ _NO_SPEED = -math.inf
 
 @dataclass(frozen=True)
 class Row:
-    """One route of one worker at every size."""
-
     name: str
     at: Mapping[int, runs.Measurement]
     marks: Mapping[int, str]
@@ -35,7 +33,6 @@ class Row:
 
     @property
     def raw(self) -> bool:
-        """Whether it is a raw route."""
         return self.any.nature is None
 
     @property
@@ -44,7 +41,6 @@ class Row:
 
     @property
     def letters(self) -> str:
-        """The letters of all its notes."""
         return "".join(sorted(set("".join(self.marks.values()))))
 
     def gbps(self, nbytes: int) -> float | None:
@@ -103,19 +99,17 @@ class Group:
 
 
 def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
-    """Every framework and direction, in the order of the run's workers."""
     homes = _frameworks_of_workers(run)
     found: dict[tuple[str, str], dict[tuple[str | None, str, str], list[int]]] = {}
     for index, m in enumerate(run.measurements):
         group = found.setdefault((_framework(m, homes), m.direction), {})
         group.setdefault((m.worker, m.route, m.variant), []).append(index)
     order = list(dict.fromkeys([*homes.values(), *(framework for framework, _ in found)]))
-    keys = sorted(found, key=lambda key: (order.index(key[0]), list(_WAYS).index(key[1])))
+    keys = sorted(found, key=lambda key: (order.index(key[0]), list(WAYS).index(key[1])))
     return [_group(run, marks, key, list(found[key].values())) for key in keys]
 
 
 def title(framework: str) -> str:
-    """The framework's name as its project spells it."""
     return _TITLES.get(framework) or clean(framework, longest=_LONGEST_NAME) or "no framework"
 
 
@@ -123,7 +117,7 @@ def group_title(run: runs.Run, group: Group) -> str:
     """`PyTorch 2.11.0: h2d, to the GPU`."""
     known = (w.version.value for w in run.workers if w.framework == group.framework and w.version.value)
     version = clean(next(known, ""), longest=_LONGEST_NAME)
-    return f"{title(group.framework)}{' ' if version else ''}{version}: {group.direction}, {_WAYS[group.direction]}"
+    return f"{title(group.framework)}{' ' if version else ''}{version}: {group.direction}, {WAYS[group.direction]}"
 
 
 def place_text(run: runs.Run, group: Group, nbytes: int) -> str:
@@ -133,7 +127,6 @@ def place_text(run: runs.Run, group: Group, nbytes: int) -> str:
 
 
 def batch_of(group: Group, nbytes: int) -> int | None:
-    """The number of images in a transfer of this size."""
     measured = (row.at[nbytes].batch for row in group.rows if nbytes in row.at)
     return next((batch for batch in measured if batch is not None), None)
 
@@ -143,7 +136,6 @@ def is_image_batch(run: runs.Run) -> bool:
 
 
 def rate_unit(run: runs.Run) -> tuple[str, float]:
-    """The unit of the run's rates, and its number per GB/s."""
     return ("MB/s", _MB) if is_image_batch(run) else ("GB/s", 1.0)
 
 
@@ -194,7 +186,6 @@ def _is_right_and_timed(m: runs.Measurement) -> bool:
 
 
 def _with_setting(run: runs.Run) -> set[str | None]:
-    """Workers that were started with a setting that some routes need."""
     return {worker.name for worker in run.workers if worker.setting}
 
 
@@ -203,11 +194,10 @@ NO_COPY = "no copy"
 _DMA = "DMA"
 _LONGEST_WORD = 14
 # More decimals would not fit beside nine sizes and the longest names.
-_MOST_DECIMALS = 3
+_MAX_DECIMALS = 3
 
 
 def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table | None:
-    """The ceiling, the usual call and the fastest route of every framework and direction."""
     lines = [line for group in groups for line in _overview_lines(run, group)]
     if not lines:
         return None
@@ -236,7 +226,6 @@ def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> tuple[str, ...]:
 
 
 def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
-    """Routes down, sizes across."""
     rows = group.rows
     head = [_names(group)]
     columns = [
@@ -246,7 +235,7 @@ def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
                 [row.gbps(nbytes) for row in rows],
                 ["-" if nbytes in row.at else "" for row in rows],
                 least=1,
-                most=_MOST_DECIMALS,
+                most=_MAX_DECIMALS,
             ),
         )
         for nbytes in group.sizes
@@ -255,7 +244,6 @@ def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
 
 
 def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
-    """All figures of every route at the largest size."""
     measured = [row.at.get(group.largest) for row in group.rows]
     make = _ingest_columns if group.direction == "ingest" else _link_columns
     gaps = [_gap(row, group.largest) for row in group.rows]
@@ -273,7 +261,6 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
 
 
 def elsewhere_lines(group: Group) -> list[str]:
-    """The ceiling in other workers of the framework, with which their routes are compared."""
     lines = []
     for worker in dict.fromkeys(row.any.worker for row in group.elsewhere):
         rates = [row.gbps(group.largest) or 0.0 for row in group.elsewhere if row.any.worker == worker]
@@ -397,5 +384,4 @@ def _once(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _least(run: runs.Run) -> int:
-    """The smallest number of decimals of a rate."""
     return 0 if is_image_batch(run) else 2

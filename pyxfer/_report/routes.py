@@ -16,7 +16,6 @@ _LONGEST_WORD = 14
 
 
 def print_routes(devices: Sequence[runs.Device], routes: Sequence[RouteStatus], page: Page) -> None:
-    """Devices, routes and modes, with the reason if one is not available."""
     page.line("Devices", style="bold")
     page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
     page.heading("Routes")
@@ -26,7 +25,6 @@ def print_routes(devices: Sequence[runs.Device], routes: Sequence[RouteStatus], 
 
 
 def print_framework_routes(groups: Sequence[FrameworkStatus], page: Page) -> None:
-    """Every framework with its state, and its routes with the code that they time."""
     page.line("> marks the usual call")
     rows = [_cells(route) for group in groups for route in group.routes]
     widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]

@@ -9,28 +9,13 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._report import rates
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
-from pyxfer._report.rates import (
-    RATES_HEADING,
-    clock_line,
-    ending_text,
-    fit_reasons,
-    fits_table,
-    has_times,
-    heading_lines,
-    invalid_lines,
-    locking_lines,
-    peak_lines,
-    rate_tables,
-    remark_lines,
-    ring_lines,
-    verified_text,
-)
 from pyxfer._report.report import Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
@@ -40,17 +25,14 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     """All sections of the page; with `sort`, the rates are one row per measurement in that order."""
     explaining = run.kind == "explain" and sort is None
     marks, notes = gather(run)
-    page.hanging(heading_lines(run), style="bold")
-    if ending_text(run):
+    page.hanging(rates.heading_lines(run), style="bold")
+    if rates.ending_text(run):
         page.line()
-        page.line(ending_text(run), style="bold red")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and has_times(run) else []
-    if summary:
-        page.heading("Summary")
-        page.hanging(summary)
-    if not has_times(run) and notes:
-        page.heading("Nothing was measured")
-        page.hanging([("-", note.text) for note in notes], style="yellow")
+        page.line(rates.ending_text(run), style="bold red")
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and rates.has_times(run) else []
+    page.section("Summary", summary)
+    if not rates.has_times(run) and notes:
+        page.section("Nothing was measured", [("-", note.text) for note in notes], style="yellow")
         notes = ()
     elif explaining:
         print_explained(run, page)
@@ -58,33 +40,32 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     elif run.kind == "frameworks" and sort is None:
         print_frameworks(run, marks, page)
     else:
-        _print_rates(rate_tables(run, marks, page.columns, sort), page, clock_line(run))
+        _print_rates(rates.rate_tables(run, marks, page.columns, sort), page, rates.clock_line(run))
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    if has_times(run):
+    if rates.has_times(run):
         _print_fits(run, page)
     for name, lines in last_sections(run):
-        if lines and not (explaining and name == "Page-locking"):
-            page.heading(name)
-            page.hanging(lines)
+        if not (explaining and name == "Page-locking"):
+            page.section(name, lines)
 
 
 def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
     """What follows the figures: each section's name and lines, which may be none."""
     return [
-        ("Page-locking", locking_lines(run)),
-        ("Ring", ring_lines(run)),
+        ("Page-locking", rates.locking_lines(run)),
+        ("Ring", rates.ring_lines(run)),
         ("Workers", worker_lines(run)),
-        ("Peaks", peak_lines(run.link)),
-        ("Checks", [("contents", verified_text(run)), *invalid_lines(run)]),
-        ("Remarks", remark_lines(run)),
+        ("Peaks", rates.peak_lines(run.link)),
+        ("Checks", [("contents", rates.verified_text(run)), *rates.invalid_lines(run)]),
+        ("Remarks", rates.remark_lines(run)),
     ]
 
 
 def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:
     if tables:
-        page.heading(RATES_HEADING)
+        page.heading(rates.RATES_HEADING)
     for table in tables:
         page.line()
         page.show(table)
@@ -97,10 +78,10 @@ def _print_fits(run: runs.Run, page: Page) -> None:
     if not run.curves:
         return
     page.heading("Fits, t = t0 + n/B")
-    table = fits_table(run)
+    table = rates.fits_table(run)
     if table is not None:
         page.show(table)
-    page.hanging(fit_reasons(run))
+    page.hanging(rates.fit_reasons(run))
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -144,7 +125,6 @@ _COLUMNS = (
 
 
 def measurements(run: runs.Run) -> Grid:
-    """A row per measurement, with the letters of its notes."""
     marks, notes = gather(run)
     where = {"runtime": run.runtime, "device": run.device.name, **fields(run.environment, "host", "taken_at")}
     rows = [
@@ -195,7 +175,6 @@ def _grids(run: runs.Run) -> list[Grid]:
 
 
 def _parts(run: runs.Run) -> list[Grid]:
-    """The breakdown of an explained route."""
     explained = find_explained(run) if run.kind == "explain" else None
     breakdown = None if explained is None or explained.is_wrong else explained.row.breakdown.value
     if breakdown is None:
@@ -212,7 +191,6 @@ def _parts(run: runs.Run) -> list[Grid]:
 
 
 def sections(run: runs.Run) -> list[Section]:
-    """Why it is of host memory, why there is no breakdown, and what follows the figures."""
     reason = clean(run.runtime_reason) if run.runtime == "host" else ""
     unknown = [("-", text) for text in (_unknown_parts(run),) if text]
     return [("Runtime", [("-", reason)] if reason else []), ("Where the time goes", unknown), *last_sections(run)]
@@ -233,10 +211,10 @@ def _unknown_parts(run: runs.Run) -> str:
 
 
 def _headline(run: runs.Run) -> str:
-    if not has_times(run):
-        return ending_text(run) or "Nothing was measured."
+    if not rates.has_times(run):
+        return rates.ending_text(run) or "Nothing was measured."
     where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
-    ending = f"{ending_text(run)} " if ending_text(run) else ""
+    ending = f"{rates.ending_text(run)} " if rates.ending_text(run) else ""
     return f"{ending}{_figures_text(run)}{where}"
 
 
@@ -271,12 +249,11 @@ REPORT = Report(
     page=print_run,
     headline=_headline,
     badge=_badge,
-    heading=heading_lines,
+    heading=rates.heading_lines,
     grids=_grids,
     sections=sections,
     charts=charts_of_run,
     captions=CAPTIONS,
-    environment=lambda run: run.environment,
 )
 
 
@@ -284,7 +261,6 @@ REPORT = Report(
 
 
 def _figures(m: runs.Measurement) -> Lines:
-    """What is known of one measurement, the bandwidth first."""
     rate, counted = m.rate.value, sum(trial.invalid is None for trial in m.trials)
     known = {
         "bandwidth": units.format_gbps(rate.gbps) if rate is not None else m.rate.reason or "",
@@ -303,9 +279,7 @@ MEASUREMENT = Report(
     page=lambda m, page: page.hanging(_figures(m)),
     headline=repr,
     badge=lambda _: ("none", "measurement"),
-    heading=lambda _: [],
     grids=lambda m: [text_grid("Figures", ("figure", "value"), _figures(m))],
-    sections=lambda _: [],
     charts=charts_of_measurement,
     captions=CAPTIONS,
 )

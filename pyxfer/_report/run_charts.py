@@ -11,28 +11,17 @@ from typing import Any
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._report import plots
 from pyxfer._report.explain import Explained, find_explained, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import group_text
 from pyxfer._report.notes import label, label_words
-from pyxfer._report.plots import (
-    COLOURS,
-    MOST_BARS,
-    Make,
-    Spec,
-    Values,
-    bar_plot,
-    rate_plot,
-    share_plot,
-    stacked,
-    waterfall_plot,
-)
 from pyxfer._report.report import INTERVALS, Caption, Charts
 from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
 from pyxfer._report.text import clean, titled
 
 _LONGEST_LABEL = 48
-_MOST_QUANTILES = 200
+_MAX_QUANTILES = 200
 _FIT_POINTS = 40
 
 CAPTIONS = {
@@ -64,10 +53,10 @@ def charts_of_run(run: runs.Run) -> Charts:
         groups = [group for group in group_rows(run, [""] * len(run.measurements)) if _drawn_routes(group)]
         several = [group for group in groups if len(group.sizes) > 1 and any(map(_is_staged, group.routes))]
         return {
-            "routes": (lambda width: stacked([_routes_plot(run, group, width) for group in groups]))
+            "routes": (lambda width: plots.stacked([_routes_plot(run, group, width) for group in groups]))
             if groups
             else None,
-            "uploads": (lambda width: stacked([_uploads_plot(run, group, width) for group in several]))
+            "uploads": (lambda width: plots.stacked([_uploads_plot(run, group, width) for group in several]))
             if several
             else None,
         }
@@ -77,14 +66,13 @@ def charts_of_run(run: runs.Run) -> Charts:
     }
 
 
-def _sizes_chart(run: runs.Run, timed: Sequence[runs.Measurement], width: int) -> Spec:
-    """One plot for each direction: bandwidth by size with its interval, the peak, and the fit with its knee."""
+def _sizes_chart(run: runs.Run, timed: Sequence[runs.Measurement], width: int) -> plots.Spec:
     sides: tuple[runs.Side, ...] = ("h2d", "d2h", "sum", "ingest")
     names = list(dict.fromkeys(_series(run, m) for m in timed))
-    colours = dict(zip(names, COLOURS, strict=False))
+    colours = dict(zip(names, plots.COLOURS, strict=False))
     by_side = {side: [(_series(run, m), m) for m in timed if is_alone(m, side)] for side in sides}
     drawn = [side for side, named in by_side.items() if any(name in colours for name, _ in named)]
-    return stacked([_size_plot(run, by_side[side], side, colours, width) for side in drawn])
+    return plots.stacked([_size_plot(run, by_side[side], side, colours, width) for side in drawn])
 
 
 def _series(run: runs.Run, m: runs.Measurement) -> str:
@@ -97,7 +85,7 @@ def _size_plot(
     side: runs.Side,
     colours: Mapping[str, str],
     width: int,
-) -> Spec:
+) -> plots.Spec:
     values = [_rate_value(name, m) for name, m in named if name in colours]
     left_out = {name for name, _ in named} - colours.keys()
     more = f"; {len(left_out)} more series are in the table" if left_out else ""
@@ -109,10 +97,10 @@ def _size_plot(
         for point in _fit_points(names[curve.route, curve.variant, curve.direction], curve, named)
     ]
     title = titled(run.runtime, f"{reached_text(run, side)}{more}")
-    return rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits)
+    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits)
 
 
-def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> Values:
+def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> plots.Values:
     """Points of `t = t0 + n/B` at and between the series' sizes, and its knee if that is among them."""
     measured = sorted({m.nbytes for other, m in named if other == name})
     if len(measured) == 1 or curve.gbps(measured[0]) is None:
@@ -120,7 +108,7 @@ def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Me
     least, largest = measured[0], measured[-1]
     between = [least * (largest / least) ** (place / _FIT_POINTS) for place in range(1, _FIT_POINTS)]
     sizes = sorted({*map(float, measured), *between})
-    points: Values = [{"series": name, "nbytes": nbytes, "gbps": curve.gbps(nbytes)} for nbytes in sizes]
+    points: plots.Values = [{"series": name, "nbytes": nbytes, "gbps": curve.gbps(nbytes)} for nbytes in sizes]
     half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
     if half is not None and most_gbps is not None and least <= half <= largest:
         words = f"half of the fitted {units.format_gbps(most_gbps)} at {units.format_size(float(f'{half:.3g}'))}"
@@ -130,18 +118,12 @@ def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Me
 
 
 def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str, Any]:
-    """The bandwidth with its interval; without one, the ends are the bandwidth itself."""
     rate = m.rate.value or runs.Rate(0.0, None, None)
     share = "" if m.of_ceiling is None else f", {units.format_percent(m.of_ceiling)}"
-    return {
-        "series": name,
-        "nbytes": m.nbytes,
-        "gbps": rate.gbps * factor,
-        "low": (rate.gbps if rate.low_gbps is None else rate.low_gbps) * factor,
-        "high": (rate.gbps if rate.high_gbps is None else rate.high_gbps) * factor,
-        "text": f"{units.format_size(m.nbytes)}: {units.format_gbps(rate.gbps)}{share}",
-        "figure": f"{rate.gbps * factor:.3g}{share}",
-    }
+    low, high = (None if end is None else end * factor for end in (rate.low_gbps, rate.high_gbps))
+    text = f"{units.format_size(m.nbytes)}: {units.format_gbps(rate.gbps)}{share}"
+    figure = f"{rate.gbps * factor:.3g}{share}"
+    return {"nbytes": m.nbytes, **plots.bar(name, rate.gbps * factor, text, figure, low=low, high=high)}
 
 
 def _largest_of_each(timed: Sequence[runs.Measurement]) -> list[runs.Measurement]:
@@ -151,23 +133,22 @@ def _largest_of_each(timed: Sequence[runs.Measurement]) -> list[runs.Measurement
     return [m for m in alone if m.memory == "pageable"] or alone
 
 
-def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime) -> Make | None:
+def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime) -> plots.Make | None:
     drawn = [
         (name, m) for name, m in named if m.summary is not None and any(trial.invalid is None for trial in m.trials)
     ]
-    return (lambda width: _trials_chart(drawn[: len(COLOURS)], runtime, width)) if drawn else None
+    return (lambda width: _trials_chart(drawn[: len(plots.COLOURS)], runtime, width)) if drawn else None
 
 
-def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime, width: int) -> Spec:
-    """The share of the trials that took at most so long. Of many trials, every n-th is drawn."""
-    values: Values = []
+def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime, width: int) -> plots.Spec:
+    values: plots.Values = []
     for name, m in named:
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
-        step = max(1, len(times) // _MOST_QUANTILES)
+        step = max(1, len(times) // _MAX_QUANTILES)
         chosen = [*range(0, len(times) - 1, step), len(times) - 1]
         values += [{"series": name, "ms": times[place] * 1e3, "share": (place + 1) / len(times)} for place in chosen]
     text = "; ".join(trials_text(m, name) for name, m in named[:2])
-    return share_plot(values, titled(runtime, text), width)
+    return plots.share_plot(values, titled(runtime, text), width)
 
 
 def charts_of_measurement(m: runs.Measurement) -> Charts:
@@ -191,7 +172,6 @@ def reached_text(run: runs.Run, side: runs.Side) -> str:
 
 
 def trials_text(row: runs.Measurement, name: str) -> str:
-    """The middle half of a row's trials, beside its median."""
     times = [trial.elapsed_s for trial in row.trials if trial.invalid is None]
     if row.summary is None or not times:
         return ""
@@ -212,11 +192,10 @@ def _drawn_routes(group: Group) -> list[Row]:
     """The routes with a figure at the size at which they are compared, the fastest first."""
     known = [row for row in group.routes if row.gbps(group.largest) is not None]
     right = [row for row in known if row.at[group.largest].verified.value is not False]
-    return sorted(right, key=lambda row: -(row.gbps(group.largest) or 0.0))[:MOST_BARS]
+    return sorted(right, key=lambda row: -(row.gbps(group.largest) or 0.0))[: plots.MAX_BARS]
 
 
-def _routes_plot(run: runs.Run, group: Group, width: int) -> Spec:
-    """The routes of a framework in one direction as bars, and the ceiling as a line."""
+def _routes_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     unit, factor = rate_unit(run)
     bars = [
         {**_rate_value(row.name, row.at[group.largest], factor), "role": _role(row)} for row in _drawn_routes(group)
@@ -224,7 +203,7 @@ def _routes_plot(run: runs.Run, group: Group, width: int) -> Spec:
     ceiling = group.ceiling.gbps(group.largest) if group.ceiling is not None else None
     whole = "one copy in host memory" if group.direction == "ingest" else "ceiling"
     line = None if ceiling is None else (ceiling * factor, f"{whole}, {ceiling * factor:.4g} {unit}")
-    return bar_plot(bars, titled(run.runtime, group_text(run, group)), width, unit, line=line)
+    return plots.bar_plot(bars, titled(run.runtime, group_text(run, group)), width, unit, line=line)
 
 
 def _role(row: Row) -> str:
@@ -235,8 +214,7 @@ def _is_staged(row: Row) -> bool:
     return row.any.nature is not None and row.any.nature.staged
 
 
-def _uploads_plot(run: runs.Run, group: Group, width: int) -> Spec:
-    """The usual call, the fastest route, pyxfer's own and the ceiling, by size."""
+def _uploads_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     staged = next((row for row in _drawn_routes(group) if _is_staged(row)), None)
     chosen = {"usual": group.usual, "pyxfer": staged, "fastest": group.best, "ceiling": group.ceiling}
     named: dict[str, Row] = {}
@@ -249,9 +227,9 @@ def _uploads_plot(run: runs.Run, group: Group, width: int) -> Spec:
         for m in row.at.values()
         if m.gbps is not None and m.verified.value is not False
     ]
-    shades = dict(zip(chosen, (COLOURS[1], COLOURS[2], COLOURS[0], COLOURS[5]), strict=True))
+    shades = dict(zip(chosen, (plots.COLOURS[1], plots.COLOURS[2], plots.COLOURS[0], plots.COLOURS[5]), strict=True))
     colours = {name: shades[name.partition(":")[0]] for name in named}
-    return rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours)
+    return plots.rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours)
 
 
 # --- explained routes ------------------------------------------------------------------------------------------------
@@ -265,17 +243,16 @@ def _charts_of_explained(run: runs.Run, timed: Sequence[runs.Measurement]) -> Ch
     rows = [m for m in (explained.row, *explained.others) if m in timed]
     title = titled(run.runtime, explained_text(explained))
     return {
-        "waterfall": (lambda width: waterfall_plot(lines, title, width)) if lines else None,
+        "waterfall": (lambda width: plots.waterfall_plot(lines, title, width)) if lines else None,
         "routes": (lambda width: _alternatives_chart(explained, rows, title, width)) if rows else None,
         "trials": _trials([(label(explained.row, run), explained.row)], run.runtime),
     }
 
 
-def _alternatives_chart(explained: Explained, rows: Sequence[runs.Measurement], title: str, width: int) -> Spec:
-    """The explained route and everything measured beside it."""
+def _alternatives_chart(explained: Explained, rows: Sequence[runs.Measurement], title: str, width: int) -> plots.Spec:
     bars = []
-    for m in sorted(rows, key=lambda m: -(m.gbps or 0.0))[:MOST_BARS]:
+    for m in sorted(rows, key=lambda m: -(m.gbps or 0.0))[: plots.MAX_BARS]:
         name = clean(m.route, _LONGEST_LABEL) + (" fresh" if m.variant == "fresh" else "")
         role = "explained" if m is explained.row else "raw" if m.nature is None else "other"
         bars.append({**_rate_value(name, m), "role": role})
-    return bar_plot(bars, title, width, "GB/s")
+    return plots.bar_plot(bars, title, width, "GB/s")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.grid import number as number_cell
-from pyxfer._report.plots import MOST_BARS, Spec, Values, bar_plot
+from pyxfer._report.plots import MAX_BARS, Spec, Values, bar, bar_plot
 from pyxfer._report.prose import folded
 from pyxfer._report.report import Badge, Caption, Charts, Report
 from pyxfer._report.text import HOST_MEMORY, clean, device_text, environment_lines, link_text, reason_text, remark_text
@@ -29,7 +29,6 @@ _COLOURS = {"too slow": "red", "failed": "red", "unsure": "yellow", "no result":
 
 
 def title(place: TestMachine) -> str:
-    """The device and its link."""
     if place.runtime == "host":
         return f"pyxfer: {HOST_MEMORY}"
     return f"pyxfer: {device_text(place.device)}, {link_text(place.link)}"
@@ -141,7 +140,6 @@ def _width(text: str) -> int:
 
 
 def print_session(session: XferSession, page: Page) -> None:
-    """Every place with its tests, as pytest printed them."""
     for number, place in enumerate(session.places):
         page.line(title(place), style="bold")
         for line, colour in place_lines(session, number, {}, page.columns):
@@ -189,16 +187,14 @@ def _charts(session: XferSession) -> Charts:
 
 
 def _tests_chart(tests: Sequence[Tested], width: int) -> Spec:
-    """The share of the ceiling that each test reached."""
     bars: Values = []
-    for test in tests[:MOST_BARS]:
+    for test in tests[:MAX_BARS]:
         share, least = test.measurement.ceiling_share.value, test.expected.min_of_ceiling
-        value = 0.0 if share is None else share.value
-        ends = (value, value) if share is None or share.low is None or share.high is None else (share.low, share.high)
+        value, low, high = (0.0, None, None) if share is None else (share.value, share.low, share.high)
         words = format_percent(value) + ("" if least is None else f", at least {format_percent(least)}")
         name = clean(test.test.partition("::")[2] or test.test, _LONGEST_LABEL)
-        figures = {"gbps": value * 100, "low": ends[0] * 100, "high": ends[1] * 100}
-        bars.append({"series": name, **figures, "text": f"{name}: {words}", "figure": words})
+        low, high = (None if end is None else end * 100 for end in (low, high))
+        bars.append(bar(name, value * 100, f"{name}: {words}", words, low=low, high=high))
     slow = sum(test.judged.word == "too slow" for test in tests)
     title = f"{slow} of {len(tests)} tests are below their limit" if slow else f"{len(tests)} tests, none too slow"
     return bar_plot(bars, title, width, "% of the ceiling", line=(100.0, "the ceiling"))

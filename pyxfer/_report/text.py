@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._document.watches import Watched
 
 T = TypeVar("T")
 
@@ -44,7 +45,6 @@ def escaped(text: str, longest: int = _LONGEST) -> str:
 
 
 def reason_text(reason: str | None) -> str:
-    """A reason with its remedy, for the end of a line."""
     return clean(reason or "no reason given", longest=_LONGEST_REASON)
 
 
@@ -137,8 +137,20 @@ def device_text(device: runs.Device) -> str:
     return ", ".join([*words, *(label for label, fact in labels.items() if fact.value)])
 
 
+def machine_lines(document: runs.Run | Watched, more: str = "") -> Lines:
+    """Device, link, host and versions; `more` is another one."""
+    environment = document.environment
+    versions = [f"pyxfer {clean(environment.pyxfer)}"]
+    lines = [("device", device_text(document.device))]
+    if document.runtime == "cuda":
+        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
+        lines.append(("link", link_text(document.link)))
+    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
+    lines.append(("with", ", ".join([*versions, *([more] if more else [])])))
+    return lines
+
+
 def remark_text(remark: runs.Remark) -> str:
-    """The remark and its fix."""
     text = clean(remark.text)
     if remark.fix is None:
         return text
@@ -149,7 +161,6 @@ def remark_text(remark: runs.Remark) -> str:
 
 
 def environment_lines(environment: runs.Environment) -> Lines:
-    """Versions, clocks and settings of the machine."""
     return [
         ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
         ("pyxfer", clean(environment.pyxfer)),

@@ -9,7 +9,7 @@ from pyxfer import units
 from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
 from pyxfer._report.grid import Grid, number, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
-from pyxfer._report.plots import MOST_BARS, Values, bar_plot, stacked
+from pyxfer._report.plots import MAX_BARS, Values, bar, bar_plot, stacked
 from pyxfer._report.report import Caption, Charts, Report
 from pyxfer._report.text import Lines, capitalised, clean, reason_text
 
@@ -17,7 +17,6 @@ _PLAIN = "plain copy"
 
 
 def ring_lines(state: RingState) -> Lines:
-    """The ring's settings, their source, figures and file."""
     tuned = state.tuning.value
     return [
         ("settings", setup_text(state.ring)),
@@ -36,7 +35,6 @@ def setup_text(ring: RingSetup) -> str:
 
 
 def print_tuning(state: RingState, page: Page) -> None:
-    """The chosen settings, and every candidate."""
     page.hanging(ring_lines(state))
     tuned = state.tuning.value
     if tuned is None:
@@ -69,7 +67,6 @@ def _rate_text(rate: CopyRate) -> str:
 
 
 def _ring_columns(tuned: Tuned) -> list[Column]:
-    """The trials that have figures, with the plain copy as the last row."""
     trials = tuned.timed
     rings = [trial.ring for trial in trials]
     return [
@@ -100,16 +97,14 @@ def _print_not_tried(tuned: Tuned, page: Page) -> None:
     for trial in tuned.trials:
         if trial.verdict == "not tried":
             by_reason.setdefault(trial.reason or "no reason given", []).append(trial.ring)
-    if by_reason:
-        page.heading("Not tried")
-        page.hanging(
-            ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(ring_name, rings))}")
-            for why, rings in by_reason.items()
-        )
+    lines = [
+        ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(ring_name, rings))}")
+        for why, rings in by_reason.items()
+    ]
+    page.section("Not tried", lines)
 
 
 def ring_name(ring: RingSetup) -> str:
-    """Threads, slots, chunk and fill."""
     return f"{_made_text(ring)} {ring.fill}"
 
 
@@ -131,7 +126,6 @@ def _headline(state: RingState) -> str:
 
 
 def _ring_text(tuned: Tuned, way: CopyDirection) -> str:
-    """The rate of the chosen ring in one direction at the largest size, beside that of a plain copy."""
     rates = [max((r for r in own if r.direction == way), key=lambda r: r.nbytes) for own in (tuned.rates, tuned.plain)]
     ring, plain = (units.format_gbps(rate.gbps) for rate in rates)
     return f"{way}: {ring} through the ring, {plain} as a plain copy, at {units.format_size(rates[0].nbytes)}"
@@ -159,7 +153,6 @@ def _rate_of(rates: Sequence[CopyRate], way: str) -> float | None:
 
 
 def _charts(state: RingState) -> Charts:
-    """The candidates of a tuning at the largest size, in each direction."""
     tuned = state.tuning.value
     ways: list[CopyDirection] = list(get_args(CopyDirection))
     found = (
@@ -186,9 +179,8 @@ def _ring_bars(tuned: Tuned, way: CopyDirection) -> Values:
             if rate.nbytes == largest:
                 text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
                 role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
-                figures = {"gbps": rate.gbps, "low": rate.gbps, "high": rate.gbps}
-                bars.append({"series": name, **figures, "text": text, "figure": f"{rate.gbps:.3g}", "role": role})
-    return bars[-MOST_BARS:]
+                bars.append({**bar(name, rate.gbps, text, f"{rate.gbps:.3g}"), "role": role})
+    return bars[-MAX_BARS:]
 
 
 REPORT = Report(
@@ -199,7 +191,6 @@ REPORT = Report(
     badge=lambda state: ("none", state.source),
     heading=ring_lines,
     grids=_grids,
-    sections=lambda _: [],
     charts=_charts,
     captions={
         "rings": Caption(

@@ -8,77 +8,34 @@ from typing import Any
 from rich.table import Table
 
 from pyxfer import units
-from pyxfer._document.watches import (
-    FIRST_STEPS,
-    STEP_PARTS,
-    Activity,
-    CopyClass,
-    LaneName,
-    NamedRange,
-    Overlap,
-    Parts,
-    Timeline,
-    Watched,
-    WatchedStep,
-)
-from pyxfer._report import grid
+from pyxfer._document import watches
+from pyxfer._report import grid, watch_words
 from pyxfer._report.grid import Cell, Grid, Row, fields, named, text_grid
-from pyxfer._report.layout import Column, Page, bars, fitting_table, grid_width, percent_cells, rate_cells, time_cells
-from pyxfer._report.plots import MOST_BARS, Make, Spec, Values, bar_plot, step_plot, timeline_plot, waterfall_plot
+from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells, time_cells, waterfall
+from pyxfer._report.plots import MAX_BARS, Make, Spec, Values, bar, bar_plot, step_plot, timeline_plot, waterfall_plot
 from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import clean, remark_text
-from pyxfer._report.watch_words import (
-    advice_lines,
-    beside_lines,
-    call_lines,
-    ceiling_text,
-    copies_text,
-    ending_text,
-    first_steps_text,
-    heading_lines,
-    memory_lines,
-    no_share_texts,
-    overlap_lines,
-    pageable_lines,
-    part_words,
-    shortened,
-    size_text,
-    slow_text,
-    steps_text,
-    sum_text,
-    unseen_text,
-)
 from pyxfer.units import format_gbps, format_percent, format_seconds
 
-MOST_RANGES = 10
-_WIDEST_BAR = 40
+MAX_RANGES = 10
 _LONGEST_CELL = 30
 
 
-def parts_table(parts: Parts, width: int) -> Table:
-    """A row and a bar for each part that took time; a bar begins where the one before it ends."""
-    named = [(name, seconds) for name, seconds in parts.named() if seconds > 0]
-    words = part_words(parts)
-    unit, times = time_cells([seconds for _, seconds in named])
-    shares = [parts.share(name) for name, _ in named]
-    columns = [
-        Column(("",), tuple(words[name] for name, _ in named), left=True),
-        Column((unit,), times),
-        Column(("of it",), percent_cells(shares)),
-    ]
-    room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
-    return fitting_table([*columns, Column(("",), tuple(bars(shares, room)), left=True)], width)
+def parts_table(parts: watches.Parts, width: int) -> Table:
+    words = watch_words.part_words(parts)
+    named = [(words[name], seconds) for name, seconds in parts.named() if seconds > 0]
+    return waterfall(named, parts.period_s, width)
 
 
-def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
+def copies_table(copies: Sequence[watches.CopyClass], width: int) -> Table:
     unit, times = time_cells([row.seconds for row in copies])
     return fitting_table(
         [
             Column(("way",), tuple(row.way for row in copies), left=True),
-            Column(("memory",), tuple(shortened(row.memory, _LONGEST_CELL) for row in copies), left=True),
-            Column(("size",), tuple(size_text(row) for row in copies), left=True),
+            Column(("memory",), tuple(watch_words.shortened(row.memory, _LONGEST_CELL) for row in copies), left=True),
+            Column(("size",), tuple(watch_words.size_text(row) for row in copies), left=True),
             Column(("copies",), tuple(str(row.count) for row in copies)),
-            Column(("bytes",), tuple(sum_text(row.nbytes) for row in copies)),
+            Column(("bytes",), tuple(watch_words.sum_text(row.nbytes) for row in copies)),
             Column((unit,), times),
             Column(("GB/s",), rate_cells([row.gbps.value for row in copies], ["-"] * len(copies), most=3)),
             Column(("of", "ceiling"), _share_cells([row.of_ceiling for row in copies])),
@@ -88,12 +45,11 @@ def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
     )
 
 
-def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
-    """The longest ranges, a row per name."""
-    shown = ranges[:MOST_RANGES]
+def ranges_table(ranges: Sequence[watches.NamedRange], width: int) -> Table:
+    shown = ranges[:MAX_RANGES]
     unit, times = time_cells([row.seconds for row in shown])
     columns = [
-        Column(("name",), tuple(shortened(row.name, _LONGEST_CELL) for row in shown), left=True),
+        Column(("name",), tuple(watch_words.shortened(row.name, _LONGEST_CELL) for row in shown), left=True),
         Column(("count",), tuple(str(row.count) for row in shown)),
         Column((unit,), times),
         Column(("of the", "window"), percent_cells([row.share for row in shown])),
@@ -108,76 +64,70 @@ def _share_cells(shares: Sequence[float | None]) -> tuple[str, ...]:
     return tuple("-" if share is None else f"{share * 100:.1f} %" for share in shares)
 
 
-def _busy_share(row: NamedRange) -> float | None:
+def _busy_share(row: watches.NamedRange) -> float | None:
     return None if row.busy_s is None or row.seconds <= 0 else min(1.0, row.busy_s / row.seconds)
 
 
 def _bytes_cell(nbytes: int | None) -> str:
-    return "" if not nbytes else sum_text(nbytes)
+    return "" if not nbytes else watch_words.sum_text(nbytes)
 
 
 COPIES_HEADING = "Copies, by the device's own records (1 GB = 1e9 bytes)"
 
 
-def print_watch(watched: Watched, page: Page) -> None:
-    """The whole page, with the verdict before every figure."""
-    page.hanging(heading_lines(watched), style="bold")
-    if ending_text(watched):
+def print_watch(watched: watches.Watched, page: Page) -> None:
+    page.hanging(watch_words.heading_lines(watched), style="bold")
+    if watch_words.ending_text(watched):
         page.line()
-        page.line(ending_text(watched), style="bold red")
+        page.line(watch_words.ending_text(watched), style="bold red")
     page.line()
-    if first_steps_text(watched):
-        page.line(first_steps_text(watched), style="bold yellow")
+    if watch_words.first_steps_text(watched):
+        page.line(watch_words.first_steps_text(watched), style="bold yellow")
     page.line(clean(watched.verdict.text), style="bold")
     page.hanging([("-", clean(line)) for line in watched.verdict.evidence])
     if watched.parts.period_s > 0:
-        page.heading(steps_text(watched))
+        page.heading(watch_words.steps_text(watched))
         page.show(parts_table(watched.parts, page.columns))
-        page.hanging(beside_lines(watched))
+        page.hanging(watch_words.beside_lines(watched))
     _print_copies(watched, page)
-    for name, lines in (
-        ("Overlap", overlap_lines(watched)),
-        ("Pageable memory", pageable_lines(watched)),
-        (_calls_heading(watched), call_lines(watched)),
-    ):
-        if lines:
-            page.heading(name)
-            page.hanging(lines)
+    page.section("Overlap", watch_words.overlap_lines(watched))
+    page.section("Pageable memory", watch_words.pageable_lines(watched))
+    page.section(_calls_heading(watched), watch_words.call_lines(watched))
     if watched.ranges:
         page.heading("Ranges")
         page.show(ranges_table(watched.ranges, page.columns))
-    for name, lines in (
-        ("Memory", memory_lines(watched)),
-        ("Next steps", advice_lines(watched)),
-        ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks if remark.code != FIRST_STEPS]),
-    ):
-        if lines:
-            page.heading(name)
-            page.hanging(lines)
+    page.section("Memory", watch_words.memory_lines(watched))
+    page.section("Next steps", watch_words.advice_lines(watched))
+    remarks = [remark for remark in watched.remarks if remark.code != watches.FIRST_STEPS]
+    page.section("Remarks", [("-", remark_text(remark)) for remark in remarks])
 
 
-def _print_copies(watched: Watched, page: Page) -> None:
-    activity, unseen, ceiling = watched.activity.value, unseen_text(watched), ceiling_text(watched)
+def _print_copies(watched: watches.Watched, page: Page) -> None:
+    activity, unseen, ceiling = (
+        watched.activity.value,
+        watch_words.unseen_text(watched),
+        watch_words.ceiling_text(watched),
+    )
     if activity is None and unseen:
         page.line()
         page.line(unseen, style="yellow")
     if activity is not None and activity.copies:
         page.heading(COPIES_HEADING)
         page.show(copies_table(activity.copies, page.columns))
-        for line in no_share_texts(watched):
+        for line in watch_words.no_share_texts(watched):
             page.line(line)
     if ceiling:
         page.line(ceiling)
 
 
-def _calls_heading(watched: Watched) -> str:
+def _calls_heading(watched: watches.Watched) -> str:
     inside = "steps" if watched.steps.watched else "the window"
     return f"Calls in {inside} that fetch, wait or allocate: total time"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
-_NUMBERS = ("period_s", *(f"{name.replace(' ', '_')}_s" for name in STEP_PARTS), "hidden_h2d_s", "hidden_d2h_s")
+_NUMBERS = ("period_s", *(f"{name.replace(' ', '_')}_s" for name in watches.STEP_PARTS), "hidden_h2d_s", "hidden_d2h_s")
 _STEPS = (
     grid.Column("number", "whole"),
     grid.Column("at_s", "number"),
@@ -192,7 +142,7 @@ _COPIES = (
     grid.Column("least_bytes", "whole"),
     grid.Column("below_bytes", "whole"),
     grid.Column("count", "whole", "count"),
-    grid.Column("nbytes", "whole", "bytes", sum_text),
+    grid.Column("nbytes", "whole", "bytes", watch_words.sum_text),
     grid.Column("timed_bytes", "whole"),
     grid.Column("seconds", "number", "time", format_seconds),
     grid.Column("gbps", "number", "bandwidth", format_gbps),
@@ -223,8 +173,7 @@ _RANGES = (
 )
 
 
-def _tables(watched: Watched) -> dict[str, Grid]:
-    """The tables that CSV and data frames have."""
+def _tables(watched: watches.Watched) -> dict[str, Grid]:
     activity = watched.activity.value
     copies = () if activity is None else activity.copies
     calls = () if activity is None else activity.surprises
@@ -244,23 +193,23 @@ def _tables(watched: Watched) -> dict[str, Grid]:
     }
 
 
-def _said(row: CopyClass) -> Row:
-    return {"size": Cell(size_text(row), row.least_bytes), "of_ceiling": row.of_ceiling}
+def _said(row: watches.CopyClass) -> Row:
+    return {"size": Cell(watch_words.size_text(row), row.least_bytes), "of_ceiling": row.of_ceiling}
 
 
 def _saved(struct: object, columns: Sequence[grid.Column]) -> dict[str, Any]:
     return fields(struct, *(column.name for column in columns if column.saved))
 
 
-def _step_row(step: WatchedStep) -> Row:
+def _step_row(step: watches.WatchedStep) -> Row:
     known = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in step.parts.named()}
     own = fields(step, "number", "at_s", "thread", "slow")
     return {**own, **known, **fields(step.parts, "period_s", "hidden_h2d_s", "hidden_d2h_s")}
 
 
-def _grids(watched: Watched) -> list[Grid]:
+def _grids(watched: watches.Watched) -> list[Grid]:
     parts, tables = watched.parts, _tables(watched)
-    words = part_words(parts)
+    words = watch_words.part_words(parts)
     shares = [(words[name], _time(seconds), _share(parts.share(name))) for name, seconds in parts.named()]
     gains = [(each.text, _time(each.gain_s), _share(each.gain_share), each.worked_out) for each in watched.advice]
     return [
@@ -271,7 +220,7 @@ def _grids(watched: Watched) -> list[Grid]:
     ]
 
 
-def _lanes(watched: Watched) -> list[tuple[str | Cell, ...]]:
+def _lanes(watched: watches.Watched) -> list[tuple[str | Cell, ...]]:
     line = None if watched.activity.value is None else watched.activity.value.timeline
     return [
         (lane.what, _time(lane.busy_s), _share(line.share(lane)), Cell(str(len(lane.spans)), len(lane.spans)))
@@ -290,16 +239,16 @@ def _share(share: float) -> Cell:
 
 # --- charts ----------------------------------------------------------------------------------------------------------
 
-_MOST_STEPS = 400
+_MAX_STEPS = 400
 _LONGEST_LABEL = 48
 
 
-def _charts(watched: Watched) -> Charts:
-    words = part_words(watched.parts)
+def _charts(watched: watches.Watched) -> Charts:
+    words = watch_words.part_words(watched.parts)
     parts = [(words[name], seconds) for name, seconds in watched.parts.named() if seconds > 0]
     activity = watched.activity.value
     copies = [row for row in (activity.copies if activity is not None else ()) if row.gbps.value is not None]
-    title = f"{steps_text(watched)}: {clean(watched.verdict.text, 400)}"
+    title = f"{watch_words.steps_text(watched)}: {clean(watched.verdict.text, 400)}"
     return {
         "parts": (lambda width: waterfall_plot(parts, title, width)) if parts else None,
         "steps": (lambda width: _steps_chart(watched, width)) if watched.steps.each else None,
@@ -308,10 +257,9 @@ def _charts(watched: Watched) -> Charts:
     }
 
 
-def _steps_chart(watched: Watched, width: int) -> Spec:
-    """The parts of every step, one above the other."""
-    words = part_words(watched.parts)
-    steps = watched.steps.each[:_MOST_STEPS]
+def _steps_chart(watched: watches.Watched, width: int) -> Spec:
+    words = watch_words.part_words(watched.parts)
+    steps = watched.steps.each[:_MAX_STEPS]
     values = [
         {"step": step.number, "part": words[name], "ms": seconds * 1e3, "order": place}
         for step in steps
@@ -320,13 +268,12 @@ def _steps_chart(watched: Watched, width: int) -> Spec:
     ]
     median = watched.steps.period.value
     text = "" if median is None else f"{watched.steps.watched} steps, median {units.format_seconds(median.median_s)}"
-    text = "; ".join(filter(None, (text, slow_text(watched))))
+    text = "; ".join(filter(None, (text, watch_words.slow_text(watched))))
     left = len(watched.steps.each) - len(steps)
     return step_plot(values, f"{text}; the first {len(steps)} are drawn" if left else text, width)
 
 
-def _timeline(activity: Activity) -> Make | None:
-    """When the device copied and computed in a few steps."""
+def _timeline(activity: watches.Activity) -> Make | None:
     line = activity.timeline
     if line is None or not line.lanes or line.end_s <= line.begin_s:
         return None
@@ -352,7 +299,7 @@ def _timeline(activity: Activity) -> Make | None:
     return lambda width: timeline_plot(spans, steps, ends, title, width)
 
 
-def _timeline_text(line: Timeline, shares: Mapping[LaneName, float], overlap: Overlap) -> str:
+def _timeline_text(line: watches.Timeline, shares: Mapping[watches.LaneName, float], overlap: watches.Overlap) -> str:
     numbers = [step.number for step in line.steps]
     what = "The window" if not numbers else f"Steps {numbers[0]} to {numbers[-1]}"
     if len(numbers) == 1:
@@ -360,23 +307,20 @@ def _timeline_text(line: Timeline, shares: Mapping[LaneName, float], overlap: Ov
     words = ", ".join(f"{name} {units.format_percent(share)}" for name, share in shares.items())
     gaps = f". Bars also cover gaps up to {units.format_seconds(line.merged_s)}; the shares do not"
     merged = gaps if line.merged_s else ""
-    return f"{what}: {words} of the time. All copies of the window: {copies_text(overlap)}{merged}"
+    return f"{what}: {words} of the time. All copies of the window: {watch_words.copies_text(overlap)}{merged}"
 
 
-def _copies_chart(copies: Sequence[CopyClass], width: int) -> Spec:
-    """The bandwidth of each class of copies."""
+def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> Spec:
     bars: Values = []
-    for row in copies[:MOST_BARS]:
+    for row in copies[:MAX_BARS]:
         share = "" if row.of_ceiling is None else f", {units.format_percent(row.of_ceiling)}"
         gbps = row.gbps.value or 0.0
-        name = f"{row.way} {clean(row.memory, _LONGEST_LABEL)}, {size_text(row)}"
+        name = f"{row.way} {clean(row.memory, _LONGEST_LABEL)}, {watch_words.size_text(row)}"
         text = f"{name}: {units.format_gbps(gbps)}{share}"
-        bars.append(
-            {"series": name, "gbps": gbps, "low": gbps, "high": gbps, "text": text, "figure": f"{gbps:.3g}{share}"}
-        )
+        bars.append(bar(name, gbps, text, f"{gbps:.3g}{share}"))
     longest = max(copies, key=lambda row: row.seconds)
-    what = f"{longest.way} of {clean(longest.memory)} memory, {size_text(longest)}"
-    crossed = f"{sum_text(sum(row.nbytes for row in copies))} in {sum(row.count for row in copies)} copies"
+    what = f"{longest.way} of {clean(longest.memory)} memory, {watch_words.size_text(longest)}"
+    crossed = f"{watch_words.sum_text(sum(row.nbytes for row in copies))} in {sum(row.count for row in copies)} copies"
     title = f"{crossed}; most of their time: {what}. Bandwidth, and share of the ceiling"
     return bar_plot(bars, title, width, "GB/s")
 
@@ -386,7 +330,7 @@ def _copies_chart(copies: Sequence[CopyClass], width: int) -> Spec:
 _LONGEST = 600
 
 
-def _badge(watched: Watched) -> tuple[Badge, str]:
+def _badge(watched: watches.Watched) -> tuple[Badge, str]:
     bound = watched.verdict.bound_by
     if watched.ended == "failed":
         return "bad", "failed"
@@ -395,27 +339,29 @@ def _badge(watched: Watched) -> tuple[Badge, str]:
     return ("good" if bound == "device" else "doubtful"), f"bound by {bound}"
 
 
-def _sections(watched: Watched) -> list[Section]:
-    unseen = unseen_text(watched)
+def _sections(watched: watches.Watched) -> list[Section]:
+    unseen = watch_words.unseen_text(watched)
     return [
         ("Evidence", [("-", clean(text, _LONGEST)) for text in watched.verdict.evidence]),
         ("Device records", [("-", unseen)] if unseen else []),
-        ("Steps", beside_lines(watched)),
-        ("Overlap", overlap_lines(watched)),
-        ("Pageable memory", pageable_lines(watched)),
-        ("Memory", memory_lines(watched)),
-        ("Next steps", advice_lines(watched)),
+        ("Steps", watch_words.beside_lines(watched)),
+        ("Overlap", watch_words.overlap_lines(watched)),
+        ("Pageable memory", watch_words.pageable_lines(watched)),
+        ("Memory", watch_words.memory_lines(watched)),
+        ("Next steps", watch_words.advice_lines(watched)),
         ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks]),
     ]
 
 
 REPORT = Report(
-    struct=Watched,
+    struct=watches.Watched,
     title=lambda _: "pyxfer watch",
     page=print_watch,
-    headline=lambda watched: " ".join(filter(None, (first_steps_text(watched), clean(watched.verdict.text, _LONGEST)))),
+    headline=lambda watched: " ".join(
+        filter(None, (watch_words.first_steps_text(watched), clean(watched.verdict.text, _LONGEST)))
+    ),
     badge=_badge,
-    heading=heading_lines,
+    heading=watch_words.heading_lines,
     grids=_grids,
     sections=_sections,
     charts=_charts,
@@ -436,5 +382,4 @@ REPORT = Report(
         ),
     },
     table=lambda watched, name: named(_tables(watched), name or "steps", "a watch"),
-    environment=lambda watched: watched.environment,
 )

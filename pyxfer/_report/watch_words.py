@@ -7,32 +7,19 @@ from collections.abc import Mapping
 from rich.cells import cell_len, set_cell_size
 
 from pyxfer import units
+from pyxfer._document import watches
 from pyxfer._document.runs import Summary
-from pyxfer._document.watches import (
-    FIRST_STEPS,
-    NO_GPU_WATCHED,
-    CopyClass,
-    Overlap,
-    Pageable,
-    Parts,
-    StepPartName,
-    Steps,
-    StreamUse,
-    Surprise,
-    SurpriseKind,
-    Watched,
-)
-from pyxfer._report.text import Lines, clean, device_text, fact_text, link_text, memory_text, reason_text, remark_text
+from pyxfer._report.text import Lines, clean, fact_text, machine_lines, memory_text, reason_text, remark_text
 from pyxfer.units import format_percent, format_seconds, format_size
 
-MOST_CALLS = 8
-MOST_STREAMS = 4
-MOST_FUNCTIONS = 3
+MAX_CALLS = 8
+MAX_STREAMS = 4
+MAX_FUNCTIONS = 3
 _LONGEST_NAME = 60
 _LONGEST_ADVICE = 600
 _WORTH_A_LINE = 0.001
 """A share of the window: pinning a loss value that every step fetches would save nothing."""
-_DOES: dict[SurpriseKind, str] = {
+_DOES: dict[watches.SurpriseKind, str] = {
     "d2h": "fetches",
     "wait": "waits",
     "blocking copy": "copies and waits",
@@ -41,7 +28,7 @@ _DOES: dict[SurpriseKind, str] = {
 _RELEASES = ("Free", "Unregister", "Release")
 _RARELY, _MANY = 0.01, 999.5
 """Calls per step: below the first the total count says more; from the second on `.3g` would print an exponent."""
-_PARTS: dict[StepPartName, str] = {
+_PARTS: dict[watches.StepPartName, str] = {
     "kernels": "kernels and sets",
     "h2d": "copies to the device",
     "d2h": "copies to the host",
@@ -51,25 +38,25 @@ _PARTS: dict[StepPartName, str] = {
     "host": "host, device idle",
 }
 # Without records the work of the device is not known.
-_BY_THE_CLOCK: dict[StepPartName, str] = {**_PARTS, "input": "between steps", "host": "inside steps"}
+_BY_THE_CLOCK: dict[watches.StepPartName, str] = {**_PARTS, "input": "between steps", "host": "inside steps"}
 
 
-def part_words(parts: Parts) -> Mapping[StepPartName, str]:
+def part_words(parts: watches.Parts) -> Mapping[watches.StepPartName, str]:
     """The reader's names of the parts, which depend on whether records and steps are known."""
     if parts.kernels_s is not None:
         return _PARTS
     return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
 
 
-def unseen_reason(watched: Watched) -> str:
+def unseen_reason(watched: watches.Watched) -> str:
     """Why there are no records; empty if there are some, or if a remark already says so."""
     reason = watched.activity.reason or ""
-    no_gpu = reason == NO_GPU_WATCHED
+    no_gpu = reason == watches.NO_GPU_WATCHED
     said = any(remark.text == reason or (no_gpu and remark.code == "no-gpu") for remark in watched.remarks)
     return "" if said else reason
 
 
-def slow_text(watched: Watched) -> str:
+def slow_text(watched: watches.Watched) -> str:
     """The number of slow steps and their cost; empty without slow steps."""
     steps, slow = watched.steps, watched.steps.slow
     if slow is None:
@@ -83,7 +70,7 @@ def slow_text(watched: Watched) -> str:
     return f"{text}{mostly}; the longest took {format_seconds(slow.longest_s)}"
 
 
-def size_text(row: CopyClass) -> str:
+def size_text(row: watches.CopyClass) -> str:
     """The range of sizes of a class of copies, e.g. `16 to 64 MiB`."""
     if row.below_bytes is None:
         return f"from {format_size(row.least_bytes)}"
@@ -102,50 +89,40 @@ def sum_text(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def heading_lines(watched: Watched) -> Lines:
-    """What was watched, on which device and host."""
-    environment, tracing = watched.environment, watched.tracing.value
-    versions = [f"pyxfer {clean(environment.pyxfer)}"]
-    lines = [("device", device_text(watched.device))]
-    if watched.runtime == "cuda":
-        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
-        lines.append(("link", link_text(watched.link)))
-    if tracing is not None:
-        versions.append(f"records by {clean(tracing.library.rpartition('/')[2], longest=_LONGEST_NAME)}")
-    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
-    lines.append(("with", ", ".join(versions)))
+def heading_lines(watched: watches.Watched) -> Lines:
+    tracing = watched.tracing.value
+    library = "" if tracing is None else clean(tracing.library.rpartition("/")[2], longest=_LONGEST_NAME)
+    lines = machine_lines(watched, f"records by {library}" if library else "")
     lines.append(("window", _window_text(watched)))
     if watched.steps.finder is not None and watched.steps.watched:
         lines.append(("steps", found_text(watched.steps)))
     return lines
 
 
-def first_steps_text(watched: Watched) -> str:
+def first_steps_text(watched: watches.Watched) -> str:
     """What is said before the verdict, or an empty text."""
-    said = next((remark for remark in watched.remarks if remark.code == FIRST_STEPS), None)
+    said = next((remark for remark in watched.remarks if remark.code == watches.FIRST_STEPS), None)
     return "" if said is None else f"{remark_text(said)[:1].upper()}{remark_text(said)[1:]}."
 
 
-def found_text(steps: Steps) -> str:
-    """What the steps are that were found in an unchanged script."""
+def found_text(steps: watches.Steps) -> str:
     if steps.finder == "keras":
         return "batches of Keras fit"
     if steps.finder == "optimizer":
         return "steps of PyTorch's optimizers"
-    names = ", ".join(shortened(name, _LONGEST_NAME) for name in steps.functions[:MOST_FUNCTIONS])
-    more = f" and {len(steps.functions) - MOST_FUNCTIONS} more" if len(steps.functions) > MOST_FUNCTIONS else ""
+    names = ", ".join(shortened(name, _LONGEST_NAME) for name in steps.functions[:MAX_FUNCTIONS])
+    more = f" and {len(steps.functions) - MAX_FUNCTIONS} more" if len(steps.functions) > MAX_FUNCTIONS else ""
     return f"calls of {names}{more} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
 
 
-def ending_text(watched: Watched) -> str:
+def ending_text(watched: watches.Watched) -> str:
     """Why the window is incomplete, or an empty text."""
     if watched.ended == "failed":
         return "The program failed in this window; the page shows what was recorded until then."
     return ""
 
 
-def steps_text(watched: Watched) -> str:
-    """The heading of the table of parts."""
+def steps_text(watched: watches.Watched) -> str:
     took = units.format_seconds(watched.parts.period_s)
     if watched.steps.slow is not None:
         return f"Where the mean usual step's {took} went (usual steps: {watched.steps.usual})"
@@ -153,8 +130,7 @@ def steps_text(watched: Watched) -> str:
     return f"Where {whose} {took} went"
 
 
-def beside_lines(watched: Watched) -> Lines:
-    """Figures below the parts: how long steps are, copies under kernels, and the time between steps."""
+def beside_lines(watched: watches.Watched) -> Lines:
     parts, steps = watched.parts, watched.steps
     summary, slow = steps.period.value, slow_text(watched)
     hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
@@ -171,8 +147,7 @@ def beside_lines(watched: Watched) -> Lines:
     return lines
 
 
-def overlap_lines(watched: Watched) -> Lines:
-    """How busy the device was, and what ran at the same time."""
+def overlap_lines(watched: watches.Watched) -> Lines:
     activity = watched.activity.value
     if activity is None or not activity.streams:
         return []
@@ -185,13 +160,13 @@ def overlap_lines(watched: Watched) -> Lines:
     ]
 
 
-def unseen_text(watched: Watched) -> str:
+def unseen_text(watched: watches.Watched) -> str:
     """Why there are no records, unless a remark has the reason."""
     reason = unseen_reason(watched)
     return f"No device records: {clean(reason)}" if reason else ""
 
 
-def ceiling_text(watched: Watched) -> str:
+def ceiling_text(watched: watches.Watched) -> str:
     """The source of the ceiling, or an empty text."""
     activity, source = watched.activity.value, watched.ceiling_source.value
     if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
@@ -203,25 +178,23 @@ def ceiling_text(watched: Watched) -> str:
     return f"Ceiling: raw copies from pinned memory in a saved run {whose}."
 
 
-def pageable_lines(watched: Watched) -> Lines:
-    """What pinning the pageable memory would save."""
+def pageable_lines(watched: watches.Watched) -> Lines:
     activity = watched.activity.value
     rows = activity.pageable if activity is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
     return [(row.way, _pageable_text(row, _a_step(watched))) for row in worth]
 
 
-def call_lines(watched: Watched) -> Lines:
+def call_lines(watched: watches.Watched) -> Lines:
     activity = watched.activity.value
     rows = activity.surprises if activity is not None else ()
-    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MOST_CALLS]]
-    if len(rows) > MOST_CALLS:
-        lines.append(("", f"and {len(rows) - MOST_CALLS} more; --export-json has all"))
+    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MAX_CALLS]]
+    if len(rows) > MAX_CALLS:
+        lines.append(("", f"and {len(rows) - MAX_CALLS} more; --export-json has all"))
     return lines
 
 
-def memory_lines(watched: Watched) -> Lines:
-    """Memory in use, allocated and released."""
+def memory_lines(watched: watches.Watched) -> Lines:
     activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
     lines = []
     if before.value is not None and after.value is not None:
@@ -236,8 +209,7 @@ def memory_lines(watched: Watched) -> Lines:
     return lines
 
 
-def advice_lines(watched: Watched) -> Lines:
-    """What would be faster, the largest gain first."""
+def advice_lines(watched: watches.Watched) -> Lines:
     whole = _a_step(watched) if watched.steps.watched else "for the window"
     now = units.format_seconds(watched.parts.period_s)
     lines = []
@@ -254,11 +226,11 @@ def advice_lines(watched: Watched) -> Lines:
     return lines
 
 
-def _a_step(watched: Watched) -> str:
+def _a_step(watched: watches.Watched) -> str:
     return "a step" if watched.steps.slow is None else "a usual step"
 
 
-def _window_text(watched: Watched) -> str:
+def _window_text(watched: watches.Watched) -> str:
     steps, took = watched.steps, units.format_seconds(watched.window_s)
     words = [took, f"steps {steps.watched}" if steps.watched else "without steps"]
     words += [f"skipped before {steps.skipped}"] if steps.skipped else []
@@ -272,8 +244,7 @@ def _steps_text(summary: Summary) -> str:
     return f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}"
 
 
-def copies_text(overlap: Overlap) -> str:
-    """How much of the copies is under kernels, and how many run at once."""
+def copies_text(overlap: watches.Overlap) -> str:
     if overlap.hidden_share.value is None:
         return fact_text(overlap.hidden_share)
     hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
@@ -283,26 +254,26 @@ def copies_text(overlap: Overlap) -> str:
     return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
 
 
-def _kernels_text(overlap: Overlap) -> str:
+def _kernels_text(overlap: watches.Overlap) -> str:
     if overlap.kernels_at_once.value is None:
         return fact_text(overlap.kernels_at_once)
     at_once, share = overlap.kernels_at_once.value, fact_text(overlap.kernels_share, units.format_percent)
     return f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
 
 
-def _streams_text(streams: tuple[StreamUse, ...]) -> str:
-    shown = [_stream_text(use) for use in streams[:MOST_STREAMS]]
-    more = f" and {len(streams) - MOST_STREAMS} more" if len(streams) > MOST_STREAMS else ""
+def _streams_text(streams: tuple[watches.StreamUse, ...]) -> str:
+    shown = [_stream_text(use) for use in streams[:MAX_STREAMS]]
+    more = f" and {len(streams) - MAX_STREAMS} more" if len(streams) > MAX_STREAMS else ""
     return f"{len(streams)}: {'; '.join(shown)}{more}"
 
 
-def _stream_text(use: StreamUse) -> str:
+def _stream_text(use: watches.StreamUse) -> str:
     words = [f"kernels {use.kernels}"] if use.kernels else []
     words += [f"copies {use.copies}, {sum_text(use.copied_bytes)}"] if use.copies else []
     return f"stream {use.stream} ({', '.join(words)})"
 
 
-def _pageable_text(row: Pageable, a_step: str) -> str:
+def _pageable_text(row: watches.Pageable, a_step: str) -> str:
     copies = f"{sum_text(row.nbytes)} ({row.count} x) in {units.format_seconds(row.seconds)}"
     if row.saves_s.value is None or row.pinned_s.value is None:
         return f"{copies}; gain of pinning {fact_text(row.saves_s)}"
@@ -313,7 +284,7 @@ def _pageable_text(row: Pageable, a_step: str) -> str:
     return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{per_step}"
 
 
-def _call_text(row: Surprise) -> str:
+def _call_text(row: watches.Surprise) -> str:
     releases = row.what == "allocation" and any(word in row.call for word in _RELEASES)
     does = "releases memory" if releases else _DOES[row.what]
     words = [f"{shortened(row.call, _LONGEST_NAME) or 'unnamed call'} {does}"]
@@ -325,7 +296,7 @@ def _call_text(row: Surprise) -> str:
     return " ".join(words)
 
 
-def _often(row: Surprise) -> str:
+def _often(row: watches.Surprise) -> str:
     if row.per_step is None or row.per_step < _RARELY:
         return f"{row.count} x"
     return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
@@ -339,7 +310,7 @@ def shortened(text: str, most: int) -> str:
     return f"{set_cell_size(line, most - 3).rstrip()}..."
 
 
-def no_share_texts(watched: Watched) -> tuple[str, ...]:
+def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
     """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
     activity, reasons = watched.activity.value, dict[str, list[str]]()
     if activity is None or watched.ceiling_source.value is None:

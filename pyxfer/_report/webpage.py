@@ -19,32 +19,18 @@ from typing import Any
 import msgspec
 
 from pyxfer._document import codec, fleets, runs
+from pyxfer._report import plots
 from pyxfer._report.grid import Cell, Grid
 from pyxfer._report.kinds import charts_of, page_text, report_of
-from pyxfer._report.plots import (
-    BLUES,
-    COLOURS,
-    FAINT,
-    GRID,
-    INK,
-    NARROW,
-    ORANGES,
-    VEGA_LITE,
-    WIDE,
-    Make,
-    Spec,
-    stacked,
-    themed,
-)
 from pyxfer._report.report import Caption
 from pyxfer._report.text import Lines, clean, environment_lines
 from pyxfer.errors import UsageError
 
 NEEDS_REPORT = "reports need vl-convert, which is not installed: pip install 'pyxfer[report]'"
 SUFFIXES = (".html", ".svg", ".png", ".pdf")
-MOST_EMBEDDED = 400_000
+MAX_EMBEDDED = 400_000
 """Bytes of compressed JSON in a page; a larger document is embedded without its trials."""
-MOST_EMBEDDED_HOSTS = 2000
+MAX_EMBEDDED_HOSTS = 2000
 """Compressing a larger fleet takes seconds, and the result would be too large."""
 
 _METHOD = (
@@ -56,20 +42,15 @@ _METHOD = (
 _DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d0ea", "#ff9d9d")
 _DARK_BLUES = ("#1b2732", "#1d3346", "#1f415d", "#225075", "#265f8d")
 _DARK_ORANGES = ("#2b241f", "#40301f", "#57391d", "#6e421a", "#854b17")
-_DARK_INK = {INK: "#e6eaef", FAINT: "#a3adb8", GRID: "#3a424c"}
+_DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c"}
 _COLUMNS = 120
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
-_MOST_TWICE = 3
+_MAX_TWICE = 3
 
 
 def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = None) -> bytes:
-    """The file of a report: a page, or the charts of all documents as one picture.
-
-    Raises:
-        UsageError: the suffix is unknown, vl-convert is not installed, or there is no such chart or report.
-
-    """
+    """The file of a report: a page, or the charts of all documents as one picture."""
     if suffix == ".html":
         if chart is not None:
             raise UsageError("a page has all charts: leave out --chart, or write to .svg, .png or .pdf")
@@ -80,12 +61,7 @@ def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = N
 
 
 def suffix_of(path: str) -> str:
-    """The suffix that decides about a report's form.
-
-    Raises:
-        UsageError: it is not one of `SUFFIXES`.
-
-    """
+    """The suffix that decides about a report's form."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
         raise UsageError(f"the name of a report ends in {', '.join(SUFFIXES)}; got {path!r:.200}")
@@ -93,24 +69,14 @@ def suffix_of(path: str) -> str:
 
 
 def check_report(path: str | None) -> None:
-    """Refuse a report that cannot be made before anything is measured for it.
-
-    Raises:
-        UsageError: the suffix is unknown, or vl-convert is not installed.
-
-    """
+    """Refuse a report that cannot be made before anything is measured for it."""
     if path is not None:
         suffix_of(path)
         check_drawing()
 
 
 def check_drawing() -> Any:
-    """Import vl-convert.
-
-    Raises:
-        UsageError: it is not installed.
-
-    """
+    """Import vl-convert."""
     try:
         import vl_convert
     except ModuleNotFoundError as error:
@@ -129,7 +95,7 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
         what = "nothing can be drawn" if chart is None else f"there is no chart {chart!r:.80}"
         raise UsageError(f"{what}; the documents have {known}")
     drawing = check_drawing()
-    svg = _svg(themed(stacked([make(WIDE) for make in chosen]), "white"))
+    svg = _svg(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), "white"))
     if suffix == ".svg":
         return svg.encode()
     if suffix == ".png":
@@ -139,8 +105,8 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
     return pdf
 
 
-def _svg(spec: Spec) -> str:
-    drawn: str = check_drawing().vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])
+def _svg(spec: plots.Spec) -> str:
+    drawn: str = check_drawing().vegalite_to_svg(spec, vl_version=plots.VEGA_LITE, allowed_base_urls=[])
     return drawn
 
 
@@ -148,7 +114,6 @@ def _svg(spec: Spec) -> str:
 
 
 def page_html(documents: Sequence[object]) -> str:
-    """The whole page: an article for each document, its style and its script."""
     articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
     title = "pyxfer report"
     if len(documents) == 1:
@@ -219,23 +184,21 @@ def _contents_list(links: Sequence[tuple[str, str]]) -> str:
     return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
 
 
-def _figure(anchor: str, make: Make, caption: Caption, words: str) -> str:
-    plot = make(WIDE)
+def _figure(anchor: str, make: plots.Make, caption: Caption, words: str) -> str:
+    plot = make(plots.WIDE)
     described = f'role="img" aria-label="{escape(f"{caption.title}. {words}")}"'
     wide = _inline(plot)
-    if len(plot.get("vconcat", ())) > _MOST_TWICE:
+    if len(plot.get("vconcat", ())) > _MAX_TWICE:
         drawn = f'<div class="scroll" tabindex="0" {described}>{wide}</div>'
     else:
-        drawn = (
-            f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{_inline(make(NARROW))}</div>'
-        )
+        narrow = _inline(make(plots.NARROW))
+        drawn = f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{narrow}</div>'
     below = f"<figcaption>{escape(caption.text)}</figcaption>"
     return _section(caption.title, f"<figure>{drawn}{below}</figure>", anchor)
 
 
-def _inline(plot: Spec) -> str:
-    """A chart as SVG whose width follows the page."""
-    return _svg(themed(plot))
+def _inline(plot: plots.Spec) -> str:
+    return _svg(plots.themed(plot))
 
 
 def _section(name: str, body: str, anchor: str) -> str:
@@ -274,14 +237,13 @@ def _cell(cell: Cell, number: bool) -> str:
 
 
 def _download(document: object, name: str) -> str:
-    """A link to the document itself, compressed, inside the page."""
-    if isinstance(document, fleets.Fleet) and len(document.hosts) > MOST_EMBEDDED_HOSTS:
+    if isinstance(document, fleets.Fleet) and len(document.hosts) > MAX_EMBEDDED_HOSTS:
         return '<p class="small">The document is too large to be embedded here.</p>'
     data, note = _compressed(document), ""
-    if len(data) > MOST_EMBEDDED and isinstance(document, runs.Run):
+    if len(data) > MAX_EMBEDDED and isinstance(document, runs.Run):
         rows = tuple(msgspec.structs.replace(row, trials=()) for row in document.measurements)
         data, note = _compressed(msgspec.structs.replace(document, measurements=rows)), ", without its trials"
-    if len(data) > MOST_EMBEDDED:
+    if len(data) > MAX_EMBEDDED:
         return '<p class="small">The document is too large to be embedded here.</p>'
     encoded = base64.b64encode(data).decode()
     file = f"{_anchor(name)}.json.gz"
@@ -298,8 +260,7 @@ def _anchor(name: str) -> str:
 
 
 def _style() -> str:
-    """The style sheet, with the colours of charts for a dark page."""
-    lights, darks = (*COLOURS, *BLUES, *ORANGES), (*_DARK, *_DARK_BLUES, *_DARK_ORANGES)
+    lights, darks = (*plots.COLOURS, *plots.BLUES, *plots.ORANGES), (*_DARK, *_DARK_BLUES, *_DARK_ORANGES)
     colours = {**dict(zip(lights, darks, strict=True)), **_DARK_INK}
     rules = [
         f'  figure [{what}="{light}"] {{ {what}: {dark}; }}'

@@ -11,7 +11,7 @@ import pytest
 from chart_parts import plots_of, titles_of, values_of
 from framework_samples import make_frameworks_run
 from pages import full_run, host_run
-from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
+from report_samples import DOCUMENTS
 from samples import make_measurement, make_run
 from watch_samples import make_watched
 from xfer_samples import row_of, session
@@ -21,9 +21,8 @@ from pyxfer._document import runs
 from pyxfer._report.kinds import altair_chart, badge, chart_of, charts_of
 from pyxfer._report.notes import label_words
 from pyxfer._report.plots import COLOURS, NARROW, WIDE
-from pyxfer._report.run_charts import is_alone, reached_text
+from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
-from pyxfer.units import format_gbps
 
 SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
@@ -72,13 +71,6 @@ def test_the_size_curve_has_every_rate_with_its_interval_and_the_peak() -> None:
     assert drawn == expected
     peaks = {value["text"] for value in values_of(spec) if value.get("share") == 1.0}
     assert len(peaks) == len(plots_of(spec)) == 3
-
-
-def test_the_title_of_a_size_curve_is_its_best_rate() -> None:
-    run = full_run()
-    assert titles_of(chart_of(run, "sizes")) == [reached_text(run, side) for side in ("h2d", "d2h", "sum")]
-    best = max(m.gbps or 0.0 for m in run.measurements if m.side == m.direction == "h2d")
-    assert reached_text(run, "h2d").startswith(f"h2d: {format_gbps(best)} at ")
 
 
 def test_host_memory_has_no_peak_and_says_so() -> None:
@@ -270,12 +262,6 @@ def test_names_from_outside_are_values_without_control_characters(name: str) -> 
             text = msgspec.json.encode(chart_of(DOCUMENTS[name], chart, width)).decode()
             assert "\u202e" not in text
             assert "\x1b" not in text
-
-
-def test_a_hostile_name_is_shown_as_text() -> None:
-    series = {value.get("series", "") for value in values_of(chart_of(DOCUMENTS["hostile"], "sizes"))}
-    assert any(BREAKOUT[:20] in name for name in series)
-    assert RIGHT_TO_LEFT not in series
 
 
 def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others() -> None:

@@ -1,4 +1,4 @@
-"""A frameworks run as a page."""
+"""A frameworks run as a page: tables, image batches, and the summary."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 import msgspec
 import pytest
 from framework_samples import (
+    IMAGE_BYTES,
     SIZES,
     make_aliased,
     make_frameworks_run,
     make_image_batch_run,
-    make_nature,
     make_raw_rows,
     make_refused,
     make_route_row,
     make_worker,
 )
-from pages import host_run, line_with, printed, with_remark
-from samples import KIB, MARKUP, MIB, by_caller
+from pages import line_with, printed, with_remark
+from samples import KIB, MIB, by_caller
 
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
 from pyxfer.units import format_gbps, format_size
 
-ESCAPE = "\x1b[31m\x07torch\x1b]0;t\x07.[bold]x[/bold]"
 TO = "torch.to"
 
 
@@ -71,19 +71,6 @@ def test_twenty_sizes_are_spread_over_tables_that_name_the_routes_again() -> Non
     assert sum(line.startswith(">* torch.to ") for line in lines) >= 3
 
 
-def test_one_size_needs_no_table_of_sizes() -> None:
-    text = page_of(one_route(16 * MIB))
-    assert text.count(">* torch.to") == 1
-    assert "at 16 MiB; overhead" in text
-
-
-def test_ingest_is_compared_with_one_copy() -> None:
-    rows = (*make_raw_rows("torch", "ingest", MIB), make_route_row("torch", "torch.ingest", "ingest", MIB, (1e-6, 6.0)))
-    text = page_of(make_frameworks_run(measurements=rows))
-    assert line_with(text, "one copy", "raw.host-copy").split()[:4] == ["PyTorch", "ingest", "one", "copy"]
-    assert "of one copy" in text
-
-
 def test_a_route_with_wrong_data_is_never_the_fastest() -> None:
     run = make_frameworks_run()
     wrong = tuple(
@@ -92,17 +79,6 @@ def test_a_route_with_wrong_data_is_never_the_fastest() -> None:
     )
     part = section(page_of(msgspec.structs.replace(run, measurements=wrong)), "PyTorch 2.11.0+cu130: h2d")
     assert "* torch.pin-to" in part
-
-
-def test_heads_of_tables_break_no_words_at_120_columns() -> None:
-    stream = io.StringIO()
-    print_run(make_frameworks_run(), Page(stream, 120))
-    lines = stream.getvalue().splitlines()
-    heads = [number for number, line in enumerate(lines) if {"overhead", "dispatch"} <= set(line.split())]
-    below = [lines[number + 1] for number in heads]
-    assert len(heads) == 6
-    assert all({"copies", "ceiling"} <= set(line.split()) for line in below)
-    assert not re.search(r"[a-z]-( |$)", stream.getvalue(), re.MULTILINE)
 
 
 def test_a_note_on_a_raw_row_names_its_worker() -> None:
@@ -125,22 +101,11 @@ def test_ingest_has_page_faults_per_call() -> None:
     assert line_with(text, "tf.ingest ", "pageable").split()[-1] == "12289"
 
 
-def test_a_worker_without_a_gpu_has_the_reason() -> None:
-    worker = make_worker("torch", cuda=unknown("torch 2.13.0+cpu was built without CUDA"))
-    assert "no GPU: torch 2.13.0+cpu was built without CUDA" in page_of(one_route(MIB, workers=(worker,)))
-
-
 def test_sorted_rows_have_their_worker() -> None:
     run = make_frameworks_run()
     lines = [line for line in page_of(run, "route").splitlines() if re.match(r"(raw|torch|tf|jax)\.\S+ +[hdi]", line)]
     assert len(lines) == len(run.measurements)
     assert {line.split()[-1] for line in lines if line.startswith("raw.pinned-async")} == {"1", "2", "3", "4"}
-
-
-def test_sorted_image_batches_have_their_batch() -> None:
-    rows = [line.split() for line in page_of(make_image_batch_run(), "size").splitlines() if line[:5] == "torch"]
-    assert rows[0][:3] == ["torch.to", "h2d", "1"]
-    assert rows[-1][2] == "512"
 
 
 def test_without_a_ceiling_the_routes_still_have_their_rates() -> None:
@@ -157,37 +122,6 @@ def test_without_any_result_the_page_has_the_reason_and_no_dashes() -> None:
     assert reason.endswith(": the worker hung")
     assert "usual" not in text, "no table and no summary of dashes"
     assert "contents  no measurements" in text
-
-
-def test_a_run_without_any_measurement_lists_its_workers() -> None:
-    text = page_of(make_frameworks_run(measurements=()))
-    assert "jax nostage" in text
-    assert "no measurements" in text
-
-
-def test_a_run_without_workers_is_still_a_page() -> None:
-    assert ">* torch.to" in page_of(one_route(MIB, workers=()))
-
-
-def test_without_a_gpu_there_is_no_share_of_a_peak() -> None:
-    rows = (*make_raw_rows("torch", "ingest", MIB), make_route_row("torch", "torch.ingest", "ingest", MIB, (1e-6, 6.0)))
-    text = page_of(host_run(make_frameworks_run(measurements=rows)))
-    assert "host memory, not a PCIe link" in text
-    assert "peak\n" not in text
-
-
-def test_text_of_a_document_is_harmless() -> None:
-    nature = make_nature(TO, framework=ESCAPE, call=ESCAPE)
-    row = make_route_row(ESCAPE, ESCAPE, "h2d", MIB, (9e-6, 17.9), nature=nature, memory=ESCAPE)
-    worker = make_worker(
-        ESCAPE, framework=ESCAPE, ended="crashed", reason=ESCAPE, log=(ESCAPE, MARKUP), version=Fact(ESCAPE)
-    )
-    run = one_route(MIB, measurements=(row,), workers=(worker,))
-    text = page_of(run) + page_of(run, "size")
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    assert "torch.[bold]x[/bold]" in text
-    assert MARKUP in text
 
 
 def test_a_log_line_is_printed_as_one_line() -> None:
@@ -209,19 +143,6 @@ def test_with_a_long_name_heads_and_the_name_stay_whole_at_80_columns() -> None:
     assert all("..." in line for line in named)
     assert len([line for line in named if line.endswith("32.2 %")]) == 1
     assert max(map(len, lines)) <= 80
-
-
-def test_a_long_name_does_not_widen_the_page() -> None:
-    rows = tuple(make_route_row("torch", "torch." + "x" * 90, "h2d", nbytes, (9e-6, 17.9)) for nbytes in SIZES)
-    lines = lines_at(80, one_route(MIB, measurements=rows))
-    assert max(map(len, lines)) <= 80
-    assert any("torch.xxx" in line and "..." in line for line in lines)
-
-
-def test_a_saved_frameworks_run_prints_the_same_page(tmp_path: Any) -> None:
-    run = make_frameworks_run()
-    run.save(tmp_path / "run.json")
-    assert page_of(Run.load(tmp_path / "run.json")) == page_of(run)
 
 
 def traced(row: runs.Measurement, seconds: float) -> runs.Measurement:
@@ -249,19 +170,6 @@ def test_the_dma_column_is_dropped_if_it_does_not_fit() -> None:
     assert max(map(len, page)) <= 80
 
 
-@pytest.mark.parametrize("code", ["wrong-memory", "inflated"])
-def test_findings_of_the_records_are_notes(code: str) -> None:
-    row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), code, "its copies met pageable memory")
-    assert "a  torch.to at 1 MiB: its copies met pageable memory" in page_of(
-        make_frameworks_run((MIB,), measurements=(row,), workers=())
-    )
-
-
-def test_the_cost_of_tracing_is_not_a_note() -> None:
-    row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), "traced", "traced it takes longer")
-    assert "traced it takes" not in page_of(make_frameworks_run((MIB,), measurements=(row,), workers=()))
-
-
 def test_the_callers_rate_of_the_ceiling_stands_below_its_group() -> None:
     run = make_frameworks_run()
     rows = tuple(by_caller(m) if m.nature is None and m.nbytes <= MIB else m for m in run.measurements)
@@ -270,3 +178,95 @@ def test_the_callers_rate_of_the_ceiling_stands_below_its_group() -> None:
     small = next(m for m in rows if m.has_both_clocks and m.direction == "h2d")
     assert f"{format_gbps(small.caller_gbps or 0.0)} at {format_size(small.nbytes)}" in text
     assert "By the caller's clock" not in page_of(run)
+
+
+def tables(text: str, framework: str, name: str) -> str:
+    """The table below a name in a framework's part."""
+    part = text[re.search(rf"^{framework} [0-9.+a-z]+: h2d", text, re.MULTILINE).end() :]  # type: ignore[union-attr]
+    part = part[part.index(f"\n{name}\n") + 1 :]
+    return re.split(r"\n\n(?=[a-zA-Z])", part, maxsplit=1)[0]
+
+
+def test_published_figures_of_unmeasured_routes_are_left_out() -> None:
+    published = (runs.Published("JAX", "jax.device-put", "H100", {1: 5.0}, "a page"),)
+    text = page_of(make_image_batch_run(published=published))
+    assert "H100" not in text
+    assert "Published" not in text
+
+
+def test_a_failed_route_has_a_note_with_its_batches() -> None:
+    run = make_image_batch_run()
+    refused = tuple(
+        msgspec.structs.replace(make_refused("tensorflow", "tf.function", m.nbytes, "it broke"), batch=m.batch)
+        if m.route == "tf.function" and (m.batch or 0) >= 128
+        else m
+        for m in run.measurements
+    )
+    text = page_of(msgspec.structs.replace(run, measurements=refused))
+    assert line_with(text, "it broke", "tf.function at") == "a  tf.function at batch 128 to 512: it broke"
+    assert re.search(r"^ +512 .* - a +2189", tables(text, "TensorFlow", "MB/s"), re.MULTILINE)
+
+
+def test_raw_rows_have_the_batch_of_their_size() -> None:
+    run = make_image_batch_run(batches=(8,))
+    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.nature else None) for m in run.measurements)
+    assert f"{8 * IMAGE_BYTES}" not in page_of(msgspec.structs.replace(run, measurements=unnamed))
+
+
+SIZE = 256 * MIB
+USUAL = make_route_row("torch", "torch.to", "h2d", SIZE, (9e-6, 17.9))
+PINNED = make_route_row("torch", "torch.pinned-nonblocking", "h2d", SIZE, (6e-6, 53.5))
+
+
+def summary(*measurements: runs.Measurement) -> list[tuple[str, str]]:
+    return summary_lines(make_frameworks_run(measurements=measurements), [""] * len(measurements))
+
+
+def summary_text(*measurements: runs.Measurement) -> str:
+    return summary(*measurements)[0][1]
+
+
+def test_the_usual_route_may_be_the_fastest() -> None:
+    slow = make_route_row("torch", "torch.noncontiguous", "h2d", SIZE, (9e-6, 3.0))
+    assert summary_text(USUAL, slow) == "h2d, 256 MiB: usual and fastest torch.to 17.8 GB/s, 32.2 % of the ceiling"
+
+
+def test_a_single_route_is_not_called_the_fastest() -> None:
+    assert summary_text(USUAL) == "h2d, 256 MiB: usual torch.to 17.8 GB/s, 32.2 % of the ceiling"
+
+
+def test_large_ratios_are_whole_numbers() -> None:
+    slow = make_route_row("jax", "jax.asarray", "d2h", SIZE, (9e-6, 0.42))
+    fast = make_route_row("jax", "jax.to-pinned-host", "d2h", SIZE, (9e-6, 52.0))
+    assert summary_text(slow, fast).endswith("; 124 times as fast")
+
+
+def test_a_failed_usual_route_has_its_reason() -> None:
+    refused = make_refused("torch", "torch.to", SIZE, "this torch was built without CUDA.")
+    assert summary_text(refused, PINNED) == (
+        "h2d: usual torch.to has no bandwidth (this torch was built without CUDA); "
+        "fastest torch.pinned-nonblocking 53.2 GB/s, 96.2 % of the ceiling at 256 MiB"
+    )
+
+
+def test_a_usual_route_that_failed_at_the_largest_size_is_compared_at_the_next() -> None:
+    small = make_route_row("torch", "torch.to", "h2d", 16 * MIB, (9e-6, 17.9))
+    refused = make_refused("torch", "torch.to", SIZE, "out of memory")
+    assert summary_text(small, refused, PINNED).startswith("h2d, 16 MiB: usual and fastest torch.to 17.7 GB/s")
+
+
+def test_without_the_usual_route_only_the_fastest_is_named() -> None:
+    assert summary_text(PINNED) == "h2d, 256 MiB: fastest torch.pinned-nonblocking 53.2 GB/s, 96.2 % of the ceiling"
+
+
+def test_without_any_result_the_reason_is_named() -> None:
+    refused = make_refused("torch", "torch.pin-to", SIZE, "no memory left")
+    assert summary_text(refused) == "h2d: no route has a bandwidth (no memory left)"
+
+
+def test_a_route_that_copies_nothing_has_a_time() -> None:
+    copied = make_route_row("tensorflow", "tf.ingest", "ingest", SIZE, (1e-5, 5.5))
+    assert summary_text(copied, make_aliased("tensorflow", "tf.ingest-dlpack", SIZE)) == (
+        "ingest, 256 MiB: usual tf.ingest 5.48 GB/s, 50.0 % of one copy; "
+        "fastest tf.ingest-dlpack 422 ns, without a copy"
+    )

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from baseline.store.making import make_baseline
 from baseline_samples import Slower, as_usual, make_sample, slow_pinned
@@ -20,6 +19,7 @@ from explain_samples import make_explain_run
 from fleet_samples import CELLS, judged, make_host
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
+from msgspec.structs import replace
 from pages import full_run, host_run
 from report_samples import make_history
 from ring_samples import make_state
@@ -33,6 +33,7 @@ from pyxfer._document import runs, sessions
 from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
+from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.runs import Fact, LinkState
 from pyxfer._document.sessions import XferSession
 from pyxfer._fleet.collect import Arrival
@@ -42,6 +43,7 @@ from pyxfer._report.fleet import print_fleets, print_host_history
 from pyxfer._report.host import print_host_card, print_machine
 from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
+from pyxfer._report.routes import print_framework_routes, print_routes
 
 FOLDER = Path(__file__).parent / "pages"
 CARD = full_run(sizes=(4 * KIB, MIB, 64 * MIB))
@@ -78,9 +80,7 @@ def fleet() -> Fleet:
     ]
     late = judge([Arrival("n99", "late", "no answer within 25 s", None, "ssh")]).hosts
     found = judged(hosts)
-    return msgspec.structs.replace(
-        found, hosts=(*found.hosts, *late), judged_at="2026-11-23T12:00:00+00:00", pyxfer="0.1.0"
-    )
+    return replace(found, hosts=(*found.hosts, *late), judged_at="2026-11-23T12:00:00+00:00", pyxfer="0.1.0")
 
 
 def pytest_session() -> XferSession:
@@ -95,6 +95,31 @@ def kept_baseline() -> KeptBaseline:
     return KeptBaseline("3f2a", "default", "f1-0a", baseline.fingerprint, made, made, {}, ("a", "b", "c"), 1)
 
 
+def raw(name: str, direction: tuple[runs.Direction, ...], mode: str, reason: str = "") -> RouteStatus:
+    return RouteStatus(name, "raw", direction, "pinned", mode, 0, "queued", "f(x)", False, not reason, reason)
+
+
+def route(name: str, call: str, **fields: Any) -> RouteStatus:
+    usual = RouteStatus(name, "torch", ("h2d",), "pageable", "framework", 0, "done", call, False, True, "")
+    return replace(usual, **fields)
+
+
+OLD_DRIVER = "the driver knows CUDA 12.4, and this needs 12.8"
+ROUTES = [
+    raw("raw.pinned-async", ("h2d", "d2h", "both"), "async"),
+    raw("raw.pageable-async", ("h2d", "d2h"), "async", "not here"),
+    raw("raw.pinned-batch", ("h2d", "d2h"), "batch", OLD_DRIVER),
+]
+TO = route("torch.to", 'torch.from_numpy(x).to("cuda")', usual=True)
+PIN_TO = route("torch.pin-to", "x.pin_memory()", host_copies=1, available=False, reason="not in this version")
+LONGEST = route("tf.data-prefetch-compatible", "next(x) " * 20, direction=("ingest",), host_copies=2, returns="queued")
+NO_GPU = "PyTorch 2.13+cpu was built without CUDA"
+FRAMEWORKS = [
+    FrameworkStatus("torch", "PyTorch", "2.11.0", "", (TO, replace(PIN_TO, available=False, reason="it is gone"))),
+    FrameworkStatus("torch", "PyTorch", "2.13+cpu", NO_GPU, (replace(TO, available=False, reason=NO_GPU),)),
+    FrameworkStatus("tensorflow", "TensorFlow", "2.21.0", "no GPU answers", (LONGEST,)),
+    FrameworkStatus("cupy", "CuPy", None, "CuPy is not installed", ()),
+]
 HOST_POINTS = [
     HostPoint("1f", "2026-11-22T12:00:00+00:00", "measured", "fine", None, None, None, {"gpu0 h2d": (55.0, 54.9)}),
     HostPoint(
@@ -138,6 +163,8 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "host-card": lambda page: print_host_card(CARD, page),
     "host-card-host": lambda page: print_host_card(host_run(CARD), page),
     "info": lambda page: info(make_run(), page),
+    "list": lambda page: print_routes([make_device()], ROUTES, page),
+    "list-frameworks": lambda page: print_framework_routes(FRAMEWORKS, page),
     "info-host": lambda page: info(host_run(make_run()), page),
 }
 

@@ -77,21 +77,9 @@ def test_a_column_wider_than_the_page_is_still_a_table() -> None:
     assert len(spread([], figures(2, digits=100), [], 80)) == 2
 
 
-def test_without_columns_the_names_are_a_table() -> None:
-    assert len(spread([Column(("name",), ("x",))], [], [], 80)) == 1
-
-
 def test_times_share_the_unit_of_the_longest() -> None:
     assert time_cells([8e-6, None, 73.84e-3]) == ("ms", ("0.008", "", "73.840"))
 
 
 def test_long_times_have_fewer_decimals() -> None:
     assert time_cells([8e-6, 126.588e-3]) == ("ms", ("0.01", "126.59"))
-
-
-def test_times_of_nothing_are_nothing() -> None:
-    assert time_cells([None, 0.0])[1] == ("", "0.0")
-
-
-def test_negative_times_keep_their_sign() -> None:
-    assert time_cells([-2e-6, 4e-6]) == ("us", ("-2.0", "4.0"))

@@ -1,4 +1,4 @@
-"""The page of a run of links: its sentence, its tables, and what limits what."""
+"""Runs of links: the sentence, the page, and what limits what."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import io
 
 import msgspec
 import pytest
-from link_samples import h200_rate, link_device, make_links, peer_links
-from samples import make_device
+from link_samples import h200_rate, make_links, peer_links
 
 from pyxfer._document.links import Counted, Links, LinksSharing
 from pyxfer._document.runs import Fact, Remark, unknown
@@ -45,11 +44,6 @@ def test_the_sentence_has_the_totals_and_their_shares() -> None:
         "Copies from one GPU to another reach 370.0 GB/s to 396"
     )
     assert sentence(make_links(2, groups=("latency",))) == "26 rows were measured."
-
-
-def test_a_run_without_any_row_has_its_reason() -> None:
-    run = msgspec.structs.replace(make_links(1, groups=("small",)), small=(), failure="the device is gone")
-    assert "the device is gone" in sentence(run)
 
 
 def test_shared_uplinks_and_slow_pairs_are_named() -> None:
@@ -129,10 +123,3 @@ def test_rows_without_a_figure_have_their_reason_once() -> None:
     found = remarks(msgspec.structs.replace(run, traffics=tuple(gone), remarks=(Remark("numa", "One node."),)))
     assert [remark.code for remark in found] == ["numa", "missing"]
     assert "12 rows" in found[1].text
-
-
-def test_names_from_outside_cannot_colour_the_page() -> None:
-    device = link_device(make_device(name="\x1b[31mred"), kernels_s=unknown("\x1b]0;title\x07refused"))
-    text = page(make_links(1, devices=(device,), groups=("host",)))
-    assert "\x1b" not in text
-    assert "No kernels" in text

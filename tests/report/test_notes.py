@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from pages import full_run, missing, widened, with_remark
-from samples import KIB, MIB, SCRIPT, make_run
+from samples import KIB, MIB, make_run
 
 from pyxfer._document import runs
 from pyxfer._report.notes import gather, label, sizes_text
@@ -21,12 +21,6 @@ def changed(run: runs.Run, *changes: tuple[int, runs.Measurement]) -> runs.Run:
     for index, measurement in changes:
         measurements[index] = measurement
     return msgspec.structs.replace(run, measurements=tuple(measurements))
-
-
-def test_a_steady_run_has_no_notes() -> None:
-    marks, notes = gather(small_run())
-    assert set(marks) == {""}
-    assert notes == ()
 
 
 def test_equal_remarks_are_one_note_with_their_fix() -> None:
@@ -111,16 +105,6 @@ def test_a_missing_value_is_marked_with_its_reason() -> None:
     assert notes[0].text == "h2d pageable at 16 KiB: out of memory"
 
 
-def test_different_reasons_are_different_notes() -> None:
-    run = small_run()
-    changes = [(i, missing(run.measurements[i], reason)) for i, reason in enumerate(("no driver", "no memory"))]
-    _, notes = gather(changed(run, *changes))
-    assert [(note.mark, note.text) for note in notes] == [
-        ("a", "h2d pinned at 4 KiB: no driver"),
-        ("b", "h2d pinned at 16 KiB: no memory"),
-    ]
-
-
 def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
     run = small_run()
     _, notes = gather(changed(run, (0, widened(run.measurements[0], 0.031))))
@@ -165,12 +149,6 @@ def test_labels_name_the_mode_if_there_are_several() -> None:
     assert notes[0].text.startswith("h2d pinned streams:2 at 16 KiB")
 
 
-def test_the_label_of_a_callable_is_its_name() -> None:
-    run = small_run(kind="measure")
-    _, notes = gather(changed(run, (0, missing(run.measurements[0], "no"))))
-    assert notes[0].text.startswith("raw.pinned-async at 4 KiB")
-
-
 def test_more_than_26_notes_have_distinct_marks() -> None:
     sizes = tuple(range(KIB, 41 * KIB, KIB))
     run = full_run(("h2d",), ("pinned",), sizes=sizes)
@@ -178,11 +156,6 @@ def test_more_than_26_notes_have_distinct_marks() -> None:
     marks, _ = gather(msgspec.structs.replace(run, measurements=different))
     assert marks[25:28] == ("z", "aa", "ab")
     assert len(set(marks)) == len(sizes)
-
-
-def test_labels_from_a_file_are_text() -> None:
-    _, notes = gather(make_run())
-    assert SCRIPT in notes[-1].text
 
 
 def test_consecutive_sizes_are_a_range() -> None:

@@ -1,17 +1,23 @@
+"""Pages of a run: tables of rates, the sections below them, the card of a host, and `pyxfer info`."""
+
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
 import pytest
-from pages import Terminal, full_run, line_with, printed, with_remark
-from samples import FORMULA, MARKUP, MIB, make_link, make_run
+from pages import Terminal, full_run, host_run, line_with, missing, printed, with_remark
+from ring_samples import make_state
+from samples import KIB, MARKUP, MIB, by_caller, make_device, make_link, make_measurement, make_run
 
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._report.host import print_host_card, print_machine, suggestions
 from pyxfer._report.layout import Page
+from pyxfer._report.notes import gather
+from pyxfer._report.rates import rate_tables
 from pyxfer._report.run import print_run
+from pyxfer.errors import UsageError
 
 
 def page_of(run: runs.Run, sort: str | None = None) -> str:
@@ -35,20 +41,6 @@ def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
     unsteady = tuple(with_remark(m, "unstable", "it varies " * 12, "--budget 60s") for m in full_run().measurements)
     lines = on_terminal(msgspec.structs.replace(full_run(), measurements=unsteady))
     assert max(len(line) for line in lines) <= 80
-
-
-@pytest.mark.usefixtures("terminal_of_80")
-def test_on_a_terminal_of_80_columns_no_table_is_wrapped() -> None:
-    rows = [line for line in on_terminal(full_run()) if re.match(r" *\d+ [KM]iB ", line)]
-    assert len(rows) == 18
-    assert len({len(row) for row in rows}) == 2
-
-
-def test_a_saved_run_prints_the_same_page(tmp_path: object) -> None:
-    run = make_run()
-    path = f"{tmp_path}/run.json"
-    run.save(path)
-    assert page_of(Run.load(path)) == page_of(run)
 
 
 def test_a_limiting_hop_is_named() -> None:
@@ -104,10 +96,6 @@ def test_a_missing_ring_has_the_reason() -> None:
     assert "\nRing\nnone  page-locked memory ran out\n" in text
 
 
-def test_without_staged_copies_there_is_no_ring() -> None:
-    assert "Ring" not in page_of(full_run())
-
-
 def test_page_locking_that_never_pays_has_the_reason() -> None:
     cost = make_run().locking[0]
     never = msgspec.structs.replace(cost, pays_after_transfers=unknown("pageable copies are as fast"))
@@ -148,22 +136,224 @@ def test_a_trial_of_a_copy_both_ways_is_counted_once() -> None:
     assert "1 of 72 trials: the other began later" in text
 
 
-def test_failure_is_reported_before_the_rates() -> None:
-    text = page_of(full_run(ended="failed", failure="The GPU fell off the bus."))
-    assert text.index("Failed: The GPU fell off the bus.") < text.index("GB/s")
+def tables(run: runs.Run, width: int = 80, sort: str | None = None) -> list[str]:
+    found = rate_tables(run, gather(run)[0], width, sort)
+    return [printed(lambda page, table=table: page.show(table)) for table in found]  # type: ignore[misc]
 
 
-def test_a_run_without_measurements_can_be_printed() -> None:
-    text = page_of(make_run(measurements=(), curves=(), locking=(), remarks=()))
-    assert "no measurements" in text
+def test_the_usual_run_fits_with_a_mark_on_every_value() -> None:
+    run = full_run()
+    marked = tuple(with_remark(m, "unstable", "it varies") for m in run.measurements)
+    found = tables(msgspec.structs.replace(run, measurements=marked))
+    assert len(found) == 2
+    assert all(len(line) <= 80 for table in found for line in table.splitlines())
 
 
-def test_text_of_a_file_is_harmless() -> None:
-    bell = "\x1b[31m\x07GPU\x1b]0;t\x07 [bold]x[/bold]"
-    run = make_run(device=msgspec.structs.replace(make_run().device, name=bell), failure=bell, ended="failed")
-    text = page_of(run, sort="size")
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    assert "GPU [bold]x[/bold]" in text
-    assert MARKUP in text
-    assert FORMULA in text
+def test_the_share_of_the_peak_is_the_best() -> None:
+    run = full_run(("h2d",), ("pageable", "pinned"), sizes=(256 * MIB,))
+    best = max(m.of_peak or 0.0 for m in run.measurements)
+    assert tables(run)[0].splitlines()[-1].endswith(f"{best * 100:.1f} %")
+
+
+def test_a_missing_value_is_a_marked_dash() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=(MIB, 4 * MIB))
+    broken = msgspec.structs.replace(run, measurements=(missing(run.measurements[0], "no"), run.measurements[1]))
+    assert "- a" in tables(broken)[0]
+
+
+def test_modes_are_separate_columns() -> None:
+    headings = tables(full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=(MIB,)))[0].splitlines()[:3]
+    assert [line.split() for line in headings] == [
+        ["h2d", "h2d"],
+        ["pinned", "pinned", "best"],
+        ["size", "async", "streams:2", "of", "peak"],
+    ]
+
+
+def test_fresh_is_a_separate_column() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=(MIB,))
+    fresh = msgspec.structs.replace(run.measurements[0], variant="fresh")
+    both = msgspec.structs.replace(run, measurements=(*run.measurements, fresh))
+    assert "fresh" in tables(both)[0].splitlines()[2]
+
+
+def test_a_wide_table_becomes_one_row_per_measurement() -> None:
+    run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("memcpy", "async", "batch"))
+    (table,) = tables(run)
+    lines = table.splitlines()
+    assert len(lines) == 1 + len(run.measurements)
+    assert "raw.write-combined-memcpy" in table
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_wider_terminal_takes_more_columns() -> None:
+    run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("async", "batch"))
+    assert tables(run)[0].startswith("route")
+    assert tables(run, width=400)[0].split()[0] == "h2d"
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [
+        ("size", "4 KiB"),
+        ("route", "raw.pageable-async"),
+        ("direction", "both d2h"),
+        ("memory", "raw.pageable-async"),
+        ("mode", "raw.pinned-async"),
+    ],
+)
+def test_sorted_rows_begin_with_the_first_of_their_order(sort: str, first: str) -> None:
+    (table,) = tables(full_run(), sort=sort)
+    assert first in table.splitlines()[1]
+
+
+def test_rows_sorted_by_rate_fall() -> None:
+    run = full_run()
+    (table,) = tables(run, sort="gbps")
+    rates = [float(line.split("iB")[1].split()[0]) for line in table.splitlines()[1:]]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_an_unknown_order_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"cannot sort by 'colour': choose one of size, gbps, route"):
+        tables(full_run(), sort="colour")
+
+
+def test_a_callable_is_a_row_with_its_name() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=(MIB,), kind="measure")
+    named = msgspec.structs.replace(run.measurements[0], route="torch.to")
+    (table,) = tables(msgspec.structs.replace(run, measurements=(named,)))
+    assert table.splitlines()[1].startswith("torch.to")
+
+
+def timed_by_callers(run: runs.Run, times: float = 2.0) -> runs.Run:
+    rows = [by_caller(m, times) if m.memory == "pinned" and m.nbytes <= MIB else m for m in run.measurements]
+    return msgspec.structs.replace(run, measurements=tuple(rows))
+
+
+def test_what_callers_get_of_small_copies_has_columns_of_its_own() -> None:
+    run = timed_by_callers(full_run())
+    *usual, callers = tables(run)
+    assert usual == tables(full_run())
+    heading = [line.split() for line in callers.splitlines()[:3]]
+    assert heading == [
+        ["h2d", "d2h", "both", "sum"],
+        ["pinned", "pinned", "pinned"],
+        ["size", "caller", "caller", "caller"],
+    ]
+    lines = {line[:7].strip(): line[7:].split() for line in callers.splitlines()[3:]}
+    assert list(lines) == ["4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB"]
+    row = next(m for m in run.measurements if (m.memory, m.side, m.nbytes) == ("pinned", "h2d", MIB))
+    assert row.caller_gbps == pytest.approx((row.gbps or 0.0) / 2)
+    assert float(lines["1 MiB"][0]) == pytest.approx(row.caller_gbps, abs=0.005)
+    assert all(len(line) <= 80 for line in callers.splitlines())
+
+
+def test_a_mode_of_many_calls_has_what_a_caller_gets_in_the_table() -> None:
+    rows = [
+        by_caller(make_measurement(nbytes, route="raw.pinned-batch", mode="batch"), 4.0)
+        for nbytes in (4 * KIB, 16 * MIB)
+    ]
+    run = make_run(measurements=tuple(rows))
+    shown, devices = (table.splitlines() for table in tables(run))
+    assert "device" in devices[2].split()
+    for row, line, other in zip(rows, shown[2:], devices[3:], strict=True):
+        assert float(line.split()[2]) == pytest.approx(row.caller_gbps, abs=0.005)
+        assert float(other.split()[2]) == pytest.approx(row.gbps, abs=0.005)
+
+
+def test_a_list_of_rows_names_the_clock_of_the_other_figure() -> None:
+    batch = by_caller(make_measurement(4 * KIB, route="raw.pinned-batch", mode="batch"), 4.0)
+    queue = by_caller(make_measurement(4 * KIB))
+    (table,) = tables(make_run(measurements=(queue, batch)), sort="route")
+    heading, *lines = table.splitlines()
+    assert heading.split()[3:6] == ["GB/s", "caller", "device"]
+    figures = {
+        line.split()[0]: [float(cell) for cell in line.split() if "." in cell[1:] and cell[0] != "r"] for line in lines
+    }
+    assert figures["raw.pinned-async"][:2] == pytest.approx([queue.gbps, queue.caller_gbps], rel=0.01)
+    assert figures["raw.pinned-batch"][:2] == pytest.approx([batch.caller_gbps, batch.gbps], rel=0.02)
+
+
+SIZES = (4 * KIB, MIB, 64 * MIB)
+
+
+def card_run(**overrides: Any) -> runs.Run:
+    return full_run(sizes=SIZES, **overrides)
+
+
+def card(run: runs.Run) -> str:
+    return printed(lambda page: print_host_card(run, page))
+
+
+def commands(run: runs.Run) -> list[str]:
+    return [command for command, _ in suggestions(run)]
+
+
+def test_a_missing_value_has_a_note() -> None:
+    run = card_run()
+    broken = tuple(
+        missing(m, "out of memory") if (m.direction, m.nbytes) == ("h2d", 64 * MIB) else m for m in run.measurements
+    )
+    text = card(msgspec.structs.replace(run, measurements=broken))
+    assert "- a" in line_with(text, "ceiling at 64 MiB")
+    assert line_with(text, "out of memory").startswith("a  h2d")
+
+
+def test_slow_pageable_memory_suggests_comparing_it() -> None:
+    found = dict(suggestions(card_run()))
+    assert (
+        "pageable memory reaches 27.0 % of the ceiling" in found["pyxfer ceiling --memories pageable,pinned,registered"]
+    )
+
+
+def test_without_pageable_memory_there_is_no_such_suggestion() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=SIZES)
+    assert not any("--memories" in command for command in commands(run))
+
+
+def test_unsteady_values_suggest_a_longer_budget() -> None:
+    run = card_run()
+    unsteady = with_remark(run.measurements[0], "unstable", "it varies", "--budget 60s")
+    assert "pyxfer ceiling --budget 60s" in commands(
+        msgspec.structs.replace(run, measurements=(unsteady, *run.measurements[1:]))
+    )
+    assert "pyxfer ceiling --budget 60s" not in commands(run)
+
+
+def test_a_remark_on_the_link_suggests_looking_at_it() -> None:
+    narrow = make_link(remarks=(runs.Remark("link-narrow", "The link runs at x8."),))
+    assert "pyxfer info" in commands(card_run(link=narrow))
+    assert "pyxfer info" not in commands(card_run())
+
+
+def test_without_a_gpu_the_first_suggestion_is_list() -> None:
+    assert commands(host_run(card_run()))[0] == "pyxfer list"
+
+
+def test_a_card_without_any_result_has_the_reasons_and_no_dashes() -> None:
+    run = card_run()
+    nothing = [missing(row, "the run was interrupted before its first trial") for row in run.measurements]
+    text = card(msgspec.structs.replace(run, measurements=tuple(nothing)))
+    assert "interrupted before its first trial" in text
+    assert "ceiling at 64 MiB" not in text
+
+
+def info_page(run: runs.Run) -> str:
+    rings = [make_state()]
+    return printed(lambda page: print_machine([run.device], [run.link], [run.placement], rings, run.environment, page))
+
+
+def test_every_field_of_the_environment_is_on_the_page() -> None:
+    environment = make_run().environment
+    facts: dict[str, Any] = {
+        name: unknown(f"reason of {name}")
+        for name in environment.__struct_fields__
+        if isinstance(getattr(environment, name), runs.Fact)
+    }
+    text = info_page(make_run(environment=msgspec.structs.replace(environment, **facts)))
+    assert [name for name in facts if f"reason of {name}" not in text] == []
+
+
+def test_device_name_is_plain_text() -> None:
+    assert MARKUP in info_page(make_run(device=make_device(name=MARKUP)))

@@ -1,18 +1,24 @@
-"""A watch as a person reads it."""
+"""The page of a watch: unusual figures and names, and slow steps."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 from pages import Terminal, line_with, printed
+from rich.cells import cell_len
 from samples import make_device
-from watch.windows import MACHINE, Flat, Script, analysed, make_window, mark
-from watch_samples import make_watched
+from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
+from watch_samples import make_unseen, make_watched
 
-from pyxfer._document.watches import Watched
+from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.watches import CeilingSource, StepFinder, Watched
 from pyxfer._report.layout import Page
 from pyxfer._report.watch import print_watch
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import Machine, analyse
+from pyxfer.errors import UsageError
 
 
 def page_of(watched: Watched) -> str:
@@ -37,35 +43,12 @@ def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
     assert max(len(line) for line in lines) <= 80
 
 
-def test_a_saved_watch_prints_the_same_page(tmp_path: object) -> None:
-    watched = make_watched()
-    watched.save(f"{tmp_path}/watch.json")
-    assert page_of(Watched.load(f"{tmp_path}/watch.json")) == page_of(watched)
-
-
 def test_without_a_predicted_gain_the_page_says_so() -> None:
     script = Script()
     script.kernel(0, 1000)
     watched = analysed(make_window(script, 1000))
     assert not watched.advice
     assert line_with(page_of(watched), "no gain")
-
-
-def test_an_empty_window_can_be_printed() -> None:
-    assert "there is nothing to be bound by" in page_of(analysed(make_window(Script(), 0)))
-
-
-def test_a_failed_program_is_reported_before_the_figures() -> None:
-    text = page_of(make_watched(ended="failed"))
-    assert text.index("The program failed in this window") < text.index("The step is bound")
-
-
-def test_without_a_gpu_the_page_names_host_memory() -> None:
-    device = make_device(runtime="host", name="host memory")
-    machine = Machine("host", "no GPU answers", device, MACHINE.link, MACHINE.environment)
-    text = page_of(analyse(make_window(Script(), 100), Flat(50.0), machine))
-    assert text.splitlines()[0] == "device  host memory, not a PCIe link"
-    assert "\nlink " not in text
 
 
 def test_ranges_are_sorted_by_time() -> None:
@@ -76,17 +59,119 @@ def test_ranges_are_sorted_by_time() -> None:
     assert line_with(text, "decode ").split() == ["decode", "1", "10.0", "10.0", "%", "100.0", "%"]
 
 
-def test_names_of_the_program_are_harmless() -> None:
-    bell = "\x1b[31m\x07x\x1b]0;t\x07 [bold]y[/bold]"
+def calling(name: str, count: int) -> str:
+    """The page of one step with `count` calls of that name."""
     script = Script()
-    script.call(bell, 0, 1)
-    script.copy(CopyWay.H2D, 10, 20, call=(bell + "Synchronize", 5, 9))
-    text = page_of(analysed(make_window(script, 100, ranges=(mark(bell, 0, 50),), threads={4001: bell})))
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    assert "[bold]y[/bold]" in text
+    for place in range(count):
+        script.call(name, place, place + 0.5)
+    return page_of(analysed(make_window(script, 2 * count, steps_at((0, 0, 2 * count)))))
 
 
-def test_remarks_are_last() -> None:
-    text = page_of(make_watched(dropped={"copies": 3}))
-    assert "records are missing: 3 copies" in text[text.index("Remarks") :]
+def on_host(script: Script, *remarks: Remark) -> Watched:
+    machine = Machine("host", "", make_device(runtime="host"), MACHINE.link, MACHINE.environment)
+    return analyse(make_window(script, 100, remarks=remarks), Flat(50.0), machine)
+
+
+@pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
+def test_invalid_columns_are_refused(columns: int) -> None:
+    with pytest.raises(UsageError, match="is not a whole number from 1"):
+        make_watched().report(columns)
+
+
+def test_many_calls_a_step_are_a_plain_number() -> None:
+    assert "(1220 a step)" in calling("cudaStreamSynchronize", 1220)
+
+
+@pytest.mark.parametrize(
+    ("finder", "functions", "words"),
+    [
+        ("named", ("engine:Model.generate",), "calls of engine:Model.generate (--step)"),
+        ("keras", ("fit",), "batches of Keras fit"),
+        ("optimizer", (), "steps of PyTorch's optimizers"),
+        ("compiled", ("a", "b", "c", "d"), "calls of a, b, c and 1 more (tf.function or jax.jit)"),
+        ("compiled", ("<lambda>\x1b[0m",), "calls of <lambda> (tf.function or jax.jit)"),
+    ],
+)
+def test_the_page_says_what_the_steps_are(finder: StepFinder, functions: tuple[str, ...], words: str) -> None:
+    window = make_window(Script(), 100, steps_at((0, 1, 100)))
+    page = page_of(analysed(replace(window, finder=finder, functions=functions)))
+    assert line_with(page, "steps   ") == f"steps   {words}"
+
+
+def test_memory_sets_count_as_kernels() -> None:
+    script = Script()
+    script.set(0, 50)
+    assert line_with(page_of(analysed(make_window(script, 100))), "kernels and sets").split()[3] == "50.0"
+
+
+def test_wide_names_are_cut_by_their_width() -> None:
+    text = make_watched(decode="画像を読み込む" * 20).report(80)
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    assert "画像を読み込む" in text
+
+
+def test_pageable_copies_without_a_gain_promise_none() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 100, nbytes=4 * MIB, pageable=True)
+    line = line_with(page_of(analysed(make_window(script, 100, steps_at((0, 0, 100))), Flat(5.0))), "(1 x)")
+    assert "less" not in line
+    assert "a step" not in line
+
+
+def test_a_saved_ceiling_has_its_machine_and_date() -> None:
+    source = CeilingSource("saved", "NVIDIA L4", "node-9", "2025-01-01T00:00:00+00:00")
+    text = page_of(msgspec.structs.replace(make_watched(), ceiling_source=Fact(source)))
+    assert "in a saved run of NVIDIA L4 on node-9, 2025-01-01T00:00:00+00:00." in text
+
+
+def test_a_window_that_never_opened_has_one_reason() -> None:
+    why = "the window never opened: 0 steps were taken, and 5 were to be skipped"
+    window = make_window(None, 0, remarks=(Remark("never-opened", why),))
+    watched = analysed(replace(window, capture=unknown(why)))
+    assert page_of(watched).count("never opened") == 1
+    assert watched.to_markdown().count("never opened") == 1
+    assert [remark.code for remark in watched.remarks] == ["never-opened"]
+
+
+def test_without_a_gpu_and_records_there_is_no_verdict() -> None:
+    watched = on_host(Script())
+    assert (watched.verdict.bound_by, watched.parts.idle_s) == ("unknown", None)
+    assert "device idle" not in page_of(watched)
+
+
+def test_a_missing_gpu_is_reported_once() -> None:
+    text = page_of(on_host(Script(), Remark("no-gpu", "No usable GPU: no driver. What other libraries do is not seen")))
+    assert text.count("No usable GPU") == 1
+    assert "was not recorded" not in text
+
+
+def test_records_of_the_host_runtime_have_copies_but_no_verdict() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 90, pageable=True)
+    watched = on_host(script)
+    assert watched.activity.value is not None
+    assert [row.way for row in watched.activity.value.copies] == ["h2d"]
+    assert (watched.verdict.bound_by, watched.verdict.evidence, watched.advice) == ("unknown", (), ())
+    assert "Next steps" not in page_of(watched)
+
+
+def one_in_ten(extra: float, computed: bool) -> Watched:
+    """Ten steps of a millisecond, of which the sixth takes longer, on the device or in the host."""
+    script, spans, time = Script(), [], 0.0
+    for turn in range(10):
+        end = time + 1_000 + (extra if turn == 5 else 0)
+        script.kernel(time + 100, end if computed else time + 900)
+        spans.append((time, time + 50, end))
+        time = end
+    return analysed(make_window(script, time, steps_at(*spans)), Flat(50.0))
+
+
+def test_a_single_slow_step_is_in_the_singular() -> None:
+    assert line_with(page_of(one_in_ten(4_000, computed=True)), "is slow: ") == (
+        "-  1 of 10 steps is slow: 4.00 ms more than a usual one, 28.6 % of the time of all steps, most of it kernels "
+        "and sets; the longest took 5.00 ms"
+    )
+
+
+def test_slow_steps_without_records_name_a_host_part() -> None:
+    assert "most of it between steps;" in line_with(page_of(make_unseen(stalls={7: 30_000})), "is slow: ")

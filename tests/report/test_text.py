@@ -1,4 +1,8 @@
+"""Text made harmless, and bars of a breakdown."""
+
 from __future__ import annotations
+
+import math
 
 import pytest
 from hypothesis import given
@@ -6,11 +10,11 @@ from hypothesis import strategies as st
 from samples import make_device, make_link
 
 from pyxfer._document.runs import Fact, LinkState, Remark, unknown
+from pyxfer._report.layout import bars
 from pyxfer._report.text import (
     capitalised,
     clean,
     device_text,
-    fact_text,
     link_text,
     reason_text,
     remark_text,
@@ -43,14 +47,6 @@ def test_clean_text_is_one_printable_line(text: str) -> None:
 
 def test_a_long_name_is_cut() -> None:
     assert clean("x" * 10_000_000, longest=20) == "x" * 17 + "..."
-
-
-def test_a_missing_fact_has_the_reason() -> None:
-    assert fact_text(unknown("no driver")) == "unknown: no driver"
-
-
-def test_a_known_fact_is_its_value() -> None:
-    assert fact_text(Fact(3)) == "3"
 
 
 def test_a_link_has_its_state_under_load() -> None:
@@ -106,3 +102,21 @@ def test_a_long_reason_is_not_cut() -> None:
 def test_a_sentence_is_capitalised_except_names(text: str, line: str) -> None:
     assert sentence(text) == line
     assert capitalised(text) == line[: len(text)]
+
+
+def test_bars_are_consecutive() -> None:
+    assert bars([0.25, 0.5, 0.25], 8) == ["##", "  ####", "      ##"]
+
+
+def test_a_small_share_has_a_bar() -> None:
+    assert bars([1e-9, 0.0, 1.0], 4) == ["#", "", "####"]
+
+
+@pytest.mark.parametrize("share", [1e19, 1e308, math.inf])
+def test_shares_above_1_are_clipped(share: float) -> None:
+    assert bars([share, share], 4) == ["####", "   #"]
+
+
+@pytest.mark.parametrize("share", [-1e19, -math.inf, math.nan])
+def test_shares_below_0_have_no_bar(share: float) -> None:
+    assert bars([share, 0.5], 4) == ["", "##"]

@@ -1,8 +1,9 @@
-"""The comparison as JUnit XML, read with junitparser."""
+"""Comparisons: sentences, the page, and JUnit XML, read with junitparser."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import junitparser
@@ -11,12 +12,55 @@ import pytest
 from baseline_samples import Slower, all_slow, make_processes, make_sample, slow_pinned
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import printed
 
 from pyxfer._baseline.check import check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Comparison
-from pyxfer._report.comparison import to_junit
+from pyxfer._report.comparison import headline, print_comparison, signed_change, to_junit
+from pyxfer._report.layout import Page
+
+PARTLY = compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memories=("pinned",))))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(2.0, "-50.0 %"), (1.0, "0.0 %"), (0.5, "+100.0 %"), (1.00001, "0.0 %"), (None, "")]
+)
+def test_signed_change_is_of_bandwidth(ratio: float | None, text: str) -> None:
+    assert signed_change(ratio) == text
+
+
+def test_a_headline_of_one_cell_is_in_the_singular() -> None:
+    cell: dict[str, Any] = {"memories": ("pinned",), "directions": ("h2d",), "sizes": (2**24,)}
+    one = compare_samples(make_sample("A", **cell), make_sample("B", seed=2, **cell))
+    assert headline(one) == "SAME: 1 cell of B is within 3 % of A."
+
+
+def test_cells_that_were_not_compared_are_counted() -> None:
+    assert headline(PARTLY) == "SAME: 6 cells of B are within 3 % of A. 6 more could not be compared."
+
+
+def page(comparison: Comparison, columns: int | None = None) -> str:
+    if columns is None:
+        return printed(lambda made: print_comparison(comparison, made))
+    return printed(lambda made: print_comparison(comparison, Page(made._stream, columns)))
+
+
+def test_undecided_cells_are_listed_with_their_reason() -> None:
+    noisy = compare_samples(make_sample("A", between=0.03), make_sample("B", seed=2, between=0.03))
+    text = page(noisy)
+    assert (noisy.verdict, text.partition(":")[0]) == ("AMBIGUOUS", "AMBIGUOUS")
+    assert noisy.cells[0].why in text
+    assert "and 8 more" in text
+
+
+def test_uncompared_cells_are_listed_with_the_reason() -> None:
+    fewer = Sample("new", make_processes(3, 2, memories=("pinned",)))
+    text = page(compare_samples(make_sample("old"), fewer))
+    assert "Not compared" in text
+    assert "and 2 more: new did not measure it" in text
+
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
 ILLEGAL = "a\x00\x1b[31m<&\"'>]]>\ud800\ufffe"

@@ -1,0 +1,532 @@
+"""Explained routes: the page, the waterfall, the figures around it, and the faster routes that it advises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from explain_samples import (
+    NBYTES,
+    made,
+    make_breakdown,
+    make_dma,
+    make_explain_run,
+    make_explained,
+    make_others,
+    page_of,
+    section,
+)
+from framework_samples import make_aliased, make_nature, make_raw_rows
+from hypothesis import given
+from hypothesis import strategies as st
+from numbers_in import numbers, with_number
+from pages import line_with, printed
+from samples import by_caller, make_measurement, make_parameters
+
+from pyxfer._document import codec, runs
+from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._measure import stats
+from pyxfer._report.explain import (
+    Explained,
+    better_routes,
+    clock_notes,
+    crossing_lines,
+    find_explained,
+    headline,
+    host_lines,
+    program_code,
+    trial_lines,
+)
+from pyxfer._report.recipes import RAW_DOWNLOAD, RAW_UPLOAD
+from pyxfer._report.run import print_run
+from pyxfer.errors import DocumentError
+from pyxfer.units import format_gbps
+
+SAVED = json.loads(codec.encode(make_explain_run()))
+NUMBERS = list(numbers(SAVED))
+
+
+def test_reason_of_a_missing_bandwidth_is_printed_once() -> None:
+    reason: Any = unknown("elided: nothing crossed the link")
+    text = page_of(make_explained(rate=reason, breakdown=reason, summary=None, trials=(), dispatch=None, wall=None))
+    assert text.count("elided: nothing crossed") == 1
+    assert "Where the time goes" not in text
+    assert "Faster routes" not in text
+
+
+def test_a_run_that_ended_before_its_route_has_no_headline() -> None:
+    text = page_of(measurements=(), ended="interrupted")
+    assert "tf.function: not measured before the run ended." in text
+    assert "Interrupted: " in text
+
+
+def test_wrong_contents_have_no_waterfall() -> None:
+    text = page_of(make_explained(verified=Fact(False)))
+    assert "Where the time goes" not in text
+    assert "##" not in text
+
+
+@given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
+def test_any_number_in_a_document_is_refused_or_printed(place: str, number: float) -> None:
+    data = with_number(SAVED, place, number)
+    try:
+        run = codec.decode(Run, data)
+    except DocumentError:
+        return
+    assert printed(lambda page: print_run(run, page))
+
+
+def test_a_ceiling_of_small_copies_has_both_clocks() -> None:
+    raw = tuple(by_caller(row) for row in make_raw_rows("tensorflow", "h2d", NBYTES))
+    text = page_of(measurements=(*raw, make_explained(), *make_others()))
+    (line,) = (line for line in text.splitlines() if line.startswith("The ceiling, "))
+    best = max(raw, key=lambda row: row.gbps or 0.0)
+    assert format_gbps(best.gbps or 0.0) in line
+    assert format_gbps(best.caller_gbps or 0.0) in line
+    assert "by the device's clock" in line
+    assert "by the device's clock" not in page_of()
+
+
+def test_a_ring_route_has_the_part_of_its_slots() -> None:
+    row = make_explained(mode="staged", dma=Fact(make_dma(source="pinned")))
+    text = section(page_of(row), "Where the time goes\n")
+    assert "staging through the ring's slots" in text
+    assert "copying slower" not in text
+
+
+def test_untraced_page_has_the_reason_and_the_clocks() -> None:
+    why: Any = unknown("trace: unavailable: another profiler is active")
+    text = page_of(make_explained(dma=why, breakdown=why))
+    assert "Where the time goes\nTrace: unavailable: another profiler is active.\n" in text
+    assert "##" not in text
+    assert "crossed" not in text
+    assert line_with(text, "events   36.9 ms").startswith("events")
+    assert "1.  tf.dlpack-pinned:" in text
+
+
+def test_pinned_memory_has_no_staging() -> None:
+    text = page_of(make_explained(dma=Fact(make_dma(source="pinned"))))
+    assert "copying slower than the ceiling" in text
+    assert "staging" not in text
+
+
+def ingest_page(call_s: float, **overrides: Any) -> str:
+    """The page of an ingest route whose traced call takes `call_s`."""
+    parts = make_breakdown((("preparing", call_s), ("finishing", 1e-6)))
+    fields: dict[str, Any] = {
+        "route": "tf.ingest", "direction": "ingest", "side": "ingest", "bracket": "host", "breakdown": Fact(parts),
+        "dma": unknown("nothing crosses the link"), "peak_share": unknown("crosses no link"), **overrides,
+    }  # fmt: skip
+    row = make_explained(**fields)
+    return page_of(row, measurements=(*make_raw_rows("tensorflow", "ingest", NBYTES), row))
+
+
+def test_ingest_call_is_divided_into_one_copy_and_the_rest() -> None:
+    text = ingest_page(20e-3)
+    assert line_with(text, "tf.ingest, into a tensor").endswith("of one copy in host memory")
+    assert "This stays in host memory and crosses no link." in text
+    assert line_with(text, "what one copy in host memory takes").split()[7] == "9.184"
+    assert line_with(text, "everything else in the call").split()[5] == "10.816"
+    assert "crossed" not in text
+
+
+def test_ingest_call_shorter_than_a_copy_is_not_divided() -> None:
+    text = section(ingest_page(4e-3), "Where the time goes\n")
+    assert line_with(text, "the call  ").split()[2:5] == ["4.000", "100.0", "%"]
+    assert "everything else in the call" not in text
+
+
+def test_ingest_call_without_a_copy_is_not_divided() -> None:
+    aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
+    text = section(ingest_page(20e-3, rate=aliased.rate, ceiling_share=aliased.ceiling_share), "Where the time goes\n")
+    assert line_with(text, "the call  ").split()[2] == "20.000"
+
+
+def test_reason_of_an_untraced_trial_is_not_cut() -> None:
+    reason = f"no record came: {'the tracer was refused, ' * 20}run it as root."
+    why: Any = unknown(reason)
+    assert f"\nN{reason[1:]}\n" in page_of(make_explained(dma=why, breakdown=why))
+
+
+def explained(row: runs.Measurement | None = None, **overrides: Any) -> Explained:
+    found = find_explained(make_explain_run(row, **overrides))
+    assert found is not None
+    return found
+
+
+# --- headline --------------------------------------------------------------------------------------------------------
+
+
+def test_headline_without_a_bandwidth_has_the_reason() -> None:
+    reason: Any = unknown("elided: nothing crossed the link")
+    row = make_explained(rate=reason, ceiling_share=reason, peak_share=reason)
+    assert headline(explained(row)).endswith("96 MiB: 36.9 ms, no bandwidth: elided: nothing crossed the link")
+    assert headline(explained(msgspec.structs.replace(row, summary=None))).endswith("96 MiB: no bandwidth: elided: "
+    "nothing crossed the link")  # fmt: skip
+
+
+# --- trials ----------------------------------------------------------------------------------------------------------
+
+
+def trials(row: runs.Measurement, **overrides: Any) -> dict[str, str]:
+    assert row.breakdown.value is not None
+    return dict(trial_lines(explained(row, **overrides), row.breakdown.value))
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({"trials": 3}, "36.9 ms, closest to the median (trials: 3)"),
+        ({"trials": 2, "left_out": 1}, "36.9 ms, closest to the median (trials: 2, not usable: 1)"),
+    ],
+)
+def test_trials_name_the_traced_trial_and_those_left_out(counts: dict[str, Any], text: str) -> None:
+    lines = trials(make_explained(breakdown=Fact(make_breakdown(**counts))))
+    assert lines == {"timed": "36.9 ms, median (trials: 8)", "traced": text}
+
+
+@pytest.mark.parametrize(("timed_s", "times"), [(9e-3, "4.01"), (0.7e-3, "51.6"), (27.3e-3, "1.32"), (42e-3, "0.86")])
+def test_a_traced_trial_unlike_the_median_has_their_ratio(timed_s: float, times: str) -> None:
+    row = make_explained(timed_s, breakdown=Fact(make_breakdown((("preparing", 36.1e-3),))))
+    assert trials(row)["ratio"].split()[0] == times
+
+
+def ingest_row(call_s: float, **overrides: Any) -> runs.Measurement:
+    parts = make_breakdown((("preparing", call_s), ("finishing", 1e-6)))
+    fields: dict[str, Any] = {
+        "route": "tf.ingest", "direction": "ingest", "side": "ingest", "bracket": "host", "breakdown": Fact(parts),
+        "dma": unknown("nothing crosses the link"), "peak_share": unknown("crosses no link"), **overrides,
+    }  # fmt: skip
+    return make_explained(**fields)
+
+
+def ingest_trials(row: runs.Measurement) -> dict[str, str]:
+    return trials(row, measurements=(*make_raw_rows("tensorflow", "ingest", NBYTES), row))
+
+
+def test_an_ingest_call_shorter_than_a_copy_is_compared_with_one() -> None:
+    assert ingest_trials(ingest_row(4e-3))["one copy"] == "9.18 ms in host memory; the call is shorter"
+    assert "one copy" not in ingest_trials(ingest_row(20e-3))
+
+
+# --- copies and the host ---------------------------------------------------------------------------------------------
+
+
+def crossing(row: runs.Measurement, **overrides: Any) -> dict[str, str]:
+    return dict(crossing_lines(explained(row, **overrides)))
+
+
+@pytest.mark.parametrize(
+    ("dma", "lines"),
+    [
+        (make_dma(), ("96 MiB from pageable memory", "1", "9.33 ms, 10.79 GB/s")),
+        (make_dma(copies=12.0), ("96 MiB from pageable memory", "12", "9.33 ms, 10.79 GB/s")),
+        (make_dma(copies=0.25), ("96 MiB from pageable memory", "0.25", "9.33 ms, 10.79 GB/s")),
+        (make_dma(source="pageable+pinned"), ("96 MiB from pageable and pinned memory", "1", "9.33 ms, 10.79 GB/s")),
+        (
+            make_dma(nbytes=4 * NBYTES),
+            ("384 MiB from pageable memory, 4 times the requested size", "1", "9.33 ms, 43.16 GB/s"),
+        ),
+        (make_dma(None), ("96 MiB from pageable memory", "1", "the device gave no time for 1 of 1 copies")),
+        (make_dma(0.0, nbytes=0, copies=0.0, source=""), ("nothing",)),
+    ],
+)
+def test_copies_have_bytes_memory_count_and_time(dma: runs.Dma, lines: tuple[str, ...]) -> None:
+    assert tuple(crossing(make_explained(dma=Fact(dma))).values()) == lines
+
+
+def test_copies_of_zero_bytes_have_no_ratio_of_sizes() -> None:
+    assert crossing(make_explained(nbytes=0))["crossed"] == "96 MiB from pageable memory"
+
+
+def test_copies_back_go_to_memory() -> None:
+    row = make_explained(direction="d2h", side="d2h", dma=Fact(make_dma(source="pinned")))
+    assert crossing(row)["crossed"] == "96 MiB to pinned memory"
+
+
+def copy_time(ceiling_s: float, row: runs.Measurement) -> str:
+    """The line beside a ceiling whose copies take `ceiling_s` in the records."""
+    best, *others = make_raw_rows("tensorflow", "h2d", NBYTES)
+    best = msgspec.structs.replace(best, dma=Fact(make_dma(ceiling_s, source="pinned")))
+    return crossing(row, measurements=(best, *others, row))["copy time"]
+
+
+def test_copy_time_is_compared_with_the_ceiling() -> None:
+    assert copy_time(1.81e-3, make_explained()) == "9.33 ms, 10.79 GB/s, 19.4 % of the ceiling's copies"
+    fast = make_explained(dma=Fact(make_dma(2e-3)))
+    assert copy_time(2.5e-3, fast) == "2.00 ms, 50.33 GB/s, no slower than the ceiling's copies"
+
+
+def test_copy_time_of_the_ceiling_is_not_compared_with_itself() -> None:
+    best = msgspec.structs.replace(make_raw_rows("tensorflow", "h2d", NBYTES)[0], dma=Fact(make_dma(1.81e-3)))
+    parameters = msgspec.structs.replace(make_explain_run().parameters, explained=best.route)
+    assert crossing(best, measurements=(best,), parameters=parameters)["copy time"] == "1.81 ms, 55.62 GB/s"
+
+
+def test_copy_time_beyond_the_peak_is_impossible() -> None:
+    line = copy_time(1.81e-3, make_explained(dma=Fact(make_dma(1e-3))))
+    assert line == "1.00 ms, impossible: above the link's peak of 58.45 GB/s"
+
+
+@pytest.mark.parametrize(
+    ("counts", "values"),
+    [
+        ({}, ("24580, 101 MB touched for the first time", "3", "0")),
+        ({"faults": 0.0, "switches": 0.0, "preemptions": 1.0}, ("0", "0", "1")),
+        ({"faults": 1.0, "preemptions": 0.29}, ("1", "3", "0.29")),
+        ({"faults": 1536.0, "page_bytes": 1 << 16}, ("1536, 101 MB touched for the first time", "3", "0")),
+    ],
+)
+def test_host_lines_count_faults_waits_and_preemptions(counts: dict[str, Any], values: tuple[str, ...]) -> None:
+    assert tuple(text for _, text in host_lines(make_explained(breakdown=Fact(make_breakdown(**counts))))) == values
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def note(row: runs.Measurement, clock: str) -> str:
+    """The one note that begins with this clock."""
+    (text,) = [text for text in clock_notes(row) if text.startswith(clock)]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        ({}, "host and events agree"),
+        ({"wall": 40e-3}, "host: 3.10 ms more than events, because the host learns of the end late"),
+        ({"wall": 30e-3}, "host: 6.90 ms less than events, because the events were stamped late"),
+        ({"wall": None}, "host: not used, because the work was queued behind a gate"),
+    ],
+)
+def test_host_is_compared_with_events(figures: dict[str, Any], text: str) -> None:
+    assert note(made(**figures), "host") == text
+
+
+@pytest.mark.parametrize(
+    ("figures", "changes", "text"),
+    [
+        ({}, {}, "call: blocks until the work is done"),
+        ({"dispatch": 25e-3}, {}, "call: blocks for 67.8 % of the time"),
+        ({"dispatch": 20e-6}, {}, "call: only queues the work; timed alone it would look 1840 times as fast"),
+        (
+            {"dispatch": 1.87e-6, "summary": 4.07e-6, "wall": 3.82e-6},
+            {"mode": "memcpy", "nature": None, "dma": Fact(make_dma(351e-9))},
+            "call: blocks for 45.9 % of the time; recording the events takes the rest",
+        ),
+        (
+            {"dispatch": 10e-3},
+            {"nature": make_nature("torch.upload", staged=True)},
+            "call: returns when the array has been read; the last bytes are still on their way",
+        ),
+    ],
+)
+def test_call_is_compared_with_events(figures: dict[str, Any], changes: dict[str, Any], text: str) -> None:
+    assert note(msgspec.structs.replace(made(**figures), **changes), "call") == text
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (None, "copying 25.3 %, kernels 0.84 %, other copies 0.0043 %, idle 73.9 % (27.3 ms)"),
+        (
+            (("preparing", 1e-3), ("copying", 9e-3), ("kernels", 26.9e-3)),
+            "copying 24.4 %, kernels 72.9 %, idle 2.7 % (1.00 ms)",
+        ),
+        (
+            (("preparing", 0.9e-3), ("copying", 26e-3), ("staging", 10e-3)),
+            "copying 97.6 %, idle 2.4 % (900 us)",
+        ),
+    ],
+)
+def test_device_shares_follow_from_the_parts(parts: Any, text: str) -> None:
+    row = make_explained(breakdown=Fact(make_breakdown(parts) if parts else make_breakdown()))
+    assert note(row, "device") == f"device: {text} of the traced trial"
+
+
+@pytest.mark.parametrize("staged", [{"mode": "staged"}, {"nature": make_nature("torch.upload", staged=True)}])
+def test_device_may_be_idle_while_slots_are_filled(staged: dict[str, Any]) -> None:
+    parts = make_breakdown((("staging", 5e-3), ("copying", 2e-3), ("finishing", 1e-3)))
+    row = make_explained(8e-3, breakdown=Fact(parts), dma=Fact(make_dma(2e-3, source="pinned")), **staged)
+    assert note(row, "device").startswith("device: copying 25.0 %, idle 75.0 % (6.00 ms)")
+
+
+def test_device_time_beyond_the_events_is_reported() -> None:
+    assert "device: 1.33 ms more than events, because it is of the traced trials" in clock_notes(make_explained(8e-3))
+
+
+@pytest.mark.parametrize(
+    "breakdown",
+    [Fact(reason="the clocks disagree"), Fact(make_breakdown((("preparing", 36.9e-3),)))],
+    ids=["unknown", "without device work"],
+)
+def test_device_shares_need_device_work(breakdown: Any) -> None:
+    assert not [text for text in clock_notes(make_explained(breakdown=breakdown)) if text.startswith("device: copy")]
+
+
+def advised_text(*others: runs.Measurement, row: runs.Measurement | None = None) -> str:
+    """The part of the page with the faster routes and their code."""
+    row = row or make_explained()
+    text = page_of(row, measurements=(*make_raw_rows("tensorflow", "h2d", NBYTES), row, *others))
+    begin = text.index("Faster routes, measured in the same run\n")
+    return text[begin : text.index("\nWorkers", begin)]
+
+
+def advice(*others: runs.Measurement, row: runs.Measurement | None = None) -> list[str]:
+    """The line of each faster route, or the one that says why there is none."""
+    lines = advised_text(*others, row=row).splitlines()
+    return [line for line in lines if line[:2] in ("1.", "2.", "3.")] or lines[1:2]
+
+
+def name_of(line: str) -> str:
+    return line.split()[1].rstrip(":")
+
+
+def test_the_three_fastest_routes_are_named_with_their_gain() -> None:
+    others = (*make_others(), uploaded(2.5e-3))
+    assert [name_of(line) for line in advice(*others)] == ["tf.dlpack-pinned", "tf.upload", "tf.dlpack-pageable"]
+    assert advice(*others)[0] == (
+        "1.  tf.dlpack-pinned: 1.93 ms instead of 36.9 ms, 19.2 times as fast (19.1 to 19.2); needs pinned memory; "
+        "filling that memory is not in this time"
+    )
+
+
+def test_a_route_of_private_calls_is_not_advice() -> None:
+    (rawop,) = [other for other in make_others() if other.route == "tf.rawop"]
+    assert advice(rawop) == ["No route that a program can use instead was certainly faster."]
+
+
+def test_a_staged_copy_replaces_a_raw_copy_but_is_not_its_ceiling() -> None:
+    pinned, pageable = make_raw_rows("tensorflow", "h2d", NBYTES)
+    quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
+    explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
+    assert explained is not None
+    assert [better.row.route for better in better_routes(explained, 3)] == ["raw.pageable-staged"]
+    assert explained.ceiling == pageable
+
+
+def uploaded(seconds: float, **words: Any) -> runs.Measurement:
+    """A route through the ring."""
+    nature = make_nature("tf.upload", call='pyxfer.upload(x, to="tensorflow")', staged=True)
+    row = retimed(make_others()[1], [seconds + step * 1e-9 for step in range(8)])
+    return msgspec.structs.replace(row, **{"route": "tf.upload", "nature": nature, "memory": "pageable", **words})
+
+
+def test_a_raw_staged_copy_names_the_call_for_programs() -> None:
+    for direction, code in (("h2d", RAW_UPLOAD), ("d2h", RAW_DOWNLOAD)):
+        pinned, pageable = make_raw_rows("tensorflow", direction, NBYTES)
+        quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
+        explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
+        assert explained is not None
+        (better,) = better_routes(explained, 3)
+        assert program_code(better.row) == code
+
+
+def test_the_fastest_route_with_the_same_memory_is_always_named() -> None:
+    pinned = [
+        msgspec.structs.replace(retimed(other, [each * 1e-3] * 8), memory="pinned")
+        for other, each in zip(make_others(), (1.0, 1.1, 1.2), strict=False)
+    ]
+    lines = advice(*pinned, uploaded(2.5e-3), uploaded(3e-3, route="tf.prefetch"))
+    assert [name_of(line) for line in lines] == ["tf.dlpack-pinned", "tf.dlpack-pageable", "tf.upload"]
+    assert "tf.upload: 2.50 ms" in lines[-1]
+
+
+def test_overlapping_intervals_are_not_advice() -> None:
+    other = make_others()[0]
+    assert other.summary is not None
+    wide = msgspec.structs.replace(other, summary=msgspec.structs.replace(other.summary, high_s=36.9e-3))
+    assert len(advice(wide)) == 1
+    assert "certainly faster" in advice(wide)[0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"verified": Fact(False)},
+        {"rate": unknown("elided: nothing crossed the link")},
+        {"summary": None},
+        {"direction": "d2h"},
+        {"nbytes": 4096},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_wrong_or_incomparable_rows_are_not_advice(fields: dict[str, Any]) -> None:
+    assert "certainly faster" in advice(msgspec.structs.replace(make_others()[0], **fields))[0]
+
+
+def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
+    """The row with other trials, one a round."""
+    summary = stats.summarise(seconds)
+    trials = tuple(runs.Trial(number, each) for number, each in enumerate(seconds))
+    return msgspec.structs.replace(row, summary=summary, rate=Fact(stats.rate(NBYTES, summary)), trials=trials)
+
+
+def test_the_gain_is_the_ratio_of_the_medians() -> None:
+    """Both rows share only the first rounds, in which the faster one was still slow."""
+    other = retimed(
+        make_others()[0], [40e-3 + step * 1e-6 for step in range(8)] + [2e-3 + step % 7 * 1e-6 for step in range(92)]
+    )
+    assert "2.00 ms instead of 36.9 ms, 18.4 times as fast (18.4 to 18.4)" in advice(other)[0]
+
+
+def test_a_row_with_a_slower_median_is_not_advice_even_if_its_first_rounds_were_fast() -> None:
+    first = [2e-3 + step * 1e-6 for step in range(8)]
+    assert "certainly faster" in advice(retimed(make_others()[0], [*first, *([50e-3] * 40)]))[0]
+
+
+def test_the_largest_gain_comes_first() -> None:
+    quick, quicker = make_others()[:2]
+    warming = retimed(quicker, [30e-3] * 8 + [1e-3 + step % 7 * 1e-6 for step in range(92)])
+    assert [name_of(line) for line in advice(quick, warming)] == ["tf.dlpack-pageable", "tf.dlpack-pinned"]
+
+
+def test_a_median_without_an_interval_is_not_advice() -> None:
+    assert "certainly faster" in advice(retimed(make_others()[0], [1e-3, 1.1e-3]))[0]
+
+
+@pytest.mark.parametrize("figure", ["median_s", "low_s", "high_s"])
+def test_a_time_of_zero_is_not_advice(figure: str) -> None:
+    other = make_others()[0]
+    assert other.summary is not None
+    summary = msgspec.structs.replace(other.summary, **{figure: 0.0})
+    assert "certainly faster" in advice(msgspec.structs.replace(other, summary=summary))[0]
+
+
+def test_the_code_of_your_own_route_is_its_call_on_one_line() -> None:
+    nature = make_nature("mine.send", framework="mine", call="send(x)\n\x1b[31m# `out` is new")
+    own = msgspec.structs.replace(make_others()[0], route="mine.send", nature=nature)
+    assert "\n\nsend(x) # `out` is new\n" in advised_text(own)
+
+
+def as_ingest(row: runs.Measurement) -> runs.Measurement:
+    return msgspec.structs.replace(row, direction="ingest", side="ingest", dma=unknown("nothing crosses the link"))
+
+
+def test_sharing_memory_is_not_a_faster_copy() -> None:
+    """It has no ratio, and comes after the routes that copy although it takes less time."""
+    aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
+    copying = msgspec.structs.replace(
+        as_ingest(uploaded(9e-3)), route="torch.ingest-copy", nature=make_nature("tf.ingest")
+    )
+    lines = advice(aliased, copying, row=as_ingest(make_explained()))
+    assert [name_of(line) for line in lines] == ["torch.ingest-copy", "tf.ingest-dlpack"]
+    assert "times as fast" not in lines[1]
+    assert "; the data must begin at a multiple of 64 bytes" in lines[1]
+
+
+def test_two_routes_that_share_memory_are_compared() -> None:
+    slow = retimed(make_aliased("tensorflow", "tf.ingest", NBYTES), [1e-3 + step * 1e-9 for step in range(8)])
+    row = msgspec.structs.replace(slow, rate=unknown("no bytes were moved"))
+    (line,) = advice(make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES), row=row)
+    assert "times as fast" in line
+
+
+def test_a_raw_copy_is_advice_only_for_a_raw_copy() -> None:
+    slow = make_measurement(nbytes=16 << 20, slower=5.0, route="raw.pageable-memcpy", memory="pageable")
+    parameters = make_parameters(explained="raw.pageable-memcpy", directions=("h2d",), sizes_bytes=(16 << 20,))
+    text = page_of(measurements=(slow, make_measurement(nbytes=16 << 20)), parameters=parameters, workers=())
+    assert "1.  raw.pinned-async: 305 us instead of 1.53 ms, 5.00 times as fast" in text
+    assert "No route that a program can use" in advice()[0]  # beside a faster raw copy

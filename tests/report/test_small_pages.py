@@ -1,0 +1,111 @@
+"""Pages of an examination, a tuning and of the available routes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from doctor.cases import h200, health
+from msgspec.structs import replace
+from pages import line_with, printed
+from ring_samples import make_state, make_tuned
+
+from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._document.examinations import Examination, Health
+from pyxfer._document.routes import FrameworkStatus, RouteStatus
+from pyxfer._document.runs import Direction, Fact, Run
+from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
+from pyxfer._report.doctor import print_examination, summary
+from pyxfer._report.layout import Page
+from pyxfer._report.routes import mode_states, print_framework_routes
+from pyxfer._report.tune import print_tuning
+
+
+def examined(run: Run, seen: Health | None = None) -> Examination:
+    nearest = nearest_known(run)
+    return Examination(run, Fact(seen or health()), nearest, examine(run, seen or health(), nearest.value))
+
+
+def page(examination: Examination, columns: int | None = 80) -> str:
+    out = io.StringIO()
+    print_examination(examination, Page(out, columns=columns))
+    return out.getvalue()
+
+
+def test_host_memory_has_no_link() -> None:
+    device = msgspec.structs.replace(h200().device, runtime="host")
+    examination = examined(h200(device=device, runtime="host", runtime_reason="No usable GPU: none is visible."))
+    text = page(examination)
+    assert "No link was examined" in text
+    assert "device  host memory, not a PCIe link" in text
+
+
+def test_a_suspicious_finding_is_not_called_wrong() -> None:
+    examination = examined(h200(environment={"persistence": Fact(False)}))
+    assert summary(examination).startswith("Nothing is certainly wrong, but something is suspicious: persistence (")
+
+
+def page_of(state: RingState) -> str:
+    return printed(lambda page: print_tuning(state, page))
+
+
+def test_untried_rings_are_grouped_by_reason() -> None:
+    many = tuple(
+        TuningTrial(RingSetup(threads, 64 << 10, 512, "streaming", 20), "not tried", reason="the limit is over")
+        for threads in (10, 12)
+    )
+    tuned = make_tuned()
+    text = page_of(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=(*tuned.trials, *many)))))
+    assert line_with(text, "-  the limit is over (2)").endswith(": 10x512x64 KiB streaming, 12x512x64 KiB streaming")
+    assert line_with(text, "(1): ").endswith(": 15x512x64 KiB plain")
+
+
+@pytest.mark.parametrize("verdict", ["faster", "not faster", "given up", "cut short"])
+def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
+    widest = RingSetup(31, 128 << 10, 1024, "streaming", 20)
+    tuned = make_tuned()
+    trials = (*tuned.trials, msgspec.structs.replace(tuned.trials[1], ring=widest, verdict=verdict, against_best=1.281))
+    stream = io.StringIO()
+    print_tuning(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=trials))), Page(stream, columns=80))
+    assert "1.28 " in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= 80
+
+
+def raw(name: str, direction: tuple[Direction, ...], mode: str, available: bool, reason: str = "") -> RouteStatus:
+    return RouteStatus(name, "raw", direction, "pinned", mode, 0, "queued", "f(x)", False, available, reason)
+
+
+def route(name: str, call: str, direction: tuple[Direction, ...] = ("h2d",), **fields: Any) -> RouteStatus:
+    whole = RouteStatus(name, "torch", direction, "pageable", "framework", 0, "done", call, False, True, "")
+    return replace(whole, **fields)
+
+
+def framework(title: str, version: str | None, reason: str, routes: tuple[RouteStatus, ...]) -> FrameworkStatus:
+    return FrameworkStatus(title.lower(), title, version, reason, routes)
+
+
+OLD_DRIVER = "the driver knows CUDA 12.4, and this needs 12.8"
+ROUTES = (
+    raw("raw.pinned-async", ("h2d", "d2h", "both"), "async", True),
+    raw("raw.pageable-async", ("h2d", "d2h"), "async", False, "not here"),
+    raw("raw.pinned-batch", ("h2d", "d2h"), "batch", False, OLD_DRIVER),
+)
+
+
+def test_a_mode_is_available_if_one_route_is() -> None:
+    assert mode_states(ROUTES) == {"async": "available", "batch": f"not available: {OLD_DRIVER}"}
+
+
+def framework_page(status: FrameworkStatus, columns: int | None = None) -> str:
+    stream = io.StringIO()
+    print_framework_routes([status], Page(stream, columns=columns))
+    return stream.getvalue()
+
+
+def test_names_and_calls_are_harmless() -> None:
+    text = framework_page(framework("\x1b[31mMine", "1\x07", "", (route("mine.[red]x[/red]", "\x1b[2Jf(x)"),)))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "mine.[red]x[/red]" in text
