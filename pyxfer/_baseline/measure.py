@@ -65,7 +65,7 @@ OnWait = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """What each process measures; `device` is an index, a UUID, a PCI address or host."""
 
     device: str
@@ -83,8 +83,8 @@ class Order:
         return Run.load(path)
 
     @classmethod
-    def again(cls, device: str, earlier: Run) -> Order:
-        """The order of an earlier run; `device` is given because its index may have changed."""
+    def again(cls, device: str, earlier: Run) -> RunRequest:
+        """The request of an earlier run; `device` is given because its index may have changed."""
         parameters = earlier.parameters
         # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
         automatic = all(cell_of(measurement).is_automatic for measurement in earlier.measurements)
@@ -129,7 +129,7 @@ DEFAULT_ENGINES: tuple[CopyEngine, ...] = ("ce",)
 
 
 @dataclass(frozen=True)
-class LinksOrder:
+class LinksRequest:
     """Which links each process measures; `devices` are UUIDs or indices, or host. `nbytes`: one size for all copies.
 
     Without a given budget it is 15 s for each device, as that of pyxfer links.
@@ -151,8 +151,8 @@ class LinksOrder:
         return Links.load(path)
 
     @classmethod
-    def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksOrder:
-        """The order of earlier links."""
+    def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksRequest:
+        """The request of earlier links."""
         given = earlier.parameters
         return cls(
             devices=devices,
@@ -190,12 +190,12 @@ class LinksOrder:
         return ["links", *options, *size, *([] if HOST in self.devices else ["--require-gpu"])]
 
 
-AnyOrder = Order | LinksOrder
+AnyRequest = RunRequest | LinksRequest
 T = TypeVar("T", bound=AnyRun)
 T_co = TypeVar("T_co", bound=AnyRun, covariant=True)
 
 
-class OrderOf(Protocol[T_co]):
+class Request(Protocol[T_co]):
     """What a process measures, and how its result is read."""
 
     @property
@@ -210,7 +210,7 @@ class OrderOf(Protocol[T_co]):
 
 
 class Ready:
-    """A process that loads its modules and waits for its order, for example while the one before measures.
+    """A process that loads its modules and waits for its request, for example while the one before measures.
 
     Loading takes half a second of processor time and does not touch the GPU.
     """
@@ -254,7 +254,7 @@ class Processes:
             self._ready.close()
 
     def prepare(self) -> None:
-        """Start a process that waits for its order."""
+        """Start a process that waits for its request."""
         self._ready = self._ready or Ready()
 
     def take(self, *, more: bool) -> Ready:
@@ -266,11 +266,11 @@ class Processes:
         return cast("Ready", taken)
 
 
-def measure_process(order: OrderOf[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
+def measure_process(request: Request[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
     """The run of one new process. After Ctrl-C it is the part that was measured, and `ended` is "interrupted".
 
     Raises:
-        UsageError: the process refused the order.
+        UsageError: the process refused the request.
         MeasurementError: the process crashed, hung or failed; the text has its last line of output.
         KeyboardInterrupt: Ctrl-C came before anything was measured.
 
@@ -278,13 +278,13 @@ def measure_process(order: OrderOf[T], on_wait: OnWait = lambda waited_s: None, 
     with tempfile.TemporaryDirectory(prefix="pyxfer-") as folder, closing(ready or Ready()) as chosen:
         path = Path(folder) / "run.json"
         try:
-            chosen.begin(order.arguments(str(path)))
-            _wait(chosen.process, order.limit_s, on_wait)
+            chosen.begin(request.arguments(str(path)))
+            _wait(chosen.process, request.limit_s, on_wait)
         except KeyboardInterrupt:
-            return _interrupted(chosen.process, order, path)
+            return _interrupted(chosen.process, request, path)
         finally:
             _end(chosen.process)
-        return _result(chosen.process.returncode, order, path, _last_line(chosen.log))
+        return _result(chosen.process.returncode, request, path, _last_line(chosen.log))
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> None:
@@ -302,14 +302,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> 
         on_wait(waited_s)
 
 
-def _interrupted(process: subprocess.Popen[bytes], order: OrderOf[T], path: Path) -> T:
+def _interrupted(process: subprocess.Popen[bytes], request: Request[T], path: Path) -> T:
     """Pass the interrupt on, and read the part that was measured."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired, KeyboardInterrupt):
         process.send_signal(signal.SIGINT)
         process.wait(STOPPING_S)
     _end(process)
     try:
-        run = order.load(path)
+        run = request.load(path)
     except DocumentError:
         raise KeyboardInterrupt from None
     # The process may have completed at that moment, but Ctrl-C also means that no other process is to follow.
@@ -323,14 +323,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _result(code: int, order: OrderOf[T], path: Path, last_line: str) -> T:
+def _result(code: int, request: Request[T], path: Path, last_line: str) -> T:
     if code == _USAGE:
         raise UsageError(last_line or "the measuring process refused its options without a message")
     if code not in _EXIT_CODES:
         said = f"; its last line is: {last_line}" if last_line else ""
         raise MeasurementError(f"a measuring process {_ending(code)}{said}")
     try:
-        run = order.load(path)
+        run = request.load(path)
     except DocumentError as error:
         raise MeasurementError(f"a measuring process measured nothing: {last_line or error}") from error
     if run.ended == "failed":

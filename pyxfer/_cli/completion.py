@@ -13,7 +13,6 @@ Values = Callable[[], Iterable[str]]
 
 
 def one_of(values: Values) -> Complete:
-    """Complete a single value."""
     return lambda incomplete: [value for value in _found(values) if value.startswith(incomplete)]
 
 
@@ -97,14 +96,12 @@ def workloads() -> Iterable[str]:
 
 
 def routes() -> Iterable[str]:
-    """Routes of frameworks and raw ones."""
     import pyxfer
 
     return [route.name for route in pyxfer.list_routes()]
 
 
 def framework_routes() -> Iterable[str]:
-    """Routes of frameworks, and a pattern for each framework."""
     names = [name for name in routes() if not name.startswith("raw.")]
     return (*dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names), *names)
 

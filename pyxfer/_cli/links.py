@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
-
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import some_of
@@ -14,38 +12,35 @@ from pyxfer._cli.output import Exports, deliver, document_json, measured
 
 Groups = Annotated[
     str,
-    typer.Option(
+    opt.option(
         "--groups",
-        metavar="LIST",
-        help="Comma-separated list of host, together, pairs, local, latency, numa, small.",
-        autocompletion=some_of(completion.link_groups),
+        "LIST",
+        "Comma-separated list of host, together, pairs, local, latency, numa, small.",
+        some_of(completion.link_groups),
     ),
 ]
 Engines = Annotated[
     str,
-    typer.Option(
+    opt.option(
         "--engines",
-        metavar="LIST",
-        help="Comma-separated list of ce (copy engines), sm (kernels).",
-        autocompletion=some_of(completion.copy_engines),
+        "LIST",
+        "Comma-separated list of ce (copy engines), sm (kernels).",
+        some_of(completion.copy_engines),
     ),
 ]
 Size = Annotated[
-    str | None,
-    typer.Option("--size", metavar="SIZE", help="Size of each copy, such as 512MiB; by default it fits the link."),
+    str | None, opt.option("--size", "SIZE", "Size of each copy, such as 512MiB; by default it fits the link.")
 ]
 Devices = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--devices",
-        metavar="LIST",
-        help="Comma-separated list of GPUs by index, UUID or PCI address; all by default.",
-        autocompletion=some_of(completion.devices),
+        "LIST",
+        "Comma-separated list of GPUs by index, UUID or PCI address; all by default.",
+        some_of(completion.devices),
     ),
 ]
-Budget = Annotated[
-    str | None, typer.Option("--budget", metavar="TIME", help="Time limit for measuring; default 15s for each GPU.")
-]
+Budget = Annotated[str | None, opt.option("--budget", "TIME", "Time limit for measuring; default 15s for each GPU.")]
 
 
 def links(

@@ -103,7 +103,7 @@ _STDIN = "/dev/stdin"
 
 
 def show(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer saved, also as .gz; - is stdin.")],
+    file: Annotated[str, opt.argument("FILE", "A file that pyxfer saved, also as .gz; - is stdin.")],
     sort: Annotated[
         str | None,
         typer.Option(
@@ -127,11 +127,7 @@ def show(
 
 What = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[routes]",
-        help="With routes: every route of every framework.",
-        autocompletion=completion.one_of(lambda: ("routes",)),
-    ),
+    opt.argument("[routes]", "With routes: every route of every framework.", completion.one_of(lambda: ("routes",))),
 ]
 
 
@@ -171,10 +167,10 @@ def _list_routes(exports: Exports[object]) -> None:
 def schema(
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND",
-            help="run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
-            autocompletion=completion.one_of(completion.kinds),
+        opt.argument(
+            "KIND",
+            "run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
+            completion.one_of(completion.kinds),
         ),
     ],
 ) -> None:

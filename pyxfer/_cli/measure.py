@@ -32,51 +32,42 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="FRAMEWORK",
-        help="torch, tensorflow, cupy or jax; all by default.",
-        autocompletion=one_of(completion.frameworks),
-    ),
+    opt.argument("FRAMEWORK", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
 ]
 Routes = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--routes",
-        metavar="LIST",
-        help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
-        autocompletion=some_of(completion.framework_routes),
+        "LIST",
+        "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
+        some_of(completion.framework_routes),
     ),
 ]
 Workload = Annotated[
     str,
-    typer.Option(
+    opt.option(
         "--workload",
-        metavar="NAME",
-        help="copy (bytes only) or image-batch (copy, cast, read a row back).",
-        autocompletion=one_of(completion.workloads),
+        "NAME",
+        "copy (bytes only) or image-batch (copy, cast, read a row back).",
+        one_of(completion.workloads),
     ),
 ]
 Sizes = Annotated[
-    str | None,
-    typer.Option("--sizes", metavar="SIZES", help="Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16."),
+    str | None, opt.option("--sizes", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
 ]
 Batches = Annotated[
-    str | None,
-    typer.Option("--batches", metavar="COUNTS", help="Batch sizes for image-batch, such as 8,512; default 1:512:x2."),
+    str | None, opt.option("--batches", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
 ]
 Directions = Annotated[
     str | None,
-    typer.Option(
-        "--directions",
-        metavar="LIST",
-        help="Comma-separated list of h2d, d2h; both by default.",
-        autocompletion=some_of(completion.one_way),
+    opt.option(
+        "--directions", "LIST", "Comma-separated list of h2d, d2h; both by default.", some_of(completion.one_way)
     ),
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
 ]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit per framework, without preparation.")]
+Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit per framework, without preparation.")]
 
 
 def frameworks(
@@ -130,30 +121,18 @@ def frameworks(
 
 
 RouteName = Annotated[
-    str,
-    typer.Argument(
-        metavar="ROUTE",
-        help="A route such as tf.function; see pyxfer list routes.",
-        autocompletion=one_of(completion.routes),
-    ),
+    str, opt.argument("ROUTE", "A route such as tf.function; see pyxfer list routes.", one_of(completion.routes))
 ]
-Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, such as 96MiB.")]
+Size = Annotated[str, opt.option("--size", "SIZE", "One size, such as 96MiB.")]
 Direction = Annotated[
     str | None,
-    typer.Option(
-        "--direction",
-        metavar="WAY",
-        help="Direction of a raw route: h2d (default) or d2h.",
-        autocompletion=one_of(completion.one_way),
-    ),
+    opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h.", one_of(completion.one_way)),
 ]
 ExportCsv = Annotated[
-    str | None,
-    typer.Option("--export-csv", metavar="FILE", help="Write one row per route, without the parts; - is stdout."),
+    str | None, opt.option("--export-csv", "FILE", "Write one row per route, without the parts; - is stdout.")
 ]
 ExportMd = Annotated[
-    str | None,
-    typer.Option("--export-md", metavar="FILE", help="Write Markdown tables of routes and parts; - is stdout."),
+    str | None, opt.option("--export-md", "FILE", "Write Markdown tables of routes and parts; - is stdout.")
 ]
 
 
@@ -235,8 +214,7 @@ def tune(
 _DEVICE, _BUDGET = "0", "6s"
 
 File = Annotated[
-    str | None,
-    typer.Argument(metavar="[RUN.json]", help="Examine a saved run, links or examination instead of this host."),
+    str | None, opt.argument("[RUN.json]", "Examine a saved run, links or examination instead of this host.")
 ]
 
 

@@ -7,24 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from pyxfer._cli import completion
+from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import say
 
-Files = Annotated[
-    list[str], typer.Argument(metavar="FILE", help="Files that pyxfer saved, also as .gz; their order is kept.")
-]
+Files = Annotated[list[str], opt.argument("FILE", "Files that pyxfer saved, also as .gz; their order is kept.")]
 Output = Annotated[
-    str,
-    typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf)."),
+    str, typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf).")
 ]
 ChartName = Annotated[
-    str | None,
-    typer.Option(
-        "--chart",
-        metavar="NAME",
-        help="Draw only this chart, such as sizes.",
-        autocompletion=one_of(completion.charts),
-    ),
+    str | None, opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", one_of(completion.charts))
 ]
 
 

@@ -19,17 +19,11 @@ _UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digit
 
 
 def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, ...]:
-    """The devices that CUDA shows; CUDA_VISIBLE_DEVICES applies."""
     return tuple(_read_device(engine, index, nvml or management.shared()) for index in range(engine.device_count()))
 
 
 def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None) -> Device:
-    """Find a device by index, UUID (or its beginning) or PCI address.
-
-    Raises:
-        UsageError: no device or more than one matches.
-
-    """
+    """Find a device by index, UUID (or its beginning) or PCI address."""
     devices = list_devices(engine, nvml=nvml)
     matches = _matches(devices, str(selector).strip())
     if len(matches) == 1:

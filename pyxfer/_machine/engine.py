@@ -8,8 +8,6 @@ HOST_REASON = "host memory, not a PCIe link"
 
 
 class DeviceProperties(Protocol):
-    """CUDA's properties of one device."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -42,5 +40,4 @@ class Engine(Protocol):
 
 
 def is_host(engine: Engine) -> bool:
-    """Whether the engine is `_host`, which copies between two pieces of ordinary memory."""
     return engine.RUNTIME == "host"

@@ -140,7 +140,6 @@ def is_untranslated(iommu: str) -> bool:
 
 
 def has_groups(root: Path = Path("/")) -> bool:
-    """Whether the kernel uses an IOMMU for any device."""
     groups = root / _GROUPS
     return groups.is_dir() and any(groups.iterdir())
 
@@ -154,7 +153,6 @@ _GOVERNOR = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 def read_environment(
     engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None
 ) -> Environment:
-    """Read the environment. It needs no root rights; a value that does is missing with its reason."""
     nvml = nvml or management.shared()
     return Environment(
         host=platform.node(),

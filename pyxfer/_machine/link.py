@@ -29,7 +29,6 @@ _RESEAT = "reseat the card or its riser, check the slot in the firmware, and loo
 
 
 def link_remarks(link: Link) -> tuple[Remark, ...]:
-    """Remarks on a PCI Express link, the most costly first."""
     if link.kind != "pcie":
         return ()
     return (*_under_load(link), *_slot(link), *_above(link), *_packets(link))

@@ -25,7 +25,6 @@ _WHY_NO_PAGES = {
 
 
 def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[int]:
-    """The NUMA node of the device."""
     if device.runtime == "host":
         return Fact(reason=HOST_REASON)
     if device.pci.value is None:

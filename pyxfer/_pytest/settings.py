@@ -37,12 +37,7 @@ class MarkerArguments:
 
 
 def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
-    """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's.
-
-    Raises:
-        UsageError: an argument is invalid; the message has a valid example.
-
-    """
+    """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's."""
     given: dict[str, Any] = {}
     for marker in markers:
         if marker.args:
@@ -124,7 +119,6 @@ class Settings:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add the options, which all begin with `--xfer`."""
     group = parser.getgroup("pyxfer", "pyxfer: measure transfers between host and GPU in tests")
     add = group.addoption
     add("--xfer-json", metavar="FILE", help="write the results to FILE")
@@ -156,12 +150,6 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def read_settings(config: pytest.Config) -> Settings:
-    """The options of this session.
-
-    Raises:
-        UsageError: an option is invalid; the message has a valid example.
-
-    """
     option = config.getoption
     budget = option("--xfer-budget")
     saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
@@ -181,13 +169,10 @@ def read_settings(config: pytest.Config) -> Settings:
 
 @dataclass(frozen=True)
 class Saved:
-    """Finds the files of saved sessions by name or path."""
-
     folder: Path
     here: Path
 
     def path_of(self, text: str) -> Path:
-        """The file of a session; a name is a file in the folder."""
         if _is_file(text):
             return self.here / text
         if not _NAME.fullmatch(text):

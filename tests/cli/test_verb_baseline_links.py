@@ -16,7 +16,7 @@ from samples import make_run
 
 from pyxfer._baseline import measure as measuring
 from pyxfer._baseline.check import make_baseline
-from pyxfer._baseline.measure import LinksOrder
+from pyxfer._baseline.measure import LinksRequest
 from pyxfer._baseline.store import open_store
 from pyxfer.native._host import testing
 
@@ -120,7 +120,7 @@ def test_options_of_the_other_kind_are_refused(command: Command, arguments: tupl
 
 def test_an_order_repeats_earlier_links() -> None:
     earlier = make_process(0, 1)
-    order = LinksOrder.again(("GPU-0", "GPU-1"), earlier)
+    order = LinksRequest.again(("GPU-0", "GPU-1"), earlier)
     given = dict(word.removeprefix("--").split("=", 1) for word in order.arguments("x.json") if "=" in word)
     assert given["devices"] == "GPU-0,GPU-1"
     assert given["groups"] == ",".join(earlier.parameters.groups)
@@ -132,7 +132,7 @@ def test_an_order_repeats_earlier_links() -> None:
 def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def in_this_process(order: LinksOrder, _: object, ready: measuring.Ready) -> object:
+    def in_this_process(order: LinksRequest, _: object, ready: measuring.Ready) -> object:
         ready.close()
         return measure(2, SLOW, groups=order.groups, engines=order.engines, seed=order.seed)
 
