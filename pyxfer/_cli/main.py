@@ -32,12 +32,10 @@ from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import manifest
 from pyxfer._cli.fleet_run import run as fleet_run
-from pyxfer._cli.links import links
-from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, deliver, json_text, measured, run_exports
-from pyxfer._cli.report import report as report_verb
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -123,6 +121,36 @@ def show(
 
     document = codec.load_any(_STDIN if file == "-" else file, tuple(kind.struct for kind in codec.KINDS))
     print_document(document, Page(sys.stdout), sort)
+
+
+Files = Annotated[list[str], opt.argument("FILE", "Files that pyxfer saved, also as .gz; their order is kept.")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf).")
+]
+ChartName = Annotated[
+    str | None,
+    opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", completion.one_of(completion.charts)),
+]
+
+
+def report_verb(files: Files, output: Output = "report.html", chart: ChartName = None) -> None:
+    """Write saved documents as one page with charts.
+
+    Takes a run, links, a watch, examination, baseline, comparison or pytest session, or several of them. The page is a
+    single file that needs no network: a sentence about each document, its charts, tables, environment and remarks, and
+    the document itself.
+    """
+    from pyxfer._document import codec
+    from pyxfer._document import files as document_files
+    from pyxfer._report.webpage import check_drawing, report_bytes, suffix_of
+
+    suffix = suffix_of(output)
+    check_drawing()
+    document_files.check_writable(output)
+    structs = tuple(kind.struct for kind in codec.KINDS)
+    documents: list[Any] = [codec.load_any(file, structs) for file in files]
+    document_files.write_whole(output, report_bytes(documents, suffix, chart))
+    say(f"wrote {output}")
 
 
 What = Annotated[

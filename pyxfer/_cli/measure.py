@@ -1,4 +1,4 @@
-"""The verbs that measure: ceiling, frameworks, explain, tune and doctor."""
+"""The verbs that measure: ceiling, frameworks, explain, tune, doctor and links."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyxfer._cli import completion
+from pyxfer._cli import completion, output
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
-from pyxfer._cli.output import (
-    Exports,
-    ProgressReport,
-    announce_runtime,
-    deliver_run,
-    document_json,
-    json_text,
-    measured,
-    run_exports,
-)
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +90,7 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = run_exports(export_json, export_csv, export_md, report)
+    exports = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.frameworks,
         names,
@@ -117,7 +107,7 @@ def frameworks(
         seed=seed,
         trace=not no_trace,
     )
-    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
 RouteName = Annotated[
@@ -161,7 +151,7 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = run_exports(export_json, export_csv, export_md, report)
+    exports = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.explain,
         route,
@@ -173,7 +163,7 @@ def explain(
         patience_s=units.seconds_of(patience, "--patience"),
         seed=seed,
     )
-    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
 def tune(
@@ -194,9 +184,9 @@ def tune(
     from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
-    exports: Exports[RingState] = Exports((export_json, json_text), report=report)
+    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), report=report)
     budget_s = units.seconds_of(budget, "--budget")
-    choice = announce_runtime(device, require_gpu)
+    choice = output.announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=budget_s)
     if chosen.source != "tuned":
@@ -235,7 +225,7 @@ def doctor(
     """
     from pyxfer._report.doctor import print_examination
 
-    exports: Exports[Examination] = Exports((export_json, document_json), report=report)
+    exports: output.Exports[Examination] = output.Exports((export_json, output.document_json), report=report)
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
@@ -251,8 +241,8 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
     from pyxfer._doctor import session
 
     budget_s = units.seconds_of(budget, "--budget")
-    announce_runtime(device, require_gpu)
-    with ProgressReport() as progress:
+    output.announce_runtime(device, require_gpu)
+    with output.ProgressReport() as progress:
         return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=progress)
 
 
@@ -297,7 +287,7 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
-    exports = run_exports(export_json, export_csv, export_md, report)
+    exports = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.ceiling,
         device,
@@ -311,4 +301,84 @@ def ceiling(
         seed=seed,
         trace=not no_trace,
     )
-    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
+
+
+Groups = Annotated[
+    str,
+    opt.option(
+        "--groups",
+        "LIST",
+        "Comma-separated list of host, together, pairs, local, latency, numa, small.",
+        some_of(completion.link_groups),
+    ),
+]
+Engines = Annotated[
+    str,
+    opt.option(
+        "--engines",
+        "LIST",
+        "Comma-separated list of ce (copy engines), sm (kernels).",
+        some_of(completion.copy_engines),
+    ),
+]
+LinkSize = Annotated[
+    str | None, opt.option("--size", "SIZE", "Size of each copy, such as 512MiB; by default it fits the link.")
+]
+Devices = Annotated[
+    str | None,
+    opt.option(
+        "--devices",
+        "LIST",
+        "Comma-separated list of GPUs by index, UUID or PCI address; all by default.",
+        some_of(completion.devices),
+    ),
+]
+LinksBudget = Annotated[
+    str | None, opt.option("--budget", "TIME", "Time limit for measuring; default 15s for each GPU.")
+]
+
+
+def links(
+    *,
+    groups: Groups = "host,together,pairs,local,latency,numa,small",
+    engines: Engines = "ce,sm",
+    size: LinkSize = None,
+    devices: Devices = None,
+    precision: opt.Precision = "0.5%",
+    budget: LinksBudget = None,
+    seed: opt.Seed = None,
+    require_gpu: opt.RequireGpu = False,
+    export_json: opt.ExportJson = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
+    report: opt.Report = None,
+) -> None:
+    """Measure every link of this host, alone and together.
+
+    Measures the links between the host and each GPU, and between the GPUs: one at a time, and all at once for equal
+    times. Shows which GPUs slow each other down, which side loses, and which links are slower than the others.
+    """
+    import pyxfer
+    from pyxfer import units
+    from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
+    from pyxfer._report.links import print_links
+
+    exports: output.Exports[Links] = output.Exports(
+        (export_json, output.document_json),
+        (export_csv, lambda run: run.to_csv()),
+        (export_md, lambda run: run.to_markdown()),
+        report=report,
+    )
+    measure = partial(
+        pyxfer.links,
+        devices,
+        groups=units.words_of(groups, GROUPS, "--groups"),
+        engines=units.words_of(engines, COPY_ENGINES, "--engines"),
+        size=None if size is None else units.size_of(size, "--size"),
+        precision=units.share_of(precision, "--precision"),
+        budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
+        seed=seed,
+    )
+    run = output.measured(measure, exports, 0 if devices is None else devices, require_gpu=require_gpu)
+    output.deliver(run, exports, print_links)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from pyxfer._document.links import LinkDevice, PeerLink
 from pyxfer._document.machines import Device, Fact, LinkKind, unknown
 from pyxfer._links.gpu_traits import natures
-from pyxfer._machine import engine, nvlink
+from pyxfer._machine import nvlink
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import device_node, read_nodes
@@ -17,14 +16,7 @@ from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import path_to_root
 from pyxfer._machine.sysfs import read_cpu_list
 from pyxfer.errors import CudaError
-
-
-class Machine(engine.Engine, Protocol):
-    """The part of the compiled engine that this module uses."""
-
-    def device_attribute(self, device: int, attribute: int) -> int: ...
-    def can_access_peer(self, device: int, peer: int) -> bool: ...
-
+from pyxfer.native import Engine
 
 _HAS_MEMORY = "sys/devices/system/node/has_memory"
 _NOT_READ = "the run ended before it was read"
@@ -33,7 +25,7 @@ NO_TREE = "the machine shows no PCIe tree above the GPUs"
 ONE_DEVICE = "one GPU shares no link with another"
 
 
-def read_device(machine: Machine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
+def read_device(machine: Engine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
     """A GPU and its links; an unknown value has its reason."""
     link = read_link(machine, device, root=root, nvml=nvml)
     active = nvlink.active_links(nvml, device)
@@ -59,14 +51,14 @@ def _carried(nvml: Nvml, device: Device, links: Fact[int]) -> Fact[float]:
     return each if each.value is None else Fact(links.value * each.value)
 
 
-def read_peers(machine: Machine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
+def read_peers(machine: Engine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
     """The link of every ordered pair."""
     return tuple(
         _read_peer(machine, one, other, nvml) for one in devices for other in devices if one.index != other.index
     )
 
 
-def _read_peer(machine: Machine, one: Device, other: Device, nvml: Nvml) -> PeerLink:
+def _read_peer(machine: Engine, one: Device, other: Device, nvml: Nvml) -> PeerLink:
     try:
         # The writer of one end is the reader of the other, and needs the access of its own device.
         access: Fact[bool] = Fact(

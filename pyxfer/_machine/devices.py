@@ -9,10 +9,11 @@ import msgspec
 
 from pyxfer._document.runs import Device, Fact, Runtime
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import canonical_address
 from pyxfer.errors import UsageError
+from pyxfer.native import Engine
 
 # A UUID, or the beginning of one. Without "GPU-" it has at least four digits, so that it does not look like an index.
 _UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)

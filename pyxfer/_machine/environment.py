@@ -12,11 +12,12 @@ from pathlib import Path
 
 from pyxfer._document.runs import Device, Environment, Fact
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.host import available_host_bytes, host_bytes
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import device_path
 from pyxfer._machine.sysfs import read_text
+from pyxfer.native import Engine
 
 _NONE = "none"
 

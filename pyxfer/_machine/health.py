@@ -8,13 +8,13 @@ from typing import Any
 from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
 from pyxfer._document.runs import Device, Fact
 from pyxfer._machine.devices import list_devices
-from pyxfer._machine.engine import Engine
 from pyxfer._machine.environment import read_translation
 from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
 from pyxfer._machine.numa import device_node
 from pyxfer._machine.nvml import Nvml, field
 from pyxfer._machine.pci import decode_device_control, find_pci_express, path_to_root, read_config
 from pyxfer._machine.sysfs import read_text
+from pyxfer.native import Engine
 
 # nvml.h: NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER and NVML_FI_DEV_PCIE_COUNT_*.
 _ROLLOVERS, _CORRECTABLE, _NONFATAL, _FATAL = 95, 173, 179, 180

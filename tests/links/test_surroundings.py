@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from link_samples import link_device, make_links
-from machine.fake_host import GPU, FakeEngine, Port, Properties, gpu, make_path, nvml, without_nvml, write
+from machine.fake_host import GPU, EngineParts, Port, Properties, gpu, make_path, nvml, without_nvml, write
 from samples import make_device, make_link
 
 from pyxfer._document.links import Nature
@@ -93,7 +93,7 @@ def test_an_integrated_gpu_has_no_peak(tmp_path: Path) -> None:
 
 
 @dataclass
-class FakeLinks(FakeEngine):
+class LinkParts(EngineParts):
     """An engine with attributes and peers."""
 
     known: dict[int, int] = field(default_factory=dict)
@@ -106,6 +106,9 @@ class FakeLinks(FakeEngine):
         if self.refuses:
             raise CudaError(999, "cudaErrorUnknown", "cudaDeviceCanAccessPeer", "here", "unknown error", "")
         return True
+
+
+FakeLinks: Any = LinkParts
 
 
 def pair() -> list[Any]:
