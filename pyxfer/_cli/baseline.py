@@ -80,8 +80,6 @@ SLOWER = 1
 Tolerance = Annotated[
     str, opt.option("--tolerance", "SHARE", "Share of its bandwidth that a cell may lose, such as 3%.")
 ]
-ExportJunit = Annotated[str | None, opt.option("--export-junit", "FILE", "Write JUnit XML; - is stdout.")]
-ExportCsv = Annotated[str | None, opt.option("--export-csv", "FILE", "Write one row per measurement; - is stdout.")]
 
 
 ExportGithub = Annotated[
@@ -111,18 +109,17 @@ def _deliver(comparison: Comparison, exports: Exports[Comparison]) -> None:
     exports.deliver(comparison, lambda page: print_comparison(comparison, page))
 
 
-Cell = Annotated[
-    str | None, opt.option("--cell", "CELL", "A cell such as h2d:pinned:256MiB; default: pinned at the largest size.")
-]
-Since = Annotated[str | None, opt.option("--since", "TIME", "Start: 30d, 12h or 2w ago, or a date (UTC).")]
-
-
 def history(
     host: Host = None,
-    cell: Cell = None,
-    since: Since = None,
+    cell: Annotated[
+        str | None,
+        opt.option("--cell", "CELL", "A cell such as h2d:pinned:256MiB; default: pinned at the largest size."),
+    ] = None,
+    since: Annotated[str | None, opt.option("--since", "TIME", "Start: 30d, 12h or 2w ago, or a date (UTC).")] = None,
     export_json: opt.WholeJson = None,
-    export_csv: ExportCsv = None,
+    export_csv: Annotated[
+        str | None, opt.option("--export-csv", "FILE", "Write one row per measurement; - is stdout.")
+    ] = None,
     report: opt.Report = None,
     store: opt.Store = None,
 ) -> None:
@@ -148,7 +145,6 @@ DEFAULT_NAME, LINKS_NAME = "default", "links"
 
 Host = Annotated[str | None, opt.option("--host", "HOST", "Only this host.")]
 Which = Annotated[str, opt.argument("NAME", "A name, or an id that the list shows.", one_of(completion.baselines))]
-Named = Annotated[str, opt.argument("[NAME]", "A name, or an id that the list shows.", one_of(completion.baselines))]
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -180,7 +176,9 @@ def list_all(host: Host = None, export_json: opt.WholeJson = None, store: opt.St
 
 @app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
 def show(
-    name: Named = DEFAULT_NAME,
+    name: Annotated[
+        str, opt.argument("[NAME]", "A name, or an id that the list shows.", one_of(completion.baselines))
+    ] = DEFAULT_NAME,
     host: Host = None,
     export_json: opt.WholeJson = None,
     store: opt.Store = None,
@@ -283,17 +281,6 @@ Name = Annotated[
 Processes = Annotated[
     int, opt.option("--processes", "N", "Number of measuring processes, one after the other.", min=1, max=100)
 ]
-Labels = Annotated[list[str], opt.option("--label", "K=V", "Label to store with the baseline; repeatable.")]
-Retries = Annotated[
-    int,
-    opt.option(
-        "--retries",
-        "N",
-        "Largest number of repeats before a check fails; with 0 a single process decides.",
-        min=0,
-        max=20,
-    ),
-]
 
 
 def save(
@@ -303,7 +290,7 @@ def save(
     add: Annotated[
         bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
     ] = False,
-    label: Labels = [],  # noqa: B006 - typer copies it
+    label: Annotated[list[str], opt.option("--label", "K=V", "Label to store with the baseline; repeatable.")] = [],  # noqa: B006 - typer copies it
     device: opt.Device = "0",
     directions: opt.Directions = "h2d,d2h",
     memories: opt.Memories = "pinned",
@@ -387,12 +374,21 @@ def check(
     context: typer.Context,
     name: Name = None,
     tolerance: Tolerance = "3%",
-    retries: Retries = 19,
+    retries: Annotated[
+        int,
+        opt.option(
+            "--retries",
+            "N",
+            "Largest number of repeats before a check fails; with 0 a single process decides.",
+            min=0,
+            max=20,
+        ),
+    ] = 19,
     add: Annotated[
         bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
     ] = False,
     export_json: opt.WholeJson = None,
-    export_junit: ExportJunit = None,
+    export_junit: Annotated[str | None, opt.option("--export-junit", "FILE", "Write JUnit XML; - is stdout.")] = None,
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,

@@ -133,36 +133,27 @@ def run(
             raise SystemExit(INTERRUPTED)
 
 
-KindName = Annotated[str, opt.option("--kind", "KIND", "job, daemonset or slurm-prolog.", one_of(lambda: _KINDS))]
-Image = Annotated[
-    str | None, opt.option("--image", "IMAGE", "An image that has pyxfer; else it is installed with pip.")
-]
-Name = Annotated[str, opt.option("--name", "NAME", "The name in Kubernetes.")]
-HostCount = Annotated[int, opt.option("--host-count", "N", "Hosts of a job.", min=1, max=100_000)]
-Gpus = Annotated[int, opt.option("--gpus", "N", "GPUs of each host of a job.", min=1, max=64)]
-Claim = Annotated[
-    str | None, opt.option("--claim", "NAME", "A persistent volume claim for the documents, shared by all hosts.")
-]
-DocumentFolder = Annotated[
-    str, opt.option("--folder", "DIR", "Folder of the documents on each host, or shared by all.")
-]
-Every = Annotated[str, opt.option("--every", "TIME", "Pause between two measurements of a host.")]
-ManifestProgram = Annotated[str | None, opt.option("--pyxfer", "COMMAND", "The command that is pyxfer on the hosts.")]
-
-
 def manifest(
     *,
-    kind: KindName,
-    image: Image = None,
-    name: Name = "pyxfer-fleet",
-    host_count: HostCount = 1,
-    gpus: Gpus = 8,
-    claim: Claim = None,
-    folder: DocumentFolder = "/var/lib/pyxfer",
-    every: Every = "24h",
+    kind: Annotated[str, opt.option("--kind", "KIND", "job, daemonset or slurm-prolog.", one_of(lambda: _KINDS))],
+    image: Annotated[
+        str | None, opt.option("--image", "IMAGE", "An image that has pyxfer; else it is installed with pip.")
+    ] = None,
+    name: Annotated[str, opt.option("--name", "NAME", "The name in Kubernetes.")] = "pyxfer-fleet",
+    host_count: Annotated[int, opt.option("--host-count", "N", "Hosts of a job.", min=1, max=100_000)] = 1,
+    gpus: Annotated[int, opt.option("--gpus", "N", "GPUs of each host of a job.", min=1, max=64)] = 8,
+    claim: Annotated[
+        str | None, opt.option("--claim", "NAME", "A persistent volume claim for the documents, shared by all hosts.")
+    ] = None,
+    folder: Annotated[
+        str, opt.option("--folder", "DIR", "Folder of the documents on each host, or shared by all.")
+    ] = "/var/lib/pyxfer",
+    every: Annotated[str, opt.option("--every", "TIME", "Pause between two measurements of a host.")] = "24h",
     budget: Budget = "25s",
     label: Labels = None,
-    program: ManifestProgram = None,
+    program: Annotated[
+        str | None, opt.option("--pyxfer", "COMMAND", "The command that is pyxfer on the hosts.")
+    ] = None,
 ) -> None:
     """Print a Kubernetes manifest or Slurm prolog.
 

@@ -123,17 +123,17 @@ def show(
     print_document(document, Page(sys.stdout), sort)
 
 
-Files = Annotated[list[str], opt.argument("FILE", "Files that pyxfer saved, also as .gz; their order is kept.")]
-Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf).")
-]
-ChartName = Annotated[
-    str | None,
-    opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", completion.one_of(completion.charts)),
-]
-
-
-def report_verb(files: Files, output: Output = "report.html", chart: ChartName = None) -> None:
+def report_verb(
+    files: Annotated[list[str], opt.argument("FILE", "Files that pyxfer saved, also as .gz; their order is kept.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf)."),
+    ] = "report.html",
+    chart: Annotated[
+        str | None,
+        opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", completion.one_of(completion.charts)),
+    ] = None,
+) -> None:
     """Write saved documents as one page with charts.
 
     Takes a run, links, a watch, examination, baseline, comparison or pytest session, or several of them. The page is a
@@ -153,13 +153,15 @@ def report_verb(files: Files, output: Output = "report.html", chart: ChartName =
     say(f"wrote {output}")
 
 
-What = Annotated[
-    str | None,
-    opt.argument("[routes]", "With routes: every route of every framework.", completion.one_of(lambda: ("routes",))),
-]
-
-
-def list_all(what: What = None, export_json: opt.WholeJson = None) -> None:
+def list_all(
+    what: Annotated[
+        str | None,
+        opt.argument(
+            "[routes]", "With routes: every route of every framework.", completion.one_of(lambda: ("routes",))
+        ),
+    ] = None,
+    export_json: opt.WholeJson = None,
+) -> None:
     """List devices, routes and modes.
 
     Shows the reason for each one that is not available.

@@ -110,27 +110,16 @@ def frameworks(
     output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
-RouteName = Annotated[
-    str, opt.argument("ROUTE", "A route such as tf.function; see pyxfer list routes.", one_of(completion.routes))
-]
-Size = Annotated[str, opt.option("--size", "SIZE", "One size, such as 96MiB.")]
-Direction = Annotated[
-    str | None,
-    opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h.", one_of(completion.one_way)),
-]
-ExportCsv = Annotated[
-    str | None, opt.option("--export-csv", "FILE", "Write one row per route, without the parts; - is stdout.")
-]
-ExportMd = Annotated[
-    str | None, opt.option("--export-md", "FILE", "Write Markdown tables of routes and parts; - is stdout.")
-]
-
-
 def explain(
-    route: RouteName,
+    route: Annotated[
+        str, opt.argument("ROUTE", "A route such as tf.function; see pyxfer list routes.", one_of(completion.routes))
+    ],
     *,
-    size: Size = "96MiB",
-    direction: Direction = None,
+    size: Annotated[str, opt.option("--size", "SIZE", "One size, such as 96MiB.")] = "96MiB",
+    direction: Annotated[
+        str | None,
+        opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h.", one_of(completion.one_way)),
+    ] = None,
     device: opt.Device = "0",
     precision: opt.Precision = "0.5%",
     budget: opt.Budget = "15s",
@@ -138,8 +127,12 @@ def explain(
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
-    export_csv: ExportCsv = None,
-    export_md: ExportMd = None,
+    export_csv: Annotated[
+        str | None, opt.option("--export-csv", "FILE", "Write one row per route, without the parts; - is stdout.")
+    ] = None,
+    export_md: Annotated[
+        str | None, opt.option("--export-md", "FILE", "Write Markdown tables of routes and parts; - is stdout.")
+    ] = None,
     report: opt.Report = None,
 ) -> None:
     """Show where the time of one route goes.
@@ -203,13 +196,11 @@ def tune(
 
 _DEVICE, _BUDGET = "0", "6s"
 
-File = Annotated[
-    str | None, opt.argument("[RUN.json]", "Examine a saved run, links or examination instead of this host.")
-]
-
 
 def doctor(
-    file: File = None,
+    file: Annotated[
+        str | None, opt.argument("[RUN.json]", "Examine a saved run, links or examination instead of this host.")
+    ] = None,
     *,
     device: opt.Device = _DEVICE,
     budget: opt.Budget = _BUDGET,

@@ -55,7 +55,7 @@ def test_time_before_the_window_is_left_out(script: Script) -> None:
                 time.sleep(0.01)
             made.fetch()
     """
-    assert copied(script.watched(text, "--skip", "5s")) == {"d2h": 64 << 10}
+    assert copied(script.watched(text, "--skip", "2s")) == {"d2h": 64 << 10}
 
 
 @pytest.mark.slow
@@ -70,9 +70,9 @@ def test_time_after_the_window_is_left_out(script: Script) -> None:
                 time.sleep(0.01)
             made.fetch()
     """
-    watched = script.watched(text, "--for", "5s")
+    watched = script.watched(text, "--for", "2s")
     assert copied(watched) == {"h2d": 64 << 10}
-    assert watched.window_s >= 5.0
+    assert watched.window_s >= 2.0
 
 
 def test_a_script_that_ends_before_its_window_is_reported(script: Script) -> None:
@@ -83,7 +83,7 @@ def test_a_script_that_ends_before_its_window_is_reported(script: Script) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lasts_s", [0.1 + 0.002 * number for number in range(5)])
+@pytest.mark.parametrize("lasts_s", [0.1, 0.104])
 def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, lasts_s: float) -> None:
     result = script.run(f"import sys, time\ntime.sleep({lasts_s})\nsys.exit(3)", "--skip", "100ms")
     assert result.returncode == 3, result.stderr
