@@ -44,7 +44,7 @@ class Against:
         self._saved = [run for path in paths for run in runs_of(XferSession.load(path))]
         self._limits = tuple(limits)
         for path, run in ((path, run) for path in paths for run in self._saved if not run.measurements):
-            raise UsageError(f"{os.fspath(path)!r} has no tests on {run.device.name}")
+            raise UsageError(f"{os.fspath(path)!r} has no tests on {run.device.name}: save a session that has some.")
 
     def compare(self, session: XferSession) -> Compared:
         found = Compared()

@@ -143,7 +143,7 @@ def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> T
     )
     try:
         if settings.require_gpu and how.device == "host":
-            raise UsageError("the marker has device='host', but --xfer-require-gpu was given")
+            raise UsageError("The marker has device='host', but --xfer-require-gpu was given: leave one of them out.")
         return Timing(item.nodeid, how)
     except CudaUnavailableError as error:
         reason = f"no usable GPU: {error.name} ({error.code}). {error.hint}"

@@ -150,16 +150,19 @@ def test_an_unused_fixture_is_a_warning(suite: Any, link: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("at_least=0.8", "it has no argument 'at_least'; known are min_of_ceiling, max_s, budget, precision, device"),
-        ("0.8", "it takes only named arguments*got (0.8,)"),
+        (
+            "at_least=0.8",
+            "'at_least' is no argument of it: choose one of min_of_ceiling, max_s, budget, precision, device.",
+        ),
+        ("0.8", "(0.8,) has no name: *"),
         ("min_of_ceiling=1.5", "min_of_ceiling 1.5 is not above zero and at most 1*"),
         ("min_of_ceiling='lots'", "min_of_ceiling 'lots' is not a share: *"),
         ("min_of_ceiling=float('nan')", "min_of_ceiling nan is not above zero*"),
         ("min_of_ceiling=True", "min_of_ceiling True is not above zero*"),
         ("max_s=0", "max_s 0 is not above zero*"),
         ("budget=None", "budget None is not above zero*"),
-        ("device=-1", "device -1 is not an index*"),
-        ("device='ABC'", "device 'ABC' is not an index*"),
+        ("device=-1", "device -1 is not a device: *"),
+        ("device='ABC'", "device 'ABC' is not a device: *"),
     ],
 )
 def test_an_invalid_marker_is_a_collection_error(suite: Any, arguments: str, message: str) -> None:
@@ -174,7 +177,7 @@ def test_an_invalid_marker_is_a_collection_error(suite: Any, arguments: str, mes
     result = suite.run()
     result.assert_outcomes(errors=1)
     pattern = message.replace("[", "[[]")
-    result.stdout.fnmatch_lines([f"test_it.py::test_wrong[[]1]: the marker xfer: {pattern}"])
+    result.stdout.fnmatch_lines([f"test_it.py::test_wrong[[]1]: The marker xfer: {pattern}"])
 
 
 def test_a_marker_without_the_fixture_is_a_collection_error(suite: Any) -> None:
@@ -192,7 +195,7 @@ def test_a_marker_without_the_fixture_is_a_collection_error(suite: Any) -> None:
     """)
     result = suite.run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_alone: the marker xfer has no effect*"])
+    result.stdout.fnmatch_lines(["test_it.py::test_alone: The marker xfer has no effect*"])
 
 
 def test_the_closest_marker_takes_precedence() -> None:
