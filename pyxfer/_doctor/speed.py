@@ -145,7 +145,7 @@ def _link_advice(case: Case) -> str:
 ALIKE_SHARE = 0.95
 PAGEABLE_SHARE = 0.5
 """The least share of a known host's pageable bandwidth: one thread copies, and its speed varies."""
-PAGEABLE_LEAST_GBPS = 3.0
+MIN_PAGEABLE_GBPS = 3.0
 PAGEABLE_ABOVE = 1.05
 
 _WHY_PEAK = "the rest goes to acknowledgements, flow control and the start of each copy"
@@ -382,5 +382,5 @@ def _pageable_least(case: Case, plain: Measurement, pinned: Measurement) -> tupl
     if known is not None:
         least = known * PAGEABLE_SHARE
         return least, f"at least half of the {format_gbps(known)} of a known host of the same kind", "likely"
-    least = min(PAGEABLE_LEAST_GBPS, gbps_of(pinned) * PAGEABLE_SHARE)
+    least = min(MIN_PAGEABLE_GBPS, gbps_of(pinned) * PAGEABLE_SHARE)
     return least, f"at least {format_gbps(least)}, which one thread of any current processor copies", "possible"

@@ -201,12 +201,6 @@ def test_the_schema_of_each_kind_is_printed(command: Command, kind: Any) -> None
     assert (result.returncode, json.loads(result.stdout)["title"]) == (0, f"pyxfer {kind.title}")
 
 
-def test_an_unknown_kind_has_no_schema(command: Command) -> None:
-    result = command("schema", "runs")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "comparison" in result.stderr
-
-
 TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
 HOST = ("--device", "host", "--sizes", "4KiB,64KiB", "--budget", "0.2s")
 LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--groups")

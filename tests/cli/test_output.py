@@ -103,12 +103,6 @@ def test_a_descriptor_gets_one_document_at_its_position(tmp_path: Path) -> None:
     assert text == b"before\n" + codec.encode(make_run()) + b"after\n"
 
 
-def test_a_descriptor_that_is_open_for_reading_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with (tmp_path / "file").open("rb") as file, pytest.raises(UsageError, match="Bad file descriptor"):
-        run_exports(f"/dev/fd/{file.fileno()}", None, None)
-
-
 def test_the_path_of_stdout_is_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     exports = run_exports("/dev/stdout", None, None)
     assert exports.takes_stdout

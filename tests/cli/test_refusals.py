@@ -65,6 +65,9 @@ from in_process import Command
         ("doctor run.json --budget 2s", "is not measured again"),
         ("doctor run.json --device 1", "is not measured again"),
         ("schema runs", "comparison"),
+        ("fleet show none.json --line xml", "'xml' is unknown"),
+        ("fleet show none.json --host n3", "add --line"),
+        ("fleet show none.json --line npd --export-drain -", "writes no file"),
     ],
 )
 def test_invalid_arguments_are_refused(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 from baseline.store.making import run_at
 from baseline_samples import Slower, all_slow, as_usual, make_processes, on_host
-from command_line import in_terminal
 from command_line import pyxfer as in_a_process
 from in_process import Command
 from typer.testing import CliRunner
@@ -139,12 +136,6 @@ def test_a_host_has_a_table_of_its_runs(two_hosts: str) -> None:
     assert " ".join(lines[7].split()[:-1]) == "2026-01-04 08:30 49.10 49.08 to 49.12 -10.7 % .*...|....."
 
 
-def test_a_page_fits_a_terminal(two_hosts: str) -> None:
-    code, text = in_terminal("history", "--store", two_hosts, NO_COLOR="1")
-    assert code == 0
-    assert max(map(len, text.splitlines())) <= 80
-
-
 def test_many_hosts_have_one_line_each(two_hosts: str) -> None:
     with open_store(two_hosts) as opened:
         for number in range(6):
@@ -167,12 +158,6 @@ def test_as_json_it_has_every_point(two_hosts: str) -> None:
     assert found["schema_version"] == 1
 
 
-def test_as_csv_it_has_a_row_for_each_point(two_hosts: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(output_of("--store", two_hosts, "--export-csv", "-"))))
-    assert len(rows) == 8
-    assert (rows[0]["host"], rows[0]["cell"]) == ("node\n8", "h2d:pinned:16MiB")
-
-
 def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     with open_store(path) as opened:
@@ -181,17 +166,6 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
     assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
     assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
     assert run_id in row
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--since", "soon"], "since 'soon' is not a time: write 30d"),
-        (["--cell", "up"], "write a cell such as h2d:pinned:256MiB"),
-    ],
-)
-def test_invalid_options_are_refused(two_hosts: str, arguments: list[str], sentence: str) -> None:
-    assert sentence in output_of("--store", two_hosts, *arguments, code=2)
 
 
 def stored_history(folder: Path, slower_from: int) -> str:

@@ -157,12 +157,6 @@ def test_a_function_that_is_not_found_or_not_called_is_a_remark(script: Script, 
     assert (remark.code, remark.text) == ("step-function", f"--step: {problem}")
 
 
-def test_the_reason_is_also_given_if_the_window_never_opened(script: Script) -> None:
-    result = script.run("import email", "--step", "email:nothing", "--skip", "5")
-    assert result.returncode == 0
-    assert "were to be skipped; --step: the module 'email' has no 'nothing'" in " ".join(result.stderr.split())
-
-
 @pytest.mark.parametrize("step", ["nosuch:f", "__main__:nosuch", *map(slow, ["f", "script.py:f"])])
 def test_a_function_that_cannot_be_found_exits_with_2_before_the_script_starts(script: Script, step: str) -> None:
     result = script.run("print('started')", "--step", step)

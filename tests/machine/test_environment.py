@@ -76,12 +76,6 @@ def test_driver_is_read_from_the_kernel_module_if_nvml_is_missing(tmp_path: Path
     assert read(tmp_path, without_nvml()).driver.value == "580.159.03"
 
 
-def test_newest_cuda_version_of_the_driver_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path).driver_cuda.value == "13.0"
-    bare = read_environment(FakeEngine(driver=0), gpu(), root=tmp_path, nvml=nvml())
-    assert bare.driver_cuda.value is None
-
-
 def test_other_gpu_processes_exclude_this_one(tmp_path: Path) -> None:
     put_namespace(tmp_path, FIRST_NAMESPACE)
     library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(os.getpid(), 77))
