@@ -87,23 +87,23 @@ def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_pat
     assert "Not shown: " in page
 
 
-def test_an_order_repeats_earlier_links() -> None:
+def test_a_request_repeats_earlier_links() -> None:
     earlier = make_process(0, 1)
-    order = LinksRequest.again(("GPU-0", "GPU-1"), earlier)
-    given = dict(word.removeprefix("--").split("=", 1) for word in order.arguments("x.json") if "=" in word)
+    request = LinksRequest.again(("GPU-0", "GPU-1"), earlier)
+    given = dict(word.removeprefix("--").split("=", 1) for word in request.arguments("x.json") if "=" in word)
     assert given["devices"] == "GPU-0,GPU-1"
     assert given["groups"] == ",".join(earlier.parameters.groups)
     assert (given["seed"], given["export-json"], "size" in given) == (str(earlier.parameters.seed), "x.json", False)
-    assert "--require-gpu" in order.arguments("x.json")
+    assert "--require-gpu" in request.arguments("x.json")
 
 
 @pytest.mark.slow
 def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def in_this_process(order: LinksRequest, _: object, ready: measuring.Ready) -> object:
+    def in_this_process(request: LinksRequest, _: object, ready: measuring.Ready) -> object:
         ready.close()
-        return measure(2, SLOW, groups=order.groups, engines=order.engines, seed=order.seed)
+        return measure(2, SLOW, groups=request.groups, engines=request.engines, seed=request.seed)
 
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)
