@@ -22,7 +22,7 @@ MAX_DURATION_S = 365 * 24 * 3600.0
 MAX_RUN_S = 24 * 3600.0
 _MAX_BYTES = 2**63 - 1
 _MAX_TEXT = 64
-_LEAST_PLAIN, _MOST_PLAIN = 1e-12, 1e15
+_MIN_PLAIN, _MAX_PLAIN = 1e-12, 1e15
 _NEXT_UNIT = 1000
 _FOUR_DIGITS_FROM = 10
 _ONE_DECIMAL_FROM = 10
@@ -210,7 +210,7 @@ def format_size(nbytes: float) -> str:
     """Format a size in binary units if they are whole (`4 KiB`), else in decimal ones with four digits (`1.5 MB`)."""
     if nbytes < 0:
         return f"-{format_size(-nbytes)}"
-    if not nbytes < _MOST_PLAIN * _DECIMAL["TB"]:
+    if not nbytes < _MAX_PLAIN * _DECIMAL["TB"]:
         return f"{nbytes:g} B"
     whole = round(nbytes)
     for name, factor in reversed(_BINARY.items()):
@@ -243,7 +243,7 @@ def format_gbps(gbps: float) -> str:
 def format_percent(share: float) -> str:
     """Format a share in percent: with one decimal from 10 % on, with two significant digits below."""
     percent = share * 100
-    if not abs(percent) < _MOST_PLAIN:
+    if not abs(percent) < _MAX_PLAIN:
         return f"{percent:.2g} %"
     return f"{float(f'{percent:.2g}'):g} %" if abs(percent) < _ONE_DECIMAL_FROM else f"{percent:.1f} %"
 
@@ -326,7 +326,7 @@ def _digits(value: float, significant: int) -> str:
         return "0"
     if not math.isfinite(value):
         return str(value)
-    if not _LEAST_PLAIN <= abs(value) < _MOST_PLAIN:
+    if not _MIN_PLAIN <= abs(value) < _MAX_PLAIN:
         return f"{value:.{significant - 1}e}"
     rounded = float(f"{value:.{significant - 1}e}")
     decimals = significant - 1 - math.floor(math.log10(abs(rounded)))

@@ -14,13 +14,13 @@ import pytest
 
 import pyxfer
 
-FACE = Path(pyxfer.__file__)
+STUB = Path(pyxfer.__file__).with_suffix(".pyi")
 NAMES = sorted(pyxfer.__all__)
 
 
 def _homes() -> dict[str, str]:
     """The module that a type checker sees for every name."""
-    tree = ast.parse(FACE.read_text(encoding="utf-8"))
+    tree = ast.parse(STUB.read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {
         alias.asname or alias.name: node.module
@@ -43,10 +43,6 @@ def test_dir_lists_public_names_alone() -> None:
     assert dir(pyxfer) == sorted([*pyxfer.__all__, "__version__"])
 
 
-def test_public_names_are_sorted() -> None:
-    assert list(pyxfer.__all__) == sorted(set(pyxfer.__all__))
-
-
 def test_a_star_import_gives_all_public_names() -> None:
     namespace: dict[str, Any] = {}
     exec("from pyxfer import *", namespace)
@@ -55,7 +51,7 @@ def test_a_star_import_gives_all_public_names() -> None:
 
 def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="bandwidth"):
-        pyxfer.bandwidth  # noqa: B018
+        pyxfer.bandwidth  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_version_is_that_of_the_installed_distribution() -> None:

@@ -341,6 +341,20 @@ def test_shares_are_formatted_in_percent(share: float, text: str) -> None:
     assert format_percent(share) == text
 
 
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (1.00005, "no change"),
+        (1.05, "4.8 % slower"),
+        (0.5, "100.0 % faster"),
+        (1 / 99, "9800.0 % faster"),
+        (0.009, "many times faster"),
+    ],
+)
+def test_a_ratio_of_times_is_a_change_of_bandwidth(ratio: float, text: str) -> None:
+    assert units.format_change(math.log(ratio)) == text
+
+
 @given(st.floats(1e-9, 1e6))
 def test_formatted_seconds_are_within_half_a_percent(seconds: float) -> None:
     number, unit = format_seconds(seconds).split()
@@ -393,6 +407,7 @@ ARGUMENTS: list[tuple[Callable[[Any, str], object], Any, object]] = [
     (units.seconds_of, "500ms", 0.5),
     (units.seconds_of, np.float32(2), 2.0),
     (units.seconds_of, 3, 3.0),
+    (units.seconds_of, "24h", 86400.0),
     (units.share_of, "1%", 0.01),
     (units.share_of, np.float32(0.5), 0.5),
     (units.items_of, "a, b,a", ("a", "b")),

@@ -65,7 +65,7 @@ OnWait = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """What each process measures; `device` is an index, a UUID, a PCI address or host."""
 
     device: str
@@ -82,7 +82,7 @@ class Order:
         return Run.load(path)
 
     @classmethod
-    def again(cls, device: str, earlier: Run) -> Order:
+    def again(cls, device: str, earlier: Run) -> RunRequest:
         parameters = earlier.parameters
         # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
         automatic = all(cell_of(measurement).is_automatic for measurement in earlier.measurements)
@@ -125,7 +125,7 @@ DEFAULT_ENGINES: tuple[CopyEngine, ...] = ("ce",)
 
 
 @dataclass(frozen=True)
-class LinksOrder:
+class LinksRequest:
     """Which links each process measures; `devices` are UUIDs or indices, or host. `nbytes`: one size for all copies.
 
     Without a given budget it is 15 s for each device, as that of pyxfer links.
@@ -146,7 +146,7 @@ class LinksOrder:
         return Links.load(path)
 
     @classmethod
-    def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksOrder:
+    def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksRequest:
         given = earlier.parameters
         return cls(
             devices=devices,
@@ -181,12 +181,12 @@ class LinksOrder:
         return ["links", *options, *size, *([] if HOST in self.devices else ["--require-gpu"])]
 
 
-AnyOrder = Order | LinksOrder
+AnyRequest = RunRequest | LinksRequest
 T = TypeVar("T", bound=AnyRun)
 T_co = TypeVar("T_co", bound=AnyRun, covariant=True)
 
 
-class OrderOf(Protocol[T_co]):
+class Request(Protocol[T_co]):
     @property
     def limit_s(self) -> float: ...
 
@@ -196,7 +196,7 @@ class OrderOf(Protocol[T_co]):
 
 
 class Ready:
-    """A process that loads its modules and waits for its order, for example while the one before measures.
+    """A process that loads its modules and waits for its request, for example while the one before measures.
 
     Loading takes half a second of processor time and does not touch the GPU.
     """
@@ -248,17 +248,17 @@ class Processes:
         return cast("Ready", taken)
 
 
-def measure_process(order: OrderOf[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
+def measure_process(request: Request[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
     with tempfile.TemporaryDirectory(prefix="pyxfer-") as folder, closing(ready or Ready()) as chosen:
         path = Path(folder) / "run.json"
         try:
-            chosen.begin(order.arguments(str(path)))
-            _wait(chosen.process, order.limit_s, on_wait)
+            chosen.begin(request.arguments(str(path)))
+            _wait(chosen.process, request.limit_s, on_wait)
         except KeyboardInterrupt:
-            return _interrupted(chosen.process, order, path)
+            return _interrupted(chosen.process, request, path)
         finally:
             _end(chosen.process)
-        return _result(chosen.process.returncode, order, path, _last_line(chosen.log))
+        return _result(chosen.process.returncode, request, path, _last_line(chosen.log))
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> None:
@@ -276,14 +276,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> 
         on_wait(waited_s)
 
 
-def _interrupted(process: subprocess.Popen[bytes], order: OrderOf[T], path: Path) -> T:
+def _interrupted(process: subprocess.Popen[bytes], request: Request[T], path: Path) -> T:
     """Pass the interrupt on, and read the part that was measured."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired, KeyboardInterrupt):
         process.send_signal(signal.SIGINT)
         process.wait(STOPPING_S)
     _end(process)
     try:
-        run = order.load(path)
+        run = request.load(path)
     except DocumentError:
         raise KeyboardInterrupt from None
     # The process may have completed at that moment, but Ctrl-C also means that no other process is to follow.
@@ -296,14 +296,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _result(code: int, order: OrderOf[T], path: Path, last_line: str) -> T:
+def _result(code: int, request: Request[T], path: Path, last_line: str) -> T:
     if code == _USAGE:
         raise UsageError(last_line or "the measuring process refused its options without a message")
     if code not in _EXIT_CODES:
         said = f"; its last line is: {last_line}" if last_line else ""
         raise MeasurementError(f"a measuring process {_ending(code)}{said}")
     try:
-        run = order.load(path)
+        run = request.load(path)
     except DocumentError as error:
         raise MeasurementError(f"a measuring process measured nothing: {last_line or error}") from error
     if run.ended == "failed":

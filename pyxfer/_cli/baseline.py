@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyxfer._cli import baseline_orders as orders
-from pyxfer._cli import completion
+from pyxfer._cli import completion, measure_request
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
@@ -18,7 +17,7 @@ from pyxfer._cli.output import Exports, document_json, json_text, rescue
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._baseline.measure import AnyOrder
+    from pyxfer._baseline.measure import AnyRequest
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import Store
     from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History
@@ -31,20 +30,11 @@ What = "A file with a run, links or a baseline, an id of the store (r-..., b-...
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help=What, autocompletion=one_of(completion.measured))],
-    b: Annotated[
-        str,
-        typer.Argument(
-            metavar="B", help="The measurement to compare with A.", autocompletion=one_of(completion.measured)
-        ),
-    ],
+    a: Annotated[str, opt.argument("A", What, one_of(completion.measured))],
+    b: Annotated[str, opt.argument("B", "The measurement to compare with A.", one_of(completion.measured))],
     fail_on: Annotated[
         str | None,
-        typer.Option(
-            "--fail-on",
-            metavar="slower:SHARE",
-            help="Exit with 1 if a cell is certainly slower by more than SHARE.",
-        ),
+        opt.option("--fail-on", "slower:SHARE", "Exit with 1 if a cell is certainly slower by more than SHARE."),
     ] = None,
     tolerance: Tolerance = "3%",
     export_json: opt.WholeJson = None,
@@ -88,25 +78,14 @@ def _limit(text: str) -> float:
 SLOWER = 1
 
 Tolerance = Annotated[
-    str, typer.Option("--tolerance", metavar="SHARE", help="Share of its bandwidth that a cell may lose, such as 3%.")
-]
-ExportJunit = Annotated[
-    str | None, typer.Option("--export-junit", metavar="FILE", help="Write JUnit XML; - is stdout.")
-]
-ExportCsv = Annotated[
-    str | None, typer.Option("--export-csv", metavar="FILE", help="Write one row per measurement; - is stdout.")
+    str, opt.option("--tolerance", "SHARE", "Share of its bandwidth that a cell may lose, such as 3%.")
 ]
 
 
 ExportGithub = Annotated[
-    str | None,
-    typer.Option(
-        "--export-github", metavar="FILE", help="Write JSON for github-action-benchmark (customBiggerIsBetter)."
-    ),
+    str | None, opt.option("--export-github", "FILE", "Write JSON for github-action-benchmark (customBiggerIsBetter).")
 ]
-ExportBencher = Annotated[
-    str | None, typer.Option("--export-bencher", metavar="FILE", help="Write Bencher's metric format (JSON).")
-]
+ExportBencher = Annotated[str | None, opt.option("--export-bencher", "FILE", "Write Bencher's metric format (JSON).")]
 
 
 def _comparison_exports(
@@ -130,23 +109,17 @@ def _deliver(comparison: Comparison, exports: Exports[Comparison]) -> None:
     exports.deliver(comparison, lambda page: print_comparison(comparison, page))
 
 
-Cell = Annotated[
-    str | None,
-    typer.Option(
-        "--cell", metavar="CELL", help="A cell such as h2d:pinned:256MiB; default: pinned at the largest size."
-    ),
-]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Start: 30d, 12h or 2w ago, or a date (UTC).")
-]
-
-
 def history(
     host: Host = None,
-    cell: Cell = None,
-    since: Since = None,
+    cell: Annotated[
+        str | None,
+        opt.option("--cell", "CELL", "A cell such as h2d:pinned:256MiB; default: pinned at the largest size."),
+    ] = None,
+    since: Annotated[str | None, opt.option("--since", "TIME", "Start: 30d, 12h or 2w ago, or a date (UTC).")] = None,
     export_json: opt.WholeJson = None,
-    export_csv: ExportCsv = None,
+    export_csv: Annotated[
+        str | None, opt.option("--export-csv", "FILE", "Write one row per measurement; - is stdout.")
+    ] = None,
     report: opt.Report = None,
     store: opt.Store = None,
 ) -> None:
@@ -170,19 +143,8 @@ def history(
 
 DEFAULT_NAME, LINKS_NAME = "default", "links"
 
-Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only this host.")]
-Which = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME", help="A name, or an id that the list shows.", autocompletion=one_of(completion.baselines)
-    ),
-]
-Named = Annotated[
-    str,
-    typer.Argument(
-        metavar="[NAME]", help="A name, or an id that the list shows.", autocompletion=one_of(completion.baselines)
-    ),
-]
+Host = Annotated[str | None, opt.option("--host", "HOST", "Only this host.")]
+Which = Annotated[str, opt.argument("NAME", "A name, or an id that the list shows.", one_of(completion.baselines))]
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -214,7 +176,9 @@ def list_all(host: Host = None, export_json: opt.WholeJson = None, store: opt.St
 
 @app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
 def show(
-    name: Named = DEFAULT_NAME,
+    name: Annotated[
+        str, opt.argument("[NAME]", "A name, or an id that the list shows.", one_of(completion.baselines))
+    ] = DEFAULT_NAME,
     host: Host = None,
     export_json: opt.WholeJson = None,
     store: opt.Store = None,
@@ -253,7 +217,7 @@ def remove(name: Which, host: Host = None, store: opt.Store = None) -> None:
 @app.command(epilog=opt.example("pyxfer baseline export default node-7.json.gz"))
 def export(
     name: Which,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is stdout.")],
+    file: Annotated[str, opt.argument("FILE", "File to write; - is stdout.")],
     host: Host = None,
     store: opt.Store = None,
 ) -> None:
@@ -280,7 +244,7 @@ def export(
 
 @app.command("import", epilog=opt.example("pyxfer baseline import node-7.json.gz"))
 def import_file(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
+    file: Annotated[str, opt.argument("FILE", "A file that pyxfer baseline export wrote.")],
     store: opt.Store = None,
 ) -> None:
     """Import a baseline from a file into the store.
@@ -310,31 +274,12 @@ def _open(url: str | None) -> Store:
 
 Name = Annotated[
     str | None,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="Name of the baseline; default: default, or links with --links.",
-        autocompletion=one_of(completion.baselines),
+    opt.option(
+        "--name", "NAME", "Name of the baseline; default: default, or links with --links.", one_of(completion.baselines)
     ),
 ]
 Processes = Annotated[
-    int,
-    typer.Option(
-        "--processes", metavar="N", min=1, max=100, help="Number of measuring processes, one after the other."
-    ),
-]
-Labels = Annotated[
-    list[str], typer.Option("--label", metavar="K=V", help="Label to store with the baseline; repeatable.")
-]
-Retries = Annotated[
-    int,
-    typer.Option(
-        "--retries",
-        metavar="N",
-        min=0,
-        max=20,
-        help="Largest number of repeats before a check fails; with 0 a single process decides.",
-    ),
+    int, opt.option("--processes", "N", "Number of measuring processes, one after the other.", min=1, max=100)
 ]
 
 
@@ -345,17 +290,17 @@ def save(
     add: Annotated[
         bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
     ] = False,
-    label: Labels = [],  # noqa: B006 - typer copies it
+    label: Annotated[list[str], opt.option("--label", "K=V", "Label to store with the baseline; repeatable.")] = [],  # noqa: B006 - typer copies it
     device: opt.Device = "0",
     directions: opt.Directions = "h2d,d2h",
     memories: opt.Memories = "pinned",
     modes: opt.Modes = "auto",
     sizes: opt.Sizes = "1MiB,16MiB,64MiB",
     budget: opt.Budget = "0.6s",
-    links: orders.LinksFlag = False,
-    devices: orders.Devices = None,
-    groups: orders.Groups = None,
-    engines: orders.Engines = None,
+    links: measure_request.LinksFlag = False,
+    devices: measure_request.Devices = None,
+    groups: measure_request.Groups = None,
+    engines: measure_request.Engines = None,
     require_gpu: opt.RequireGpu = False,
     report: opt.Report = None,
     store: opt.Store = None,
@@ -380,17 +325,17 @@ def save(
     store_tables.check_name(name)
     labels = _parse_labels(label)
     store_tables.check_labels(labels)
-    orders.check_options(context, links=links, require_gpu=require_gpu)
-    asked: AnyOrder = (
-        orders.order_of_links(context, groups, engines, sizes, budget)
+    measure_request.check_options(context, links=links, require_gpu=require_gpu)
+    asked: AnyRequest = (
+        measure_request.request_of_links(context, groups, engines, sizes, budget)
         if links
-        else orders.order_of_device(directions, memories, modes, sizes, budget)
+        else measure_request.request_of_device(directions, memories, modes, sizes, budget)
     )
     with Started() as started:
         started.prepare()
-        target = orders.find_target(device, devices, links=links)
-        before, order = _what_to_measure(target, asked, name, store, add=add)
-        measure = _measuring(started, order, processes, "", lambda count: True)
+        target = measure_request.find_target(device, devices, links=links)
+        before, request = _what_to_measure(target, asked, name, store, add=add)
+        measure = _measuring(started, request, processes, "", lambda count: True)
         runs = _measure_all(measure, processes, lambda: open_store(store), labels)
     made_at = store_tables.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
@@ -399,15 +344,14 @@ def save(
 
 
 def _what_to_measure(
-    target: orders.Target, asked: AnyOrder, name: str, store: str | None, *, add: bool
-) -> tuple[Baseline | None, AnyOrder]:
-    """The baseline to append to, if any, and the order; a store that cannot be used is refused before measuring."""
+    target: measure_request.Target, asked: AnyRequest, name: str, store: str | None, *, add: bool
+) -> tuple[Baseline | None, AnyRequest]:
     from pyxfer._baseline.check import find_baseline
     from pyxfer._baseline.store import check_store, open_store
 
     if not add:
         check_store(store)
-        return None, target.order(asked)
+        return None, target.request(asked)
     with open_store(store, create=False) as opened:
         before = find_baseline(opened, name, target.fingerprint)
     return before, target.again(before.processes[0])
@@ -430,18 +374,27 @@ def check(
     context: typer.Context,
     name: Name = None,
     tolerance: Tolerance = "3%",
-    retries: Retries = 19,
+    retries: Annotated[
+        int,
+        opt.option(
+            "--retries",
+            "N",
+            "Largest number of repeats before a check fails; with 0 a single process decides.",
+            min=0,
+            max=20,
+        ),
+    ] = 19,
     add: Annotated[
         bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
     ] = False,
     export_json: opt.WholeJson = None,
-    export_junit: ExportJunit = None,
+    export_junit: Annotated[str | None, opt.option("--export-junit", "FILE", "Write JUnit XML; - is stdout.")] = None,
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
     device: opt.Device = "0",
-    links: orders.LinksFlag = False,
-    devices: orders.Devices = None,
+    links: measure_request.LinksFlag = False,
+    devices: measure_request.Devices = None,
     require_gpu: opt.RequireGpu = False,
     store: opt.Store = None,
 ) -> None:
@@ -460,14 +413,14 @@ def check(
     share = share_of(tolerance, "--tolerance")
     exports = _comparison_exports(export_json, None, export_junit, export_github, export_bencher, report)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
-    orders.check_options(context, links=links, require_gpu=require_gpu)
+    measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with open_store(store, create=False) as opened, Started() as started:
         started.prepare()
-        target = orders.find_target(device, devices, links=links)
+        target = measure_request.find_target(device, devices, links=links)
         baseline = find_baseline(opened, name, target.fingerprint)
-        order = target.again(baseline_sample(baseline).first)  # raises if the baseline has no runs
+        request = target.again(baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
-        measure = _measuring(started, order, 1 + retries, "at most ", lambda count: not is_look(count))
+        measure = _measuring(started, request, 1 + retries, "at most ", lambda count: not is_look(count))
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
     _deliver(checked.comparison, exports)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
@@ -477,7 +430,6 @@ def check(
 
 
 def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None) -> None:
-    """Append the runs of a check to its baseline."""
     from pyxfer._baseline.check import added_to
     from pyxfer._baseline.store import open_store
     from pyxfer._baseline.store_tables import now_text
@@ -554,7 +506,7 @@ def _measure_all(
 
 
 def _measuring(
-    started: Started, order: AnyOrder, processes: int, at_most: str, goes_on: Callable[[int], bool]
+    started: Started, request: AnyRequest, processes: int, at_most: str, goes_on: Callable[[int], bool]
 ) -> Callable[[], AnyRun]:
     """A function that measures in a new process at every call, with a progress bar.
 
@@ -573,7 +525,9 @@ def _measuring(
         with ProgressReport() as report:
             report(Progress(phase, 0.0, ""))
             return measuring.measure_process(
-                order, lambda waited_s: report(Progress(phase, min(waited_s / (order.budget_s + 2), 0.99), "")), ready
+                request,
+                lambda waited_s: report(Progress(phase, min(waited_s / (request.budget_s + 2), 0.99), "")),
+                ready,
             )
 
     return measure
@@ -592,7 +546,6 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
 
 
 def _rescued(baseline: Baseline) -> str:
-    """Save the baseline to a file, because the store refused it, and name the file."""
     path = rescue(baseline, "pyxfer-baseline-")
     if path is None:
         return "The baseline could not be written to a file either."

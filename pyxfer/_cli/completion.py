@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import get_args
+from importlib import import_module
 
 from pyxfer.errors import PyxferError
 
@@ -13,7 +13,6 @@ Values = Callable[[], Iterable[str]]
 
 
 def one_of(values: Values) -> Complete:
-    """Complete a single value."""
     return lambda incomplete: [value for value in _found(values) if value.startswith(incomplete)]
 
 
@@ -35,26 +34,20 @@ def _found(values: Values) -> Iterable[str]:
     return ()
 
 
-def charts() -> Iterable[str]:
-    from pyxfer._report.kinds import CHARTS
-
-    return CHARTS
-
-
-def directions() -> Iterable[str]:
-    from pyxfer._ceiling.plans import DIRECTIONS
-
-    return DIRECTIONS
+def _named(module: str, name: str) -> Values:
+    """The values of a constant, whose module is loaded only for a completion."""
+    return lambda: getattr(import_module(f"pyxfer.{module}"), name)
 
 
-def one_way() -> Iterable[str]:
-    return ("h2d", "d2h")
-
-
-def memories() -> Iterable[str]:
-    from pyxfer._ceiling.plans import MEMORIES
-
-    return MEMORIES
+charts = _named("_report.kinds", "CHARTS")
+sorts = _named("_report.rates", "SORTS")
+directions = _named("_ceiling.plans", "DIRECTIONS")
+memories = _named("_ceiling.plans", "MEMORIES")
+link_groups = _named("_document.links", "GROUPS")
+copy_engines = _named("_document.links", "COPY_ENGINES")
+frameworks = _named("_frameworks.registry", "FRAMEWORKS")
+one_way = _named("_frameworks.session", "DIRECTIONS")
+workloads = _named("_frameworks.session", "WORKLOADS")
 
 
 def modes() -> Iterable[str]:
@@ -72,39 +65,13 @@ def devices() -> Iterable[str]:
     return (*(str(device.index) for device in gpus), *(fact.value for fact in facts if fact.value), "host")
 
 
-def link_groups() -> Iterable[str]:
-    from pyxfer._document.links import GROUPS
-
-    return GROUPS
-
-
-def copy_engines() -> Iterable[str]:
-    from pyxfer._document.links import COPY_ENGINES
-
-    return COPY_ENGINES
-
-
-def frameworks() -> Iterable[str]:
-    from pyxfer._frameworks.registry import FRAMEWORKS
-
-    return FRAMEWORKS
-
-
-def workloads() -> Iterable[str]:
-    from pyxfer._document.runs import Workload
-
-    return get_args(Workload)
-
-
 def routes() -> Iterable[str]:
-    """Routes of frameworks and raw ones."""
     import pyxfer
 
     return [route.name for route in pyxfer.list_routes()]
 
 
 def framework_routes() -> Iterable[str]:
-    """Routes of frameworks, and a pattern for each framework."""
     names = [name for name in routes() if not name.startswith("raw.")]
     return (*dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names), *names)
 
@@ -113,12 +80,6 @@ def kinds() -> Iterable[str]:
     from pyxfer._document.codec import KINDS
 
     return [kind.name for kind in KINDS]
-
-
-def sorts() -> Iterable[str]:
-    from pyxfer._report.rates import SORTS
-
-    return SORTS
 
 
 def baselines() -> Iterable[str]:

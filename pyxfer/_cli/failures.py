@@ -52,7 +52,6 @@ class NotKeptError(PyxferError):
 
 @contextmanager
 def as_exit_codes() -> Iterator[None]:
-    """Turn the errors of a whole command into messages and exit codes."""
     try:
         try:
             yield
@@ -158,7 +157,6 @@ def _why_not_explained(run: Run) -> str:
 
 
 def _why_not_whole(run: Run) -> str:
-    """A framework's last worker crashed, hung or failed."""
     last = {(worker.framework, worker.setting): worker for worker in run.workers}
     broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung", "failed")]
     return " ".join(f"The worker {worker.name} {worker.ended}: {worker.reason}." for worker in broken)
@@ -236,7 +234,6 @@ class DroppingOutput(io.TextIOWrapper):
     """A stream that drops its output after a write has failed."""
 
     def write(self, text: str) -> int:
-        """Write or drop the text."""
         try:
             return super().write(text)
         except OSError as error:
@@ -244,7 +241,6 @@ class DroppingOutput(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Flush or drop the buffer."""
         try:
             super().flush()
         except OSError as error:

@@ -29,20 +29,16 @@ app = typer.Typer(
 )
 
 ExportJson = Annotated[
-    str | None,
-    typer.Option(
-        "--export-json", metavar="FILE", help="Write all verdicts; compressed if FILE ends in .gz; - is stdout."
-    ),
+    str | None, opt.option("--export-json", "FILE", "Write all verdicts; compressed if FILE ends in .gz; - is stdout.")
 ]
 ExportJunit = Annotated[
-    str | None, typer.Option("--export-junit", metavar="FILE", help="Write JUnit XML, one case a host; - is stdout.")
+    str | None, opt.option("--export-junit", "FILE", "Write JUnit XML, one case a host; - is stdout.")
 ]
 ExportPrometheus = Annotated[
-    str | None, typer.Option("--export-prometheus", metavar="FILE", help="Write Prometheus metrics; - is stdout.")
+    str | None, opt.option("--export-prometheus", "FILE", "Write Prometheus metrics; - is stdout.")
 ]
 ExportDrain = Annotated[
-    str | None,
-    typer.Option("--export-drain", metavar="FILE", help="Write HOST REASON for each slow host; - is stdout."),
+    str | None, opt.option("--export-drain", "FILE", "Write HOST REASON for each slow host; - is stdout.")
 ]
 Save = Annotated[bool, typer.Option("--save", help="Keep the verdicts in the store, for pyxfer fleet history.")]
 
@@ -54,9 +50,7 @@ def fleet() -> None:
 
 @app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
 def judge(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE|FOLDER", help="What pyxfer fleet host has written on each host.")
-    ],
+    files: Annotated[list[str], opt.argument("FILE|FOLDER", "What pyxfer fleet host has written on each host.")],
     export_json: ExportJson = None,
     export_junit: ExportJunit = None,
     export_prometheus: ExportPrometheus = None,
@@ -85,14 +79,12 @@ def judge(
     epilog=opt.example("pyxfer fleet show fleet.json", "pyxfer fleet show fleet.json --line nagios --host node7")
 )
 def show(
-    file: Annotated[str, typer.Argument(metavar="FLEET.json", help="What --export-json has written; - is stdin.")],
-    host: Annotated[str | None, typer.Option("--host", metavar="NAME", help="With --line: only this host.")] = None,
+    file: Annotated[str, opt.argument("FLEET.json", "What --export-json has written; - is stdin.")],
+    host: Annotated[str | None, opt.option("--host", "NAME", "With --line: only this host.")] = None,
     line: Annotated[
         str | None,
-        typer.Option(
-            "--line",
-            metavar="npd|nagios",
-            help="One line and the exit code for node-problem-detector (0 to 2) or Nagios (0 to 3).",
+        opt.option(
+            "--line", "npd|nagios", "One line and the exit code for node-problem-detector (0 to 2) or Nagios (0 to 3)."
         ),
     ] = None,
     export_junit: ExportJunit = None,
@@ -123,10 +115,10 @@ def show(
 @app.command(epilog=opt.example("pyxfer fleet history node7", "pyxfer fleet history --store postgresql://db/pyxfer"))
 def history(
     host: Annotated[
-        str | None, typer.Argument(metavar="[HOST]", help="This host's verdicts and figures; without it, every fleet.")
+        str | None, opt.argument("[HOST]", "This host's verdicts and figures; without it, every fleet.")
     ] = None,
     store: opt.Store = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Newest fleets to show.")] = 30,
+    limit: Annotated[int, opt.option("--limit", "N", "Newest fleets to show.", min=1, max=10_000)] = 30,
 ) -> None:
     """Show earlier verdicts, which --save has kept in the store."""
     from pyxfer._baseline.store import open_store
@@ -143,7 +135,6 @@ def history(
 def fleet_exports(
     json: str | None, junit: str | None, prometheus: str | None, drain: str | None, report: str | None
 ) -> Exports[Fleet]:
-    """The exports of a fleet."""
     from pyxfer._cli.output import Exports, document_json
     from pyxfer._report.fleet_formats import TEXTS
 
@@ -162,7 +153,6 @@ def deliver_fleet(fleet: Fleet, exports: Exports[Fleet], trouble: str = "") -> N
 
 
 def code_of(fleet: Fleet) -> int:
-    """0 if no host is slow."""
     if fleet.with_verdict("slow"):
         return SLOW
     if any(host.verdict != "not judged" for host in fleet.hosts):

@@ -24,21 +24,16 @@ from pyxfer.errors import PyxferError, UsageError
 if TYPE_CHECKING:
     from pyxfer._document.fleets import HostReport
 
-Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", help="A label such as rack=r7; repeat it for more."),
-]
-Name = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Name of the host, for a container; default the machine's.")
-]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit of the whole command, such as 25s.")]
+Labels = Annotated[list[str] | None, opt.option("--label", "KEY=VALUE", "A label such as rack=r7; repeat it for more.")]
+Name = Annotated[str | None, opt.option("--name", "NAME", "Name of the host, for a container; default the machine's.")]
+Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit of the whole command, such as 25s.")]
 Devices = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--devices",
-        metavar="LIST",
-        help="Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default.",
-        autocompletion=some_of(completion.devices),
+        "LIST",
+        "Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default.",
+        some_of(completion.devices),
     ),
 ]
 Save = Annotated[

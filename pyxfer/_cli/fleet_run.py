@@ -32,59 +32,41 @@ WAYS: tuple[Way, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
 _DOCUMENTS_S = 1.0
 # Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _RAY_CLUSTER = "ray/ray_current_cluster"
-_MOST_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
+_MAX_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
 
 Via = Annotated[
     str,
-    typer.Option(
-        "--via",
-        metavar="WAY",
-        help="How hosts are reached: auto, srun, ssh, ray, files or store.",
-        autocompletion=one_of(lambda: WAYS),
-    ),
+    opt.option("--via", "WAY", "How hosts are reached: auto, srun, ssh, ray, files or store.", one_of(lambda: WAYS)),
 ]
-Hosts = Annotated[str | None, typer.Option("--hosts", metavar="LIST", help="Comma-separated list of hosts.")]
+Hosts = Annotated[str | None, opt.option("--hosts", "LIST", "Comma-separated list of hosts.")]
 HostsFile = Annotated[
-    str | None, typer.Option("--hosts-file", metavar="FILE", help="A file with one host a line; # begins a comment.")
+    str | None, opt.option("--hosts-file", "FILE", "A file with one host a line; # begins a comment.")
 ]
-Folder = Annotated[
-    str | None, typer.Option("--folder", metavar="DIR", help="With --via files: where hosts write their documents.")
-]
+Folder = Annotated[str | None, opt.option("--folder", "DIR", "With --via files: where hosts write their documents.")]
 Since = Annotated[
     str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="With --via store: documents that were stored since then, such as 2h or a date.",
-    ),
+    opt.option("--since", "TIME", "With --via store: documents that were stored since then, such as 2h or a date."),
 ]
 Output = Annotated[
-    str | None,
-    typer.Option("--output-folder", metavar="DIR", help="Folder for all documents; default fleet- and the time."),
+    str | None, opt.option("--output-folder", "DIR", "Folder for all documents; default fleet- and the time.")
 ]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time that each host has for its job.")]
+Budget = Annotated[str, opt.option("--budget", "TIME", "Time that each host has for its job.")]
 Wait = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--wait",
-        metavar="TIME",
-        help="How long to wait for GPUs in use (Ray; default 20s), or for the documents of --hosts (files, store; 1s).",
+        "TIME",
+        "How long to wait for GPUs in use (Ray; default 20s), or for the documents of --hosts (files, store; 1s).",
     ),
 ]
-Labels = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label for every host; repeat it for more.")
-]
+Labels = Annotated[list[str] | None, opt.option("--label", "KEY=VALUE", "A label for every host; repeat it for more.")]
 Devices = Annotated[
-    str | None,
-    typer.Option("--devices", metavar="LIST", help="GPUs of each host, as in pyxfer fleet host; all by default."),
+    str | None, opt.option("--devices", "LIST", "GPUs of each host, as in pyxfer fleet host; all by default.")
 ]
 Program = Annotated[
-    str,
-    typer.Option("--pyxfer", metavar="COMMAND", help="The command that is pyxfer on the hosts, such as 'uvx pyxfer'."),
+    str, opt.option("--pyxfer", "COMMAND", "The command that is pyxfer on the hosts, such as 'uvx pyxfer'.")
 ]
-AtOnce = Annotated[
-    int, typer.Option("--at-once", metavar="N", min=1, max=_MOST_AT_ONCE, help="Hosts at a time, by ssh or srun.")
-]
+AtOnce = Annotated[int, opt.option("--at-once", "N", "Hosts at a time, by ssh or srun.", min=1, max=_MAX_AT_ONCE)]
 Confirm = Annotated[
     bool, typer.Option("--confirm/--no-confirm", help="Measure flagged hosts again before they are called slow.")
 ]
@@ -151,45 +133,27 @@ def run(
             raise SystemExit(INTERRUPTED)
 
 
-KindName = Annotated[
-    str,
-    typer.Option(
-        "--kind", metavar="KIND", help="job, daemonset or slurm-prolog.", autocompletion=one_of(lambda: _KINDS)
-    ),
-]
-Image = Annotated[
-    str | None,
-    typer.Option("--image", metavar="IMAGE", help="An image that has pyxfer; else it is installed with pip."),
-]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The name in Kubernetes.")]
-HostCount = Annotated[int, typer.Option("--host-count", metavar="N", min=1, max=100_000, help="Hosts of a job.")]
-Gpus = Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=64, help="GPUs of each host of a job.")]
-Claim = Annotated[
-    str | None,
-    typer.Option("--claim", metavar="NAME", help="A persistent volume claim for the documents, shared by all hosts."),
-]
-DocumentFolder = Annotated[
-    str, typer.Option("--folder", metavar="DIR", help="Folder of the documents on each host, or shared by all.")
-]
-Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Pause between two measurements of a host.")]
-ManifestProgram = Annotated[
-    str | None, typer.Option("--pyxfer", metavar="COMMAND", help="The command that is pyxfer on the hosts.")
-]
-
-
 def manifest(
     *,
-    kind: KindName,
-    image: Image = None,
-    name: Name = "pyxfer-fleet",
-    host_count: HostCount = 1,
-    gpus: Gpus = 8,
-    claim: Claim = None,
-    folder: DocumentFolder = "/var/lib/pyxfer",
-    every: Every = "24h",
+    kind: Annotated[str, opt.option("--kind", "KIND", "job, daemonset or slurm-prolog.", one_of(lambda: _KINDS))],
+    image: Annotated[
+        str | None, opt.option("--image", "IMAGE", "An image that has pyxfer; else it is installed with pip.")
+    ] = None,
+    name: Annotated[str, opt.option("--name", "NAME", "The name in Kubernetes.")] = "pyxfer-fleet",
+    host_count: Annotated[int, opt.option("--host-count", "N", "Hosts of a job.", min=1, max=100_000)] = 1,
+    gpus: Annotated[int, opt.option("--gpus", "N", "GPUs of each host of a job.", min=1, max=64)] = 8,
+    claim: Annotated[
+        str | None, opt.option("--claim", "NAME", "A persistent volume claim for the documents, shared by all hosts.")
+    ] = None,
+    folder: Annotated[
+        str, opt.option("--folder", "DIR", "Folder of the documents on each host, or shared by all.")
+    ] = "/var/lib/pyxfer",
+    every: Annotated[str, opt.option("--every", "TIME", "Pause between two measurements of a host.")] = "24h",
     budget: Budget = "25s",
     label: Labels = None,
-    program: ManifestProgram = None,
+    program: Annotated[
+        str | None, opt.option("--pyxfer", "COMMAND", "The command that is pyxfer on the hosts.")
+    ] = None,
 ) -> None:
     """Print a Kubernetes manifest or Slurm prolog.
 

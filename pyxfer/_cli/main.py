@@ -32,12 +32,10 @@ from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import manifest
 from pyxfer._cli.fleet_run import run as fleet_run
-from pyxfer._cli.links import links
-from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, deliver, json_text, measured, run_exports
-from pyxfer._cli.report import report as report_verb
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -103,7 +101,7 @@ _STDIN = "/dev/stdin"
 
 
 def show(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer saved, also as .gz; - is stdin.")],
+    file: Annotated[str, opt.argument("FILE", "A file that pyxfer saved, also as .gz; - is stdin.")],
     sort: Annotated[
         str | None,
         typer.Option(
@@ -125,17 +123,45 @@ def show(
     print_document(document, Page(sys.stdout), sort)
 
 
-What = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[routes]",
-        help="With routes: every route of every framework.",
-        autocompletion=completion.one_of(lambda: ("routes",)),
-    ),
-]
+def report_verb(
+    files: Annotated[list[str], opt.argument("FILE", "Files that pyxfer saved, also as .gz; their order is kept.")],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf)."),
+    ] = "report.html",
+    chart: Annotated[
+        str | None,
+        opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", completion.one_of(completion.charts)),
+    ] = None,
+) -> None:
+    """Write saved documents as one page with charts.
+
+    Takes a run, links, a watch, examination, baseline, comparison or pytest session, or several of them. The page is a
+    single file that needs no network: a sentence about each document, its charts, tables, environment and remarks, and
+    the document itself.
+    """
+    from pyxfer._document import codec
+    from pyxfer._document import files as document_files
+    from pyxfer._report.webpage import check_drawing, report_bytes, suffix_of
+
+    suffix = suffix_of(output)
+    check_drawing()
+    document_files.check_writable(output)
+    structs = tuple(kind.struct for kind in codec.KINDS)
+    documents: list[Any] = [codec.load_any(file, structs) for file in files]
+    document_files.write_whole(output, report_bytes(documents, suffix, chart))
+    say(f"wrote {output}")
 
 
-def list_all(what: What = None, export_json: opt.WholeJson = None) -> None:
+def list_all(
+    what: Annotated[
+        str | None,
+        opt.argument(
+            "[routes]", "With routes: every route of every framework.", completion.one_of(lambda: ("routes",))
+        ),
+    ] = None,
+    export_json: opt.WholeJson = None,
+) -> None:
     """List devices, routes and modes.
 
     Shows the reason for each one that is not available.
@@ -171,10 +197,10 @@ def _list_routes(exports: Exports[object]) -> None:
 def schema(
     kind: Annotated[
         str,
-        typer.Argument(
-            metavar="KIND",
-            help="run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
-            autocompletion=completion.one_of(completion.kinds),
+        opt.argument(
+            "KIND",
+            "run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
+            completion.one_of(completion.kinds),
         ),
     ],
 ) -> None:

@@ -1,4 +1,4 @@
-"""The verbs that measure: ceiling, frameworks, explain, tune and doctor."""
+"""The verbs that measure: ceiling, frameworks, explain, tune, doctor and links."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyxfer._cli import completion
+from pyxfer._cli import completion, output
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
-from pyxfer._cli.output import (
-    Exports,
-    ProgressReport,
-    announce_runtime,
-    deliver_run,
-    document_json,
-    json_text,
-    measured,
-    run_exports,
-)
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
@@ -32,51 +22,42 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="FRAMEWORK",
-        help="torch, tensorflow, cupy or jax; all by default.",
-        autocompletion=one_of(completion.frameworks),
-    ),
+    opt.argument("FRAMEWORK", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
 ]
 Routes = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--routes",
-        metavar="LIST",
-        help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
-        autocompletion=some_of(completion.framework_routes),
+        "LIST",
+        "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
+        some_of(completion.framework_routes),
     ),
 ]
 Workload = Annotated[
     str,
-    typer.Option(
+    opt.option(
         "--workload",
-        metavar="NAME",
-        help="copy (bytes only) or image-batch (copy, cast, read a row back).",
-        autocompletion=one_of(completion.workloads),
+        "NAME",
+        "copy (bytes only) or image-batch (copy, cast, read a row back).",
+        one_of(completion.workloads),
     ),
 ]
 Sizes = Annotated[
-    str | None,
-    typer.Option("--sizes", metavar="SIZES", help="Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16."),
+    str | None, opt.option("--sizes", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
 ]
 Batches = Annotated[
-    str | None,
-    typer.Option("--batches", metavar="COUNTS", help="Batch sizes for image-batch, such as 8,512; default 1:512:x2."),
+    str | None, opt.option("--batches", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
 ]
 Directions = Annotated[
     str | None,
-    typer.Option(
-        "--directions",
-        metavar="LIST",
-        help="Comma-separated list of h2d, d2h; both by default.",
-        autocompletion=some_of(completion.one_way),
+    opt.option(
+        "--directions", "LIST", "Comma-separated list of h2d, d2h; both by default.", some_of(completion.one_way)
     ),
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
 ]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit per framework, without preparation.")]
+Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit per framework, without preparation.")]
 
 
 def frameworks(
@@ -109,7 +90,7 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = run_exports(export_json, export_csv, export_md, report)
+    exports = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.frameworks,
         names,
@@ -126,42 +107,19 @@ def frameworks(
         seed=seed,
         trace=not no_trace,
     )
-    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
-
-
-RouteName = Annotated[
-    str,
-    typer.Argument(
-        metavar="ROUTE",
-        help="A route such as tf.function; see pyxfer list routes.",
-        autocompletion=one_of(completion.routes),
-    ),
-]
-Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, such as 96MiB.")]
-Direction = Annotated[
-    str | None,
-    typer.Option(
-        "--direction",
-        metavar="WAY",
-        help="Direction of a raw route: h2d (default) or d2h.",
-        autocompletion=one_of(completion.one_way),
-    ),
-]
-ExportCsv = Annotated[
-    str | None,
-    typer.Option("--export-csv", metavar="FILE", help="Write one row per route, without the parts; - is stdout."),
-]
-ExportMd = Annotated[
-    str | None,
-    typer.Option("--export-md", metavar="FILE", help="Write Markdown tables of routes and parts; - is stdout."),
-]
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
 def explain(
-    route: RouteName,
+    route: Annotated[
+        str, opt.argument("ROUTE", "A route such as tf.function; see pyxfer list routes.", one_of(completion.routes))
+    ],
     *,
-    size: Size = "96MiB",
-    direction: Direction = None,
+    size: Annotated[str, opt.option("--size", "SIZE", "One size, such as 96MiB.")] = "96MiB",
+    direction: Annotated[
+        str | None,
+        opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h.", one_of(completion.one_way)),
+    ] = None,
     device: opt.Device = "0",
     precision: opt.Precision = "0.5%",
     budget: opt.Budget = "15s",
@@ -169,8 +127,12 @@ def explain(
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
-    export_csv: ExportCsv = None,
-    export_md: ExportMd = None,
+    export_csv: Annotated[
+        str | None, opt.option("--export-csv", "FILE", "Write one row per route, without the parts; - is stdout.")
+    ] = None,
+    export_md: Annotated[
+        str | None, opt.option("--export-md", "FILE", "Write Markdown tables of routes and parts; - is stdout.")
+    ] = None,
     report: opt.Report = None,
 ) -> None:
     """Show where the time of one route goes.
@@ -182,7 +144,7 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = run_exports(export_json, export_csv, export_md, report)
+    exports = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.explain,
         route,
@@ -194,7 +156,7 @@ def explain(
         patience_s=units.seconds_of(patience, "--patience"),
         seed=seed,
     )
-    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
 def tune(
@@ -215,9 +177,9 @@ def tune(
     from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
-    exports: Exports[RingState] = Exports((export_json, json_text), report=report)
+    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), report=report)
     budget_s = units.seconds_of(budget, "--budget")
-    choice = announce_runtime(device, require_gpu)
+    choice = output.announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=budget_s)
     if chosen.source != "tuned":
@@ -234,14 +196,11 @@ def tune(
 
 _DEVICE, _BUDGET = "0", "6s"
 
-File = Annotated[
-    str | None,
-    typer.Argument(metavar="[RUN.json]", help="Examine a saved run, links or examination instead of this host."),
-]
-
 
 def doctor(
-    file: File = None,
+    file: Annotated[
+        str | None, opt.argument("[RUN.json]", "Examine a saved run, links or examination instead of this host.")
+    ] = None,
     *,
     device: opt.Device = _DEVICE,
     budget: opt.Budget = _BUDGET,
@@ -257,7 +216,7 @@ def doctor(
     """
     from pyxfer._report.doctor import print_examination
 
-    exports: Exports[Examination] = Exports((export_json, document_json), report=report)
+    exports: output.Exports[Examination] = output.Exports((export_json, output.document_json), report=report)
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
@@ -273,8 +232,8 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
     from pyxfer._doctor import session
 
     budget_s = units.seconds_of(budget, "--budget")
-    announce_runtime(device, require_gpu)
-    with ProgressReport() as progress:
+    output.announce_runtime(device, require_gpu)
+    with output.ProgressReport() as progress:
         return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=progress)
 
 
@@ -319,7 +278,7 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
 
-    exports = run_exports(export_json, export_csv, export_md, report)
+    exports = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.ceiling,
         device,
@@ -333,4 +292,84 @@ def ceiling(
         seed=seed,
         trace=not no_trace,
     )
-    deliver_run(measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
+
+
+Groups = Annotated[
+    str,
+    opt.option(
+        "--groups",
+        "LIST",
+        "Comma-separated list of host, together, pairs, local, latency, numa, small.",
+        some_of(completion.link_groups),
+    ),
+]
+Engines = Annotated[
+    str,
+    opt.option(
+        "--engines",
+        "LIST",
+        "Comma-separated list of ce (copy engines), sm (kernels).",
+        some_of(completion.copy_engines),
+    ),
+]
+LinkSize = Annotated[
+    str | None, opt.option("--size", "SIZE", "Size of each copy, such as 512MiB; by default it fits the link.")
+]
+Devices = Annotated[
+    str | None,
+    opt.option(
+        "--devices",
+        "LIST",
+        "Comma-separated list of GPUs by index, UUID or PCI address; all by default.",
+        some_of(completion.devices),
+    ),
+]
+LinksBudget = Annotated[
+    str | None, opt.option("--budget", "TIME", "Time limit for measuring; default 15s for each GPU.")
+]
+
+
+def links(
+    *,
+    groups: Groups = "host,together,pairs,local,latency,numa,small",
+    engines: Engines = "ce,sm",
+    size: LinkSize = None,
+    devices: Devices = None,
+    precision: opt.Precision = "0.5%",
+    budget: LinksBudget = None,
+    seed: opt.Seed = None,
+    require_gpu: opt.RequireGpu = False,
+    export_json: opt.ExportJson = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
+    report: opt.Report = None,
+) -> None:
+    """Measure every link of this host, alone and together.
+
+    Measures the links between the host and each GPU, and between the GPUs: one at a time, and all at once for equal
+    times. Shows which GPUs slow each other down, which side loses, and which links are slower than the others.
+    """
+    import pyxfer
+    from pyxfer import units
+    from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
+    from pyxfer._report.links import print_links
+
+    exports: output.Exports[Links] = output.Exports(
+        (export_json, output.document_json),
+        (export_csv, lambda run: run.to_csv()),
+        (export_md, lambda run: run.to_markdown()),
+        report=report,
+    )
+    measure = partial(
+        pyxfer.links,
+        devices,
+        groups=units.words_of(groups, GROUPS, "--groups"),
+        engines=units.words_of(engines, COPY_ENGINES, "--engines"),
+        size=None if size is None else units.size_of(size, "--size"),
+        precision=units.share_of(precision, "--precision"),
+        budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
+        seed=seed,
+    )
+    run = output.measured(measure, exports, 0 if devices is None else devices, require_gpu=require_gpu)
+    output.deliver(run, exports, print_links)

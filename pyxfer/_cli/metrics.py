@@ -7,8 +7,6 @@ import platform
 import stat
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
@@ -26,20 +24,19 @@ STDOUT = "-"
 
 def metrics(
     file: Annotated[
-        str | None,
-        typer.Argument(metavar="[RUN.json]", help="A saved run or links, not the newest in the store."),
+        str | None, opt.argument("[RUN.json]", "A saved run or links, not the newest in the store.")
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
+        opt.option(
             "--device",
-            metavar="0|UUID",
-            help="Only this GPU; default: each GPU of this host.",
-            autocompletion=completion.one_of(completion.devices),
+            "0|UUID",
+            "Only this GPU; default: each GPU of this host.",
+            completion.one_of(completion.devices),
         ),
     ] = None,
     export_prometheus: Annotated[
-        str, typer.Option("--export-prometheus", metavar="FILE", help="Write them to FILE; - is stdout.")
+        str, opt.option("--export-prometheus", "FILE", "Write them to FILE; - is stdout.")
     ] = STDOUT,
     store: opt.Store = None,
 ) -> None:
@@ -82,7 +79,6 @@ def _saved(file: str) -> Run | Links:
 
 
 def _runs_in(saved: Run | Links) -> list[Run]:
-    """The run itself, or the runs of the GPUs of a run of links."""
     from pyxfer._document.runs import Run
     from pyxfer._measure.link_runs import runs_of
 

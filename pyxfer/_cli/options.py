@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pyxfer._cli import completion
-from pyxfer._cli.completion import one_of, some_of
+from pyxfer._cli.completion import Complete, one_of, some_of
 
 
 def example(*commands: str) -> str:
@@ -15,89 +15,70 @@ def example(*commands: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
 
 
+def option(name: str, metavar: str, text: str, complete: Complete | None = None, **limits: int) -> Any:
+    """An option with a value; `limits` are the bounds of a number."""
+    return typer.Option(name, metavar=metavar, help=text, autocompletion=complete, **limits)  # type: ignore[call-overload]
+
+
+def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+
+
 Device = Annotated[
     str,
-    typer.Option(
+    option(
         "--device",
-        metavar="0|UUID|PCI|host",
-        help="Index, UUID or PCI address of a GPU, or host (its memory).",
-        autocompletion=one_of(completion.devices),
+        "0|UUID|PCI|host",
+        "Index, UUID or PCI address of a GPU, or host (its memory).",
+        one_of(completion.devices),
     ),
 ]
 Directions = Annotated[
-    str,
-    typer.Option(
-        "--directions",
-        metavar="LIST",
-        help="Comma-separated list of h2d, d2h, both.",
-        autocompletion=some_of(completion.directions),
-    ),
+    str, option("--directions", "LIST", "Comma-separated list of h2d, d2h, both.", some_of(completion.directions))
 ]
 Memories = Annotated[
     str,
-    typer.Option(
+    option(
         "--memories",
-        metavar="LIST",
-        help="Comma-separated list of pageable, pinned, registered, write-combined.",
-        autocompletion=some_of(completion.memories),
+        "LIST",
+        "Comma-separated list of pageable, pinned, registered, write-combined.",
+        some_of(completion.memories),
     ),
 ]
 Modes = Annotated[
     str,
-    typer.Option(
+    option(
         "--modes",
-        metavar="LIST",
-        help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged.",
-        autocompletion=some_of(completion.modes),
+        "LIST",
+        "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.",
+        some_of(completion.modes),
     ),
 ]
-Sizes = Annotated[
-    str, typer.Option("--sizes", metavar="SIZES", help="Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")
-]
+Sizes = Annotated[str, option("--sizes", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]
-Precision = Annotated[
-    str, typer.Option("--precision", metavar="SHARE", help="Target precision of each median, such as 0.5%.")
-]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit for measuring, such as 30s.")]
-Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed for the order of trials; a run stores its seed.")
-]
-NoTrace = Annotated[
-    bool,
-    typer.Option("--no-trace", help="Skip the traced trials at the end of the run."),
-]
-Patience = Annotated[
-    str, typer.Option("--patience", metavar="TIME", help="Kill a framework process that is silent for this long.")
-]
+Precision = Annotated[str, option("--precision", "SHARE", "Target precision of each median, such as 0.5%.")]
+Budget = Annotated[str, option("--budget", "TIME", "Time limit for measuring, such as 30s.")]
+Seed = Annotated[int | None, option("--seed", "N", "Seed for the order of trials; a run stores its seed.", min=0)]
+NoTrace = Annotated[bool, typer.Option("--no-trace", help="Skip the traced trials at the end of the run.")]
+Patience = Annotated[str, option("--patience", "TIME", "Kill a framework process that is silent for this long.")]
 RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail with exit code 3 if no GPU is usable.")]
 ExportJson = Annotated[
     str | None,
-    typer.Option(
-        "--export-json",
-        metavar="FILE",
-        help="Write the whole run, for pyxfer show; compressed if FILE ends in .gz; - is stdout.",
+    option(
+        "--export-json", "FILE", "Write the whole run, for pyxfer show; compressed if FILE ends in .gz; - is stdout."
     ),
 ]
 ExportCsv = Annotated[
-    str | None,
-    typer.Option("--export-csv", metavar="FILE", help="Write one row per measurement with all figures; - is stdout."),
+    str | None, option("--export-csv", "FILE", "Write one row per measurement with all figures; - is stdout.")
 ]
-ExportMd = Annotated[
-    str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
-]
+ExportMd = Annotated[str | None, option("--export-md", "FILE", "Write a Markdown table; - is stdout.")]
 Report = Annotated[
-    str | None,
-    typer.Option("--report", metavar="FILE", help="Write a page with charts (.html), or pictures (.svg, .png, .pdf)."),
+    str | None, option("--report", "FILE", "Write a page with charts (.html), or pictures (.svg, .png, .pdf).")
 ]
 WholeJson = Annotated[
-    str | None,
-    typer.Option("--export-json", metavar="FILE", help="Write JSON; compressed if FILE ends in .gz; - is stdout."),
+    str | None, option("--export-json", "FILE", "Write JSON; compressed if FILE ends in .gz; - is stdout.")
 ]
 Store = Annotated[
     str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file.",
-    ),
+    option("--store", "URL", "Store: a file or a database URL; default $PYXFER_STORE or this user's own file."),
 ]

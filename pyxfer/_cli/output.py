@@ -80,12 +80,7 @@ class Exports(Generic[Document]):
         self._checkpoints.wait()
 
     def finish(self, document: Document) -> None:
-        """Write to the streams, and to the files whose last write failed.
-
-        Raises:
-            NotKeptError: names the targets that could not be written, and the reasons.
-
-        """
+        """Write to the streams, and to the files whose last write failed."""
         self.keep(document)
         retried = {path: self._files[path] for path in self._checkpoints.failures}
         is_interrupted = getattr(document, "ended", None) == "interrupted"
@@ -105,12 +100,7 @@ class Exports(Generic[Document]):
             raise NotKeptError(" ".join(failures))
 
     def deliver(self, document: Document, print_page: Callable[[Page], object]) -> None:
-        """Write a finished result to all targets, and print the page unless an export goes to stdout.
-
-        Raises:
-            NotKeptError: names the targets that could not be written, and the reasons.
-
-        """
+        """Write a finished result to all targets, and print the page unless an export goes to stdout."""
         from pyxfer._report.layout import Page
 
         try:
@@ -144,7 +134,6 @@ def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
 
 
 def check_report(path: str | None) -> None:
-    """Refuse a report that cannot be made, before anything is measured."""
     if path is not None:
         from pyxfer._report import webpage
 
@@ -152,7 +141,6 @@ def check_report(path: str | None) -> None:
 
 
 def write_report(path: str | None, document: object) -> None:
-    """Write the page or the pictures of a document, if they are wanted."""
     if path is not None:
         from pyxfer._document.files import write_whole
         from pyxfer._report import webpage
@@ -161,7 +149,6 @@ def write_report(path: str | None, document: object) -> None:
 
 
 def _check_targets(paths: Sequence[str]) -> None:
-    """Refuse targets that cannot be written, and one target that is named twice."""
     from pyxfer._document.files import check_writable, is_stdout
 
     if sum(map(is_stdout, paths)) > 1:
@@ -238,7 +225,6 @@ class ProgressReport:
                 self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Draw the bar, at most every 0.1 s."""
         if self._bar is None:
             self._say_phase(progress)
         elif time.monotonic() - self._drawn_at >= _REFRESH_S or progress.done >= 1:
@@ -258,7 +244,6 @@ class ProgressReport:
 
 
 def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Run]:
-    """The exports of a run."""
     return Exports(
         (json, document_json),
         (csv, lambda run: run.to_csv()),
@@ -277,7 +262,6 @@ def measured(
 
 
 def deliver_run(run: Run, exports: Exports[Run]) -> None:
-    """`deliver` with the page of a run."""
     from pyxfer._report.run import print_run
 
     deliver(run, exports, print_run)

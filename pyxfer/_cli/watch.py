@@ -58,12 +58,6 @@ class WatchExports:
         self._check()
 
     def refuse_to_overwrite(self, script: str) -> None:
-        """Check that no target is the script.
-
-        Raises:
-            UsageError: a target is the script.
-
-        """
         for option, path, _ in self._targets:
             target = self._path(path, 1)
             with suppress(OSError):  # the target does not exist yet
@@ -71,12 +65,7 @@ class WatchExports:
                     raise UsageError(f"{option} {target!r} is the script: give another file name.")
 
     def write(self, number: int, window: Window, watched: Watched) -> None:
-        """Write all files, also if one of them fails.
-
-        Raises:
-            UsageError: names the files that could not be written, and the reasons.
-
-        """
+        """Write all files, also if one of them fails."""
         failures = []
         for option, path, write in self._targets:
             try:
@@ -132,7 +121,6 @@ class BlockedSignals:
     """Blocks signals from before the start of the process until its end; `WatchedProcess.wait` handles them."""
 
     def __enter__(self) -> tuple[int, ...]:
-        """Block the signals and return the numbers of those that were blocked before."""
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
         return tuple(int(number) for number in self._before)
 
@@ -141,8 +129,6 @@ class BlockedSignals:
 
 
 class WatchedProcess:
-    """The process that runs the script."""
-
     def __init__(self, launch: str, program: Sequence[str]) -> None:
         command = [sys.executable, *_own_flags(), "-c", _BOOT, "\n".join(sys.path), launch, *program]
         self._process = subprocess.Popen(command, close_fds=False)  # noqa: S603 - this Python; the script inherits all descriptors
@@ -162,7 +148,6 @@ class WatchedProcess:
 
 
 def exit_code(returned: int) -> int:
-    """The exit code of a shell: 128 plus the number of the signal that ended the process."""
     return returned if returned >= 0 else SIGNALLED - returned
 
 
@@ -172,36 +157,27 @@ def _own_flags() -> list[str]:
     return flags
 
 
-Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="A script; with -m, the name of a module.")]
-Arguments = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")]
+Script = Annotated[str, opt.argument("SCRIPT", "A script; with -m, the name of a module.")]
+Arguments = Annotated[list[str] | None, opt.argument("ARGS", "Arguments of the script.")]
 IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")]
-Skip = Annotated[
-    str, typer.Option("--skip", metavar="N|TIME", help="Skip this many steps first, or a time such as 2s.")
-]
-For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Watch for this long, such as 5s.")]
-Steps = Annotated[int | None, typer.Option("--steps", metavar="N", help="Watch this many steps.")]
-Step = Annotated[
-    str | None,
-    typer.Option("--step", metavar="MODULE:FUNCTION", help="Take the calls of this function for the steps."),
-]
+Skip = Annotated[str, opt.option("--skip", "N|TIME", "Skip this many steps first, or a time such as 2s.")]
+For = Annotated[str | None, opt.option("--for", "TIME", "Watch for this long, such as 5s.")]
+Steps = Annotated[int | None, opt.option("--steps", "N", "Watch this many steps.")]
+Step = Annotated[str | None, opt.option("--step", "MODULE:FUNCTION", "Take the calls of this function for the steps.")]
 Trace = Annotated[
-    str | None,
-    typer.Option("--trace", metavar="FILE", help="Write all records for Perfetto; compressed if FILE ends in .gz."),
+    str | None, opt.option("--trace", "FILE", "Write all records for Perfetto; compressed if FILE ends in .gz.")
 ]
 BySignal = Annotated[bool, typer.Option("--signal", help="SIGUSR1 starts a window, and the next SIGUSR1 ends it.")]
 CeilingsFrom = Annotated[
-    str, typer.Option("--ceilings", metavar="RUN.json|none", help="Compare copies with a saved run, or with none.")
+    str, opt.option("--ceilings", "RUN.json|none", "Compare copies with a saved run, or with none.")
 ]
-Capacity = Annotated[str, typer.Option("--capacity", metavar="SIZE", help="Memory limit for the records.")]
+Capacity = Annotated[str, opt.option("--capacity", "SIZE", "Memory limit for the records.")]
 
 ExportJson = Annotated[
-    str | None,
-    typer.Option("--export-json", metavar="FILE", help="Write the whole document; compressed if FILE ends in .gz."),
+    str | None, opt.option("--export-json", "FILE", "Write the whole document; compressed if FILE ends in .gz.")
 ]
-ExportCsv = Annotated[
-    str | None, typer.Option("--export-csv", metavar="FILE", help="Write one row per step with all figures.")
-]
-ExportMd = Annotated[str | None, typer.Option("--export-md", metavar="FILE", help="Write Markdown tables.")]
+ExportCsv = Annotated[str | None, opt.option("--export-csv", "FILE", "Write one row per step with all figures.")]
+ExportMd = Annotated[str | None, opt.option("--export-md", "FILE", "Write Markdown tables.")]
 
 _MEASURED, _NONE = "measured", "none"
 
@@ -263,7 +239,6 @@ def watch(
 
 
 def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
-    """Run the script, report on its windows, and return the exit code."""
     from dataclasses import replace
 
     with BlockedSignals() as before:
@@ -294,12 +269,7 @@ class _Reporter:
         self._report_new(None if self._ceilings == _MEASURED else self._ceilings)
 
     def finish(self, code: int) -> None:
-        """Report the remaining windows after the script has ended.
-
-        Raises:
-            UsageError: the script could not be run.
-
-        """
+        """Report the remaining windows after the script has ended."""
         refusal = self._words("refusal")
         if refusal:
             raise UsageError(refusal)

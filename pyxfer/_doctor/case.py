@@ -16,7 +16,7 @@ Findings = Iterator[Finding]
 
 SIDES: tuple[Side, ...] = ("h2d", "d2h")
 # Below this size the fixed cost of a copy hides the rate of the link.
-LEAST_BYTES = 16 << 20
+MIN_BYTES = 16 << 20
 NO_REASON = "no reason given"
 
 
@@ -35,7 +35,7 @@ class Shares(NamedTuple):
 _SHARES = {3: Shares(0.82, 0.72), 4: Shares(0.84, 0.74), 5: Shares(0.90, 0.85)}
 _PAYLOADS = (128, 256, 512, 1024, 2048, 4096)
 _GIGA = 1e9
-LEAST_FINE = min(shares.fine for shares in _SHARES.values())
+MIN_FINE = min(shares.fine for shares in _SHARES.values())
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,6 @@ class Case:
 
 
 def gbps_of(row: Measurement) -> float:
-    """The bandwidth of a row, 0 without one."""
     return row.gbps or 0.0
 
 
@@ -132,7 +131,6 @@ def is_raw(measurement: Measurement) -> bool:
 
 
 def best(run: Run, side: Side, *, pageable: bool = False) -> Measurement | None:
-    """The fastest valid raw copy of a side at the largest size."""
     found = [
         row
         for row in run.measurements
@@ -145,7 +143,7 @@ def best(run: Run, side: Side, *, pageable: bool = False) -> Measurement | None:
 def fastest_gbps(run: Run, side: Side) -> float:
     """The bandwidth of the fastest verified copy of a side, also if the row has none because of its peak."""
     whole = [row for row in run.measurements if is_raw(row) and row.verified.value and row.side == side]
-    times = [(row.moved_bytes, row.elapsed_s) for row in whole if row.nbytes >= LEAST_BYTES and row.elapsed_s]
+    times = [(row.moved_bytes, row.elapsed_s) for row in whole if row.nbytes >= MIN_BYTES and row.elapsed_s]
     return max((nbytes / seconds / _GIGA for nbytes, seconds in times), default=0.0)
 
 
@@ -161,11 +159,9 @@ def fine(
 
 
 def undetermined(code: str, subject: str, expected: str, reason: str | None, do: str | None = None) -> Finding:
-    """A finding with the status unknown."""
     why = "a value that cannot be read cannot be judged"
     return Finding(code, subject, "unknown", reason or NO_REASON, expected, why, "certain", do)
 
 
 def first_reason(*facts: Fact[T]) -> str:
-    """The reason of the first missing fact."""
     return next((fact.reason for fact in facts if fact.reason is not None), NO_REASON)

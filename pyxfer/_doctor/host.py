@@ -11,11 +11,11 @@ from pyxfer.units import format_gbps, format_percent, format_size
 
 NEAR_SHARE = 0.99
 FAR_FASTER = 1.03
-FAR_LEAST = 0.5
-LEAST_LOCKED_BYTES = 64 << 20
-LEAST_MEMORY_BYTES = 8 << 30
-LEAST_CPUS = 4.0
-LEAST_SHARED_BYTES = 1 << 30
+MIN_FAR_SHARE = 0.5
+MIN_LOCKED_BYTES = 64 << 20
+MIN_MEMORY_BYTES = 8 << 30
+MIN_CPUS = 4.0
+MIN_SHARED_BYTES = 1 << 30
 _BY_HARDWARE = ("hardware slowdown", "hardware thermal slowdown", "hardware power brake")
 _WHY_ALONE = "copies and kernels of others at the same time lower every figure"
 
@@ -179,7 +179,7 @@ def _far(case: Case, far: FarRates, expected: str) -> Finding:
         why = f"the firmware names node {far.near_node} for the device, but node {far.far_node} is nearer to it"
         do = "correct the NUMA table of the firmware or the virtual machine; until then bind to the faster node"
         return Finding("numa-far", "NUMA far memory", "wrong", seen, expected, why, "likely", do)
-    if min(shares.values()) < FAR_LEAST:
+    if min(shares.values()) < MIN_FAR_SHARE:
         rates = ", ".join(format_gbps(rate) for rate in far.far_gbps.values())
         why = f"the link between the sockets carries {rates}, less than half of the device's"
         do = f"keep memory on node {far.near_node}; check that all links between the sockets are up"
@@ -274,7 +274,7 @@ def _limited_locking(case: Case, most: float, expected: str) -> Finding:
     locked = max((row.nbytes for row in rows if row.gbps is not None), default=0)
     failed = [row.rate.reason for row in rows if row.gbps is None]
     do = "raise it: ulimit -l unlimited, docker run --ulimit memlock=-1, or LimitMEMLOCK=infinity in the service"
-    if failed and most < LEAST_LOCKED_BYTES and not locked:
+    if failed and most < MIN_LOCKED_BYTES and not locked:
         why = f"page-locking failed here: {failed[0]}"
         return Finding("lock-limit", "lock limit", "wrong", seen, expected, why, "possible", do)
     if locked > most:
@@ -283,7 +283,7 @@ def _limited_locking(case: Case, most: float, expected: str) -> Finding:
             "the limit does not count the driver's locking; it counts RDMA and mlock, which NCCL may need across hosts"
         )
         return fine("lock-limit", "lock limit", seen, expected, why)
-    if most >= LEAST_LOCKED_BYTES:
+    if most >= MIN_LOCKED_BYTES:
         return fine("lock-limit", "lock limit", seen, expected, "that is more than the run page-locked", "likely")
     why = "the limit rarely counts the driver's locking, but RDMA and mlock count and fail beyond it"
     return Finding("lock-limit", "lock limit", "suspicious", seen, expected, why, "possible", do)
@@ -294,7 +294,7 @@ def container(case: Case) -> Findings:
     if case.health is None:
         return
     memory, cpus = case.health.memory_limit_bytes.value, case.health.cpu_limit.value
-    expected = f"at least {format_size(LEAST_MEMORY_BYTES)} and the time of {LEAST_CPUS:g} processors"
+    expected = f"at least {format_size(MIN_MEMORY_BYTES)} and the time of {MIN_CPUS:g} processors"
     if memory is None or cpus is None:
         reason = case.health.memory_limit_bytes.reason or case.health.cpu_limit.reason
         yield undetermined("container", "container", expected, reason)
@@ -302,8 +302,8 @@ def container(case: Case) -> Findings:
     kind = case.run.environment.container.value
     seen = f"{'none' if kind in (None, 'none') else kind}, {_limits_text(memory, cpus)}"
     short = [
-        *(["the limit counts page-locked memory"] if (memory.most or LEAST_MEMORY_BYTES) < LEAST_MEMORY_BYTES else []),
-        *(["threads that stage copies have to wait"] if (cpus.most or LEAST_CPUS) < LEAST_CPUS else []),
+        *(["the limit counts page-locked memory"] if (memory.most or MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES else []),
+        *(["threads that stage copies have to wait"] if (cpus.most or MIN_CPUS) < MIN_CPUS else []),
     ]
     if short:
         do = "give the container more (docker run --memory, --cpus; Kubernetes resources.limits)"
@@ -322,11 +322,11 @@ def _limits_text(memory: Bound, cpus: Bound) -> str:
 def shared_memory(case: Case) -> Findings:
     if case.health is None:
         return
-    size, expected = case.health.shared_memory_bytes, f"at least {format_size(LEAST_SHARED_BYTES)} in /dev/shm"
+    size, expected = case.health.shared_memory_bytes, f"at least {format_size(MIN_SHARED_BYTES)} in /dev/shm"
     why = "the workers of data loaders pass their batches through it"
     if size.value is None:
         yield undetermined("shared-memory", "shared memory", expected, size.reason)
-    elif size.value < LEAST_SHARED_BYTES:
+    elif size.value < MIN_SHARED_BYTES:
         do = "increase it: docker run --shm-size=8g, or --ipc=host; in Kubernetes an emptyDir of medium Memory"
         seen = f"{format_size(size.value)} in /dev/shm"
         yield Finding("shared-memory", "shared memory", "suspicious", seen, expected, why, "likely", do)

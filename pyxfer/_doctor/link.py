@@ -43,7 +43,6 @@ def most_errors(nbytes: int) -> int:
 
 
 def replays_beyond(health: Health) -> int | None:
-    """The number of packets that were sent again, if it is more than allowed."""
     count = _grown(health, lambda counters: counters.replays).value
     return count if count is not None and count > most_errors(health.moved_bytes) else None
 
@@ -134,7 +133,6 @@ _WHY_STATE = "device and slot agree on the most that both can do, and an idle li
 
 
 def link(case: Case) -> Findings:
-    """The link's state under load, compared with the most that device and slot can do."""
     now, loaded, both = case.run.link.now.value, case.run.link.under_load, case.run.link.system_most
     if case.run.link.kind != "pcie":
         reason = case.run.link.raw_peak_gbps.reason or f"the link is of the kind {case.run.link.kind}"
@@ -204,7 +202,6 @@ def slot(case: Case) -> Findings:
 
 
 def path(case: Case) -> Findings:
-    """The narrowest link between the device and the processor."""
     links, narrowest = case.run.link.hops, narrowest_hop(case.run.link)
     expected = "no link above the device carries less than its own"
     if case.run.link.kind != "pcie":

@@ -24,15 +24,10 @@ _UPLINK = "GPUs below one port share its link to the processor"
 
 
 def examine_links(links: Links) -> Examination:
-    """The findings of a run of links, with those of each GPU's own copies. It keeps the run of the first GPU.
-
-    Raises:
-        UsageError: no GPU has copies of its own.
-
-    """
+    """The findings of a run of links, with those of each GPU's own copies. It keeps the run of the first GPU."""
     runs = runs_of(links)
     if not runs:
-        raise UsageError("the run of links has no copies between the host and a GPU; measure the group host")
+        raise UsageError("The run of links has no copies between the host and a GPU: measure the group host.")
     found = [*_contents(links), *_sharing(links), *_slow(links), *_peers(links)]
     for run in runs:
         found += [

@@ -43,7 +43,6 @@ def references() -> tuple[Reference, ...]:
 
 
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:
-    """The known host that is most similar, by device, then link, then MaxPayload."""
     known = references() if known is None else known
     state = bottleneck(run.link).value or run.link.under_load.value or run.link.now.value
     if run.link.kind != "pcie" or state is None:
@@ -102,7 +101,6 @@ def examine(run: Run, health: Health | None = None, nearest: Nearest | None = No
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings, the wrong ones first."""
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.status)))
 
 
@@ -269,7 +267,6 @@ def _far_run(choice: Choice, run: Run, request: Request, report: OnProgress) -> 
 
 
 def _far(near: Run, far: Fact[Run]) -> Fact[FarRates]:
-    """The rates from both nodes."""
     if far.value is None:
         return Fact(reason=far.reason)
     node, own = far.value.placement.memory_node, near.placement.device_node

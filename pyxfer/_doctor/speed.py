@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pyxfer._doctor.case import (
-    LEAST_BYTES,
-    LEAST_FINE,
+    MIN_BYTES,
+    MIN_FINE,
     SIDES,
     Case,
     Findings,
@@ -32,8 +32,6 @@ _LESSER_LINKS = (2, 4, 8)
 
 
 class Cause(NamedTuple):
-    """A likely cause of a low bandwidth, and what to do about it."""
-
     text: str
     do: str
 
@@ -111,7 +109,7 @@ def _lesser_link(case: Case, judged: Measurement, share: float | None) -> Iterat
     if share is None or most_gbps is None:
         return
     for factor in _LESSER_LINKS:
-        if share * factor >= LEAST_FINE and gbps_of(judged) * factor <= most_gbps:
+        if share * factor >= MIN_FINE and gbps_of(judged) * factor <= most_gbps:
             shown = "; a hypervisor may show a better link than there is" if case.is_virtual else ""
             yield Cause(
                 f"a link with 1/{factor} of the lanes, or of a lower generation, would be as fast{shown}",
@@ -147,7 +145,7 @@ def _link_advice(case: Case) -> str:
 ALIKE_SHARE = 0.95
 PAGEABLE_SHARE = 0.5
 """The least share of a known host's pageable bandwidth: one thread copies, and its speed varies."""
-PAGEABLE_LEAST_GBPS = 3.0
+MIN_PAGEABLE_GBPS = 3.0
 PAGEABLE_ABOVE = 1.05
 
 _WHY_PEAK = "the rest goes to acknowledgements, flow control and the start of each copy"
@@ -184,8 +182,8 @@ def _ceiling(case: Case, side: Side) -> Finding:
     subject, found = f"ceiling {side}", best(case.run, side)
     if found is None or found.rate.value is None:
         return undetermined("ceiling", subject, "copies of page-locked memory", _why_none(case, side))
-    if found.nbytes < LEAST_BYTES:
-        least, largest = format_size(LEAST_BYTES), format_size(found.nbytes)
+    if found.nbytes < MIN_BYTES:
+        least, largest = format_size(MIN_BYTES), format_size(found.nbytes)
         reason = f"{largest} is the largest measured size, and below {least} the fixed cost of a copy hides the link"
         return undetermined("ceiling", subject, f"copies of at least {least}", reason)
     if case.run.device.confidential.value:
@@ -324,7 +322,7 @@ def _explained(case: Case) -> bool:
 
 def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
     known = case.run.link.peak_gbps(side).value is not None
-    return known and found.nbytes >= LEAST_BYTES and case.status(side, gbps_of(found)) == "fine"
+    return known and found.nbytes >= MIN_BYTES and case.status(side, gbps_of(found)) == "fine"
 
 
 def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:
@@ -349,7 +347,7 @@ def pageable(case: Case) -> Findings:
     """Pageable copies, compared with pinned copies of the same size and with a known host."""
     for side in SIDES:
         pinned, plain = best(case.run, side), best(case.run, side, pageable=True)
-        if plain is not None and pinned is not None and plain.nbytes == pinned.nbytes >= LEAST_BYTES:
+        if plain is not None and pinned is not None and plain.nbytes == pinned.nbytes >= MIN_BYTES:
             yield _pageable(case, side, plain, pinned)
 
 
@@ -384,5 +382,5 @@ def _pageable_least(case: Case, plain: Measurement, pinned: Measurement) -> tupl
     if known is not None:
         least = known * PAGEABLE_SHARE
         return least, f"at least half of the {format_gbps(known)} of a known host of the same kind", "likely"
-    least = min(PAGEABLE_LEAST_GBPS, gbps_of(pinned) * PAGEABLE_SHARE)
+    least = min(MIN_PAGEABLE_GBPS, gbps_of(pinned) * PAGEABLE_SHARE)
     return least, f"at least {format_gbps(least)}, which one thread of any current processor copies", "possible"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyxfer._doctor.case import LEAST_BYTES, LEAST_FINE
+from pyxfer._doctor.case import MIN_BYTES, MIN_FINE
 from pyxfer._doctor.session import references
 from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
 from pyxfer._document.cells import Cell
@@ -116,7 +116,7 @@ def _known(known: Reference | None, column: Column) -> Usual | None:
         return None
     gbps = known.gbps(cell.direction, cell.memory, cell.nbytes)
     share = ALIKE_SHARE if cell.memory == "pinned" else PAGEABLE_SHARE
-    return None if gbps is None or cell.nbytes < LEAST_BYTES else Usual("known host", gbps, 1 - share)
+    return None if gbps is None or cell.nbytes < MIN_BYTES else Usual("known host", gbps, 1 - share)
 
 
 def peaks_of(reports: Sequence[HostReport]) -> dict[Cell, float]:
@@ -132,9 +132,9 @@ def peaks_of(reports: Sequence[HostReport]) -> dict[Cell, float]:
 def _peak(column: Column, peak: float | None) -> Usual | None:
     """For large pinned copies: other cells need not come near a peak."""
     cell = column.cell
-    if peak is None or not cell.is_alone or cell.memory != "pinned" or cell.nbytes < LEAST_BYTES:
+    if peak is None or not cell.is_alone or cell.memory != "pinned" or cell.nbytes < MIN_BYTES:
         return None
-    return Usual("peak", peak, 1 - LEAST_FINE)
+    return Usual("peak", peak, 1 - MIN_FINE)
 
 
 def _each_other(table: Table, place: int) -> Usual | None:

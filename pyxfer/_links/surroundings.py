@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from pyxfer._document.links import LinkDevice, PeerLink, Trait
 from pyxfer._document.machines import Device, Fact, Link, LinkKind, unknown
-from pyxfer._machine import engine, nvlink
+from pyxfer._machine import nvlink
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import device_node, read_nodes
@@ -16,15 +15,7 @@ from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import path_to_root
 from pyxfer._machine.sysfs import read_cpu_list, read_text
 from pyxfer.errors import CudaError
-
-
-class Attributes(Protocol):
-    def device_attribute(self, device: int, attribute: int) -> int: ...
-
-
-class Machine(engine.Engine, Attributes, Protocol):
-    def can_access_peer(self, device: int, peer: int) -> bool: ...
-
+from pyxfer.native import Engine
 
 # cudaDeviceAttr of driver_types.h.
 INTEGRATED = 18
@@ -39,7 +30,7 @@ NO_TREE = "the machine shows no PCIe tree above the GPUs"
 ONE_DEVICE = "one GPU shares no link with another"
 
 
-def read_device(machine: Machine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
+def read_device(machine: Engine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
     link = read_link(machine, device, root=root, nvml=nvml)
     active = nvlink.active_links(nvml, device)
     count: Fact[int] = unknown(active.reason or "") if active.value is None else Fact(len(active.value))
@@ -64,13 +55,13 @@ def _carried(nvml: Nvml, device: Device, links: Fact[int]) -> Fact[float]:
     return each if each.value is None else Fact(links.value * each.value)
 
 
-def read_peers(machine: Machine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
+def read_peers(machine: Engine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
     return tuple(
         _read_peer(machine, one, other, nvml) for one in devices for other in devices if one.index != other.index
     )
 
 
-def _read_peer(machine: Machine, one: Device, other: Device, nvml: Nvml) -> PeerLink:
+def _read_peer(machine: Engine, one: Device, other: Device, nvml: Nvml) -> PeerLink:
     try:
         # The writer of one end is the reader of the other, and needs the access of its own device.
         access: Fact[bool] = Fact(
@@ -115,14 +106,14 @@ def read_tree(devices: Sequence[Device], root: Path = Path("/")) -> Fact[tuple[t
     return Fact(tuple(sorted({tuple(sorted(members)) for members in below.values() if len(members) > 1})))
 
 
-def attribute(machine: Attributes, device: int, number: int) -> int | None:
+def attribute(machine: Engine, device: int, number: int) -> int | None:
     try:
         return machine.device_attribute(device, number)
     except CudaError:
         return None
 
 
-def natures(machine: Attributes, device: Device, link: Link, root: Path = Path("/")) -> tuple[Trait, ...]:
+def natures(machine: Engine, device: Device, link: Link, root: Path = Path("/")) -> tuple[Trait, ...]:
     if device.runtime == "host":
         return ()
     reads_pageable = bool(attribute(machine, device.index, PAGEABLE_ACCESS))

@@ -9,27 +9,22 @@ import msgspec
 
 from pyxfer._document.runs import Device, Fact, Runtime
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import canonical_address
 from pyxfer.errors import UsageError
+from pyxfer.native import Engine
 
 # A UUID, or the beginning of one. Without "GPU-" it has at least four digits, so that it does not look like an index.
 _UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)
 
 
 def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, ...]:
-    """The devices that CUDA shows; CUDA_VISIBLE_DEVICES applies."""
     return tuple(_read_device(engine, index, nvml or management.shared()) for index in range(engine.device_count()))
 
 
 def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None) -> Device:
-    """Find a device by index, UUID (or its beginning) or PCI address.
-
-    Raises:
-        UsageError: no device or more than one matches.
-
-    """
+    """Find a device by index, UUID (or its beginning) or PCI address."""
     devices = list_devices(engine, nvml=nvml)
     matches = _matches(devices, str(selector).strip())
     if len(matches) == 1:

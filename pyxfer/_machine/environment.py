@@ -12,11 +12,12 @@ from pathlib import Path
 
 from pyxfer._document.runs import Device, Environment, Fact
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.host import available_host_bytes, host_bytes
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import device_path
 from pyxfer._machine.sysfs import read_text
+from pyxfer.native import Engine
 
 _NONE = "none"
 
@@ -140,7 +141,6 @@ def is_untranslated(iommu: str) -> bool:
 
 
 def has_groups(root: Path = Path("/")) -> bool:
-    """Whether the kernel uses an IOMMU for any device."""
     groups = root / _GROUPS
     return groups.is_dir() and any(groups.iterdir())
 
@@ -154,7 +154,6 @@ _GOVERNOR = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 def read_environment(
     engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None
 ) -> Environment:
-    """Read the environment. It needs no root rights; a value that does is missing with its reason."""
     nvml = nvml or management.shared()
     return Environment(
         host=platform.node(),

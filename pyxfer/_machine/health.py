@@ -8,13 +8,13 @@ from typing import Any
 from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
 from pyxfer._document.runs import Device, Fact
 from pyxfer._machine.devices import list_devices
-from pyxfer._machine.engine import Engine
 from pyxfer._machine.environment import read_translation
 from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
 from pyxfer._machine.numa import device_node
 from pyxfer._machine.nvml import Nvml, field
 from pyxfer._machine.pci import decode_device_control, find_pci_express, path_to_root, read_config
 from pyxfer._machine.sysfs import read_text
+from pyxfer.native import Engine
 
 # nvml.h: NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER and NVML_FI_DEV_PCIE_COUNT_*.
 _ROLLOVERS, _CORRECTABLE, _NONFATAL, _FATAL = 95, 173, 179, 180
@@ -22,7 +22,6 @@ _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
 def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counters:
-    """Read the error counters of the GPU and of the ports above it."""
     return Counters(
         replays=replays(nvml, device),
         replay_rollovers=field(nvml, device, _ROLLOVERS),
@@ -39,7 +38,6 @@ def replays(nvml: Nvml, device: Device) -> Fact[int]:
 
 
 def read_device_memory(nvml: Nvml, device: Device) -> DeviceMemory:
-    """Read the errors of the device's memory since the driver was loaded, and the state of its row remapping."""
     rows = nvml.ask_device(device, "nvmlDeviceGetRemappedRows")
     pending, failed = (_flag(rows, place) for place in (2, 3))
     errors = nvml.ask_device(device, "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOADED)
@@ -60,16 +58,14 @@ _LARGEST_CODE = 5  # 4096 bytes
 _ACCESS_CONTROL = 0x000D
 _ACS_CONTROL = 6
 _REDIRECT = 0x000C  # requests (bit 2) and completions (bit 3)
-_MOST_CAPABILITIES = 1024  # they begin at multiples of four in 4096 bytes
+_MAX_CAPABILITIES = 1024  # they begin at multiples of four in 4096 bytes
 
 
 def read_ports(device: Device, root: Path = Path("/")) -> tuple[PortControl, ...]:
-    """The settings of the device and of every port above it, up to the root."""
     return tuple(_read_port(folder) for folder in _folders(device, root))
 
 
 def read_port_errors(device: Device, root: Path = Path("/")) -> tuple[PortErrors, ...]:
-    """The errors that the device and every port above it have counted."""
     return tuple(
         PortErrors(folder.name, *(_total(folder / f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")))
         for folder in _folders(device, root)
@@ -116,7 +112,7 @@ def _redirects(config: bytes, name: str) -> Fact[bool]:
     if len(config) <= _CLASSIC_BYTES:
         return Fact(reason=f"reading the extended configuration space of {name} needs root with CAP_SYS_ADMIN")
     offset = _CLASSIC_BYTES
-    for _ in range(_MOST_CAPABILITIES):
+    for _ in range(_MAX_CAPABILITIES):
         header = int.from_bytes(config[offset : offset + 4], "little")
         if header in (0, 0xFFFFFFFF):
             return Fact(False)

@@ -40,7 +40,6 @@ def lock_limit_bytes() -> Fact[Bound]:
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> Fact[Bound]:
-    """The memory limit of the control groups."""
     return Fact(Bound(min((limit for limit, _ in _group_limits(root)), default=None)))
 
 

@@ -5,31 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, SMALLEST_PAYLOAD_BYTES, WRITE_OVERHEAD_BYTES
 from pyxfer._document.runs import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine import pci
+from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
-from pyxfer._machine.pci import (
-    DeviceControl,
-    hop_gbps,
-    lesser,
-    protocol_peak_gbps,
-    raw_peak_gbps,
-    read_device_control,
-    read_device_most,
-    read_hops,
-)
+from pyxfer.native import Engine
 
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 
 
 def link_remarks(link: Link) -> tuple[Remark, ...]:
-    """Remarks on a PCI Express link, the most costly first."""
     if link.kind != "pcie":
         return ()
     return (*_under_load(link), *_slot(link), *_above(link), *_packets(link))
@@ -54,7 +45,7 @@ def _under_load(link: Link) -> Iterator[Remark]:
 
 def _slot(link: Link) -> Iterator[Remark]:
     alone, both = link.device_most.value, link.system_most.value
-    if alone is not None and both is not None and hop_gbps(link.system_most) < hop_gbps(link.device_most):
+    if alone is not None and both is not None and pci.hop_gbps(link.system_most) < pci.hop_gbps(link.device_most):
         yield Remark(
             "slot-limit",
             f"the device can do {describe(alone)}, and in this slot at most {describe(both)}",
@@ -93,6 +84,8 @@ def _packets(link: Link) -> Iterator[Remark]:
 
 
 T = TypeVar("T")
+
+_NO_FACTS = ("kind", "hops", "remarks")
 
 NOT_UNDER_LOAD = "the link was not read under load"
 _NO_PATH = "the kernel shows no PCI path to this device"
@@ -178,14 +171,14 @@ def working_states(link: Link) -> list[Fact[LinkState]]:
     """The states of the device's link and of those above it under load; the largest possible states if not known."""
     own = link.under_load
     if own.value is None:
-        own = lesser(link.system_most, link.hops[0].most) if link.hops else link.system_most
+        own = pci.lesser(link.system_most, link.hops[0].most) if link.hops else link.system_most
     return [own, *(hop.working for hop in link.hops[1:])]
 
 
 def bottleneck(link: Link) -> Fact[LinkState]:
     """The state of the narrowest link on the way, which sets the peaks; unknown if that of the device is."""
     states = working_states(link)
-    return states[0] if states[0].value is None else min(states, key=hop_gbps)
+    return states[0] if states[0].value is None else min(states, key=pci.hop_gbps)
 
 
 def narrowest_hop(link: Link) -> Fact[Hop]:
@@ -196,7 +189,7 @@ def narrowest_hop(link: Link) -> Fact[Hop]:
     known = [pair for pair in zip(link.hops, states, strict=True) if pair[1].value is not None]
     if not known:
         return Fact(reason=states[0].reason)
-    return Fact(min(known, key=lambda pair: hop_gbps(pair[1]))[0])
+    return Fact(min(known, key=lambda pair: pci.hop_gbps(pair[1]))[0])
 
 
 def _peaks(link: Link, state: Fact[LinkState]) -> _Peaks:
@@ -204,9 +197,9 @@ def _peaks(link: Link, state: Fact[LinkState]) -> _Peaks:
     if why_not is not None:
         return _Peaks(Fact(reason=why_not), Fact(reason=why_not), Fact(reason=why_not))
     return _Peaks(
-        raw_peak_gbps(state),
-        protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
-        protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
+        pci.raw_peak_gbps(state),
+        pci.protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
+        pci.protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
     )
 
 
@@ -220,17 +213,18 @@ def _link_kind(nvml: Nvml, device: Device) -> LinkKind:
 
 
 def _hops(device: Device, root: Path) -> tuple[Hop, ...]:
-    return () if device.pci.value is None else read_hops(device.pci.value, root)
+    return () if device.pci.value is None else pci.read_hops(device.pci.value, root)
 
 
 def _device_most(nvml: Nvml, device: Device, root: Path) -> Fact[LinkState]:
     # NVML gives the generation of the device alone, but the width only together with the slot.
     second = management.link_device_most(nvml, device)
-    return second if device.pci.value is None else _first_known(read_device_most(device.pci.value, root), second)
+    return second if device.pci.value is None else _first_known(pci.read_device_most(device.pci.value, root), second)
 
 
-def _device_control(device: Device, root: Path) -> Fact[DeviceControl]:
-    return Fact(reason=device.pci.reason) if device.pci.value is None else read_device_control(device.pci.value, root)
+def _device_control(device: Device, root: Path) -> Fact[pci.DeviceControl]:
+    address = device.pci.value
+    return Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
 
 
 def _nearest(hops: tuple[Hop, ...], part: Callable[[Hop], Fact[LinkState]]) -> Fact[LinkState]:
@@ -243,23 +237,10 @@ def _first_known(one: Fact[T], other: Fact[T]) -> Fact[T]:
     return other if other.value is not None else Fact(reason=f"{one.reason}; {other.reason}")
 
 
-def _part(control: Fact[DeviceControl], part: Callable[[DeviceControl], T]) -> Fact[T]:
+def _part(control: Fact[pci.DeviceControl], part: Callable[[pci.DeviceControl], T]) -> Fact[T]:
     return Fact(reason=control.reason) if control.value is None else Fact(part(control.value))
 
 
 def _no_link(reason: str) -> Link:
-    return Link(
-        kind="none",
-        now=Fact(reason=reason),
-        under_load=Fact(reason=reason),
-        device_most=Fact(reason=reason),
-        system_most=Fact(reason=reason),
-        max_payload_bytes=Fact(reason=reason),
-        max_read_request_bytes=Fact(reason=reason),
-        relaxed_ordering=Fact(reason=reason),
-        hops=(),
-        narrowest_hop=Fact(reason=reason),
-        raw_peak_gbps=Fact(reason=reason),
-        h2d_peak_gbps=Fact(reason=reason),
-        d2h_peak_gbps=Fact(reason=reason),
-    )
+    missing: dict[str, Any] = {name: Fact(reason=reason) for name in Link.__struct_fields__ if name not in _NO_FACTS}
+    return Link(kind="none", hops=(), **missing)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from pyxfer._document.runs import Device, Fact, Placement
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, Engine
+from pyxfer._machine.engine import HOST_REASON
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import read_node
 from pyxfer._machine.sysfs import format_cpu_list, read_cpu_list, read_text
+from pyxfer.native import Engine
 
 _NODES = "sys/devices/system/node"
 
@@ -25,7 +26,6 @@ _WHY_NO_PAGES = {
 
 
 def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[int]:
-    """The NUMA node of the device."""
     if device.runtime == "host":
         return Fact(reason=HOST_REASON)
     if device.pci.value is None:

@@ -17,7 +17,7 @@ _NVLINK_SENT_KIB, _NVLINK_RECEIVED_KIB = 138, 139
 _NVLINK_5_SENT, _NVLINK_5_RECEIVED = 202, 204
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
-_MOST_LINKS = 18
+_MAX_LINKS = 18
 _P2P_NVLINK, _P2P_FINE = 2, 0
 
 
@@ -26,7 +26,7 @@ def active_links(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
     handle = nvml.handle(device)
     if handle.value is None:
         return Fact(reason=handle.reason)
-    states = [nvml.ask("nvmlDeviceGetNvLinkState", handle.value, link) for link in range(_MOST_LINKS)]
+    states = [nvml.ask("nvmlDeviceGetNvLinkState", handle.value, link) for link in range(_MAX_LINKS)]
     known = [link for link, state in enumerate(states) if state.value is not None]
     if not known:
         unsupported = states[0].reason is not None and states[0].reason.endswith(": Not Supported")

@@ -51,7 +51,6 @@ _MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
 
 
 def import_binding() -> Any:
-    """Import nvidia-ml-py."""
     return importlib.import_module("pynvml")
 
 
@@ -65,7 +64,6 @@ class Nvml:
         self._handles: dict[tuple[str | None, str | None], Fact[Any]] = {}
 
     def ask(self, call: str, *arguments: object) -> Fact[Any]:
-        """The answer to one call of the binding, or the reason why it failed."""
         binding = self._open()
         if binding.value is None:
             return binding
@@ -172,12 +170,10 @@ os.register_at_fork(after_in_child=shared.cache_clear)
 
 
 def driver_version(nvml: Nvml) -> Fact[str]:
-    """The driver's version, such as `580.159.03`."""
     return nvml.ask("nvmlSystemGetDriverVersion")
 
 
 def link_now(nvml: Nvml, device: Device) -> Fact[LinkState]:
-    """The present state of the device's link."""
     return _state(nvml, device, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth")
 
 
@@ -258,7 +254,6 @@ def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
 
 
 def clocks(nvml: Nvml, device: Device) -> Fact[Clocks]:
-    """The clocks of multiprocessors and memory, and their maxima."""
     numbers = []
     for call in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"):
         for which in (_SM_CLOCK, _MEMORY_CLOCK):
@@ -292,7 +287,6 @@ def performance_state(nvml: Nvml, device: Device) -> Fact[str]:
 
 
 def temperature_c(nvml: Nvml, device: Device) -> Fact[int]:
-    """The GPU's temperature in degrees Celsius."""
     return nvml.ask_device(device, "nvmlDeviceGetTemperature", 0)
 
 

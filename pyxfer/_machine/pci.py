@@ -14,7 +14,6 @@ _FIRST_WITH_FLITS = 6
 
 
 def raw_peak_gbps(state: Fact[LinkState]) -> Fact[float]:
-    """The raw peak of a link in this state."""
     if state.value is None:
         return Fact(reason=state.reason)
     if state.value.generation not in GIGATRANSFERS:
@@ -23,7 +22,6 @@ def raw_peak_gbps(state: Fact[LinkState]) -> Fact[float]:
 
 
 def protocol_peak_gbps(state: Fact[LinkState], max_payload_bytes: Fact[int], overhead_bytes: int) -> Fact[float]:
-    """The raw peak less the packet headers at this MaxPayload."""
     raw = raw_peak_gbps(state)
     if raw.value is None or state.value is None:
         return raw
@@ -53,8 +51,6 @@ _HEADER_BYTES = 64
 
 
 class DeviceControl(NamedTuple):
-    """The contents of the PCI Express Device Control register."""
-
     max_payload_bytes: int
     max_read_request_bytes: int
     relaxed_ordering: bool
@@ -70,12 +66,10 @@ def canonical_address(text: str) -> str | None:
 
 
 def device_path(address: str, root: Path) -> Path:
-    """The device's folder in sysfs."""
     return root / "sys/bus/pci/devices" / address
 
 
 def read_node(address: str, root: Path = Path("/")) -> Fact[int]:
-    """The NUMA node that the firmware names for the device."""
     node = read_int(device_path(address, root) / "numa_node")
     if node.value is not None and node.value < 0:
         return Fact(reason=f"the firmware names no NUMA node for {address}")
@@ -157,7 +151,6 @@ def generation_of(speed: str) -> int | None:
 
 
 def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceControl]:
-    """Read MaxPayload, MaxReadReq and relaxed ordering from configuration space."""
     config = read_config(device_path(address, root))
     if config.value is None:
         return Fact(reason=config.reason)
@@ -177,7 +170,6 @@ def read_config(folder: Path) -> Fact[bytes]:
 
 
 def find_pci_express(config: bytes, address: str) -> Fact[int]:
-    """The offset of the PCI Express capability."""
     if len(config) < _HEADER_BYTES:
         return Fact(reason=f"the configuration space of {address} ends after {len(config)} bytes")
     if config[:2] == b"\xff\xff":
@@ -207,7 +199,6 @@ def _walk_capabilities(config: bytes, address: str) -> Fact[int]:
 
 
 def decode_device_control(config: bytes, capability: int, address: str) -> Fact[DeviceControl]:
-    """Decode Device Control of the PCI Express capability at this offset."""
     offset = capability + _DEVICE_CONTROL
     register = config[offset : offset + 2]
     if offset + 2 > len(config):

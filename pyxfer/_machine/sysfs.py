@@ -37,7 +37,6 @@ def read_text(path: Path) -> Fact[str]:
 
 
 def read_int(path: Path) -> Fact[int]:
-    """The integer in the file."""
     text = read_text(path)
     if text.value is None:
         return Fact(reason=text.reason)
@@ -48,7 +47,6 @@ def read_int(path: Path) -> Fact[int]:
 
 
 def read_cpu_list(path: Path) -> Fact[frozenset[int]]:
-    """The CPUs in a file with a list such as `0-3,8`."""
     text = read_text(path)
     if text.value is None:
         return Fact(reason=text.reason)
@@ -59,7 +57,6 @@ def read_cpu_list(path: Path) -> Fact[frozenset[int]]:
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """Parse a list such as `0-3,8`."""
     cpus: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, _, last = part.partition("-")
@@ -68,7 +65,6 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def format_cpu_list(cpus: frozenset[int]) -> str:
-    """Format a set as a list such as `0-3,8`."""
     runs: list[tuple[int, int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:

@@ -40,21 +40,13 @@ class Against:
     """Saved sessions. Several count as several processes of one side, which shows how much processes differ."""
 
     def __init__(self, paths: Sequence[Path], limits: Sequence[Limit]) -> None:
-        """Load the sessions.
-
-        Raises:
-            DocumentError: a file is not a saved session.
-            UsageError: a session has no tests.
-
-        """
         self.name = ", ".join(path.stem for path in paths)
         self._saved = [run for path in paths for run in runs_of(XferSession.load(path))]
         self._limits = tuple(limits)
         for path, run in ((path, run) for path in paths for run in self._saved if not run.measurements):
-            raise UsageError(f"{os.fspath(path)!r} has no tests on {run.device.name}")
+            raise UsageError(f"{os.fspath(path)!r} has no tests on {run.device.name}: save a session that has some.")
 
     def compare(self, session: XferSession) -> Compared:
-        """Compare all tests that both sides have."""
         found = Compared()
         for run in runs_of(session):
             try:
@@ -136,7 +128,6 @@ def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | 
 
 
 def _in_ceilings(sample: Sample) -> Sample:
-    """The sample with all times divided by the ceiling's time in the same rounds."""
     return Sample(
         sample.name,
         tuple(

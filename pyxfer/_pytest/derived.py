@@ -14,7 +14,6 @@ _MORE = "; try a longer --xfer-budget"
 
 
 def derive_pytest(session: XferSession) -> XferSession:
-    """The session with what follows from the trials, and the verdict on each test."""
     session = derive_tests(session)
     tests = tuple(
         msgspec.structs.replace(

@@ -34,14 +34,12 @@ __tracebackhide__ = True  # a traceback of the tested function does not need the
 DEFAULT_BUDGET_S = 2.0
 DEFAULT_PRECISION = 0.005
 # The budget of a ceiling run covers its preparation too.
-LEAST_CEILING_S = 0.5
+MIN_CEILING_S = 0.5
 _NO_VALUE = cast("object", None)
 
 
 @dataclass(frozen=True)
 class How:
-    """Device, budget and precision of a measurement."""
-
     device: int | str = 0
     budget_s: float = DEFAULT_BUDGET_S
     precision: float = DEFAULT_PRECISION
@@ -101,7 +99,6 @@ class Timing:
         return believed(beside, kept.value, others, fixed=counts is not None), kept.value
 
     def ceiling(self, direction: LinkDirection, nbytes: int) -> Measurement:
-        """Measure raw pinned copies of this size."""
         with queue_for(self._key):
             run = ceiling(
                 self.how.device,
@@ -109,7 +106,7 @@ class Timing:
                 memories=["pinned"],
                 sizes=[nbytes],
                 precision=self.how.precision,
-                budget_s=max(self.how.budget_s, LEAST_CEILING_S),
+                budget_s=max(self.how.budget_s, MIN_CEILING_S),
                 seed=0,
                 trace=False,
             )
@@ -192,7 +189,6 @@ class Outcome:
 
 
 def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool) -> Outcome:
-    """The outcome of a measurement with all remarks."""
     measurement = beside.measurement
     remarks = [_for_fixed_rounds(remark) if fixed else remark for remark in measurement.remarks]
     remarks += [remark for remark in (_other_size(measurement.nbytes, value), _tracer()) if remark is not None]
@@ -200,7 +196,6 @@ def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool
 
 
 def _for_fixed_rounds(remark: Remark) -> Remark:
-    """The remark with advice to use more rounds instead of more time."""
     if remark.fix is None:
         return remark
     fix = "use more rounds" if remark.fix.startswith("give ") else remark.fix.replace("a longer budget", "more rounds")
@@ -208,7 +203,6 @@ def _for_fixed_rounds(remark: Remark) -> Remark:
 
 
 def _other_size(nbytes: int, value: object) -> Remark | None:
-    """A remark if the function's result does not have `nbytes` bytes."""
     size = getattr(value, "nbytes", None)
     if not isinstance(size, int) or size == nbytes:
         return None
@@ -232,7 +226,7 @@ def _tracer() -> Remark | None:
 DISABLED = "nothing is measured: --xfer-disable"
 # A median has an interval if it has at least six values.
 ROUNDS, WARMUP_ROUNDS = 10, 3
-_MOST_CALLS = 1_000_000_000
+_MAX_CALLS = 1_000_000_000
 
 
 class Xfer:
@@ -340,7 +334,6 @@ class Xfer:
         return self._timing.ceiling(direction, size_of(nbytes, "nbytes"))
 
     def _use(self, fn: object, nbytes: str | int) -> int:
-        """Check the first arguments, and return the bytes."""
         if self._used:
             raise UsageError(
                 "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
@@ -368,7 +361,6 @@ class Prepared(Generic[T]):
         return self._fn(*self._args, **self._kwargs)
 
     def prepare(self) -> None:
-        """Call `setup` and take over the arguments that it returns."""
         if self._setup is None:
             return
         if not self._given:
@@ -386,4 +378,4 @@ class Prepared(Generic[T]):
 
 
 def _count(value: int, name: str, least: int) -> int:
-    return whole_of(value, name, least, _MOST_CALLS, f"a number such as {ROUNDS}")
+    return whole_of(value, name, least, _MAX_CALLS, f"a number such as {ROUNDS}")

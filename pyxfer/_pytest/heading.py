@@ -16,7 +16,6 @@ _HERE = Path(__file__).resolve().parents[2]
 
 
 def device_line(device: str | None) -> str:
-    """The device and link, or why they are not known."""
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_HERE))))
     command = [sys.executable, "-m", __name__, *([device] if device else [])]
     try:

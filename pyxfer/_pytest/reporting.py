@@ -32,12 +32,7 @@ class Reporting:
     """
 
     def __init__(self, config: pytest.Config, settings: Settings, attribute: str) -> None:
-        """Load the saved sessions and check that files can be written, before anything is measured.
-
-        Raises:
-            UsageError: a session cannot be read, or a file cannot be written.
-
-        """
+        """Load the saved sessions and check that files can be written, before anything is measured."""
         self._config = config
         self._settings = settings
         self._attribute = attribute
@@ -55,7 +50,6 @@ class Reporting:
                     self._prepare(path)
 
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        """The device and link, if a collected test uses the fixture."""
         wanted = any(FIXTURE in getattr(item, "fixturenames", ()) for item in items)
         if not wanted or self._settings.disabled or self._config.option.collectonly or self._config.option.verbose < 0:
             return []
@@ -95,7 +89,6 @@ class Reporting:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table and the messages."""
         if self._session is not None:
             from pyxfer._pytest.session import write_summary
 

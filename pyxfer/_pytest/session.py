@@ -35,14 +35,12 @@ class Gathered:
         self._tests: dict[str, Tested] = {}
 
     def add(self, text: str) -> None:
-        """Add the measurement of one test, given as JSON."""
         measured = msgspec.json.decode(text, type=Measured)
         result = msgspec.structs.replace(measured.result, place=self._number(measured.place))
         self._tests.pop(result.test, None)
         self._tests[result.test] = result
 
     def session(self, *, interrupted: bool) -> XferSession:
-        """The document of all tests so far."""
         return XferSession(
             kind="pytest",
             ended="interrupted" if interrupted else "complete",
@@ -71,7 +69,6 @@ _LONGEST_NOTE = 1000
 def write_summary(
     reporter: pytest.TerminalReporter, session: XferSession, compared: Compared | None, against: str
 ) -> None:
-    """Print the tables of all places, and the comparison."""
     width = terminal_width()
     words = compared.words if compared else {}
     for number, place in enumerate(session.places):
@@ -91,8 +88,6 @@ class XferWarning(UserWarning):
 
 
 class Bench:
-    """The fixture of one test, its verdict and its result."""
-
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
         self._item = item
         self._settings = settings
@@ -148,7 +143,7 @@ def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> T
     )
     try:
         if settings.require_gpu and how.device == "host":
-            raise UsageError("the marker has device='host', but --xfer-require-gpu was given")
+            raise UsageError("The marker has device='host', but --xfer-require-gpu was given: leave one of them out.")
         return Timing(item.nodeid, how)
     except CudaUnavailableError as error:
         reason = f"no usable GPU: {error.name} ({error.code}). {error.hint}"
@@ -158,5 +153,4 @@ def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> T
 
 
 def _first(*values: T | None) -> T:
-    """The first value that is not None."""
     return next(value for value in values if value is not None)

@@ -22,7 +22,7 @@ MARKER_LINE = (
     f"{MARKER}(min_of_ceiling=None, max_s=None, budget=None, precision=None, device=None): limits of a test that uses "
     "the fixture xfer (share of the ceiling, seconds per call), and how it is measured"
 )
-NOT_A_DEVICE = "is not an index, UUID or PCI address of a GPU, or 'host'"
+NOT_A_DEVICE = "is not a device: give an index, a UUID or a PCI address of a GPU, or host."
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,14 @@ class MarkerArguments:
 
 
 def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
-    """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's.
-
-    Raises:
-        UsageError: an argument is invalid; the message has a valid example.
-
-    """
+    """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's."""
     given: dict[str, Any] = {}
     for marker in markers:
         if marker.args:
-            raise UsageError(f"it takes only named arguments, such as min_of_ceiling=0.8; got {marker.args!r}")
+            raise UsageError(f"{marker.args!r:.80} has no name: write named arguments such as min_of_ceiling=0.8.")
         for name, value in marker.kwargs.items():
             if name not in _READERS:
-                raise UsageError(f"it has no argument {name!r}; known are {', '.join(_READERS)}")
+                raise UsageError(f"{name!r:.80} is no argument of it: choose one of {', '.join(_READERS)}.")
             given.setdefault(name, _READERS[name](value, name))
     return MarkerArguments(**given)
 
@@ -59,10 +54,10 @@ def marker_error(item: pytest.Item) -> str | None:
     try:
         read_marker(item.iter_markers(MARKER))
     except UsageError as error:
-        return f"{item.nodeid}: the marker {MARKER}: {error}"
+        return f"{item.nodeid}: The marker {MARKER}: {error}"
     is_marked = any(marker.name == MARKER for marker in item.own_markers)
     if is_marked and FIXTURE not in getattr(item, "fixturenames", ()):
-        return f"{item.nodeid}: the marker {MARKER} has no effect without the fixture {FIXTURE}"
+        return f"{item.nodeid}: The marker {MARKER} has no effect without the fixture {FIXTURE}: use both, or none."
     return None
 
 
@@ -96,7 +91,7 @@ ANY_NAME = ""
 Statistic = Literal["median", "of_ceiling"]
 STATISTICS: tuple[Statistic, ...] = ("median", "of_ceiling")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LIMIT_EXAMPLE = "write median:5%, median:2ms or of_ceiling:5%"
+_LIMIT_EXAMPLE = "write median:5%, median:2ms or of_ceiling:5%."
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,6 @@ class Settings:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add the options, which all begin with `--xfer`."""
     group = parser.getgroup("pyxfer", "pyxfer: measure transfers between host and GPU in tests")
     add = group.addoption
     add("--xfer-json", metavar="FILE", help="write the results to FILE")
@@ -156,12 +150,6 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def read_settings(config: pytest.Config) -> Settings:
-    """The options of this session.
-
-    Raises:
-        UsageError: an option is invalid; the message has a valid example.
-
-    """
     option = config.getoption
     budget = option("--xfer-budget")
     saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
@@ -181,18 +169,15 @@ def read_settings(config: pytest.Config) -> Settings:
 
 @dataclass(frozen=True)
 class Saved:
-    """Finds the files of saved sessions by name or path."""
-
     folder: Path
     here: Path
 
     def path_of(self, text: str) -> Path:
-        """The file of a session; a name is a file in the folder."""
         if _is_file(text):
             return self.here / text
         if not _NAME.fullmatch(text):
             raise UsageError(
-                f"{text!r} is not a name of letters, digits, dots and dashes; write a name such as main, or a path"
+                f"{text!r} is not a name of letters, digits, dots and dashes: write a name such as main, or a path."
             )
         return self.folder / f"{text}.json"
 
@@ -201,13 +186,13 @@ class Saved:
         path = self._newest() if text == ANY_NAME else self.path_of(text)
         if path.is_file():
             return path
-        hint = f"; {text!r} is taken as a name: write --xfer-compare=NAME" if _is_test(text) else ""
-        raise UsageError(f"file not found: {str(path)!r}; save a session first with --xfer-save={text or 'main'}{hint}")
+        hint = f" {text!r} is taken as a name: write --xfer-compare=NAME." if _is_test(text) else ""
+        raise UsageError(f"{str(path)!r} is not there: save a session first with --xfer-save={text or 'main'}.{hint}")
 
     def _newest(self) -> Path:
         found = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
         if not found:
-            raise UsageError(f"no saved session in {str(self.folder)!r}; save one first with --xfer-save=NAME")
+            raise UsageError(f"{str(self.folder)!r} has no saved session: save one first with --xfer-save=NAME.")
         return found[-1]
 
 
@@ -216,17 +201,17 @@ def parse_limit(text: str) -> Limit:
     name, colon, amount = (part.strip() for part in text.partition(":"))
     statistic = next((known for known in STATISTICS if known == name), None)
     if not colon or statistic is None:
-        raise UsageError(f"invalid limit {text!r}: it must begin with {' or '.join(STATISTICS)}; {_LIMIT_EXAMPLE}")
+        raise UsageError(f"Limit {text!r:.80} does not begin with {' or '.join(STATISTICS)}: {_LIMIT_EXAMPLE}")
     if amount.endswith("%"):
         return Limit(text, statistic, share=parse_ratio(amount))
     if statistic != "median" or not re.search(r"[a-z]", amount):
-        raise UsageError(f"invalid limit {text!r}: {amount!r} needs another unit; {_LIMIT_EXAMPLE}")
+        raise UsageError(f"Limit {text!r:.80} has no unit that fits: {_LIMIT_EXAMPLE}")
     return Limit(text, "median", seconds=parse_duration(amount))
 
 
 def _device(text: str) -> str:
     if not text.strip():
-        raise UsageError("the device is empty; write an index such as 0, a UUID, a PCI address, or host")
+        raise UsageError("The device is empty: give an index such as 0, a UUID, a PCI address, or host.")
     if not is_device(text.strip()):
         raise UsageError(f"{text!r} {NOT_A_DEVICE}")
     return text.strip()
@@ -236,7 +221,7 @@ def _json_file(text: str | None, here: Path) -> Path | None:
     if text is None:
         return None
     if not text:
-        raise UsageError("--xfer-json: the file name is empty; write --xfer-json=xfer.json")
+        raise UsageError("--xfer-json is empty: write --xfer-json=xfer.json.")
     return here / text
 
 
@@ -264,11 +249,11 @@ def naming(option: str) -> Iterator[None]:
 
 def _check_together(settings: Settings) -> None:
     if settings.limits and not settings.compare:
-        raise UsageError("--xfer-compare-fail needs --xfer-compare")
+        raise UsageError("--xfer-compare-fail has nothing to compare with: add --xfer-compare.")
     if settings.require_gpu and settings.device == "host":
-        raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out")
+        raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out.")
     if settings.disabled and (settings.compare or settings.save or settings.json):
-        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare")
+        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare.")
 
 
 def _is_file(text: str) -> bool:

@@ -12,12 +12,12 @@ from baseline_samples import make_copy
 from samples import make_parameters, make_run
 
 from pyxfer._baseline import measure
-from pyxfer._baseline.measure import Order, Processes, measure_process
+from pyxfer._baseline.measure import Processes, RunRequest, measure_process
 from pyxfer._ceiling.plans import copy_plans
 from pyxfer.errors import MeasurementError, UsageError
 
 LINK = "link=1e7:2e-6:1e7:2e-6"
-QUICK = Order("host", directions=("h2d",), memories=("pinned",), sizes="65536", budget_s=0.5)
+QUICK = RunRequest("host", directions=("h2d",), memories=("pinned",), sizes="65536", budget_s=0.5)
 
 
 @pytest.fixture
@@ -49,19 +49,19 @@ def test_a_process_measures_its_order_and_leaves_no_file(monkeypatch: pytest.Mon
 def test_the_parameters_of_a_run_can_be_measured_again() -> None:
     parameters = make_parameters(modes=("async", "streams:2"), precision=0.01, budget_s=2.5, fresh=True)
     streams = make_copy("h2d", "pinned", "streams:2", 65536)
-    order = Order.again("GPU-1", make_run(parameters=parameters, measurements=(streams,)))
-    arguments = order.arguments("/tmp/run.json")
+    request = RunRequest.again("GPU-1", make_run(parameters=parameters, measurements=(streams,)))
+    arguments = request.arguments("/tmp/run.json")
     assert "--device=GPU-1" in arguments
     assert "--modes=async,streams:2" in arguments
     assert "--budget=2.5s" in arguments
     assert {"--fresh", "--require-gpu", "--no-trace"} <= set(arguments)
-    assert copy_plans(order.directions, order.memories, order.modes, fresh=order.fresh)
+    assert copy_plans(request.directions, request.memories, request.modes, fresh=request.fresh)
 
 
 def test_a_run_of_automatic_modes_is_repeated_with_automatic_modes() -> None:
     parameters = make_parameters(modes=("memcpy", "async"))
     rows = (make_copy("h2d", "pinned", "async", 65536), make_copy("h2d", "pageable", "memcpy", 65536))
-    assert Order.again("0", make_run(parameters=parameters, measurements=rows)).modes == ("auto",)
+    assert RunRequest.again("0", make_run(parameters=parameters, measurements=rows)).modes == ("auto",)
 
 
 def test_an_order_for_host_memory_requires_no_gpu() -> None:
@@ -70,7 +70,7 @@ def test_an_order_for_host_memory_requires_no_gpu() -> None:
 
 def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
     with pytest.raises(UsageError, match="'vram' is unknown"):
-        measure_process(Order("host", memories=("vram",), budget_s=0.5))
+        measure_process(RunRequest("host", memories=("vram",), budget_s=0.5))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,9 @@ def test_an_interrupt_returns_the_measured_part(monkeypatch: pytest.MonkeyPatch,
             raise KeyboardInterrupt
         assert waited_s < 60
 
-    run = measure_process(Order("host", ("h2d",), ("pinned",), sizes="65536", budget_s=60, precision=1e-8), interrupt)
+    run = measure_process(
+        RunRequest("host", ("h2d",), ("pinned",), sizes="65536", budget_s=60, precision=1e-8), interrupt
+    )
     assert run.ended == "interrupted"
     assert run.measurements[0].trials
     assert not list(tmp_path.iterdir())
@@ -180,7 +182,7 @@ def test_a_process_waits_for_its_order_while_another_measures(run_instead: Calla
             assert each.process.wait(60) == 3
             each.close()
         third.process.stdin.close()  # type: ignore[union-attr]
-        assert third.process.wait(60) == 0, "it measured without an order"
+        assert third.process.wait(60) == 0, "it measured without a request"
         third.close()
         started.prepare()
         waiting = started.take(more=True)

@@ -39,10 +39,6 @@ def test_a_budget_allows_that_many_trials(budget: int) -> None:
     assert intervals.sampled(1e-3 * np.linspace(1, 2, budget)).size == budget
 
 
-def test_the_sampler_stops_before_the_budget_if_trials_are_quiet() -> None:
-    assert intervals.sampled(np.full(1000, 1e-3)).size < 200
-
-
 @pytest.mark.parametrize("noise", [noise for noise in intervals.NOISES if noise != "modes of 100 trials"])
 def test_a_simulation_counts_what_the_interval_encloses(noise: str) -> None:
     cell = intervals.simulate(noise, 0.01, 100, repeats=20, seed=3)
@@ -143,18 +139,3 @@ def test_intervals_of_committed_series_are_those_of_a_bootstrap() -> None:
 def test_modes_need_trials_of_both() -> None:
     cells = [cell for cell in document().simulated if cell.noise == "modes of 30 trials"]
     assert [intervals.shows_its_levels(cell) for cell in cells[:7]] == [False] * 4 + [True] * 3
-
-
-@pytest.mark.slow
-def test_too_low_a_coverage_is_the_exit_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(intervals, "BUDGETS", (20,))
-    monkeypatch.setattr(intervals, "NOISES", {"AR(1), 0.7": intervals.NOISES["AR(1), 0.7"]})
-    monkeypatch.setattr(intervals, "windows_of", lambda series, seed: ())
-    arguments = ["--repeats", "60", "--export-json", str(tmp_path / "c.json")]
-    assert intervals.main(arguments, tmp_path) == 0
-    assert msgspec.json.decode((tmp_path / "c.json").read_bytes(), type=intervals.Coverage).repeats == 60
-    monkeypatch.setattr(stats, "median_interval", narrowed(0.3))
-    assert intervals.main(arguments, tmp_path) == 1
-    assert "AR(1), 0.7" in capsys.readouterr().out

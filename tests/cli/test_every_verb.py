@@ -1,4 +1,4 @@
-"""What every verb promises: its exports, its exit codes, and how Ctrl-C ends it."""
+"""What every verb promises: its exports, its exit codes, how Ctrl-C ends it, and documents that can be read again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import typer
 from baseline.store.making import make_baseline
 from command_line import interrupt_when, pyxfer
-from fleet_samples import make_fleet, make_host
+from fleet_samples import make_fleet, make_host, make_hosts
 from in_process import Command
 from marks import slow
 from samples import make_run
@@ -20,16 +20,17 @@ from samples import make_run
 from pyxfer._baseline.store import open_store
 from pyxfer._cli.main import app
 from pyxfer._document import codec
+from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
 
 Words = tuple[str, ...]
 
 
-def verbs(group: Any, *above: str) -> Iterator[tuple[Words, set[str]]]:
+def exports_of(group: Any, *above: str) -> Iterator[tuple[Words, set[str]]]:
     """Each verb with the options that export."""
     yield above, {option for each in group.params for option in each.opts if option.startswith("--export-")}
     for name, found in getattr(group, "commands", {}).items():
-        yield from verbs(found, *above, name)
+        yield from exports_of(found, *above, name)
 
 
 # How each verb that exports is called here; RUN, HOST and FLEET are saved documents.
@@ -55,7 +56,7 @@ CALLS: dict[Words, Words] = {
     ("fleet", "judge"): ("HOST",),
     ("fleet", "show"): ("FLEET",),
 }
-EXPORTING = {verb: options for verb, options in verbs(typer.main.get_command(app)) if options}
+EXPORTING = {verb: options for verb, options in exports_of(typer.main.get_command(app)) if options}
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ REQUIRING: list[Words] = [
 def test_every_verb_that_can_require_a_gpu_is_called_here() -> None:
     found = {
         verb
-        for verb, _ in verbs(typer.main.get_command(app))
+        for verb, _ in exports_of(typer.main.get_command(app))
         if verb and "--require-gpu" in {option for each in _found(verb).params for option in each.opts}
     }
     assert found == {words[: 2 if words[0] in ("baseline", "fleet") else 1] for words in REQUIRING}
@@ -156,7 +157,7 @@ def test_a_required_but_missing_gpu_exits_with_3(words: Words, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "words",
-    [("ceiling",), slow(("frameworks",)), slow(("explain", "raw.pinned-async")), slow(("links",)), ("tune",)],
+    [("ceiling",), slow(("links",)), ("tune",)],
     ids=" ".join,
 )
 def test_an_unknown_device_exits_with_2_and_lists_the_devices(words: Words) -> None:
@@ -176,7 +177,6 @@ SLOW = "devices=2;link-of=0:1e7:5e-3:1e7:5e-3;link-of=1:1e7:5e-3:1e7:5e-3"
         slow((), "measuring"),
         (("ceiling", "--device", "host", "--sizes", "64KiB", "--precision", "0.0001%"), "measuring"),
         (("frameworks", "torch", "jax", "--device", "host", "--sizes", "64KiB"), "PyTorch: starting"),
-        slow(("explain", "raw.pinned-async", "--size", "64KiB", "--precision", "0.0001%"), "measuring"),
         (("links", "--groups", "host", "--size", "64KiB"), "measuring"),
         (("doctor",), "measuring"),
         (("fleet", "host", "--devices", "host"), "preparing"),
@@ -201,7 +201,47 @@ def test_the_schema_of_each_kind_is_printed(command: Command, kind: Any) -> None
     assert (result.returncode, json.loads(result.stdout)["title"]) == (0, f"pyxfer {kind.title}")
 
 
-def test_an_unknown_kind_has_no_schema(command: Command) -> None:
-    result = command("schema", "runs")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "comparison" in result.stderr
+TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
+HOST = ("--device", "host", "--sizes", "4KiB,64KiB", "--budget", "0.2s")
+LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--groups")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        slow((), 0),
+        (("ceiling", *HOST), 0),
+        slow(("ceiling", *HOST, "--modes", "auto,streams:2,batch,staged", "--fresh"), 0),
+        slow(("frameworks", *HOST), 4),
+        (("explain", "raw.pageable-memcpy", "--device", "host", "--size", "64KiB", "--budget", "0.2s"), 0),
+        slow((*LINKS, "together,pairs,local"), 0),
+        slow(("links", "--devices", "host", "--budget", "0.2s", "--groups", "latency"), 0),
+        (("links", "--devices", "host", "--budget", "0.2s", "--groups", "small"), 0),
+        slow(("doctor", "--device", "host"), 0),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
+)
+def test_a_document_that_was_measured_is_read_again(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+    path = tmp_path / "it.json"
+    own = HOST if not words else ()
+    written = pyxfer(*words, *own, "--export-json", str(path), PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES="")
+    assert written.returncode == code, written.stderr
+    shown = pyxfer("show", str(path))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout == written.stdout or not words  # the bare command prints a card
+
+
+def test_verdicts_on_a_fleet_are_read_again(command: Command, tmp_path: Path) -> None:
+    for report in make_hosts(20, {7: 0.08}):
+        report.save(tmp_path / f"{report.host}.json")
+    path = str(tmp_path / "fleet.json")
+    assert command("fleet", "judge", str(tmp_path), "--export-json", path).returncode == 0
+    assert command("show", path).returncode == 0
+
+
+def test_a_comparison_is_read_again(command: Command, tmp_path: Path) -> None:
+    runs, path = [str(tmp_path / "a.json"), str(tmp_path / "b.json")], tmp_path / "it.json"
+    for run in runs:
+        make_run().save(run)
+    assert command("compare", *runs, "--export-json", str(path)).returncode == 0
+    assert codec.decode(Comparison, path.read_bytes()).cells

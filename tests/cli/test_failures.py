@@ -1,7 +1,10 @@
+"""Errors, exit codes and Ctrl-C: the handler, and Ctrl-C while modules are loaded."""
+
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +14,11 @@ import pytest
 from command_line import pyxfer
 from explain_samples import make_explain_run, make_explained
 from framework_samples import make_aliased
+from link_samples import make_links
 from pages import Terminal
 from samples import make_measurement, make_missing, make_parameters, make_run
 
+from pyxfer._cli import failures
 from pyxfer._cli.failures import as_exit_codes, end_as, say, why_invalid
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact, Trial, unknown
@@ -133,11 +138,6 @@ def test_an_invalid_run_exits_with_4_and_the_reason(
     assert reason in text
 
 
-def test_a_run_with_some_missing_values_is_valid() -> None:
-    assert why_invalid(make_run()) == ""
-    end_as(make_run())
-
-
 def test_an_explained_route_that_copies_nothing_is_valid() -> None:
     aliased = make_aliased("tensorflow", "tf.ingest-dlpack", 1 << 20)
     others = make_explain_run().measurements
@@ -147,3 +147,127 @@ def test_an_explained_route_that_copies_nothing_is_valid() -> None:
 
 def test_an_interrupted_run_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended_by(lambda: end_as(make_run(ended="interrupted")), capsys) == (130, "")
+
+
+def test_exit_codes_of_invalid_links() -> None:
+    good = make_links(1, groups=("host",))
+    end_as(good)
+    row = good.traffics[0]
+    flow = msgspec.structs.replace(row.flows[0], verified=Fact(False), rate=unknown("the contents were wrong"))
+    wrong = msgspec.structs.replace(row, flows=(flow,))
+    for run, code in (
+        (msgspec.structs.replace(good, ended="interrupted"), 130),
+        (msgspec.structs.replace(good, ended="failed", failure="gone"), 4),
+        (msgspec.structs.replace(good, traffics=(wrong, *good.traffics[1:])), 4),
+        (msgspec.structs.replace(good, traffics=()), 4),
+    ):
+        with pytest.raises(SystemExit) as end:
+            end_as(run)
+        assert end.value.code == code
+
+
+# Code compiled from text, as in dataclasses and SQLAlchemy. If a KeyboardInterrupt passes through it, Python ends
+# `python -m` by the signal even if the exception is caught.
+PRESSED = '''
+exec("""
+import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+while True:
+    pass
+""")
+'''
+# Python prints what is raised there, and goes on.
+DROPPED = """
+import os, signal
+
+class Pressed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+Pressed()
+import time
+
+time.sleep(5)
+"""
+
+
+def pressed_while_loading(
+    module: str, folder: Path, *arguments: str, pressed: str = PRESSED
+) -> subprocess.CompletedProcess[str]:
+    """Ctrl-C while that module is loaded."""
+    (folder / f"{module}.py").write_text(pressed)
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return pyxfer(*arguments, cwd=folder, PYTHONPATH=path)
+
+
+@pytest.mark.parametrize(("module", "words"), [("typer", ""), ("sqlalchemy", "pyxfer: interrupted\n")])
+def test_ctrl_c_during_an_import_exits_with_130(module: str, words: str, tmp_path: Path) -> None:
+    result = pressed_while_loading(module, tmp_path, "history", "--store", "none.db")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", words)
+
+
+@pytest.mark.parametrize(("module", "words"), [("typer", ""), ("sqlalchemy", "pyxfer: interrupted\n")])
+def test_a_dropped_ctrl_c_during_an_import_exits_with_130(module: str, words: str, tmp_path: Path) -> None:
+    result = pressed_while_loading(module, tmp_path, "history", "--store", "none.db", pressed=DROPPED)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", words)
+
+
+def test_only_the_first_ctrl_c_raises() -> None:
+    handler = failures.InterruptHandler()
+    with pytest.raises(KeyboardInterrupt):
+        handler(2, None)
+    handler(2, None)
+    handler(2, None)
+
+
+def test_a_late_second_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    handler = failures.InterruptHandler()
+    with pytest.raises(KeyboardInterrupt):
+        handler(2, None)
+    monkeypatch.setattr(failures, "PATIENCE_S", -1.0)
+    handler(2, None)
+    assert codes == [130]
+
+
+IN_A_DESTRUCTOR = """
+import signal, time
+from pyxfer._cli.failures import install_interrupt_handler
+
+class Pressed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+class Broken:
+    def __del__(self):
+        1 / 0
+
+install_interrupt_handler()
+try:
+    for kind in {kinds}:
+        kind()
+    time.sleep(5)
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def ended_in_a_destructor(kinds: str) -> tuple[str, str]:
+    script = IN_A_DESTRUCTOR.format(kinds=kinds)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    return result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_dropped_ctrl_c_is_sent_again(times: int) -> None:
+    assert ended_in_a_destructor(f"[Pressed] * {times}") == ("interrupted\n", "")
+
+
+def test_other_unraisable_exceptions_are_printed() -> None:
+    said, warned = ended_in_a_destructor("[Broken, Pressed]")
+    assert (said, warned.startswith("Exception ignored in"), "CtrlC" in warned) == ("interrupted\n", True, False)
+    assert warned.count("ZeroDivisionError") == 1

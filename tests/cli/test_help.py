@@ -1,18 +1,27 @@
-"""Help pages, and the messages for a command line that cannot be read."""
+"""Help pages, messages for a command line that cannot be read, defaults, and the values that a shell offers."""
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from baseline.store.making import make_baseline
 from command_line import environment, pyxfer
 from in_process import Command
+from marks import slow
+from typer.testing import CliRunner
 
+from pyxfer import units
+from pyxfer._baseline.store import open_store
+from pyxfer._ceiling import session
+from pyxfer._cli import measure
 from pyxfer._cli.main import app
 
 
@@ -66,8 +75,8 @@ def test_an_unreadable_command_line_has_one_line_as_every_error(
     assert "--help.\n" in ended.stderr
 
 
-@pytest.mark.parametrize("python", ["python", "python3.12", "/usr/bin/python3"])
-def test_watch_starts_python_itself(command: Command, python: str) -> None:
+def test_watch_starts_python_itself(command: Command) -> None:
+    python = "/usr/bin/python3.12"
     ended = command("watch", python, "train.py")
     assert ended.returncode == 2
     assert f"leave '{python}' out, as in pyxfer watch train.py." in ended.stderr
@@ -85,7 +94,7 @@ def test_the_help_names_every_verb_and_every_exit_code(command: Command) -> None
     assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ceiling", "--help"]])
+@pytest.mark.parametrize("arguments", [["ceiling", "--help"], slow(["--version"])])
 def test_help_and_version_load_neither_numpy_nor_the_engine(arguments: list[str]) -> None:
     script = (
         "import sys; sys.argv = ['pyxfer', *sys.argv[1:]]\n"
@@ -96,3 +105,88 @@ def test_help_and_version_load_neither_numpy_nor_the_engine(arguments: list[str]
     command = [sys.executable, "-c", script, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert result.stdout.endswith("[]\n"), result.stderr
+
+
+def test_the_defaults_are_those_of_the_python_function() -> None:
+    typed = {name: parameter.default for name, parameter in inspect.signature(measure.ceiling).parameters.items()}
+    called = {name: parameter.default for name, parameter in inspect.signature(session.ceiling).parameters.items()}
+    assert typed["device"] == str(called["device"])
+    assert typed["directions"].split(",") == list(called["directions"])
+    assert typed["memories"].split(",") == list(called["memories"])
+    assert typed["modes"].split(",") == list(called["modes"])
+    assert typed["sizes"] == called["sizes"]
+    assert typed["fresh"] == called["fresh"]
+    assert typed["seed"] == called["seed"]
+    assert units.parse_ratio(typed["precision"]) == called["precision"]
+    assert units.parse_duration(typed["budget"]) == called["budget_s"]
+
+
+def offered(line: str) -> list[str]:
+    """The values for the last word of a line, as bash gets them."""
+    words = line.split(" ")
+    environment = {"_PYXFER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    result = CliRunner().invoke(app, [], env=environment, prog_name="pyxfer")
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("pyxfer cei", ["ceiling"]),
+        ("pyxfer ceiling --memories p", ["pageable", "pinned"]),
+        ("pyxfer ceiling --modes auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
+        ("pyxfer ceiling --directions h2d,", ["h2d,d2h", "h2d,both"]),
+        ("pyxfer frameworks t", ["torch", "tensorflow"]),
+        (
+            "pyxfer frameworks --routes jax.ingest,tf.ingest-",
+            ["jax.ingest,tf.ingest-rawop", "jax.ingest,tf.ingest-dlpack"],
+        ),
+        ("pyxfer frameworks --routes tf", ["tf.*"]),
+        ("pyxfer frameworks --workload i", ["image-batch"]),
+        ("pyxfer explain raw.pinned-as", ["raw.pinned-async"]),
+        ("pyxfer explain torch.to --direction ", ["h2d", "d2h"]),
+        ("pyxfer show run.json --sort m", ["memory", "mode"]),
+        ("pyxfer list ", ["routes"]),
+    ],
+)
+def test_values_are_offered(line: str, values: list[str]) -> None:
+    found = offered(line)
+    assert found[: len(values)] == values
+    assert all(value.startswith(line.rpartition(" ")[2]) for value in found)
+
+
+def test_an_item_of_a_list_is_offered_once() -> None:
+    assert offered("pyxfer ceiling --directions h2d,h") == []
+
+
+def test_names_of_baselines_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
+    with open_store() as store:
+        for name, host in (("monday", "a"), ("monday", "b"), ("two\nlines\x1b[31m", "a")):
+            store.add_baseline(make_baseline(name, host=host))
+    assert offered("pyxfer baseline show ") == ["monday"]
+    assert offered("pyxfer baseline check --name m") == ["monday"]
+    assert offered("pyxfer compare base") == ["baseline:monday"]
+
+
+def test_without_a_store_nothing_is_offered_and_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
+    assert offered("pyxfer baseline show ") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_devices_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    from samples import make_device
+
+    import pyxfer
+
+    monkeypatch.setattr(pyxfer, "devices", lambda: (make_device(),))
+    device = make_device()
+    assert offered("pyxfer ceiling --device ") == ["0", device.uuid.value, device.pci.value, "host"]
+    assert offered("pyxfer doctor --device h") == ["host"]
+
+
+def test_the_installed_command_completes_verbs() -> None:
+    result = pyxfer("ceiling", _PYXFER_COMPLETE="complete_bash", COMP_WORDS="pyxfer s", COMP_CWORD="1")
+    assert result.stdout.split() == ["schema", "show"]

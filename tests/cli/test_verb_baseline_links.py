@@ -16,7 +16,7 @@ from samples import make_run
 
 from pyxfer._baseline import measure as measuring
 from pyxfer._baseline.check import make_baseline
-from pyxfer._baseline.measure import LinksOrder
+from pyxfer._baseline.measure import LinksRequest
 from pyxfer._baseline.store import open_store
 from pyxfer.native._host import testing
 
@@ -50,14 +50,6 @@ def test_the_page_has_the_slow_cells_and_their_cause(command: Command, files: di
     assert "share an uplink" in ended.stdout
 
 
-def test_latencies_are_shown_in_nanoseconds(command: Command, files: dict[str, str], tmp_path: Path) -> None:
-    markdown = tmp_path / "out.md"
-    ended = command("compare", files["fast"], files["loads"], "--export-md", str(markdown))
-    (line,) = (line for line in ended.stdout.splitlines() if line.startswith("links.latency.idle:host-gpu0:2MiB"))
-    assert line.split()[1:3] == ["1181.0", "1181.0"]
-    assert "1181.0 ns" in markdown.read_text()
-
-
 def test_a_certain_loss_fails(command: Command, files: dict[str, str]) -> None:
     assert command("compare", files["fast"], files["slow"], "--fail-on", "slower:20%").returncode == 1
     assert command("compare", files["fast"], files["one"], "--fail-on", "slower:20%").returncode == 0
@@ -78,12 +70,6 @@ def test_exports_have_every_cell(command: Command, files: dict[str, str], tmp_pa
     assert bencher["links.pairs.write.ce:gpu0-gpu1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
 
 
-def test_a_baseline_of_links_is_shown(command: Command, files: dict[str, str]) -> None:
-    shown = command("show", files["fast"])
-    assert shown.returncode == 0
-    assert "links.pairs.write.ce:gpu0-gpu1:512MiB" in shown.stdout
-
-
 def test_a_ceiling_run_is_no_other_side(command: Command, files: dict[str, str]) -> None:
     ended = command("compare", files["one"], files["run"])
     assert (ended.returncode, "times single copies" in ended.stderr) == (2, True)
@@ -101,40 +87,23 @@ def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_pat
     assert "Not shown: " in page
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("save", "--links", "--memories", "pageable"), "--memories is for the link of one device"),
-        (("save", "--groups", "pairs"), "--groups is for links"),
-        (("save", "--links", "--groups", "ring"), "'ring' is unknown"),
-        (("save", "--links", "--sizes", "1MiB,2MiB"), "one size"),
-        (("check", "--devices", "0,1"), "--devices is for links"),
-        (("check", "--links", "--devices", "host", "--require-gpu"), "exclude each other"),
-    ],
-)
-def test_options_of_the_other_kind_are_refused(command: Command, arguments: tuple[str, ...], words: str) -> None:
-    ended = command("baseline", *arguments)
-    assert ended.returncode == 2
-    assert words in ended.stderr
-
-
-def test_an_order_repeats_earlier_links() -> None:
+def test_a_request_repeats_earlier_links() -> None:
     earlier = make_process(0, 1)
-    order = LinksOrder.again(("GPU-0", "GPU-1"), earlier)
-    given = dict(word.removeprefix("--").split("=", 1) for word in order.arguments("x.json") if "=" in word)
+    request = LinksRequest.again(("GPU-0", "GPU-1"), earlier)
+    given = dict(word.removeprefix("--").split("=", 1) for word in request.arguments("x.json") if "=" in word)
     assert given["devices"] == "GPU-0,GPU-1"
     assert given["groups"] == ",".join(earlier.parameters.groups)
     assert (given["seed"], given["export-json"], "size" in given) == (str(earlier.parameters.seed), "x.json", False)
-    assert "--require-gpu" in order.arguments("x.json")
+    assert "--require-gpu" in request.arguments("x.json")
 
 
 @pytest.mark.slow
 def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def in_this_process(order: LinksOrder, _: object, ready: measuring.Ready) -> object:
+    def in_this_process(request: LinksRequest, _: object, ready: measuring.Ready) -> object:
         ready.close()
-        return measure(2, SLOW, groups=order.groups, engines=order.engines, seed=order.seed)
+        return measure(2, SLOW, groups=request.groups, engines=request.engines, seed=request.seed)
 
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)

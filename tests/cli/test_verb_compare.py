@@ -1,19 +1,22 @@
-"""`pyxfer compare`: files and what a store keeps, held against each other."""
+"""`pyxfer compare` and `pyxfer history`: files and what a store keeps."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from baseline.store.making import run_at
 from baseline_samples import Slower, all_slow, as_usual, make_processes, on_host
-from command_line import in_terminal
 from command_line import pyxfer as in_a_process
 from in_process import Command
+from typer.testing import CliRunner
 
 from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.store import open_store
-from pyxfer._document.baselines import Baseline, Comparison
+from pyxfer._cli.main import app
+from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
@@ -68,34 +71,10 @@ def test_fail_on_exits_with_1_if_a_cell_is_certainly_slower(
     assert ("certainly slower by more than 5%: 12" in result.stderr) == bool(code)
 
 
-def test_fail_on_accepts_faster_cells(pyxfer: Command, files: dict[str, str]) -> None:
-    assert pyxfer("compare", files["slow"], files["fast"], "--fail-on", "slower:1%").returncode == 0
-
-
 def test_two_runs_have_an_assumed_spread_and_never_fail(pyxfer: Command, files: dict[str, str]) -> None:
     result = pyxfer("compare", files["run"], files["slow_run"], "--export-json", "-")
     assert "one-process" in {remark["code"] for remark in json.loads(result.stdout)["remarks"]}
     assert pyxfer("compare", files["run"], files["slow_run"], "--fail-on", "slower:5%").returncode == 0
-
-
-def test_a_file_is_the_same_as_itself(pyxfer: Command, files: dict[str, str]) -> None:
-    result = pyxfer("compare", files["fast"], files["fast"])
-    assert result.stdout.startswith("SAME: 12 cells of fast.json (B) are within 3 % of fast.json (A).")
-
-
-def test_one_call_exports_several_formats_and_prints_the_page(
-    pyxfer: Command, files: dict[str, str], tmp_path: Path
-) -> None:
-    options = ("--export-json", str(tmp_path / "it.json"), "--export-md", str(tmp_path / "it.md"))
-    result = pyxfer("compare", files["fast"], files["slow"], *options)
-    assert result.stdout.startswith("SLOW")
-    assert Comparison.load(tmp_path / "it.json").verdict == "SLOW"
-    assert "| cell | A | B |" in (tmp_path / "it.md").read_text()
-
-
-def test_json_on_stdout_can_be_parsed(pyxfer: Command, files: dict[str, str]) -> None:
-    result = pyxfer("compare", files["fast"], files["slow"], "--export-json", "-")
-    assert json.loads(result.stdout)["verdict"] == "SLOW"
 
 
 def test_stored_runs_are_named_by_id_or_name(pyxfer: Command, store: tuple[str, str, str]) -> None:
@@ -106,12 +85,6 @@ def test_stored_runs_are_named_by_id_or_name(pyxfer: Command, store: tuple[str, 
         assert f"of {run_id} are slower than baseline 'default'" in result.stdout
 
 
-def test_the_page_fits_a_terminal(files: dict[str, str]) -> None:
-    code, text = in_terminal("compare", files["fast"], files["slow"], NO_COLOR="1")
-    assert code == 0
-    assert max(map(len, text.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("a", "b", "options", "words"),
     [
@@ -119,10 +92,6 @@ def test_the_page_fits_a_terminal(files: dict[str, str]) -> None:
         ("fast", "nowhere.json", (), "nowhere.json"),
         ("fast", "r-0123456789ab", (), "has no run"),
         ("fast", "baseline:winter", (), "has no baseline 'winter'"),
-        ("fast", "slow", ("--fail-on", "faster:5%"), "--fail-on slower:5%"),
-        ("fast", "slow", ("--fail-on", "slower"), "--fail-on slower:5%"),
-        ("fast", "slow", ("--fail-on", "slower:x"), "--fail-on slower:SHARE 'x' is not a share"),
-        ("fast", "slow", ("--tolerance", "0%"), "is not above zero"),
     ],
 )
 def test_incomparable_inputs_are_refused(
@@ -140,10 +109,89 @@ def test_incomparable_inputs_are_refused(
     assert (result.stdout, "Traceback" in result.stderr) == ("", False)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"kind": "comparison"}', '{"kind": "baseline", "schema_version": 1}'])
-def test_an_unknown_document_is_refused(pyxfer: Command, text: str, files: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "odd.json"
-    path.write_text(text)
-    result = pyxfer("compare", files["fast"], str(path))
-    assert result.returncode == 2
-    assert "odd.json" in result.stderr
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> str:
+    """Two hosts, one of which was slow on its last day."""
+    path = str(tmp_path / "store.db")
+    with open_store(path) as opened:
+        for day in (1, 2, 3, 4):
+            opened.add_run(run_at(day, host="node-7", slower=1.12 if day == 4 else 1.0))
+            opened.add_run(run_at(day, host="node\n8"))
+    return path
+
+
+def output_of(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["history", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_host_has_a_table_of_its_runs(two_hosts: str) -> None:
+    lines = output_of("--store", two_hosts, "--host", "node-7", "--cell", "h2d:pinned:16MiB").splitlines()
+    assert lines[0] == "h2d:pinned:16MiB on node-7, GPU-6a1f2c3d-0001-0002-0003-000000000004"
+    assert lines[1] == "points: 4, median 55.00 GB/s"
+    assert lines[2].endswith("10 runs are needed")
+    assert " ".join(lines[3].split()) == "time (UTC) GB/s 95 % interval to median -15 % +15 % run"
+    assert " ".join(lines[4].split()[:-1]) == "2026-01-01 08:30 55.00 54.97 to 55.02 +0.0 % .....*....."
+    assert " ".join(lines[7].split()[:-1]) == "2026-01-04 08:30 49.10 49.08 to 49.12 -10.7 % .*...|....."
+
+
+def test_many_hosts_have_one_line_each(two_hosts: str) -> None:
+    with open_store(two_hosts) as opened:
+        for number in range(6):
+            opened.add_run(run_at(1, host=f"other-{number}"))
+    lines = output_of("--store", two_hosts).splitlines()
+    assert lines[0].startswith("Newest of 8 histories of h2d:pinned:16MiB")
+    assert lines[2].split()[:1] == ["node-7"]
+    assert "-10.7 %" in lines[2]
+    assert len(lines) == 10
+
+
+def test_since_leaves_out_older_runs(two_hosts: str) -> None:
+    assert "points: 2" in output_of("--store", two_hosts, "--host", "node-7", "--since", "2026-01-03")
+    assert "No stored measurement matches" in output_of("--store", two_hosts, "--since", "1d")
+
+
+def test_as_json_it_has_every_point(two_hosts: str) -> None:
+    found = json.loads(output_of("--store", two_hosts, "--export-json", "-"))
+    assert [(group["host"], len(group["points"])) for group in found["groups"]] == [("node\n8", 4), ("node-7", 4)]
+    assert found["schema_version"] == 1
+
+
+def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with open_store(path) as opened:
+        run_id = opened.add_run(run_at(host="=1+1"))
+    header, row = output_of("--store", path, "--export-csv", "-").splitlines()
+    assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
+    assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
+    assert run_id in row
+
+
+def stored_history(folder: Path, slower_from: int) -> str:
+    """20 runs of one host, slower by 10 % from one of them on."""
+    path = str(folder / "store.db")
+    with open_store(path) as opened:
+        for day in range(1, 21):
+            opened.add_run(run_at(day, slower=(1.11 if day >= slower_from else 1.0) * (1 + 0.001 * (day % 3))))
+    return path
+
+
+def changes_of(two_hosts: str) -> list[list[dict[str, Any]]]:
+    return [group["changes"] for group in json.loads(output_of("--store", two_hosts, "--export-json", "-"))["groups"]]
+
+
+def test_a_change_is_named_with_its_first_run(tmp_path: Path) -> None:
+    store = stored_history(tmp_path, slower_from=11)
+    ((change,),) = changes_of(store)
+    assert change["taken_at"].startswith("2026-01-11")
+    assert change["after_gbps"] < 0.92 * change["before_gbps"]
+    (line,) = [line for line in output_of("--store", store).splitlines() if " slower, " in line]
+    assert "since 2026-01-11 08:30" in line
+    assert change["run_id"] in line
+
+
+def test_a_history_without_a_step_has_no_change(tmp_path: Path) -> None:
+    store = stored_history(tmp_path, slower_from=99)
+    assert changes_of(store) == [[]]
+    assert " slower, " not in output_of("--store", store)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -83,11 +82,6 @@ def test_a_slow_host_whose_name_no_scheduler_takes_is_said(command: Command, tmp
     assert "cannot be drained" in ended.stderr
 
 
-def test_an_export_to_stdout_replaces_the_page(command: Command, documents: Path) -> None:
-    ended = command("fleet", "judge", str(documents), "--export-json", "-")
-    assert json.loads(ended.stdout)["kind"] == "fleet"
-
-
 def test_a_report_has_the_heat_map(command: Command, documents: Path, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     command("fleet", "judge", str(documents), "--report", str(tmp_path / "fleet.html"))
@@ -128,11 +122,6 @@ def test_saved_verdicts_are_shown_by_both_verbs(command: Command, saved: str) ->
     assert ended.stdout.startswith("2 of 41 hosts are slow: n3 ")
 
 
-def test_a_host_document_is_shown(command: Command, tmp_path: Path) -> None:
-    make_host("n1").save(tmp_path / "n1.json")
-    assert "h2d:gpu0:pinned:256MiB" in command("show", str(tmp_path / "n1.json")).stdout
-
-
 @pytest.mark.parametrize(
     ("line", "host", "code"),
     [("npd", "n3", 1), ("npd", "n1", 0), ("npd", "n99", 2), ("nagios", "n3", 2), ("nagios", "n99", 3)],
@@ -153,11 +142,6 @@ def test_an_unknown_host_and_unreadable_verdicts_are_not_known(
         assert ended.returncode == code
         assert len(ended.stdout.splitlines()) == 1
         assert ended.stdout.startswith("PYXFER UNKNOWN - ") == (line == "nagios")
-
-
-@pytest.mark.parametrize("options", [["--line", "xml"], ["--host", "n3"], ["--line", "npd", "--export-drain", "-"]])
-def test_other_lines_are_refused(command: Command, saved: str, options: list[str]) -> None:
-    assert command("fleet", "show", saved, *options).returncode == 2
 
 
 def test_another_document_is_refused(command: Command, tmp_path: Path) -> None:

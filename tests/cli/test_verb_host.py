@@ -1,14 +1,31 @@
+"""The bare command, and `pyxfer info`, `list`, `doctor` and `tune`: this host."""
+
 from __future__ import annotations
 
+import functools
+import json
 import re
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
-from command_line import in_terminal, pyxfer
+from command_line import pyxfer
+from doctor.cases import copies, copy, h200, h200_link
 from in_process import Command
+from pages import line_with
+from typer.testing import CliRunner
 
-from pyxfer._document.runs import Run
+from pyxfer._cli.main import app
+from pyxfer._document import runs
+from pyxfer._document.examinations import Examination
+from pyxfer._document.runs import LinkState, Run
+from pyxfer._document.tunings import RingState
+from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 from pyxfer._measure.sampler import FEWEST_ROUNDS
+from pyxfer._upload import tuning
+from pyxfer.units import parse_size
 
 
 def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
@@ -39,21 +56,160 @@ def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> 
     assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--sizes", "--export-json"}
 
 
-def test_an_option_of_bare_pyxfer_before_a_verb_is_refused(command: Command) -> None:
-    result = command("--budget", "1s", "list")
+def test_the_page_names_device_link_placement_and_environment() -> None:
+    result = pyxfer("info", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0
+    for name in ("host memory, not a PCIe link", "Link: ", "Placement", "Ring for staging", "Environment", "  kernel"):
+        assert name in result.stdout
+
+
+def test_json_holds_the_same_documents_as_a_run() -> None:
+    result = pyxfer("info", "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+    assert "No usable GPU" in result.stderr
+    whole = json.loads(result.stdout)
+    assert msgspec.convert(whole["devices"], list[runs.Device])[0].runtime == "host"
+    assert msgspec.convert(whole["links"], list[runs.Link])[0].kind == "none"
+    assert msgspec.convert(whole["placements"], list[runs.Placement])
+    assert msgspec.convert(whole["rings"], list[RingState])[0].source == "default"
+    assert msgspec.convert(whole["environment"], runs.Environment).cpus_usable > 0
+
+
+def test_a_ring_that_was_given_is_told_with_where_from() -> None:
+    result = pyxfer("info", CUDA_VISIBLE_DEVICES="", PYXFER_RING="threads=2,chunk=1MiB")
+    assert "2 threads, 256 slots of 1 MiB" in result.stdout
+    assert "given by PYXFER_RING=threads=2,chunk=1MiB; the others default" in result.stdout
+    assert "made smaller for a budget of 256 MiB" in result.stdout  # as upload makes it
+
+
+def test_a_ring_that_cannot_be_is_refused_with_one_that_can() -> None:
+    result = pyxfer("info", CUDA_VISIBLE_DEVICES="", PYXFER_RING="threads=many")
     assert result.returncode == 2
-    assert "write it after list" in result.stderr
+    assert 'PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"' in result.stderr
 
 
-@pytest.mark.slow
-def test_the_card_fits_a_terminal_of_80_columns() -> None:
-    code, text = in_terminal(NO_COLOR="1", CUDA_VISIBLE_DEVICES="")
-    assert code == 0
-    assert max(len(line) for line in text.splitlines()) <= 80
+@functools.cache
+def listed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The output of `pyxfer list` without a GPU."""
+    return pyxfer("list", *arguments, CUDA_VISIBLE_DEVICES="")
 
 
-@pytest.mark.parametrize("option", [("--sizes", "64M"), ("--budget", "40h"), ("--precision", "0.5")], ids=" ".join)
-def test_an_invalid_value_is_named_by_its_option(option: tuple[str, str]) -> None:
-    result = pyxfer(*option)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"pyxfer: {option[0]}")
+def test_devices_routes_and_modes_are_listed() -> None:
+    result = listed()
+    assert result.returncode == 0
+    assert line_with(result.stdout, "  raw.pinned-async ").endswith("h2d, d2h, both: available")
+    assert line_with(result.stdout, "  memcpy ").endswith("available")
+
+
+def test_json_holds_every_route_with_its_reason() -> None:
+    whole = json.loads(listed("--export-json", "-").stdout)
+    assert {"devices", "routes", "modes"} == set(whole)
+    assert all(route["available"] or route["reason"] for route in whole["routes"])
+
+
+def test_with_routes_every_framework_is_a_heading_and_every_route_a_line_with_its_call() -> None:
+    result = listed("routes")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    headings = [line.partition(" ")[0].rstrip(":") for line in lines if line and line[0] not in "> "]
+    assert headings == ["PyTorch", "TensorFlow", "CuPy", "JAX"]
+    names = [line[2:].split()[0] for line in lines[1:] if line[:2] in ("> ", "  ") and line[2:3].strip()]
+    assert names == [route.name for name in FRAMEWORKS for route in load_framework(name).routes]
+    assert '     torch.from_numpy(x).to("cuda")' in lines
+
+
+def test_json_of_routes_holds_the_raw_ones_and_every_frameworks() -> None:
+    routes = json.loads(listed("routes", "--export-json", "-").stdout)
+    assert list(dict.fromkeys(route["framework"] for route in routes)) == ["raw", *FRAMEWORKS]
+    assert all(bool(route["reason"]) != route["available"] for route in routes)
+    (found,) = [route for route in routes if route["name"] == "tf.dlpack-pinned"]
+    assert (found["direction"], found["memory"], found["host_copies"], found["usual"]) == (["h2d"], "pinned", 0, False)
+
+
+def test_a_host_without_a_gpu_is_examined() -> None:
+    result = pyxfer("doctor", "--budget", "0.5s", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0, result.stderr
+    assert "No link was examined" in result.stdout or "suspicious" in result.stdout
+    assert "No usable GPU" in result.stderr
+    for subject in ("link", "huge pages", "lock limit", "container", "shared memory", "virtual machine"):
+        assert f"\n  {subject} " in result.stdout
+
+
+def test_json_can_be_shown_again(tmp_path: Path) -> None:
+    result = pyxfer("doctor", "--budget", "0.5s", "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+    file = tmp_path / "host.json"
+    file.write_text(result.stdout)
+    assert {finding.status for finding in Examination.load(file).findings} <= {"fine", "suspicious", "unknown"}
+    shown, again = pyxfer("show", str(file)), pyxfer("doctor", str(file))
+    assert shown.stdout == again.stdout != ""
+    assert pyxfer("show", str(file), "--sort", "gbps").returncode == 2
+
+
+def test_findings_do_not_change_the_exit_code(command: Command, tmp_path: Path) -> None:
+    link = h200_link(LinkState(5, 8))
+    h200(link=link, measurements=copies(0.3, link=link)).save(tmp_path / "run.json")
+    result = command("doctor", str(tmp_path / "run.json"))
+    assert result.returncode == 0
+    assert "Something is wrong with this host: ceiling h2d, " in " ".join(result.stdout.split())
+
+
+def test_a_saved_run_can_be_examined_as_json(command: Command, tmp_path: Path) -> None:
+    h200(measurements=(copy("h2d", 50.0),)).save(tmp_path / "run.json")
+    result = command("doctor", str(tmp_path / "run.json"), "--export-json", "-")
+    statuses = {finding["subject"]: finding["status"] for finding in json.loads(result.stdout)["findings"]}
+    assert statuses["ceiling h2d"] == "suspicious"
+    assert statuses["health"] == "unknown"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Small sizes, so that a busy machine has time for them."""
+    monkeypatch.setattr(tuning, "tune", functools.partial(tuning.tune, sizes=tuple(map(parse_size, ("64KiB", "1MiB")))))
+    monkeypatch.setenv("PYXFER_CACHE", str(tmp_path))
+
+
+def tuned_page(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["tune", "--device", "host", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_page_tells_settings_and_trials() -> None:
+    text = tuned_page()
+    for words in ("host memory, not a PCIe link", "settings ", "tuned on 20", "Trials: GB/s", "first", "plain copy"):
+        assert words in text
+
+
+@pytest.mark.usefixtures("quick")
+def test_over_host_memory_nothing_is_kept(tmp_path: Path) -> None:
+    state = msgspec.json.decode(tuned_page("--export-json", "-"), type=RingState)
+    assert state.remarks[-1] == "the tuning is not kept: this is host memory, not a PCIe link"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_json_holds_every_trial_with_what_it_took(tmp_path: Path) -> None:
+    text = tuned_page("--export-json", "-", "--budget", "500ms")
+    state = msgspec.json.decode(text, type=RingState)
+    assert state.source == "tuned"
+    assert state.path.value == str(tmp_path / "ring.json")
+    tuned = state.tuning.value
+    assert tuned is not None
+    assert tuned.limit_s == 0.5
+    assert tuned.timed
+    assert all(trial.repeats and trial.seconds for trial in tuned.timed)
+    assert json.loads(text)["ring"]["threads"] == tuned.ring.threads
+
+
+def test_a_limit_too_short_for_a_trial_exits_with_4() -> None:
+    result = pyxfer("tune", "--budget", "1us", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 4
+    assert "No usable GPU" in result.stderr
+    assert "try --budget 1s" in result.stderr
+
+
+def test_a_longer_limit_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "tune_and_keep", lambda *_, **__: SimpleNamespace(source="default"))
+    ended = CliRunner().invoke(app, ["tune", "--device", "host", "--budget", "2s"])
+    assert ended.exit_code == 4
+    assert ended.output.endswith(": try --budget 6s.\n")

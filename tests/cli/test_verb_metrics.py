@@ -12,6 +12,7 @@ import pytest
 from command_line import shell
 from doctor.cases import copy, h200
 from in_process import Command
+from link_samples import make_links
 from pages import host_run
 
 from pyxfer._baseline.store import open_store
@@ -47,11 +48,6 @@ def test_the_file_is_readable_for_all_users(tmp_path: Path) -> None:
     assert stat.S_IMODE(out.stat().st_mode) == 0o644
     assert "pyxfer_copy_bandwidth_bytes_per_second{" in out.read_text()
     assert sorted(os.listdir(tmp_path)) == ["pyxfer.prom", "run.json"]
-
-
-def test_the_default_output_is_stdout(command: Command, tmp_path: Path) -> None:
-    mine().save(tmp_path / "run.json")
-    assert "# TYPE pyxfer_build_info gauge" in command("metrics", str(tmp_path / "run.json")).stdout
 
 
 def test_a_run_with_copies_beyond_the_peak_is_refused(command: Command, tmp_path: Path) -> None:
@@ -97,23 +93,11 @@ def test_a_store_without_a_run_of_this_host_is_refused(command: Command, tmp_pat
     assert "pyxfer baseline save" in result.stderr
 
 
-def test_export_does_not_create_a_store(command: Command, tmp_path: Path) -> None:
-    result = command("metrics", "--store", str(tmp_path / "none.db"), "--export-prometheus", str(tmp_path / "x.prom"))
-    assert result.returncode == 2
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_run_in_host_memory_is_refused(command: Command, tmp_path: Path) -> None:
     host_run(mine()).save(tmp_path / "run.json")
     result = command("metrics", str(tmp_path / "run.json"))
     assert result.returncode == 2
     assert "host memory" in result.stderr
-
-
-def test_a_file_and_a_store_exclude_each_other(command: Command, tmp_path: Path) -> None:
-    mine().save(tmp_path / "run.json")
-    result = command("metrics", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
-    assert result.returncode == 2
 
 
 def test_a_failed_write_keeps_the_old_file(command: Command, tmp_path: Path) -> None:
@@ -122,3 +106,28 @@ def test_a_failed_write_keeps_the_old_file(command: Command, tmp_path: Path) -> 
     result = command("metrics", str(tmp_path / "missing.json"), "--export-prometheus", str(out))
     assert result.returncode == 2
     assert out.read_text() == "old\n"
+
+
+def test_a_saved_run_becomes_metrics_of_each_gpu_and_of_its_links(command: Command, tmp_path: Path) -> None:
+    make_links(groups=("together", "pairs", "latency")).save(tmp_path / "links.json")
+    ended = command("metrics", str(tmp_path / "links.json"))
+    assert ended.returncode == 0
+    lines = ended.stdout.splitlines()
+    assert sum(line.startswith("pyxfer_run_timestamp_seconds{") for line in lines) == 2
+    values = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+    def value(name: str, **labels: str) -> float:
+        inside = ",".join(f'{label}="{text}"' for label, text in sorted(labels.items()))
+        return values[f"{name}{{{inside}}}"]
+
+    total = value("pyxfer_links_together_bytes_per_second", host="node-7", direction="h2d", engine="ce")
+    assert total == pytest.approx(111.0e9, rel=1e-3)
+    ends = {"source": "0", "destination": "1"}
+    pair = value("pyxfer_links_pair_bytes_per_second", host="node-7", case="read", engine="ce", **ends)
+    assert pair == pytest.approx(393.7e9, rel=1e-3)
+    kept = value("pyxfer_links_kept_ratio", host="node-7", direction="h2d", device="0", beside="1")
+    assert kept == pytest.approx(1.0)
+    latency = value("pyxfer_links_latency_seconds", host="node-7", device="0", target="host", quantile="0.5", load="1")
+    assert latency == pytest.approx(2362e-9, rel=1e-3)
+    only = command("metrics", str(tmp_path / "links.json"), "--device", "1")
+    assert sum(line.startswith("pyxfer_run_timestamp_seconds{") for line in only.stdout.splitlines()) == 1

@@ -1,14 +1,16 @@
-"""Address translation, memory settings, limits, and virtual machines."""
+"""The host around the link: limits, memory settings, clocks, other users, device memory and NUMA."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
-from doctor.cases import MIB, bare_metal, copies, copy, found, h200, health, only, port
+from doctor.cases import MIB, bare_metal, copies, copy, far, found, h200, health, only, port
 
 from pyxfer._doctor import host
-from pyxfer._document.examinations import Bound, PortControl
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.examinations import Bound, DeviceMemory, Finding, PortControl
+from pyxfer._document.runs import Fact, Placement, Remark, Run, unknown
 
 GIB = 1 << 30
 
@@ -28,10 +30,6 @@ def test_a_translating_iommu_is_suspicious_only_if_copies_are_slow(kind: str, sh
     finding = only(host.iommu, run, health=health(iommu=Fact(kind)))
     assert finding.status == status
     assert ("iommu=pt" in (finding.do or "")) == (status == "suspicious")
-
-
-def test_an_iommu_that_cannot_be_read_is_unknown() -> None:
-    assert only(host.iommu, health=health(iommu=unknown("no such file"))).seen == "no such file"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +67,6 @@ def test_unreadable_ports_have_the_advice_to_run_as_root() -> None:
 def test_small_pages_are_suspicious_only_if_addresses_are_translated(mode: str, iommu: str, status: str) -> None:
     run = h200(environment={"transparent_huge_pages": Fact(mode)})
     assert only(host.huge_pages, run, health=health(iommu=Fact(iommu))).status == status
-
-
-def test_huge_pages_that_cannot_be_read_are_unknown() -> None:
-    run = h200(environment={"transparent_huge_pages": unknown("no sysfs")})
-    assert only(host.huge_pages, run).status == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -124,11 +117,6 @@ def test_small_shared_memory_is_suspicious(size: int, status: str) -> None:
     assert only(host.shared_memory, health=health(shared_memory_bytes=Fact(size))).status == status
 
 
-def test_missing_shared_memory_is_unknown() -> None:
-    missing = health(shared_memory_bytes=unknown("/dev/shm cannot be looked at"))
-    assert only(host.shared_memory, health=missing).status == "unknown"
-
-
 def test_a_virtual_machine_is_fine() -> None:
     finding = only(host.virtual_machine)
     assert (finding.status, finding.seen) == ("fine", "this is a virtual machine (Firecracker)")
@@ -140,3 +128,129 @@ def test_a_virtual_machine_is_fine() -> None:
 def test_a_saved_run_has_no_findings_of_limits() -> None:
     for rule in (host.iommu, host.lock_limit, host.container, host.shared_memory):
         assert found(rule, health=None) == []
+
+
+def after(**environment: Any) -> Run:
+    """The H200, with another environment after the copies."""
+    run = h200()
+    return msgspec.structs.replace(run, environment_after=msgspec.structs.replace(run.environment, **environment))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "status"),
+    [
+        ((), "fine"),
+        (("idle",), "fine"),
+        (("software power cap",), "suspicious"),
+        (("idle", "hardware thermal slowdown"), "wrong"),
+        (("hardware power brake",), "wrong"),
+        (("unnamed reason 0x1000",), "suspicious"),
+    ],
+)
+def test_the_status_depends_on_the_reasons_for_lower_clocks(reasons: tuple[str, ...], status: str) -> None:
+    assert only(host.throttling, after(throttle_reasons=Fact(reasons))).status == status
+
+
+def test_throttling_that_cannot_be_read_is_unknown() -> None:
+    run = h200(environment={"throttle_reasons": unknown("NVML is not here")})
+    assert only(host.throttling, run).seen == "NVML is not here"
+
+
+@pytest.mark.parametrize(
+    ("mode", "status"), [(Fact(True), "fine"), (Fact(False), "suspicious"), (unknown("Not Supported"), "unknown")]
+)
+def test_persistence_mode_should_be_on(mode: Fact[bool], status: str) -> None:
+    assert only(host.persistence, h200(environment={"persistence": mode})).status == status
+
+
+@pytest.mark.parametrize(
+    ("others", "status"), [(Fact(()), "fine"), (Fact((4711,)), "suspicious"), (unknown("in a container"), "unknown")]
+)
+def test_other_processes_on_the_gpu_are_suspicious(others: Fact[tuple[int, ...]], status: str) -> None:
+    assert only(host.sharing, h200(environment={"other_gpu_processes": others})).status == status
+
+
+def test_another_pyxfer_is_found_even_if_processes_cannot_be_seen() -> None:
+    remark = Remark("contended", "Another pyxfer measured this device at the same time (process 7).")
+    run = h200(environment={"other_gpu_processes": unknown("in a container")}, remarks=(remark,))
+    finding = only(host.sharing, run)
+    assert (finding.status, finding.seen) == ("suspicious", remark.text.rstrip("."))
+
+
+@pytest.mark.parametrize(
+    ("field", "code"), [("mig", "part-of-gpu"), ("vgpu", "part-of-gpu"), ("confidential", "confidential")]
+)
+def test_a_partial_or_encrypted_device_is_fine(field: str, code: str) -> None:
+    device = msgspec.structs.replace(h200().device, **{field: Fact(True)})
+    finding = only(host.partial_device, h200(device=device))
+    assert (finding.code, finding.status) == (code, "fine")
+
+
+def memory(errors: int | None = 0, pending: bool | None = False, failed: bool | None = False) -> DeviceMemory:
+    facts = [unknown("Not Supported") if value is None else Fact(value) for value in (errors, pending, failed)]
+    return DeviceMemory(*facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        (memory(), "fine"),
+        (memory(1), "wrong"),
+        (memory(0, False, True), "wrong"),
+        (memory(0, True), "suspicious"),
+        (memory(0, None, None), "fine"),
+        (memory(None, None, None), "unknown"),
+    ],
+)
+def test_the_status_depends_on_the_errors_of_the_device_memory(state: DeviceMemory, status: str) -> None:
+    assert only(host.device_memory, health=health(device_memory=state)).status == status
+
+
+def placed(pages: dict[str, int], node: int | None = 0, share: float = 1.0) -> Finding:
+    device_node: Fact[int] = unknown("the firmware names no NUMA node") if node is None else Fact(node)
+    placement = Placement(device_node, Fact("0-31"), Fact(1), Fact(pages))
+    return only(host.numa_memory, bare_metal(placement=placement, measurements=copies(share)))
+
+
+@pytest.mark.parametrize(("near", "status"), [(1000, "fine"), (990, "fine"), (989, "suspicious"), (0, "suspicious")])
+def test_memory_away_from_the_device_is_suspicious(near: int, status: str) -> None:
+    assert placed({"0": near, "1": 1000 - near}).status == status
+
+
+def test_memory_away_from_the_device_is_wrong_if_copies_are_slow() -> None:
+    finding = placed({"1": 1000}, share=0.8)
+    assert finding.status == "wrong"
+    assert "0 % of it on node 0" in finding.seen
+    assert "numactl --cpunodebind=0 --membind=0" in (finding.do or "")
+
+
+def test_pages_without_a_node_are_left_out() -> None:
+    assert placed({"0": 10, "untouched": 1000}).status == "fine"
+
+
+def test_a_device_without_a_node_is_unknown() -> None:
+    assert placed({"0": 10}, node=None).seen == "the firmware names no NUMA node"
+
+
+def test_the_finding_has_the_reason_why_the_thread_was_not_bound() -> None:
+    why = "not bound: none of the CPUs of NUMA node 0 (0-31) is among those allowed here (32-63)"
+    run = bare_metal(placement=Placement(Fact(0), unknown(why), unknown(why), Fact({"1": 9})))
+    assert why in only(host.numa_memory, run).why
+
+
+@pytest.mark.parametrize(("count", "status"), [(16, "fine"), (1, "fine"), (0, "suspicious")])
+def test_no_processor_near_the_device_is_suspicious(count: int, status: str) -> None:
+    assert only(host.processors, health=health(cpus_near=Fact(count))).status == status
+
+
+@pytest.mark.parametrize(
+    ("gbps", "status"), [(57.0, "fine"), (57.3, "wrong"), (45.0, "fine"), (27.8, "fine"), (27.5, "suspicious")]
+)
+def test_far_memory_is_slower_but_not_below_half(gbps: float, status: str) -> None:
+    assert only(host.far_memory, health=health(far=far(gbps, 50.0))).status == status
+
+
+def test_far_memory_is_shown_as_a_share_of_near_memory() -> None:
+    assert only(host.far_memory, health=health(far=far())).seen == (
+        "node 1 reaches h2d 81.1 %, d2h 79.4 % of node 0 at 256 MiB"
+    )

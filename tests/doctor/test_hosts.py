@@ -1,4 +1,4 @@
-"""Whole hosts, each with one fault, as root and as an ordinary user: exactly the findings that the fault deserves."""
+"""Whole hosts, each with one fault: exactly the findings that it deserves; and the known hosts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,35 @@ from typing import Any
 
 import msgspec
 import pytest
-from doctor.cases import GEN5_X16, NO_CONFIG, bare_metal, copies, copy, counters, far, h200_link, health, one_node, port
+from doctor.cases import (
+    GEN5_X16,
+    NO_CONFIG,
+    bare_metal,
+    copies,
+    copy,
+    counters,
+    far,
+    h200,
+    h200_link,
+    health,
+    one_node,
+    port,
+    run_of,
+)
 from samples import make_environment
 
-from pyxfer._doctor.session import examine, nearest_known
-from pyxfer._document.examinations import Bound, DeviceMemory, PortControl
-from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Side, unknown
+from pyxfer._doctor.session import examine, nearest_known, references
+from pyxfer._document.codec import decode_reference
+from pyxfer._document.examinations import (
+    Bound,
+    DeviceMemory,
+    Finding,
+    Health,
+    PortControl,
+    Reference,
+)
+from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Run, Side, unknown
+from pyxfer.errors import DocumentError
 
 ABOVE = "0000:18:00.0"
 GEN5_X8, GEN4_X16 = LinkState(5, 8), LinkState(4, 16)
@@ -106,7 +129,7 @@ def link_of(host: Host, root: bool) -> Link:
     return h200_link(host.state, hops=hops, **{**host.link, **hidden})
 
 
-def measured(host: Host) -> tuple[Measurement, ...]:
+def copies_of(host: Host) -> tuple[Measurement, ...]:
     if host.gbps is None:
         peak_gbps = link_of(host, root=True).h2d_peak_gbps.value or 0.0
         return copies(peak_gbps / H200_PEAK_GBPS, link=link_of(host, root=True))
@@ -121,7 +144,7 @@ def faults(host: Host, root: bool) -> str:
     ports = host.ports
     if not root:
         ports = tuple(port(each.pci, most=None, redirects=None) for each in ports)
-    run = bare_metal(link=link_of(host, root), measurements=measured(host), **host.run)
+    run = bare_metal(link=link_of(host, root), measurements=copies_of(host), **host.run)
     findings = examine(run, health(**{"ports": ports, **host.health}), nearest_known(run).value)
     return ", ".join(
         sorted(f"{each.status} {each.code}" for each in findings if each.status in ("wrong", "suspicious"))
@@ -133,3 +156,120 @@ def faults(host: Host, root: bool) -> str:
 def test_each_host_has_the_findings_of_its_fault_and_no_others(name: str, root: bool) -> None:
     host = HOSTS[name]
     assert faults(host, root) == (host.bad if root or host.user is None else host.user)
+
+
+def findings(run: Run, seen: Health | None = None) -> tuple[Finding, ...]:
+    return examine(run, seen, nearest_known(run).value)
+
+
+def test_nothing_is_wrong_with_a_good_h200() -> None:
+    found = findings(h200(), health())
+    assert {each.status for each in found} == {"fine", "unknown"}
+    assert {each.subject for each in found if each.status == "unknown"} == {"ACS", "NUMA far memory"}
+    assert "this is a virtual machine (Firecracker)" in {each.seen for each in found}
+
+
+def test_an_h200_is_compared_with_its_peak_and_the_known_one() -> None:
+    seen = {each.subject: each.seen for each in findings(h200(), health())}
+    assert seen["ceiling h2d"] == "55.55 GB/s at 256 MiB, 95.0 % of the protocol peak"
+    assert seen["ceiling d2h"] == "55.41 GB/s at 256 MiB, 96.2 % of the protocol peak"
+    assert seen["known host h2d"] == "100.0 % of what it reaches at 256 MiB"
+
+
+def test_the_worst_findings_come_first() -> None:
+    link = h200_link(LinkState(5, 8), relaxed_ordering=Fact(False))
+    order = [each.status for each in findings(bare_metal(link=link), health())]
+    assert order == sorted(order, key=["wrong", "suspicious", "unknown", "fine"].index)
+    assert order[0] == "wrong"
+
+
+def test_the_health_of_a_saved_run_is_unknown() -> None:
+    (saved,) = [each for each in findings(h200()) if each.code == "health"]
+    assert saved.status == "unknown"
+
+
+def test_for_host_memory_only_the_host_is_examined() -> None:
+    run = h200(runtime="host", runtime_reason="No usable GPU: none is visible.")
+    codes = {each.code for each in findings(run, health())}
+    assert codes == {*("link", "contents", "huge-pages", "lock-limit", "container", "shared-memory", "virtual-machine")}
+    (link,) = [each for each in findings(run, health()) if each.code == "link"]
+    assert "no link to examine: No usable GPU" in link.seen
+
+
+def test_a_failed_run_is_unknown_with_its_failure() -> None:
+    run = h200(ended="failed", failure="the device was lost", measurements=())
+    seen = {each.code: each for each in findings(run, health())}
+    assert seen["measurement"].seen == "the device was lost"
+    assert seen["ceiling"].status == "unknown"
+
+
+def test_every_finding_has_its_own_subject() -> None:
+    subjects = [each.subject for each in findings(h200(), health())]
+    assert len(subjects) == len(set(subjects))
+
+
+H200 = next(each for each in references() if each.device == "NVIDIA H200")
+
+
+def known(name: str, device: str, link: LinkState, payload: int = 256) -> Reference:
+    return msgspec.structs.replace(H200, name=name, device=device, link=link, max_payload_bytes=payload)
+
+
+A100 = known("an A100", "NVIDIA A100-SXM4-80GB", LinkState(4, 16))
+SLOW = known("an H200 at Gen4", "NVIDIA H200", LinkState(4, 16))
+SMALL = known("an H200 with small packets", "NVIDIA H200", GEN5_X16, 128)
+
+
+def nearest(run: Run) -> str:
+    found = nearest_known(run, (A100, SLOW, SMALL, H200)).value
+    assert found is not None
+    return found.reference.name
+
+
+def test_a_known_host_has_the_run_of_its_figures() -> None:
+    for reference in references():
+        run = run_of(reference)
+        assert run.device.name == reference.device
+        best = run.ceiling("h2d", 256 << 20)
+        assert best.gbps == reference.gbps("h2d", "pinned", 256 << 20)
+
+
+def test_the_nearest_has_the_same_device_then_link_then_payload() -> None:
+    assert nearest(h200()) == H200.name
+    assert nearest(h200(link=h200_link(LinkState(4, 16)))) == "an H200 at Gen4"
+    assert nearest(h200(link=h200_link(max_payload_bytes=Fact(128)))) == "an H200 with small packets"
+    a100 = msgspec.structs.replace(h200().device, name="NVIDIA A100-SXM4-80GB")
+    assert nearest(h200(device=a100)) == "an A100"
+
+
+def test_an_unknown_device_is_nearest_to_a_similar_link() -> None:
+    other = msgspec.structs.replace(h200().device, name="NVIDIA L40S")
+    assert nearest(h200(device=other, link=h200_link(LinkState(4, 16)))) in ("an A100", "an H200 at Gen4")
+
+
+@pytest.mark.parametrize(
+    ("run", "word"),
+    [
+        (h200(link=h200_link(LinkState(5, 8))), "PCIe 5.0 x8 here"),
+        (h200(link=h200_link(max_payload_bytes=unknown("takes root"))), "MaxPayload unknown here"),
+        (h200(device=msgspec.structs.replace(h200().device, mig=Fact(True))), "a part of a GPU here"),
+        (h200(device=msgspec.structs.replace(h200().device, confidential=Fact(True))), "encrypted here"),
+        (h200(device=msgspec.structs.replace(h200().device, name="NVIDIA H100 PCIe")), "NVIDIA H100 PCIe here"),
+    ],
+)
+def test_differences_from_the_known_host_are_listed(run: Run, word: str) -> None:
+    found = nearest_known(run).value
+    assert found is not None
+    assert not found.alike
+    assert word in found.differs[0]
+
+
+def test_without_a_pcie_link_there_is_no_nearest_host() -> None:
+    link = msgspec.structs.replace(h200_link(), kind="c2c", raw_peak_gbps=unknown("joined chip to chip"))
+    assert "joined chip to chip" in (nearest_known(h200(link=link)).reason or "")
+
+
+@pytest.mark.parametrize("data", [b"{}", b"[]", b'{"schema_version": 99}', b'{"schema_version": 1, "name": 3}'])
+def test_an_invalid_reference_is_refused(data: bytes) -> None:
+    with pytest.raises(DocumentError, match=r"it\.json"):
+        decode_reference(data, "it.json")

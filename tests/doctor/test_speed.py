@@ -132,10 +132,6 @@ def test_without_root_a_ceiling_is_fine_at_the_usual_payload_and_wrong_at_the_sm
     assert "CAP_SYS_ADMIN" in finding.expected
 
 
-def test_the_share_at_the_usual_payload_is_given() -> None:
-    assert of(3.0, unread_payload()).seen == "3.00 GB/s at 256 MiB, 5.1 % of the protocol peak at 256 B payload"
-
-
 @pytest.mark.parametrize("share", [0.84, 0.86, 0.88, 0.899])
 @pytest.mark.parametrize("link", [h200_link(), unread_payload()], ids=["root", "user"])
 def test_a_host_of_84_to_90_percent_of_the_peak_is_not_fine(share: float, link: Link) -> None:
@@ -179,13 +175,6 @@ def test_a_figure_above_the_peak_names_the_highest_peak(
     finding = of(gbps, link, side)
     assert finding.expected.startswith(f"no more than {peak}")
     assert f"{share} of {peak.partition(', ')[2]}" in finding.seen
-
-
-@pytest.mark.parametrize("factor", [2, 4, 8])
-def test_a_part_of_the_bandwidth_points_to_as_many_lanes(factor: int) -> None:
-    finding = of(PEAK * 0.95 / factor, h200_link())
-    assert f"a link with 1/{factor} of the lanes" in finding.why
-    assert finding.why.count("a link with") == 1
 
 
 @pytest.mark.parametrize(("gbps", "points"), [(23.9, False), (24.0, True), (29.5, True), (29.6, False)])
@@ -314,12 +303,6 @@ def test_unsteady_copies_explain_their_own_ceiling() -> None:
     assert "the copies were not steady" in finding.why
 
 
-def test_an_unexplained_ceiling_has_the_advice_to_check_the_link() -> None:
-    finding = h2d(copy("h2d", PEAK * 0.7))
-    assert finding.why.startswith("no other finding explains it; not examined are other devices that copy below")
-    assert (finding.do or "").startswith("check the link from the host of this virtual machine (lspci -vv, LnkSta)")
-
-
 def test_small_copies_leave_the_ceiling_unknown() -> None:
     finding = h2d(copy("h2d", PEAK * 0.8, nbytes=8 * MIB))
     assert finding.status == "unknown"
@@ -378,12 +361,6 @@ def test_a_size_that_the_known_host_lacks_is_not_compared_with_it() -> None:
     assert found(speed.known_host, run, nearest=nearest) == []
 
 
-def test_without_a_peak_and_that_size_of_the_known_host_the_ceiling_is_unknown() -> None:
-    link = msgspec.structs.replace(h200_link(), h2d_peak_gbps=unknown("no"), raw_peak_gbps=unknown("no"))
-    run = h200(link=link, measurements=(copy("h2d", 55.5, nbytes=48 * MIB),))
-    assert found(speed.ceilings, run, nearest=nearest_known(run).value)[0].status == "unknown"
-
-
 def test_without_a_peak_and_a_known_host_the_ceiling_is_unknown() -> None:
     reason = "host and device are joined chip to chip (NVLink-C2C), so no PCIe peak applies"
     link = msgspec.structs.replace(h200_link(), kind="c2c", h2d_peak_gbps=unknown(reason))
@@ -396,11 +373,6 @@ def test_a_host_of_the_same_kind_is_compared_with_the_known_one(share: float, st
     findings = found(speed.known_host, run, nearest=nearest_known(run).value)
     assert [finding.status for finding in findings] == [status, status]
     assert findings[0].expected.startswith("at least 95 % of ")
-
-
-def test_a_ceiling_with_a_fault_is_not_compared_with_the_known_host() -> None:
-    run = h200(measurements=copies(0.9))
-    assert found(speed.known_host, run, nearest=nearest_known(run).value) == []
 
 
 def test_another_kind_of_host_is_not_compared_with_the_known_one() -> None:
@@ -419,11 +391,6 @@ def test_pageable_copies_are_compared_with_the_known_host(gbps: float, status: s
 def test_without_a_known_host_pageable_copies_must_reach_3_gbps(gbps: float, status: str) -> None:
     run = h200(measurements=(copy("h2d", 55.5), copy("h2d", gbps, "pageable")))
     assert only(speed.pageable, run).status == status
-
-
-def test_on_a_slow_link_pageable_copies_may_be_slow() -> None:
-    run = h200(measurements=(copy("h2d", 2.0), copy("h2d", 1.5, "pageable")))
-    assert only(speed.pageable, run).status == "fine"
 
 
 @pytest.mark.parametrize(("gbps", "status"), [(10.4, "fine"), (10.6, "suspicious")])
@@ -464,10 +431,6 @@ def test_wrong_contents_are_wrong_at_any_rate() -> None:
     finding = only(speed.contents, run)
     assert (finding.status, finding.seen) == ("wrong", "wrong in 1 of 3 measurements")
     assert found(speed.ceilings, run)[1].status == "unknown"
-
-
-def test_unverified_contents_are_unknown() -> None:
-    assert only(speed.contents, h200(measurements=())).status == "unknown"
 
 
 def test_pageable_and_pinned_copies_of_different_sizes_are_not_compared() -> None:

@@ -16,6 +16,7 @@ from pyxfer._document import codec
 from pyxfer._document.runs import Measurement
 from pyxfer._frameworks import process
 from pyxfer._frameworks.session import _without_ceiling
+from pyxfer._measure.sampler import Progress
 
 
 def row(run: pyxfer.Run, route: str, nbytes: int = 64 << 10) -> Measurement:
@@ -305,7 +306,7 @@ def test_a_row_that_uses_the_whole_budget_is_traced(run_own: RunOwn) -> None:
 
 
 def test_rows_interrupted_in_preparation_do_not_mention_the_budget(run_own: RunOwn) -> None:
-    def interrupt(progress: pyxfer.Progress) -> None:
+    def interrupt(progress: Progress) -> None:
         if "verifying raw.host-copy" in progress.text:
             raise KeyboardInterrupt
 

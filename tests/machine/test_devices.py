@@ -1,10 +1,16 @@
+"""Devices: found by index, UUID or address; and the public functions about this machine."""
+
 from __future__ import annotations
 
 import pytest
-from machine.fake_host import GPU, NO_NVML, UUID, FakeEngine, Properties, nvml, without_nvml
+from machine.fake_host import GPU, UUID, FakeEngine, Properties, nvml
 
+import pyxfer
+from pyxfer import native
 from pyxfer._machine.devices import could_be_device, find_device, list_devices
 from pyxfer.errors import UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
 
 SECOND_UUID = "GPU-8d1f9999-0000-1111-2222-333344445555"
 TWO = FakeEngine([Properties(), Properties(name="NVIDIA L4", uuid=SECOND_UUID, pci="0000:AF:00.0")])
@@ -69,11 +75,6 @@ def test_ambiguous_uuid_is_refused_with_its_matches() -> None:
         assert words in refusal("GPU-8d1f")
 
 
-def test_any_device_is_refused_on_a_machine_without_devices() -> None:
-    with pytest.raises(UsageError, match="none"):
-        find_device(FakeEngine([]), 0, nvml=nvml())
-
-
 def test_facts_of_nvml_are_matched_by_uuid() -> None:
     first, second = list_devices(
         TWO,
@@ -83,12 +84,6 @@ def test_facts_of_nvml_are_matched_by_uuid() -> None:
         ),
     )
     assert (first.mig.value, second.mig.value) == (False, True)
-
-
-def test_facts_of_nvml_have_its_reason_if_it_is_missing() -> None:
-    (device,) = list_devices(FakeEngine(), nvml=without_nvml())
-    for fact in (device.mig, device.vgpu, device.confidential):
-        assert NO_NVML in (fact.reason or "")
 
 
 def test_missing_pci_address_and_uuid_have_reasons() -> None:
@@ -103,3 +98,36 @@ def test_device_of_the_host_runtime_is_labelled_as_host_memory() -> None:
     assert device.runtime == "host"
     for fact in (device.uuid, device.pci, device.compute_capability, device.mig):
         assert "host memory" in (fact.reason or "")
+
+
+def test_a_usable_gpu_is_available(as_gpu: Engine) -> None:
+    assert pyxfer.is_available()
+
+
+@pytest.mark.parametrize("code", [35, 100])
+def test_no_gpu_is_available_without_a_driver_or_device(as_gpu: Engine, code: int) -> None:
+    testing.set_no_driver(code)
+    assert not pyxfer.is_available()
+
+
+def test_without_a_gpu_the_only_device_is_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyxfer._machine.api.choose", lambda: native.choose("host"))
+    (device,) = pyxfer.devices()
+    assert device.runtime == "host"
+    assert device.pci.reason == device.name
+    assert device.memory_bytes > 0
+
+
+def test_host_memory_has_no_link(engine: Engine) -> None:
+    link = pyxfer.link("host")
+    assert link.kind == "none"
+    assert link.hops == ()
+    for fact in (link.now, link.under_load, link.raw_peak_gbps, link.h2d_peak_gbps, link.d2h_peak_gbps):
+        assert fact.value is None
+        assert fact.reason
+
+
+@pytest.mark.parametrize("device", [7, "GPU-12345678", "ffff:ff:1f.0", "garbage"])
+def test_the_link_of_an_unknown_device_is_refused_with_the_known_ones(as_gpu: Engine, device: int | str) -> None:
+    with pytest.raises(UsageError, match="0 host memory"):
+        pyxfer.link(device)

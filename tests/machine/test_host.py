@@ -1,14 +1,23 @@
+"""Limits of this process, error counters and ports, and small files of the kernel."""
+
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import resource
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from machine.fake_host import write
+from machine.fake_host import GPU, NVMLError, Port, config_space, gpu, make_path, nvml, write
 
 from pyxfer._document.examinations import Bound
 from pyxfer._document.runs import Fact, unknown
+from pyxfer._machine import health
+from pyxfer._machine import nvml as management
+from pyxfer._machine.health import read_counters, read_device_memory, read_port_errors, read_ports
 from pyxfer._machine.host import (
     available_host_bytes,
     cpu_limit,
@@ -19,6 +28,8 @@ from pyxfer._machine.host import (
     memory_limit_bytes,
     shared_memory_bytes,
 )
+from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.sysfs import format_cpu_list, parse_cpu_list, read_cpu_list, read_int, read_text
 
 MEMINFO = "MemTotal:       1000000 kB\nMemFree:         1 kB\nMemAvailable:    800000 kB\n"
 V2 = "sys/fs/cgroup"
@@ -98,11 +109,6 @@ def test_the_limit_of_a_control_group_less_its_use_is_available(
     assert available_host_bytes(tmp_path).value == available
 
 
-def test_the_memory_of_the_host_is_the_limit_of_its_group(tmp_path: Path) -> None:
-    machine(tmp_path, "0::/box\n", **{f"{V2}/box/memory.max": "5000000", f"{V2}/memory.max": "max"})
-    assert host_bytes(tmp_path).value == 5_000_000
-
-
 def test_the_largest_version_1_limit_means_no_limit(tmp_path: Path) -> None:
     machine(
         tmp_path,
@@ -110,11 +116,6 @@ def test_the_largest_version_1_limit_means_no_limit(tmp_path: Path) -> None:
         **{f"{V1}/memory.limit_in_bytes": "9223372036854771712", f"{V1}/memory.usage_in_bytes": "99"},
     )
     assert host_bytes(tmp_path).value == 1_000_000 * 1024
-
-
-def test_group_over_its_limit_has_nothing_available(tmp_path: Path) -> None:
-    machine(tmp_path, "0::/\n", **{f"{V2}/memory.max": "10", f"{V2}/memory.current": "12"})
-    assert available_host_bytes(tmp_path).value == 0
 
 
 def test_limit_above_the_memory_of_the_machine_is_ignored(tmp_path: Path) -> None:
@@ -125,18 +126,6 @@ def test_limit_above_the_memory_of_the_machine_is_ignored(tmp_path: Path) -> Non
 def test_missing_meminfo_gives_a_reason(tmp_path: Path) -> None:
     reason = available_host_bytes(tmp_path).reason or ""
     assert all(words in reason for words in (f"{tmp_path}/proc/meminfo", "No such file or directory"))
-
-
-def test_meminfo_without_memavailable_gives_a_reason(tmp_path: Path) -> None:
-    write(tmp_path, proc__meminfo="MemFree: 1 kB\n")
-    assert "MemAvailable" in (available_host_bytes(tmp_path).reason or "")
-
-
-def test_this_machine_has_memory() -> None:
-    available, total = available_host_bytes().value, host_bytes().value
-    assert available is not None
-    assert total is not None
-    assert 1 << 20 < available <= total
 
 
 GIB = 1 << 30
@@ -187,3 +176,177 @@ def test_shared_memory_is_the_size_of_its_file_system(tmp_path: Path) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     assert (shared_memory_bytes(tmp_path).value or 0) > 0
     assert shared_memory_bytes(tmp_path / "nowhere").value is None
+
+
+def answering(**values: int) -> Nvml:
+    """NVML with these numbered field values, each an unsigned integer."""
+    known = {int(name.removeprefix("value_")): number for name, number in values.items()}
+
+    def ask(_handle: object, numbers: list[int]) -> list[Any]:
+        value = known.get(numbers[0])
+        return [SimpleNamespace(nvmlReturn=3 if value is None else 0, valueType=1, value=SimpleNamespace(uiVal=value))]
+
+    return nvml(nvmlDeviceGetFieldValues=ask, nvmlErrorString=b"Not Supported", nvmlDeviceGetPcieReplayCounter=7)
+
+
+def test_every_call_and_number_exists_in_the_binding() -> None:
+    binding = management.import_binding()
+    names = set(re.findall(r'"(nvml[A-Z]\w+)"', inspect.getsource(health)))
+    assert len(names) == 3
+    assert [name for name in sorted(names) if not hasattr(binding, name)] == []
+    assert binding.NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER == 95
+    assert binding.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS == 173
+    assert binding.NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR == 179
+    assert binding.NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR == 180
+    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in management._MEMBERS.items()}
+
+
+def test_counters_are_read_by_their_field_numbers() -> None:
+    found = read_counters(answering(value_95=1, value_173=2, value_179=3, value_180=4), gpu(pci=None))
+    read = (found.replays, found.replay_rollovers, found.correctable, found.nonfatal, found.fatal)
+    assert [fact.value for fact in read] == [7, 1, 2, 3, 4]
+
+
+def test_an_unsupported_counter_has_the_reason_of_nvml() -> None:
+    found = read_counters(answering(), gpu(pci=None))
+    assert all(words in (found.fatal.reason or "") for words in ("nvmlDeviceGetFieldValues", "180", "Not Supported"))
+
+
+def test_a_value_that_is_not_an_integer_is_refused() -> None:
+    odd = nvml(nvmlDeviceGetFieldValues=[SimpleNamespace(nvmlReturn=0, valueType=0, value=SimpleNamespace(dVal=1.5))])
+    assert read_counters(odd, gpu(pci=None)).fatal.value is None
+
+
+@pytest.mark.parametrize(("rows", "pending", "failed"), [((0, 0, 0, 0), False, False), ((1, 2, 1, 1), True, True)])
+def test_memory_errors_and_remapped_rows_are_read(rows: tuple[int, ...], pending: bool, failed: bool) -> None:
+    found = read_device_memory(nvml(nvmlDeviceGetRemappedRows=rows, nvmlDeviceGetTotalEccErrors=5), gpu())
+    assert (found.uncorrected.value, found.remap_pending.value, found.remap_failed.value) == (5, pending, failed)
+
+
+def test_memory_without_error_correction_has_the_reason_of_nvml() -> None:
+    plain = nvml(nvmlDeviceGetTotalEccErrors=NVMLError("Not Supported"))
+    reason = read_device_memory(plain, gpu()).uncorrected.reason or ""
+    assert all(words in reason for words in ("nvmlDeviceGetTotalEccErrors", "Not Supported"))
+
+
+ROOT_PORT = "0000:3a:00.0"
+EXTENDED_BYTES = 4096
+CORRECTABLE = "RxErr 1\nBadTLP 2\nTOTAL_ERR_COR 3\n"
+
+
+def extended(access_control: int | None, payload_most: int = 512) -> bytes:
+    """Extended configuration space with Access Control Services after another capability."""
+    config = bytearray(config_space()) + bytearray(EXTENDED_BYTES - 256)
+    config[0x64:0x68] = (payload_most.bit_length() - 8).to_bytes(4, "little")
+    config[0x100:0x104] = (0x0001 | 1 << 16 | 0x200 << 20).to_bytes(4, "little")
+    if access_control is not None:
+        config[0x200:0x204] = (0x000D | 1 << 16).to_bytes(4, "little")
+        config[0x206:0x208] = access_control.to_bytes(2, "little")
+    return bytes(config)
+
+
+def with_ports(root: Path, **configs: bytes) -> None:
+    folder = make_path(root, Port(ROOT_PORT), Port(GPU))
+    for name, config in configs.items():
+        (folder if name == "gpu" else folder.parent).joinpath("config").write_bytes(config)
+
+
+def test_ports_are_the_device_and_all_ports_above_it(tmp_path: Path) -> None:
+    with_ports(tmp_path, gpu=extended(None), port=extended(0x1D, payload_most=256))
+    device, above = read_ports(gpu(), tmp_path)
+    assert (device.pci, above.pci) == (GPU, ROOT_PORT)
+    assert (device.max_payload_bytes.value, device.max_payload_most_bytes.value) == (256, 512)
+    assert above.max_payload_most_bytes.value == 256
+
+
+@pytest.mark.parametrize(
+    ("control", "redirects"), [(None, False), (0x00, False), (0x01, False), (0x04, True), (0x08, True), (0x1D, True)]
+)
+def test_redirection_is_one_of_two_bits_of_access_control(control: int | None, redirects: bool, tmp_path: Path) -> None:
+    with_ports(tmp_path, gpu=extended(None), port=extended(control))
+    assert read_ports(gpu(), tmp_path)[1].redirects.value is redirects
+
+
+def test_fields_that_only_root_can_read_have_a_reason(tmp_path: Path) -> None:
+    with_ports(tmp_path, gpu=config_space()[:64], port=config_space())
+    device, above = read_ports(gpu(), tmp_path)
+    assert "root" in (device.max_payload_bytes.reason or "")
+    assert "root" in (above.redirects.reason or "")
+    assert above.max_payload_most_bytes.value == 128
+
+
+def test_a_reserved_payload_size_gives_a_reason(tmp_path: Path) -> None:
+    config = bytearray(extended(None))
+    config[0x64] = 7
+    with_ports(tmp_path, gpu=bytes(config), port=extended(None))
+    assert "reserved" in (read_ports(gpu(), tmp_path)[0].max_payload_most_bytes.reason or "")
+
+
+def test_a_circular_list_of_extended_capabilities_gives_a_reason(tmp_path: Path) -> None:
+    config = bytearray(extended(None))
+    config[0x200:0x204] = (0x0001 | 1 << 16 | 0x100 << 20).to_bytes(4, "little")
+    with_ports(tmp_path, gpu=bytes(config), port=extended(None))
+    assert "in a circle" in (read_ports(gpu(), tmp_path)[0].redirects.reason or "")
+
+
+def test_errors_are_the_totals_of_each_port(tmp_path: Path) -> None:
+    with_ports(tmp_path)
+    folder = make_folder(tmp_path)
+    (folder / "aer_dev_correctable").write_text(CORRECTABLE)
+    (folder / "aer_dev_nonfatal").write_text("Undefined 0\nTOTAL_ERR_NONFATAL 1\n")
+    device, above = read_port_errors(gpu(), tmp_path)
+    assert (device.correctable.value, device.nonfatal.value) == (3, 1)
+    assert "aer_dev_fatal" in (device.fatal.reason or "")
+    assert above.correctable.value is None
+
+
+@pytest.mark.parametrize("text", ["RxErr 1\n", "TOTAL_ERR_COR many\n"])
+def test_a_file_without_a_total_gives_a_reason(text: str, tmp_path: Path) -> None:
+    with_ports(tmp_path)
+    (make_folder(tmp_path) / "aer_dev_correctable").write_text(text)
+    correctable = read_port_errors(gpu(), tmp_path)[0].correctable
+    assert correctable.value is None
+    assert "aer_dev_correctable" in (correctable.reason or "")
+
+
+def make_folder(root: Path) -> Path:
+    return (root / "sys/bus/pci/devices" / GPU).resolve()
+
+
+def why(fact: Fact[Any]) -> str:
+    assert fact.value is None
+    return fact.reason or ""
+
+
+def test_missing_file_gives_a_reason_with_its_path(tmp_path: Path) -> None:
+    assert f"{tmp_path}/no" in why(read_text(tmp_path / "no"))
+    assert "No such file or directory" in why(read_text(tmp_path / "no"))
+
+
+def test_empty_file_gives_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    assert f"{tmp_path}/empty is empty" in why(read_text(tmp_path / "empty"))
+
+
+def test_bytes_that_are_not_utf_8_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "odd").write_bytes(b"ab\xff\0")
+    assert read_text(tmp_path / "odd").value == "ab\N{REPLACEMENT CHARACTER}"
+
+
+def test_text_in_place_of_a_number_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "n").write_text("many\n")
+    assert "'many'" in why(read_int(tmp_path / "n"))
+
+
+def test_text_in_place_of_a_cpu_list_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "n").write_text("all\n")
+    assert "'all'" in why(read_cpu_list(tmp_path / "n"))
+
+
+@pytest.mark.parametrize("text", ["0", "0-3", "0-3,8", "1,3,5-6", ""])
+def test_cpu_lists_are_parsed_and_formatted(text: str) -> None:
+    assert format_cpu_list(parse_cpu_list(text)) == text
+
+
+def test_cpu_list_includes_its_ranges() -> None:
+    assert parse_cpu_list("0-2, 7") == {0, 1, 2, 7}

@@ -1,3 +1,5 @@
+"""NUMA: threads and memory that are bound to a node, and pages by node."""
+
 from __future__ import annotations
 
 import errno
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from machine.fake_host import GPU, FakeEngine, Port, gpu, make_path, nvml, without_nvml, write
+from machine.fake_host import GPU, FakeEngine, Port, gpu, make_path, nvml, write
 
 from pyxfer import native
 from pyxfer._document.runs import Fact
@@ -58,13 +60,6 @@ def test_a_refused_memory_policy_has_a_reason_and_the_thread_is_bound(two_nodes:
     assert os.sched_getaffinity(0) == set(MINE)
 
 
-@needs_two_cpus
-def test_only_allowed_cpus_of_the_node_are_used(tmp_path: Path) -> None:
-    nodes(tmp_path, node0="4000", node1=f"{MINE[0]},4001-4002")
-    with bind(FakeEngine(), Fact(1), root=tmp_path) as placement:
-        assert placement.cpus.value == str(MINE[0])
-
-
 def unbound_reason(root: Path, node: Fact[int]) -> str:
     engine = FakeEngine()
     with bind(engine, node, root=root) as placement:
@@ -87,14 +82,6 @@ def test_node_without_cpus_is_not_bound(tmp_path: Path) -> None:
 def test_the_only_node_with_cpus_is_not_bound(tmp_path: Path) -> None:
     nodes(tmp_path, node0=str(MINE[0]), node1="")
     assert "one NUMA node" in unbound_reason(tmp_path, Fact(0))
-
-
-def test_unknown_node_is_not_bound(two_nodes: Path) -> None:
-    assert "no firmware" in unbound_reason(two_nodes, Fact(reason="no firmware"))
-
-
-def test_kernel_without_numa_is_not_bound(tmp_path: Path) -> None:
-    assert "node/online" in unbound_reason(tmp_path, Fact(0))
 
 
 def test_nodes_of_this_machine_have_its_cpus() -> None:
@@ -131,11 +118,6 @@ def test_pages_of_an_array_are_on_nodes_of_this_machine() -> None:
     assert all(name.isdecimal() for name in pages.value)
 
 
-def test_node_of_the_device_is_read_from_sysfs(tmp_path: Path) -> None:
-    (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("1\n")
-    assert device_node(gpu(), root=tmp_path, nvml=without_nvml()).value == 1
-
-
 def test_node_of_the_device_is_read_from_nvml_if_sysfs_has_none(tmp_path: Path) -> None:
     (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("-1\n")
     assert device_node(gpu(), root=tmp_path, nvml=nvml(nvmlDeviceGetMemoryAffinity=[0b10])).value == 1
@@ -165,10 +147,6 @@ def test_without_distances_another_node_is_chosen(tmp_path: Path) -> None:
 def test_without_another_usable_node_there_is_a_reason(cpulists: dict[str, str], word: str, tmp_path: Path) -> None:
     nodes(tmp_path, **cpulists)
     assert word in (farthest_node(Fact(0), tmp_path).reason or "")
-
-
-def test_a_device_without_a_node_has_no_farthest_node(two_nodes: Path) -> None:
-    assert farthest_node(Fact(reason="no node is named"), two_nodes).reason == "no node is named"
 
 
 def test_host_memory_has_no_node() -> None:

@@ -1,22 +1,23 @@
-"""`import pyxfer` is small, quiet and alone; two engines live in one process; other programs find what is installed."""
+"""`import pyxfer` is small, quiet and alone; two engines live in one process; a wheel runs on other distributions."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from compiled_modules import MODULES, RELEASED, exported, imported, needed
 from doctor.cases import run_of
 
 from pyxfer._doctor.session import references
 
 MOST_MODULES = 12
 SMOKE = Path(__file__).with_name("smoke.py")  # which `tools/wheels` also runs with each wheel
-
 IMPORTED = """
 import numpy, sys
 before = set(sys.modules)
@@ -24,7 +25,6 @@ import pyxfer
 from pyxfer.native import _cuda, _host
 print(*set(sys.modules) - before)
 """
-
 # What TensorFlow does, in the small: calls of the CUDA runtime and driver for everybody in the process to find.
 IMPOSTOR = """
 static int calls = 0;
@@ -38,7 +38,6 @@ int cudaGetLastError(void) { ++calls; return 0; }
 int cuInit(unsigned flags) { ++calls; return 0; }
 int cuDriverGetVersion(int* version) { ++calls; *version = 777; return 0; }
 """
-
 AMONG_IMPOSTORS = """
 import ctypes, sys
 impostor = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
@@ -109,3 +108,46 @@ def test_every_known_host_comes_with_its_run() -> None:
     assert known
     assert files == {name for each in known for name in (each.document, each.document.replace(".run.json", ".json"))}
     assert all(run_of(each).measurements for each in known)
+
+
+# libgcc_s.so.1 is what NumPy needs as well; the C++ library and CUDA's are linked in.
+ANYWHERE = {
+    "ld-linux-aarch64.so.1",
+    "ld-linux-x86-64.so.2",
+    "libc.so.6",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+}
+NEWEST_GLIBC = (2, 34)  # RHEL 9; threads and shm_open have that version wherever glibc is at least as new
+each_module = pytest.mark.parametrize("name", [pytest.param(name, marks=RELEASED) for name in MODULES])
+
+
+@each_module
+def test_a_module_needs_only_what_every_linux_with_numpy_has(name: str) -> None:
+    assert needed(name) <= ANYWHERE
+
+
+@each_module
+def test_a_module_shows_nothing_but_its_entry_point(name: str) -> None:
+    assert exported(name) == {f"PyInit_{name}"}
+
+
+@each_module
+def test_a_module_takes_no_cuda_call_from_anybody(name: str) -> None:
+    assert [symbol for symbol in imported(name) if symbol.startswith(("cuda", "cu"))] == []
+
+
+@each_module
+def test_a_module_asks_for_no_newer_glibc_than_stated(name: str) -> None:
+    newer = defaultdict(list)
+    for symbol, _, wanted in (each.partition("@GLIBC_") for each in imported(name)):
+        if wanted and tuple(int(part) for part in wanted.split(".")) > NEWEST_GLIBC:
+            newer[wanted].append(symbol)
+    assert not newer, (
+        f"these symbols want a newer glibc than {NEWEST_GLIBC[0]}.{NEWEST_GLIBC[1]}: {dict(newer)}. Where they come "
+        "from the C++ library, see cmake/PyxferOptions.cmake; a lower bound than this takes a build on an older "
+        "distribution, such as in manylinux_2_28."
+    )

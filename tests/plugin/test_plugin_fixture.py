@@ -1,8 +1,16 @@
+"""The fixture `xfer`, and the class for asv, found and run as asv finds and runs benchmarks."""
+
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pyxfer.asv import Transfers
+from pyxfer.errors import MeasurementError
 
 
 def test_a_copy_has_a_bandwidth_and_a_share(suite: Any, link: Any) -> None:
@@ -22,15 +30,6 @@ def test_a_copy_has_a_bandwidth_and_a_share(suite: Any, link: Any) -> None:
     assert found.measurement.of_ceiling > 0
 
 
-def test_the_functions_value_is_returned(suite: Any, link: Any) -> None:
-    suite.write("""
-        def test_copy(xfer, copying):
-            with copying(1 << 20) as copy:
-                assert xfer(copy, nbytes=1 << 20) == "copied"
-    """)
-    suite.run().assert_outcomes(passed=1)
-
-
 def test_only_one_value_is_kept(suite: Any, link: Any) -> None:
     suite.write("""
         import weakref
@@ -45,20 +44,6 @@ def test_only_one_value_is_kept(suite: Any, link: Any) -> None:
             assert xfer(Value, nbytes=4096) in Value.alive
     """)
     suite.run().assert_outcomes(passed=1)
-
-
-@pytest.mark.slow
-def test_an_impossible_bandwidth_is_not_reported(suite: Any, link: Any) -> None:
-    suite.write("""
-        def test_nothing(xfer):
-            xfer(lambda: None, nbytes=1 << 24)
-            assert xfer.result.gbps is None and xfer.result.of_ceiling is None
-            assert "not all bytes moved" in xfer.result.reason
-    """)
-    result = suite.run("--xfer-json=out.json")
-    result.assert_outcomes(passed=1)
-    assert "times what raw copies of this size reached" in suite.only().measurement.rate.reason
-    result.stdout.re_match_lines([r"test_nothing +h2d +16 MiB +- +- +- +no result", r"test_nothing: no bandwidth: .*"])
 
 
 def test_a_value_of_another_size_has_a_remark(suite: Any, link: Any) -> None:
@@ -186,21 +171,6 @@ def test_pedantic_makes_the_given_number_of_calls(suite: Any, link: Any) -> None
     suite.run().assert_outcomes(passed=3)
 
 
-@pytest.mark.slow
-def test_setup_is_not_timed(suite: Any, link: Any) -> None:
-    suite.write("""
-        from measure.fakes import Clock
-        from pyxfer._measure import bracket
-
-        def test_setup(xfer, monkeypatch):
-            clock = Clock()
-            monkeypatch.setattr(bracket, "time", clock)
-            xfer.pedantic(lambda: clock.sleep(3.0), setup=lambda: clock.sleep(5.0), rounds=6, nbytes=1 << 20)
-            assert {trial.wall_s for trial in xfer.result.measurement.trials} == {3.0}
-    """)
-    suite.run().assert_outcomes(passed=1)
-
-
 def test_events_are_recorded_on_the_given_stream(suite: Any, link: Any) -> None:
     suite.write("""
         from contextlib import closing
@@ -255,3 +225,81 @@ def test_disabled_xfer_calls_once_and_uses_no_device(suite: Any) -> None:
     result.assert_outcomes(passed=2, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*nothing is measured: --xfer-disable"])
     result.stdout.no_fnmatch_line("*pyxfer:*")
+
+
+discovery = pytest.importorskip("asv_runner.discovery")
+SUITE = """
+from pyxfer.asv import Transfers
+import numpy as np
+
+class Copy(Transfers):
+    params = (1 << 16, 1 << 20)
+    device = "host"
+    budget_s = 0.2
+
+    def setup(self, nbytes):
+        super().setup(nbytes)
+        self.source = np.ones(nbytes, np.uint8)
+        self.target = np.empty_like(self.source)
+
+    def transfer(self, nbytes):
+        np.copyto(self.target, self.source)
+"""
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """The benchmarks that asv discovers in a suite."""
+    folder = tmp_path / "own_benchmarks"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "copies.py").write_text(SUITE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield {each.name: each for each in discovery.disc_benchmarks(str(folder))}
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_benchmarks"]:
+        del sys.modules[name]
+
+
+def test_asv_knows_sizes_and_units(found: dict[str, Any]) -> None:
+    units = {name.rpartition(".")[2]: each.unit for name, each in found.items()}
+    assert units == {"time_transfer": "seconds", "track_bandwidth": "GB/s", "track_of_ceiling": "share of the ceiling"}
+    for each in found.values():
+        assert [list(map(int, sizes)) for sizes in each.params] == [[1 << 16, 1 << 20]]
+        assert each.param_names == ["nbytes"]
+
+
+@pytest.mark.parametrize("name", ["track_bandwidth", "track_of_ceiling"])
+def test_asv_runs_the_tracked_methods(found: dict[str, Any], name: str) -> None:
+    benchmark = found[f"copies.Copy.{name}"]
+    benchmark.set_param_idx(1)
+    assert not benchmark.do_setup()
+    assert benchmark.do_run() > 0
+    benchmark.do_teardown()
+
+
+class Nothing(Transfers):
+    device = "host"
+    budget_s = 0.1
+
+    def transfer(self, nbytes: int) -> None:
+        pass
+
+
+def test_an_impossible_bandwidth_is_an_error() -> None:
+    each = Nothing()
+    each.setup(1 << 24)
+    with pytest.raises(MeasurementError, match="not all bytes moved"):
+        each.track_bandwidth(1 << 24)
+
+
+def test_without_a_gpu_asv_skips(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyxfer.native import load
+
+    try:
+        load("cuda").device_count()
+    except Exception:  # noqa: BLE001 - any error means that no GPU is usable
+        monkeypatch.setattr(Nothing, "device", 0)
+        with pytest.raises(NotImplementedError, match="no usable GPU"):
+            Nothing().setup(4096)
+    else:
+        pytest.skip("there is a GPU")

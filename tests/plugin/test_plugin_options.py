@@ -1,6 +1,7 @@
+"""The options of the plugin: files, comparisons and limits."""
+
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from pathlib import Path
@@ -50,23 +51,23 @@ def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail needs --xfer-compare"),
-        (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: no saved session in *"),
+        (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail has nothing to compare with: *"),
+        (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: * has no saved session: *"),
         (
             ["--xfer-compare=main"],
-            "--xfer-compare: file not found: '*.pyxfer/main.json'; * --xfer-save=main",
+            "--xfer-compare: '*.pyxfer/main.json' is not there: * --xfer-save=main.",
         ),
-        (["--xfer-compare", "test_it.py"], "*'test_it.py' is taken as a name: write --xfer-compare=NAME"),
+        (["--xfer-compare", "test_it.py"], "*'test_it.py' is taken as a name: write --xfer-compare=NAME."),
         (["--xfer-save=a b"], "--xfer-save: 'a b' is not a name of letters*"),
         (["--xfer-save=no/such"], "--xfer-save: *cannot be written*"),
         (["--xfer-json=no/such/out.json"], "--xfer-json: *cannot be written (No such file*make the folder first*"),
-        (["--xfer-json="], "--xfer-json: the file name is empty*"),
+        (["--xfer-json="], "--xfer-json is empty: *"),
         (["--xfer-budget=soon"], "--xfer-budget 'soon' is not a duration*"),
         (["--xfer-budget=2day"], "--xfer-budget *"),
-        (["--xfer-device="], "--xfer-device: the device is empty*"),
-        (["--xfer-device=ABC"], "--xfer-device: 'ABC' is not an index, UUID or PCI address of a GPU, or 'host'"),
-        (["--xfer-device=Host"], "--xfer-device: 'Host' is not an index, *"),
-        (["--xfer-device=-1"], "--xfer-device: '-1' is not an index, *"),
+        (["--xfer-device="], "--xfer-device: The device is empty: *"),
+        (["--xfer-device=ABC"], "--xfer-device: 'ABC' is not a device: give an index, *"),
+        (["--xfer-device=Host"], "--xfer-device: 'Host' is not a device: *"),
+        (["--xfer-device=-1"], "--xfer-device: '-1' is not a device: *"),
         (["--xfer-require-gpu", "--xfer-device=host"], "--xfer-require-gpu and --xfer-device=host exclude each other*"),
         (["--xfer-disable", "--xfer-json=a.json"], "--xfer-disable measures nothing*"),
     ],
@@ -121,14 +122,6 @@ def test_written_files_can_be_read(suite: Any, link: Any) -> None:
     assert found.measurement.trials
     (run,) = runs_of(session)
     assert run.measurements == (found.measurement,)
-
-
-def test_without_measurements_no_file_is_written(suite: Any) -> None:
-    suite.write("def test_other(): pass")
-    result = suite.run("--xfer-json=out.json", "--xfer-save=main")
-    result.stdout.fnmatch_lines(["pyxfer: nothing was measured; not written: out.json, .pyxfer/main.json"])
-    assert result.ret == 0
-    assert not (suite.path / "out.json").exists()
 
 
 def test_a_failed_write_fails_the_session(suite: Any, link: Any) -> None:
@@ -186,23 +179,6 @@ def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, 
 
 
 @pytest.mark.slow
-def test_an_unchanged_test_does_not_fail(suite: Any, link: Any) -> None:
-    suite.write(COPY)
-    suite.run("--xfer-save=a", budget="200ms")
-    suite.run("--xfer-save=b", budget="200ms")
-    result = suite.run("--xfer-compare=a", "--xfer-compare=b", "--xfer-compare-fail=median:60%", budget="200ms")
-    result.stdout.fnmatch_lines(["Compared with a, b."])
-    assert result.ret == 0
-
-
-def test_a_name_ending_in_gz_is_compressed(suite: Any) -> None:
-    suite.write(NOTHING)
-    suite.run("--xfer-save=main.json.gz")
-    assert gzip.decompress((suite.path / "main.json.gz").read_bytes()).startswith(b"{")
-    assert suite.run("--xfer-compare=main.json.gz").ret == 0
-
-
-@pytest.mark.slow
 def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=main")
@@ -233,19 +209,6 @@ def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     assert "the two cannot be compared" in unfolded(result)
     assert "\x1b" not in result.stdout.str()
     assert suite.run("--xfer-compare", "--xfer-compare-fail=median:50%").ret == FAILED
-
-
-@pytest.mark.slow
-def test_figures_that_do_not_follow_are_refused(suite: Any, link: Any) -> None:
-    suite.write(COPY)
-    suite.run("--xfer-save=main")
-    path = suite.path / ".pyxfer" / "main.json"
-    document = json.loads(path.read_text())
-    document["tests"][0]["measurement"]["summary"]["median_s"] = 5e-324
-    path.write_bytes(codec.seal(json.dumps(document).encode()))
-    result = suite.run("--xfer-compare")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*main.json*so it was changed*")
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""Sessions of pytest beside other plugins, ends before the time, and the summary."""
+
 from __future__ import annotations
 
 import os
@@ -8,9 +10,13 @@ from typing import Any
 import pytest
 from command_line import TIMEOUT_S
 from marks import slow
+from xfer_samples import row_of
 
 import pyxfer
+from pyxfer._document.runs import Remark
+from pyxfer._document.sessions import Judged
 from pyxfer._pytest.heading import device_line
+from pyxfer._report.session import notes, table_lines
 
 LINK = "link=2e9:20e-6:1e9:20e-6"
 MEASURED = """
@@ -57,14 +63,6 @@ def test_xdist_workers_measure_one_at_a_time(suite: Any) -> None:
     assert not any(remark.code == "contended" for test in session.tests for remark in test.measurement.remarks)
 
 
-@pytest.mark.slow
-def test_an_invalid_marker_is_a_collection_error_with_xdist(suite: Any) -> None:
-    suite.write("import pytest\n@pytest.mark.xfer(least=1)\ndef test_wrong(xfer): pass")
-    result = suite.apart("-n", "2", *HERE)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*test_it.py::test_wrong: the marker xfer: it has no argument 'least'*"])
-
-
 @pytest.mark.parametrize("without", [slow(()), (*NO_XDIST, *NO_BENCHMARK)])
 def test_it_works_with_and_without_other_plugins(suite: Any, without: tuple[str, ...]) -> None:
     pytest.importorskip("pytest_benchmark")
@@ -75,12 +73,6 @@ def test_it_works_with_and_without_other_plugins(suite: Any, without: tuple[str,
     result = suite.apart(*without, *HERE, "--strict-markers")
     result.assert_outcomes(passed=2 if "no:benchmark" in without else 3)
     result.stdout.re_match_lines([r"-+ pyxfer: host memory, not a PCIe link -+", r"test_copy.1. +h2d +1 MiB"])
-
-
-def test_without_a_terminal_the_file_is_written(suite: Any) -> None:
-    suite.write(MEASURED)
-    assert suite.apart("-p", "no:terminal", *HERE).ret == 0
-    assert len(suite.session().tests) == 2
 
 
 def test_collect_only_measures_nothing(suite: Any) -> None:
@@ -130,22 +122,6 @@ def test_ctrl_c_saves_the_session(suite: Any) -> None:
     assert "KeyboardInterrupt" in rest
 
 
-def test_other_kinds_of_tests_are_not_affected(suite: Any) -> None:
-    suite.write('''
-        import unittest
-
-        class TestCase(unittest.TestCase):
-            def test_it(self):
-                """A test.
-
-                >>> 1 + 1
-                2
-                """
-    ''')
-    result = suite.bare("--doctest-modules", *HERE)
-    result.assert_outcomes(passed=2)
-
-
 def test_a_run_without_the_fixture_imports_nothing_heavy(suite: Any) -> None:
     suite.write(f"""
         import sys
@@ -173,3 +149,54 @@ def test_pytest_finds_the_plugin_by_its_entry_point(suite: Any, monkeypatch: pyt
     suite.write("def test_it(xfer): assert xfer(lambda: 5, nbytes=1) == 5")
     result = suite.pytester.runpytest_subprocess("--xfer-disable", "-W", "error", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=1)
+
+
+LONG = "tests/test_copies.py::TestEverything::test_that_has_a_very_long_name_indeed[float32-channels_last-"
+
+
+def texts(*tests: object, words: dict[str, str] | None = None, width: int = 80) -> list[str]:
+    return [line for line, _ in table_lines(tests, words or {}, width)]  # type: ignore[arg-type]
+
+
+def test_names_omit_a_common_file() -> None:
+    slow = row_of("tests/test_a.py::test_b", 0.5, judged=Judged("too slow"), nbytes=1536)
+    assert texts(row_of(), slow) == [
+        "test       dir      size   GB/s   +-  of ceiling  verdict",
+        "test_copy  h2d     1 MiB   2.00  1 %     100.0 %  fine",
+        "test_b     h2d  1.536 KB  0.500  1 %      25.0 %  too slow",
+    ]
+
+
+def test_names_of_several_files_have_the_file() -> None:
+    rows = texts(row_of("tests/a/test_a.py::test_copy"), row_of("tests/b/test_b.py::test_copy"))
+    assert [row.split()[0] for row in rows[1:]] == ["test_a.py::test_copy", "test_b.py::test_copy"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_long_names_are_shortened_in_the_middle(width: int) -> None:
+    tests = [row_of(f"{LONG}{size}]", judged=Judged("unsure")) for size in ("1MiB", "256MiB")]
+    rows = texts(*tests, words={test.test: "12.5 % slower" for test in tests}, width=width)
+    assert all(len(row) <= max(width, 80) for row in rows)
+    names = [row.split()[0] for row in rows[1:]]
+    assert all(name.startswith("TestE") and "..." in name and name.endswith("MiB]") for name in names)
+    assert len(set(names)) == len(names)
+
+
+def test_names_are_printable() -> None:
+    (row,) = texts(row_of("test_a.py::test_\x1b[31mred\x1b[0m\u202e\n"))[1:]
+    assert row.startswith("test_red ")
+    assert row.isprintable()
+
+
+def test_equal_remarks_share_one_note() -> None:
+    texts_below = notes([row_of("a.py::test_1", None, remarks=()), row_of("a.py::test_2"), row_of("a.py::test_3")])
+    assert texts_below == ["test_1: no bandwidth: the bandwidth cannot be", "test_2, test_3: the time drifted"]
+    assert "-" in texts(row_of("a.py::test_1", None, judged=Judged()))[1]
+    assert texts(row_of("a.py::test_1", None, judged=Judged()))[1].endswith("no result")
+
+
+def test_missed_precision_is_one_note() -> None:
+    unstable = (Remark("unstable", "the median is known within 2 %, not 0.5 %", "--xfer-budget=4s"),)
+    tests = [row_of(f"a.py::test_{number}", remarks=unstable) for number in range(4)]
+    (note,) = notes(tests)
+    assert note.startswith("test_0, test_1 and 2 more: precision (+-) not reached")

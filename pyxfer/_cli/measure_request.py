@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyxfer._cli import completion
+from pyxfer._cli import options as opt
 from pyxfer._cli.completion import some_of
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._baseline.measure import AnyOrder, LinksOrder, Order
+    from pyxfer._baseline.measure import AnyRequest, LinksRequest, RunRequest
     from pyxfer._document.baselines import AnyRun, Fingerprint
 
 LinksFlag = Annotated[
@@ -20,29 +21,29 @@ LinksFlag = Annotated[
 ]
 Devices = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--devices",
-        metavar="LIST",
-        help="With --links: GPUs by index, UUID or PCI address; all by default.",
-        autocompletion=some_of(completion.devices),
+        "LIST",
+        "With --links: GPUs by index, UUID or PCI address; all by default.",
+        some_of(completion.devices),
     ),
 ]
 Groups = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--groups",
-        metavar="LIST",
-        help="With --links: list of host, together, pairs, local, latency, numa, small; all but small by default.",
-        autocompletion=some_of(completion.link_groups),
+        "LIST",
+        "With --links: list of host, together, pairs, local, latency, numa, small; all but small by default.",
+        some_of(completion.link_groups),
     ),
 ]
 Engines = Annotated[
     str | None,
-    typer.Option(
+    opt.option(
         "--engines",
-        metavar="LIST",
-        help="With --links: list of ce (copy engines, the default), sm (kernels).",
-        autocompletion=some_of(completion.copy_engines),
+        "LIST",
+        "With --links: list of ce (copy engines, the default), sm (kernels).",
+        some_of(completion.copy_engines),
     ),
 ]
 _OF_ONE_DEVICE = ("device", "directions", "memories", "modes")
@@ -50,12 +51,6 @@ _OF_LINKS = ("devices", "groups", "engines")
 
 
 def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> None:
-    """Refuse options that the kind of measurement does not have.
-
-    Raises:
-        UsageError: one of them was given.
-
-    """
     for name in _OF_ONE_DEVICE if links else _OF_LINKS:
         if name in context.params and _is_given(context, name):
             other = "leave out --links" if links else "add --links"
@@ -72,13 +67,13 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"  # the enumeration is typer's own in some versions
 
 
-def order_of_device(directions: str, memories: str, modes: str, sizes: str, budget: str) -> Order:
-    """What a process measures of one device, which `Target.order` fills in."""
-    from pyxfer._baseline.measure import Order
+def request_of_device(directions: str, memories: str, modes: str, sizes: str, budget: str) -> RunRequest:
+    """What a process measures of one device, which `Target.request` fills in."""
+    from pyxfer._baseline.measure import RunRequest
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
     from pyxfer.units import seconds_of, sizes_of, words_of
 
-    return Order(
+    return RunRequest(
         "",
         words_of(directions, DIRECTIONS, "--directions"),
         words_of(memories, MEMORIES, "--memories"),
@@ -88,11 +83,11 @@ def order_of_device(directions: str, memories: str, modes: str, sizes: str, budg
     )
 
 
-def order_of_links(
+def request_of_links(
     context: typer.Context, groups: str | None, engines: str | None, sizes: str, budget: str
-) -> LinksOrder:
+) -> LinksRequest:
     """What a process measures of links. Sizes and budget have the defaults of pyxfer links."""
-    from pyxfer._baseline.measure import DEFAULT_ENGINES, DEFAULT_GROUPS, DEFAULT_PRECISION, LinksOrder
+    from pyxfer._baseline.measure import DEFAULT_ENGINES, DEFAULT_GROUPS, DEFAULT_PRECISION, LinksRequest
     from pyxfer._links.plan import make_request
 
     request = make_request(
@@ -105,43 +100,32 @@ def order_of_links(
         None,
     )
     nbytes = request.host_bytes if request.sized else None
-    return LinksOrder((), request.budget_s, request.groups, request.engines, nbytes)
+    return LinksRequest((), request.budget_s, request.groups, request.engines, nbytes)
 
 
 @dataclass(frozen=True)
 class Target:
-    """The machine, and the names of the device or of the devices whose links are measured."""
-
     fingerprint: Fingerprint
     device: str = ""
     devices: tuple[str, ...] = ()
 
-    def order(self, asked: AnyOrder) -> AnyOrder:
-        """The order for this device or these devices."""
-        from pyxfer._baseline.measure import LinksOrder
+    def request(self, asked: AnyRequest) -> AnyRequest:
+        from pyxfer._baseline.measure import LinksRequest
 
-        if isinstance(asked, LinksOrder):
+        if isinstance(asked, LinksRequest):
             return replace(asked, devices=self.devices)
         return replace(asked, device=self.device)
 
-    def again(self, earlier: AnyRun) -> AnyOrder:
-        """The order of an earlier run."""
-        from pyxfer._baseline.measure import LinksOrder, Order
+    def again(self, earlier: AnyRun) -> AnyRequest:
+        from pyxfer._baseline.measure import LinksRequest, RunRequest
         from pyxfer._document.links import Links
 
         if isinstance(earlier, Links):
-            return LinksOrder.again(self.devices, earlier)
-        return Order.again(self.device, earlier)
+            return LinksRequest.again(self.devices, earlier)
+        return RunRequest.again(self.device, earlier)
 
 
 def find_target(device: str, devices: str | None, *, links: bool) -> Target:
-    """This machine with the device, or with the links of the devices.
-
-    Raises:
-        CudaUnavailableError: no GPU answers, and host memory was not asked for.
-        UsageError: there is no such device.
-
-    """
     from pyxfer._baseline.check import these_links, this_machine
 
     if links:

@@ -1,8 +1,10 @@
-"""What writes the files, streams and pages of all verbs."""
+"""What writes the files, streams, pages and progress of all verbs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +13,17 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from command_line import pyxfer, shell
+from marks import slow
+from pages import Terminal
 from samples import make_run
 
 from pyxfer._ceiling.session import ceiling
-from pyxfer._cli.failures import NotKeptError
-from pyxfer._cli.output import Exports, run_exports
+from pyxfer._cli.failures import ExitingOutput, NotKeptError
+from pyxfer._cli.output import Exports, ProgressReport, run_exports
 from pyxfer._document import codec, files
 from pyxfer._document.runs import Remark, Run
+from pyxfer._measure.sampler import Progress
 from pyxfer.errors import UsageError
 
 
@@ -41,12 +47,6 @@ def test_a_dash_writes_to_stdout_at_the_end(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_files_get_the_run_while_it_measures(tmp_path: Path) -> None:
-    assert run_exports("-", None, None).saver is None
-    exports = run_exports(str(tmp_path / "r.json"), None, None)
-    assert exports.saver == exports.save
-
-
 def test_a_failed_write_is_reported_once_and_retried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -58,15 +58,6 @@ def test_a_failed_write_is_reported_once_and_retried(tmp_path: Path, capsys: pyt
     (tmp_path / "away").rename(folder)
     exports.finish(make_run())
     assert Run.load(folder / "r.json") == make_run()
-
-
-def test_a_write_that_fails_at_the_end_is_an_error(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    exports = run_exports(str(folder / "r.json"), None, None)
-    folder.rmdir()
-    with pytest.raises(NotKeptError, match="cannot be written"):
-        exports.finish(make_run())
 
 
 @contextmanager
@@ -110,12 +101,6 @@ def test_a_descriptor_gets_one_document_at_its_position(tmp_path: Path) -> None:
         file.write(b"after\n")
     text = (tmp_path / "file").read_bytes()
     assert text == b"before\n" + codec.encode(make_run()) + b"after\n"
-
-
-def test_a_descriptor_that_is_open_for_reading_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with (tmp_path / "file").open("rb") as file, pytest.raises(UsageError, match="Bad file descriptor"):
-        run_exports(f"/dev/fd/{file.fileno()}", None, None)
 
 
 def test_the_path_of_stdout_is_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +174,124 @@ def test_a_file_that_is_lost_at_the_end_keeps_the_page_and_the_others(
     assert capsys.readouterr().out == "the page\n"
 
 
-def test_a_finished_result_on_stdout_has_no_page(capsys: pytest.CaptureFixture[str]) -> None:
-    exports: Exports[str] = Exports(("-", str))
-    exports.deliver("{}", lambda page: page.line("the page"))
-    assert capsys.readouterr().out == "{}"
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "run.json"
+    make_run().save(path)
+    return path
+
+
+def test_a_pipe_closed_at_the_start_exits_quietly() -> None:
+    result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer --help) | true")
+    assert (result.returncode, result.stdout, result.stderr) == (141, "", "")
+
+
+def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
+    result = shell(f"pyxfer show {saved} > /dev/full")
+    assert result.stderr == "pyxfer: No space left on device (standard output).\n"
+    assert result.returncode == 4
+
+
+def test_an_error_of_stdout_that_a_library_ignores_is_raised_by_the_flush() -> None:
+    with open("/dev/full", "wb") as full:
+        stream = ExitingOutput(full)
+        with contextlib.suppress(NotKeptError):
+            stream.write("x" * 100_000)
+        with pytest.raises(NotKeptError, match="No space left on device"):
+            stream.flush()
+        stream.detach()
+
+
+def test_help_that_cannot_be_written_is_an_error() -> None:
+    result = shell("pyxfer --help > /dev/full")
+    assert (result.returncode, result.stderr) == (4, "pyxfer: No space left on device (standard output).\n")
+
+
+def test_a_full_stdout_loses_no_export(tmp_path: Path) -> None:
+    options = "--device host --directions h2d --sizes 4KiB --budget 100ms --no-trace"
+    result = shell(f"pyxfer ceiling {options} --export-json {tmp_path}/run.json --export-md >(cat >&2) > /dev/full")
+    assert result.returncode == 4
+    assert Run.load(tmp_path / "run.json").ended == "complete"
+    assert "| 4 KiB |" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", ["ceiling --device host --export-json run.json", slow("watch --device host script.py")]
+)
+def test_a_deleted_current_folder_is_named(tmp_path: Path, arguments: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    result = shell(f"cd {gone} && rmdir {gone} && pyxfer {arguments}", PYTHONPATH=os.pathsep.join(sys.path))
+    assert result.returncode == 2
+    assert "The current folder has been deleted: change to another one (cd)" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("lost", ["2> >(true)", slow("2>/dev/full")])
+def test_an_unwritable_stderr_keeps_the_exit_code(tmp_path: Path, lost: str) -> None:
+    result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer show {tmp_path / 'none.json'}) {lost}")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("closed", [slow(">&-"), ">&- 2>&-"])
+def test_closed_streams_are_ignored(saved: Path, closed: str) -> None:
+    result = shell(f"pyxfer show {saved} {closed}")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_unencodable_names_are_escaped(tmp_path: Path) -> None:
+    run = make_run(failure="caf\u00e9", ended="failed")
+    run.save(tmp_path / "run.json")
+    result = pyxfer("show", str(tmp_path / "run.json"), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert result.returncode == 0
+    assert "Failed: caf\\xe9" in result.stdout
+
+
+STEPS = (
+    Progress("waking the link", 0.0, ""),
+    Progress("measuring", 0.1, "4 KiB"),
+    Progress("measuring", 0.5, "1 MiB"),
+    Progress("page-locking", 1.0, ""),
+)
+
+
+def reported(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    stream = Terminal()
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with ProgressReport() as report:
+        for step in STEPS:
+            report(step)
+    return stream.getvalue()
+
+
+def test_a_log_has_one_line_per_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressReport() as report:
+        for step in STEPS:
+            report(step)
+    assert capsys.readouterr().err == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
+
+
+def test_a_terminal_has_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = reported(monkeypatch)
+    assert "page-locking" in text
+    assert "100%" in text
+    assert text.endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_plain_terminal_has_lines(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    text = reported(monkeypatch, **variables)
+    assert text == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
+
+
+def test_a_closed_stderr_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with ProgressReport() as report:
+        report(STEPS[0])

@@ -1,0 +1,65 @@
+"""The public names of pyxfer, for type checkers."""
+
+from pyxfer._baseline.inputs import compare as compare
+from pyxfer._baseline.store import Store as Store
+from pyxfer._baseline.store import open_store as open_store
+from pyxfer._ceiling.callables import measure as measure
+from pyxfer._ceiling.session import ceiling as ceiling
+from pyxfer._doctor.session import doctor as doctor
+from pyxfer._document.baselines import Baseline as Baseline
+from pyxfer._document.baselines import Comparison as Comparison
+from pyxfer._document.examinations import Examination as Examination
+from pyxfer._document.examinations import Finding as Finding
+from pyxfer._document.fleets import Fleet as Fleet
+from pyxfer._document.fleets import HostReport as HostReport
+from pyxfer._document.links import Links as Links
+from pyxfer._document.routes import RouteStatus as RouteStatus
+from pyxfer._document.runs import Device as Device
+from pyxfer._document.runs import Link as Link
+from pyxfer._document.runs import Measurement as Measurement
+from pyxfer._document.runs import Remark as Remark
+from pyxfer._document.runs import Run as Run
+from pyxfer._document.sessions import XferSession as XferSession
+from pyxfer._document.watches import Watched as Watched
+from pyxfer._frameworks.base import RefusedError as RefusedError
+from pyxfer._frameworks.base import Route as Route
+from pyxfer._frameworks.base import Transfer as Transfer
+from pyxfer._frameworks.explain import explain as explain
+from pyxfer._frameworks.place import Place as Place
+from pyxfer._frameworks.registry import list_routes as list_routes
+from pyxfer._frameworks.registry import register_route as register_route
+from pyxfer._frameworks.registry import unregister_route as unregister_route
+from pyxfer._frameworks.session import frameworks as frameworks
+from pyxfer._links.session import links as links
+from pyxfer._machine.api import devices as devices
+from pyxfer._machine.api import is_available as is_available
+from pyxfer._machine.api import link as link
+from pyxfer._measure.bracket import Timer as Timer
+from pyxfer._pytest.fixture import Xfer as Xfer
+from pyxfer._upload.api import download as download
+from pyxfer._upload.api import empty_pinned as empty_pinned
+from pyxfer._upload.api import pin as pin
+from pyxfer._upload.api import prefetch as prefetch
+from pyxfer._upload.api import upload as upload
+from pyxfer._upload.pending import Upload as Upload
+from pyxfer._upload.uploader import Uploader as Uploader
+from pyxfer._watch.marks import mark as mark
+from pyxfer._watch.watch import Watch as Watch
+from pyxfer._watch.watch import watch as watch
+from pyxfer.errors import CancelledError as CancelledError
+from pyxfer.errors import CleanupWarning as CleanupWarning
+from pyxfer.errors import CudaError as CudaError
+from pyxfer.errors import CudaMemoryError as CudaMemoryError
+from pyxfer.errors import CudaUnavailableError as CudaUnavailableError
+from pyxfer.errors import DeviceLostError as DeviceLostError
+from pyxfer.errors import DeviceTimeoutError as DeviceTimeoutError
+from pyxfer.errors import DocumentError as DocumentError
+from pyxfer.errors import FallbackWarning as FallbackWarning
+from pyxfer.errors import ForkedError as ForkedError
+from pyxfer.errors import MeasurementError as MeasurementError
+from pyxfer.errors import PyxferError as PyxferError
+from pyxfer.errors import StoreError as StoreError
+from pyxfer.errors import UsageError as UsageError
+
+__all__: list[str]
+__version__: str

@@ -1,0 +1,215 @@
+"""`pyxfer ceiling`, `frameworks`, `explain` and `links` without a GPU; tests/frameworks/installed has frameworks."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+from command_line import interrupt_when, pyxfer, shell
+from in_process import Command
+from marks import slow
+from pages import line_with
+
+from pyxfer._document import codec
+from pyxfer._document.links import Links
+from pyxfer._document.runs import NOT_ASKED, Run
+
+# A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
+LINK = "link=2e9:20e-6:1e9:20e-6"
+QUICK = ("--device", "host", "--directions", "h2d", "--sizes", "64KiB,1MiB,4MiB", "--budget", "0.2s")
+# A link so slow that a run is still under way when something happens to it.
+SLOW = "link=1e7:5e-3:1e7:5e-3"
+LONG = (*QUICK[:4], "--sizes", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
+
+
+def test_the_table_has_the_measured_rates(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = pyxfer("ceiling", *QUICK, "--export-json", str(path), PYXFER_HOSTRT=LINK)
+    row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
+    shown = float(row.replace(" a", "").replace(" b", "").split()[-1])
+    (pinned,) = (each for each in Run.load(path).measurements if (each.memory, each.nbytes) == ("pinned", 4 << 20))
+    assert shown == pytest.approx(pinned.gbps, rel=0.01)
+    assert shown <= 2.01
+
+
+def test_progress_and_the_missing_gpu_go_to_stderr() -> None:
+    result = pyxfer("ceiling", *QUICK[2:], CUDA_VISIBLE_DEVICES="")
+    assert "No usable GPU" in result.stderr.splitlines()[0]
+    assert "pyxfer: measuring" in result.stderr
+    assert "No usable GPU" not in result.stdout
+    assert "pyxfer: " not in result.stdout
+
+
+def test_an_export_to_stdout_moves_the_page_to_stderr(command: Command) -> None:
+    result = command("ceiling", *QUICK, "--export-json", "-")
+    assert json.loads(result.stdout)["kind"] == "ceiling"
+    assert "device  host memory, not a PCIe link" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = pyxfer("ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=f"{SLOW};lose=cudaMemcpyAsync:200:999")
+    assert result.returncode == 4
+    assert "pyxfer: The run failed: " in result.stderr
+    assert "Failed: " in result.stdout
+    run = Run.load(path)
+    assert run.ended == "failed"
+    assert any(measurement.trials for measurement in run.measurements)
+
+
+def test_a_budget_spent_on_preparation_is_reported() -> None:
+    result = pyxfer("ceiling", *QUICK[:4], "--sizes", "64KiB", "--budget", "1us", PYXFER_HOSTRT=LINK)
+    assert result.returncode == 0, result.stderr
+    assert "Preparation took " in result.stdout
+    assert "give a budget of " in result.stdout
+    said = ["preparing beyond the budget", "measuring beyond the budget: 6 trials each", "tracing"]
+    assert [line.removeprefix("pyxfer: ") for line in result.stderr.splitlines()][-3:] == said
+
+
+@pytest.mark.slow
+def test_repeated_ctrl_c_prints_no_traceback() -> None:
+    result = interrupt_when("measuring", "ceiling", *LONG, times=3, PYXFER_HOSTRT=SLOW)
+    assert result.returncode in (130, -2)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_closed_pipe_loses_no_export(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = shell(f"pyxfer ceiling {' '.join(QUICK)} --export-json {path} | true")
+    assert "Traceback" not in result.stderr
+    assert result.returncode == 141
+    assert Run.load(path).ended == "complete"
+
+
+@pytest.mark.parametrize("target", [">(cat)", slow("/dev/stdout")])
+def test_a_stream_gets_one_whole_document(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    page = "" if target == "/dev/stdout" else "> /dev/null"
+    result = shell(f"{{ pyxfer ceiling {' '.join(QUICK)} --export-json {target} {page}; }} > {path}")
+    assert result.returncode == 0, result.stderr
+    assert Run.load(path).ended == "complete"
+
+
+@pytest.mark.slow
+def test_one_ctrl_c_ends_a_run_into_a_fifo_without_a_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    options = (*QUICK, "--export-json", str(tmp_path / "fifo"))
+    result = interrupt_when("waiting for one", "ceiling", *options, PYXFER_HOSTRT=LINK)
+    assert result.returncode == 130
+    assert "host memory" in result.stdout
+
+
+def test_no_trace_skips_the_traced_trials(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = command("ceiling", *QUICK, "--no-trace", "--export-json", str(path))
+    assert result.returncode == 0
+    assert "tracing" not in result.stderr
+    assert {each.dma.reason for each in Run.load(path).measurements} == {NOT_ASKED}
+
+
+FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
+OF_FRAMEWORKS = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "0.3s")
+
+
+@pytest.fixture
+def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide all installed frameworks from the command and its workers."""
+    folder = tmp_path_factory.mktemp("hidden")
+    for name in FRAMEWORKS:
+        (folder / f"{name}.py").write_text(f'raise ModuleNotFoundError("No module named {name!r}", name="{name}")\n')
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_without_any_framework_the_run_is_invalid() -> None:
+    result = pyxfer(*OF_FRAMEWORKS, "--export-json", "-")
+    assert result.returncode == 4
+    assert result.stderr.splitlines()[-1] == "pyxfer: Nothing was measured, for the reasons above."
+    run = codec.decode(Run, result.stdout.encode())
+    assert [(worker.framework, worker.ended) for worker in run.workers] == [
+        (name, "unavailable") for name in FRAMEWORKS
+    ]
+    assert {row.worker for row in run.measurements} == set(FRAMEWORKS)
+    assert {row.nbytes for row in run.measurements} == {64 << 10, 1 << 20}
+    assert all("is not installed" in (row.rate.reason or "") for row in run.measurements)
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_without_a_gpu_only_ingest_is_timed(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    options = ("--sizes", "64KiB", "--export-json", str(path))
+    result = pyxfer("frameworks", "torch", *options, CUDA_VISIBLE_DEVICES="")
+    assert result.stderr.startswith("pyxfer: No usable GPU: ")
+    assert {row.direction for row in Run.load(path).measurements} == {"ingest"}
+    assert "h2d" not in result.stdout
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_the_options_become_the_parameters_of_the_run() -> None:
+    asked = ("--routes", "torch.to, torch.c*", "--directions", "h2d,d2h", "--ingest", "--precision", "2%")
+    given = ("--sizes", "1MiB", "--budget", "3s", "--seed", "7", "--export-json", "-")
+    result = pyxfer("frameworks", "torch", *asked, *given, CUDA_VISIBLE_DEVICES="")
+    run = codec.decode(Run, result.stdout.encode())
+    parameters = run.parameters
+    assert parameters.frameworks == ("torch",)
+    assert parameters.routes == ("torch.to", "torch.c*")
+    assert parameters.directions == ("h2d", "d2h", "ingest")
+    assert (parameters.precision, parameters.budget_s, parameters.seed) == (0.02, 3.0, 7)
+    assert parameters.sizes_bytes == (1 << 20,)
+    names = {row.route for row in run.measurements}
+    assert {"torch.to", "torch.cpu", "torch.copy-to-pinned"} <= names
+    assert all(name == "torch.to" or name.startswith("torch.c") for name in names)
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_batches_have_published_figures() -> None:
+    asked = ("--workload", "image-batch", "--batches", "8,512", "--directions", "h2d")
+    result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+    run = codec.decode(Run, result.stdout.encode())
+    assert run.parameters.batches == (8, 512)
+    assert {row.batch for row in run.measurements} == {8, 512}
+    assert {published.route.partition(".")[0] for published in run.published} == {"torch", "tf"}
+
+
+EXPLAINED = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "0.3s")
+
+
+def test_a_raw_route_is_explained() -> None:
+    result = pyxfer(*EXPLAINED, PYXFER_HOSTRT=LINK)
+    assert result.returncode == 0, result.stderr
+    assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
+    assert line_with(result.stdout, "the copy, at the ceiling's speed")
+    assert line_with(result.stdout, "copied ").endswith("1 MiB from pageable memory")
+    assert "Clocks\n" in result.stdout
+    assert "Faster routes, measured in the same run\n" in result.stdout
+    assert "Measured in host memory, not a PCIe link" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_the_message_about_the_page_comes_after_it() -> None:
+    asked = "pyxfer explain torch.to --size 64KiB --budget 1s 2>&1 | cat"
+    lines = shell(asked, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
+    assert lines[-1] == "pyxfer: Nothing was measured, for the reasons above."
+
+
+TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
+QUICK_LINKS = ("--size", "64KiB", "--budget", "1s", "--engines", "ce")
+
+
+def test_links_of_simulated_devices_are_measured_and_exported(tmp_path: Path) -> None:
+    files = {form: str(tmp_path / f"links.{form}") for form in ("json", "csv", "md")}
+    exports = [word for form, path in files.items() for word in (f"--export-{form}", path)]
+    ended = pyxfer("links", "--groups", "pairs", *QUICK_LINKS, *exports, PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES="")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("Copies from one GPU to another reach ")
+    run = Links.load(files["json"])
+    assert {row.group for row in run.traffics} == {"pairs"}
+    assert run.parameters.groups == ("pairs",)
+    with Path(files["csv"]).open(encoding="utf-8") as file:
+        assert {row["group"] for row in csv.DictReader(file)} == {"pairs"}
+    assert Path(files["md"]).read_text(encoding="utf-8").startswith("## pyxfer links\n")
+    assert pyxfer("show", files["json"]).stdout == ended.stdout
