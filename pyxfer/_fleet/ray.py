@@ -27,12 +27,7 @@ QUEUE_S = 20.0
 
 
 def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> RayLauncher:
-    """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken.
-
-    Raises:
-        UsageError: Ray is not installed, or there is no cluster.
-
-    """
+    """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster")
     launcher = RayLauncher(job, queue_s)
@@ -69,12 +64,7 @@ class RayLauncher:
         self._reader.start()
 
     def join(self, hosts: Sequence[str]) -> None:
-        """Wait for the cluster.
-
-        Raises:
-            UsageError: there is none, or it has no GPU.
-
-        """
+        """Wait for the cluster."""
         try:
             line = self._lines.get(timeout=JOIN_S)
         except queue.Empty:

@@ -120,9 +120,9 @@ def _span(stepped: bool) -> str:
     return "the step" if stepped else "the window"
 
 
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 """Advice that gains a smaller share of the period is not shown."""
-LEAST_PAGEABLE = 0.05
+MIN_PAGEABLE = 0.05
 """A direction of which less is copied from pageable memory is pinned already."""
 _MOSTLY = 0.5
 
@@ -163,7 +163,7 @@ class Evidence:
 
     def can_pin(self, way: str) -> bool:
         """Whether there is a call for it, and a part of the bytes that is worth it is not pinned already."""
-        return way in self.offers.pin and self.pageable_share(way) >= LEAST_PAGEABLE
+        return way in self.offers.pin and self.pageable_share(way) >= MIN_PAGEABLE
 
     def in_most_steps(self, calls: Sequence[Surprise]) -> bool:
         """Whether at least half of the steps have such a call; in a window without steps, whether there is any."""
@@ -197,7 +197,7 @@ def advice(evidence: Evidence) -> tuple[Advice, ...]:
         )
         for prediction in made
     ]
-    worth = [row for row in found if row.gain_share >= LEAST_SHARE]
+    worth = [row for row in found if row.gain_share >= MIN_SHARE]
     return tuple(sorted(worth, key=lambda row: -row.gain_s))
 
 
@@ -260,7 +260,7 @@ def _pin(evidence: Evidence) -> _Prediction | None:
         if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.way):
             continue
         saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
-        if saved_s >= LEAST_SHARE * evidence.parts.period_s:
+        if saved_s >= MIN_SHARE * evidence.parts.period_s:
             gain_s += saved_s
             ways.add(row.way)
             share = format_percent(evidence.pageable_share(row.way))

@@ -151,12 +151,7 @@ _SENDS: dict[int, str] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
-    """Write the trace, whole or not at all; compressed if the path ends in .gz.
-
-    Raises:
-        UsageError: the file cannot be written.
-
-    """
+    """Write the trace, whole or not at all; compressed if the path ends in .gz."""
     with whole_file(path) as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION, mtime=0, filename="") as packed:

@@ -53,10 +53,6 @@ def prepare(
     """Set `__main__`, `sys.argv` and `sys.path` as Python does. Calling the result runs the program.
 
     `named`: the function whose calls are the steps. It may be in the program itself.
-
-    Raises:
-        UsageError: the program cannot be found, read or compiled, or the named function cannot be in it.
-
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__builtins__ = builtins  # type: ignore[attr-defined]  # exec would set the dictionary instead of the module
@@ -181,10 +177,6 @@ class SignalSwitch:
 
     `on_window` is called with the number of the window, from 1 on, and the window. Everything runs in the switch's own
     thread, because a signal handler may interrupt the session at any point.
-
-    Raises:
-        UsageError: the program uses the signal itself, or it cannot be handled.
-
     """
 
     def __init__(self, session: Session, number: int, on_window: Callable[[int, Window], None]) -> None:

@@ -20,11 +20,11 @@ from pyxfer.errors import UsageError
 
 EVERY_S = 0.005
 # The share of the time that sampling may take, by the processor's clock. Waking up costs more than the sample itself.
-MOST_SHARE = 0.003
+MAX_SHARE = 0.003
 SLOWEST_S = 0.25
 # At this number every second sample is dropped and the interval doubles. So memory is bounded, and the whole window is
 # covered evenly.
-MOST_SAMPLES = 100_000
+MAX_SAMPLES = 100_000
 _DEEPEST = 200
 _PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _JOIN_TIMEOUT_S = 1.0
@@ -77,10 +77,10 @@ class LineSampler(threading.Thread):
             self._sample()
             cost_s = time.thread_time() - self.cost_s
             self.cost_s += cost_s
-            if len(self.samples) >= MOST_SAMPLES:
+            if len(self.samples) >= MAX_SAMPLES:
                 del self.samples[::2]
                 self._every_s *= 2
-            pause_s = min(max(self._every_s, cost_s / MOST_SHARE), max(SLOWEST_S, self._every_s))
+            pause_s = min(max(self._every_s, cost_s / MAX_SHARE), max(SLOWEST_S, self._every_s))
 
     def _sample(self) -> None:
         """Sample every thread once. Keeps no frame, because a frame keeps its local variables alive."""
@@ -109,7 +109,7 @@ class LineSampler(threading.Thread):
     def _text(self, code: CodeType, line: int) -> str:
         text = self._texts.get((code, line))
         if text is None:
-            if len(self._texts) >= MOST_SAMPLES:
+            if len(self._texts) >= MAX_SAMPLES:
                 self._texts.clear()
             text = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
             self._texts[code, line] = text
@@ -152,7 +152,7 @@ def why_no_lines() -> str | None:
     return None
 
 
-MOST_RANGES = 100_000
+MAX_RANGES = 100_000
 _LONGEST_NAME = 200
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -205,7 +205,7 @@ class RangeRecorder:
         return tuple(self._cut(named, end_ns) for named in self._ended if named[1] < end_ns)
 
     def add(self, name: str, begin_ns: int, end_ns: int, thread: int) -> None:
-        if len(self._ended) < MOST_RANGES:
+        if len(self._ended) < MAX_RANGES:
             self._ended.append((name, begin_ns, end_ns, thread))
         else:
             self.dropped += 1

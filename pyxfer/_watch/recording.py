@@ -16,7 +16,7 @@ from pyxfer._document.runs import Fact, Remark, Tracing
 from pyxfer._trace.libraries import candidates_here
 from pyxfer._watch.framework_calls import framework_in_use
 from pyxfer._watch.marks import LineSampler, RangeRecorder, why_no_lines
-from pyxfer._watch.step_tracking import MOST_STEPS, WatchedSteps
+from pyxfer._watch.step_tracking import MAX_STEPS, WatchedSteps
 from pyxfer.errors import PyxferError
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ class OpenWindow:
                 "calls before the first step were counted until it came; the figures of the whole window include them"
             )
             remarks.append(Remark("restarted", text, "skip a time instead of steps, such as --skip 10s"))
-        if self.steps.count >= MOST_STEPS:
-            text = f"the window closed after {MOST_STEPS} steps, the most that a window can have"
+        if self.steps.count >= MAX_STEPS:
+            text = f"the window closed after {MAX_STEPS} steps, the most that a window can have"
             remarks.append(Remark("full", text, "watch fewer steps"))
         if self._ranges.dropped:
             text = f"{self._ranges.dropped} ranges are left out, because there were too many"

@@ -100,12 +100,7 @@ class Session:
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Open CUPTI; open the window after the steps to skip.
-
-        Raises:
-            UsageError: a session is active in this process, or there is no such device.
-
-        """
+        """Open CUPTI; open the window after the steps to skip."""
         if self.is_forked:
             raise UsageError("This watch belongs to the parent process of this fork: make a new one here.")
         _activate(self)
@@ -264,12 +259,7 @@ class Session:
 
 
 def _activate(session: Session) -> None:
-    """Make this the active session.
-
-    Raises:
-        UsageError: another session is active.
-
-    """
+    """Make this the active session."""
     global _active, _has_hooks  # noqa: PLW0603
     active = _active
     if active is not None and active is not session and active.is_preemptible:

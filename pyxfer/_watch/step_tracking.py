@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyxfer._document.watches import StepFinder
 
 # A step takes about 200 bytes. This is more than a minute and a half of a thousand steps a second.
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 _LONGEST = 300
 
 
@@ -152,7 +152,7 @@ class WatchedSteps:
         `skip`: number of steps that were skipped before the window.
         """
         self._begin_ns = begin_ns
-        self._most = MOST_STEPS if most is None else min(most, MOST_STEPS)
+        self._most = MAX_STEPS if most is None else min(most, MAX_STEPS)
         self._on_full = on_full
         self._skip = skip
         self._left_to_skip = 0

@@ -145,12 +145,7 @@ def save_window(window: Window, path: Path) -> None:
 
 
 def load_window(path: Path) -> Window:
-    """Read a window that `save_window` has written.
-
-    Raises:
-        DocumentError: the file is damaged or incomplete, for example because the disk was full.
-
-    """
+    """Read a window that `save_window` has written."""
     try:
         with path.open("rb") as file:
             records = np.load(file, allow_pickle=False)

@@ -35,7 +35,7 @@ from pyxfer._trace.records import RECORD, Capture, CopyWay, Flag, Kind, MemoryKi
 from pyxfer._watch.chrome import write_events
 from pyxfer._watch.copies import sizes_needed
 from pyxfer._watch.device_records import Cover, device_records
-from pyxfer._watch.ranges import MOST_NAMES
+from pyxfer._watch.ranges import MAX_NAMES
 from pyxfer._watch.window import Window
 
 
@@ -288,13 +288,13 @@ def test_without_records_ranges_still_have_their_times() -> None:
     assert (row.count, row.busy_s, row.h2d_bytes) == (1, None, None)
 
 
-@pytest.mark.parametrize("names", [MOST_NAMES, MOST_NAMES + 1])
+@pytest.mark.parametrize("names", [MAX_NAMES, MAX_NAMES + 1])
 def test_the_longest_ranges_are_kept_and_a_remark_counts_all_names(names: int) -> None:
     ranges = tuple(mark(f"batch {number}", 0, 1 + number) for number in range(names))
     watched = analysed(make_window(Script(), 200, ranges=ranges))
-    assert len(watched.ranges) == MOST_NAMES
+    assert len(watched.ranges) == MAX_NAMES
     assert watched.ranges[0].name == f"batch {names - 1}"
-    assert ("many-ranges" in [remark.code for remark in watched.remarks]) == (names > MOST_NAMES)
+    assert ("many-ranges" in [remark.code for remark in watched.remarks]) == (names > MAX_NAMES)
 
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
@@ -335,8 +335,8 @@ def test_an_empty_cover_covers_nothing() -> None:
 TURNS = 500_000
 """Each has a copy, its call, and two kernels, which makes two million records."""
 STEPS = 2_000
-MOST_S = 30.0
-MOST_BYTES = 1 << 30
+MAX_S = 30.0
+MAX_BYTES = 1 << 30
 """The records take an eighth of it."""
 
 
@@ -383,8 +383,8 @@ def test_two_million_records_are_analysed_within_30_s_of_a_processor_and_1_gib()
         tracemalloc.stop()
     assert sum(row.count for row in activity_of(watched).copies) == TURNS
     assert watched.steps.watched == STEPS
-    assert took < MOST_S
-    assert peak < MOST_BYTES
+    assert took < MAX_S
+    assert peak < MAX_BYTES
 
 
 @pytest.mark.slow

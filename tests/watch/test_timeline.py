@@ -14,7 +14,7 @@ from watch_samples import make_stalled, make_watched
 from pyxfer._document.watches import Lane, Timeline, Verdict, Watched
 from pyxfer._report.kinds import chart_of, report_of
 from pyxfer._trace.records import CopyWay, Kind
-from pyxfer._watch.analysis import MOST_SPANS, analyse
+from pyxfer._watch.analysis import MAX_SPANS, analyse
 from pyxfer.units import format_percent, format_seconds
 
 
@@ -54,17 +54,17 @@ def test_many_short_kernels_become_a_bounded_number_of_spans() -> None:
         script.kernel(2 * number, 2 * number + 1)
     script.kernel(14_000, 15_000)
     line = timeline_of(analysed(make_window(script, 20_000)))
-    assert line.merged_s == pytest.approx(20e-3 / MOST_SPANS, rel=0.01)
+    assert line.merged_s == pytest.approx(20e-3 / MAX_SPANS, rel=0.01)
     assert len(spans_of(line)["kernels"]) == 2
     assert spans_of(line)["kernels"][-1] == pytest.approx((14e-3, 15e-3))
 
 
 def test_no_lane_has_more_spans_than_are_drawn() -> None:
     script = Script()
-    for number in range(2 * MOST_SPANS):
+    for number in range(2 * MAX_SPANS):
         script.kernel(100 * number, 100 * number + 1)
-    line = timeline_of(analysed(make_window(script, 200 * MOST_SPANS)))
-    assert len(spans_of(line)["kernels"]) <= MOST_SPANS
+    line = timeline_of(analysed(make_window(script, 200 * MAX_SPANS)))
+    assert len(spans_of(line)["kernels"]) <= MAX_SPANS
 
 
 def test_steps_of_two_threads_are_not_mixed() -> None:
@@ -124,7 +124,7 @@ def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_dr
     for lane, row in zip(line.lanes, table, strict=True):
         busy_s = exact_ns(script, kinds[lane.what]) / 1e9
         assert lane.busy_s == pytest.approx(busy_s, rel=1e-12)
-        assert len(lane.spans) <= MOST_SPANS
+        assert len(lane.spans) <= MAX_SPANS
         assert lane.drawn_s > 1.5 * busy_s
         share = format_percent(busy_s / (length * 1e-6))
         assert {value["share"] for value in values if value.get("lane") == lane.what} == {share}

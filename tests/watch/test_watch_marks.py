@@ -175,7 +175,7 @@ def test_a_thread_that_ends_inside_a_mark_leaves_no_range(window: RangeRecorder)
 
 
 def test_ranges_beyond_the_limit_are_counted(window: RangeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marks, "MOST_RANGES", 3)
+    monkeypatch.setattr(marks, "MAX_RANGES", 3)
     for _ in range(5):
         with mark("many"):
             pass
@@ -265,7 +265,7 @@ def test_no_frame_is_kept_alive() -> None:
 def test_at_the_limit_every_second_sample_is_dropped_and_the_interval_doubles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(marks, "MOST_SAMPLES", 8)
+    monkeypatch.setattr(marks, "MAX_SAMPLES", 8)
     sampler = LineSampler()
     every_s = sampler._every_s
     sampler.start()
@@ -293,7 +293,7 @@ def test_an_error_while_sampling_ends_only_the_sampling(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("cost_s", "pause_s"),
-    [(1e-6, marks.EVERY_S), (marks.MOST_SHARE * 0.1, 0.1), (1.0, marks.SLOWEST_S)],
+    [(1e-6, marks.EVERY_S), (marks.MAX_SHARE * 0.1, 0.1), (1.0, marks.SLOWEST_S)],
     ids=["cheap", "dear", "very dear"],
 )
 def test_a_dear_sample_makes_the_pause_longer(monkeypatch: pytest.MonkeyPatch, cost_s: float, pause_s: float) -> None:

@@ -18,7 +18,7 @@ from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
-MOST_CALLS = 12
+MAX_CALLS = 12
 
 
 @pytest.fixture
@@ -197,4 +197,4 @@ def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, ph
         with pyxfer.mark("x"):
             pass
         sys.setprofile(None)
-    assert len(made) <= MOST_CALLS, made
+    assert len(made) <= MAX_CALLS, made

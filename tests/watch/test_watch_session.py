@@ -216,7 +216,7 @@ def test_with_another_profiler_a_window_has_steps_but_no_records(engine: Engine)
 
 def test_a_window_closes_at_the_most_steps(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (step_tracking, recording):
-        monkeypatch.setattr(module, "MOST_STEPS", 3)
+        monkeypatch.setattr(module, "MAX_STEPS", 3)
     with session() as watched:
         for _ in range(5):
             with watched.steps.step():
