@@ -54,7 +54,7 @@ def budget_of(budget: str) -> float:
     """The seconds of `--budget`."""
     budget_s = seconds_of(budget, "--budget")
     if budget_s < MIN_BUDGET_S:
-        raise UsageError(f"--budget of a host is at least {MIN_BUDGET_S:g} s; got {budget}")
+        raise UsageError(f"--budget {budget} is too short for a host: give at least {MIN_BUDGET_S:g} s.")
     return budget_s
 
 
@@ -64,10 +64,10 @@ def labels_of(texts: Iterable[str], variables: Mapping[str, str]) -> dict[str, s
     found = dict(_label(text, LABELS_VARIABLE) for text in from_environment.split(",") if text.strip())
     given = [_label(text, "--label") for text in texts]
     if len(dict(given)) < len(given):
-        raise UsageError("--label gives the same name twice; give each once")
+        raise UsageError("--label gives the same name twice: give each once.")
     found.update(given)
     if len(found) > _MAX_LABELS:
-        raise UsageError(f"a host has at most {_MAX_LABELS} labels; got {len(found)}")
+        raise UsageError(f"--label: {len(found)} labels are too many: a host has at most {_MAX_LABELS}.")
     return found
 
 
@@ -79,7 +79,7 @@ def _label(text: str, where: str) -> tuple[str, str]:
     name, _, value = text.strip().partition("=")
     if not is_label(name, value):
         raise UsageError(
-            f"{where}: a label is written as rack=r7, with letters and digits on the left; got {text!r:.80}"
+            f"{where}: {text!r:.80} is not a label: write it as rack=r7, with letters and digits on the left."
         )
     return name, value
 

@@ -121,11 +121,13 @@ def check_hosts(hosts: Sequence[str], *, plain: bool) -> list[str]:
     found = list(dict.fromkeys(host.strip() for host in hosts if host.strip()))
     for host in found:
         if plain and not _PLAIN_HOST.fullmatch(host):
-            raise UsageError(f"{host!r:.80} is not the name of a host: it begins with a dash or has special characters")
+            raise UsageError(
+                f"{host!r:.80} is not the name of a host: it begins with a dash or has special characters."
+            )
     if not found:
-        raise UsageError("no host is named: give --hosts or --hosts-file")
+        raise UsageError("No host is named: give --hosts or --hosts-file.")
     if len(found) > _MAX_HOSTS:
-        raise UsageError(f"at most {_MAX_HOSTS} hosts are measured at once; got {len(found)}")
+        raise UsageError(f"{len(found)} hosts are too many: give at most {_MAX_HOSTS}.")
     return found
 
 
@@ -327,7 +329,7 @@ def _explain_ssh(code: int, errors: str) -> tuple[AnswerState, str] | None:
 
 def _check_installed(program: str) -> None:
     if shutil.which(program) is None:
-        raise UsageError(f"there is no {program} on the PATH of this machine: install it, or start where it is")
+        raise UsageError(f"There is no {program} on the PATH of this machine: install it, or start where it is.")
 
 
 # --- job steps, inside a Slurm allocation -----------------------------------------------------------------------------
@@ -339,7 +341,7 @@ def srun_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes
     The steps do not overlap others, so a host on which another step runs is busy.
     """
     if SLURM_JOB not in os.environ:
-        raise UsageError("srun starts jobs inside of an allocation, and this is none: use salloc or sbatch first")
+        raise UsageError("--via srun needs an allocation of Slurm: use salloc or sbatch first.")
     _check_installed("srun")
     found = check_hosts(hosts or _allocated(), plain=True)
 
@@ -360,7 +362,7 @@ def _allocated() -> list[str]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"scontrol did not list the hosts of the allocation ({error}): give --hosts") from error
+        raise UsageError(f"scontrol did not list the hosts of the allocation ({error}): give --hosts.") from error
     return listed.stdout.split()
 
 

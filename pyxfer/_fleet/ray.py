@@ -29,7 +29,7 @@ QUEUE_S = 20.0
 def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> RayLauncher:
     """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster")
+        raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster.")
     launcher = RayLauncher(job, queue_s)
     launcher.join(hosts)
     return launcher
@@ -76,7 +76,7 @@ class RayLauncher:
         if not found:
             self.stop()
             why = line.get("failure", "none of its nodes has a GPU" if "hosts" in line else "the process ended")
-            raise UsageError(f"Ray gives no hosts ({why}); run this on a node of the cluster, or set RAY_ADDRESS")
+            raise UsageError(f"Ray gives no hosts ({why}): run this on a node of the cluster, or set RAY_ADDRESS.")
         self._hosts = list(hosts) or found
 
     @property

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from pyxfer._trace.records import Capture
     from pyxfer._watch.copies import Chosen
-    from pyxfer._watch.window import Step, Window
+    from pyxfer._watch.step_tracking import Step
+    from pyxfer._watch.window import Window
 
 
 def allocated(records: DeviceRecords) -> tuple[watches.Allocated, ...]:

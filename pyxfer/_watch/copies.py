@@ -132,8 +132,7 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
     found, place = np.unique(stream_keys(records), return_inverse=True)
     lengths_ns = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0)
     # A batch is one record of several copies.
-    numbers = np.maximum(records["copies"], 1) if "copies" in (records.dtype.names or ()) else None
-    counts = np.bincount(place, weights=numbers, minlength=len(found))
+    counts = np.bincount(place, weights=np.maximum(records["copies"], 1), minlength=len(found))
     nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
     took_ns = np.bincount(place, weights=lengths_ns, minlength=len(found))
     return [

@@ -90,7 +90,7 @@ def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str
     if isinstance(ceilings, (str, os.PathLike)):
         return Run.load(Path(ceilings))
     raise UsageError(
-        f"ceilings is {MEASURED!r}, a run, the path of a saved run, or None to compare with nothing; got {ceilings!r}."
+        f"ceilings {ceilings!r} is none of the choices: give {MEASURED!r}, a run, the path of a saved run, or None."
     )
 
 
@@ -98,13 +98,13 @@ def _checked_capacity(capacity: str | int, name: str) -> int:
     nbytes = size_of(capacity, name)
     if nbytes < MIN_CAPACITY_BYTES:
         raise UsageError(
-            f"{name} is the memory that records may take, {format_size(MIN_CAPACITY_BYTES)} or more, for example "
-            f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
+            f"{name} {capacity!r} is too little memory for records: give {format_size(MIN_CAPACITY_BYTES)} or more, "
+            f"for example {DEFAULT_CAPACITY!r}."
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if nbytes > memory:
         raise UsageError(
-            f"{name} is the memory that records may take, and this machine has {format_size(memory)}; give less, for "
-            f"example {DEFAULT_CAPACITY!r}; got {capacity!r}."
+            f"{name} {capacity!r} is more memory than this machine has ({format_size(memory)}): give less, for example "
+            f"{DEFAULT_CAPACITY!r}."
         )
     return nbytes

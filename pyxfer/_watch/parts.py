@@ -130,13 +130,13 @@ class Columns:
     """Nanoseconds of each period and of its parts. Without records the columns of the device are None."""
 
     period: Column
-    kernels: Column | None
-    h2d: Column | None
-    d2h: Column | None
-    other_copies: Column | None
-    input: Column | None
-    idle: Column | None
     host: Column
+    kernels: Column | None = None
+    h2d: Column | None = None
+    d2h: Column | None = None
+    other_copies: Column | None = None
+    input: Column | None = None
+    idle: Column | None = None
     hidden_h2d: Column | None = None
     hidden_d2h: Column | None = None
     waiting: Column | None = None
@@ -166,21 +166,9 @@ class Columns:
         return self._parts(mean_s)
 
     def _parts(self, seconds: Callable[[Column], float]) -> Parts:
-        def optional(column: Column | None) -> float | None:
-            return None if column is None else seconds(column)
-
-        return Parts(
-            period_s=seconds(self.period),
-            kernels_s=optional(self.kernels),
-            h2d_s=optional(self.h2d),
-            d2h_s=optional(self.d2h),
-            other_copies_s=optional(self.other_copies),
-            input_s=optional(self.input),
-            idle_s=optional(self.idle),
-            host_s=seconds(self.host),
-            hidden_h2d_s=optional(self.hidden_h2d),
-            hidden_d2h_s=optional(self.hidden_d2h),
-        )
+        columns: dict[str, Any] = {name: getattr(self, name.removesuffix("_s")) for name in Parts.__struct_fields__}
+        parts: dict[str, Any] = {name: None if it is None else seconds(it) for name, it in columns.items()}
+        return Parts(**parts)
 
 
 def mean_s(column: NDArray[np.int64] | None) -> float:
@@ -193,12 +181,7 @@ def columns_by_clock(periods: Periods) -> Columns:
     between = periods.begin_ns - periods.from_ns
     return Columns(
         period=periods.end_ns - periods.from_ns,
-        kernels=None,
-        h2d=None,
-        d2h=None,
-        other_copies=None,
         input=between if periods.begun else None,
-        idle=None,
         host=periods.end_ns - periods.begin_ns,
     )
 

@@ -77,7 +77,7 @@ class OpenWindow:
                 if self._lines is not None:
                     self._lines.stop()
         used_after = self._read_used()
-        from pyxfer._watch.window import Range, Seen, Step, Window
+        from pyxfer._watch.window import Window
 
         samples = [] if self._lines is None else self._lines.samples
         return Window(
@@ -87,13 +87,13 @@ class OpenWindow:
             capture=capture,
             tracing=self._recording.tracing,
             device=device,
-            steps=tuple(Step(*taken) for taken in steps),
+            steps=tuple(steps),
             skipped=self._options.skip,
             finder=self.steps.finder,
             functions=tuple(sorted(self.steps.functions)),
             framework=framework_in_use(self.steps.finder, bool(steps)),
-            ranges=tuple(Range(*named) for named in ranges),
-            seen=tuple(Seen(*sample) for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
+            ranges=ranges,
+            seen=tuple(sample for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
             threads={**self._thread_names, **(self._lines.names if self._lines else {}), **_thread_names()},
             used_before=self._used_before,
             used_after=used_after,

@@ -17,7 +17,7 @@ from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watc
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import analyse
 from pyxfer._watch.parts import warming_up
-from pyxfer._watch.window import Step
+from pyxfer._watch.step_tracking import Step
 
 MADE, SENT, COMPUTED = 4_000, 1_000, 15_000
 STEP = MADE + SENT + COMPUTED

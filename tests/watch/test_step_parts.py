@@ -12,7 +12,7 @@ from watch.windows import LOADER, MAIN, MIB, NO_TRACE, Script, activity_of, anal
 
 from pyxfer._document.watches import Parts, Surprise
 from pyxfer._trace.records import CopyWay
-from pyxfer._watch.window import Seen
+from pyxfer._watch.marks import Seen
 
 
 def parts_of(script: Script | None, *spans: tuple[float, float, float], thread: int = MAIN) -> dict[str, float]:

@@ -270,8 +270,8 @@ def test_clocks_may_be_20_us_apart_and_drift_by_a_ten_thousandth(
 
 def test_failed_and_unclosed_steps_are_counted_with_the_first_failure() -> None:
     step, *others = steps_at(*((place, place + 0.5, place + 1) for place in range(5)))
-    failed = (replace(others[0], failed="ValueError: no"), replace(others[1], failed="KeyError: 'x'"))
-    unclosed = (replace(others[2], closed=False), replace(others[3], closed=False))
+    failed = (others[0]._replace(failed="ValueError: no"), others[1]._replace(failed="KeyError: 'x'"))
+    unclosed = (others[2]._replace(closed=False), others[3]._replace(closed=False))
     assert [remark.text for remark in analysed(make_window(Script(), 100, (step, *failed, *unclosed))).remarks] == [
         "2 steps failed, and are not in the figures of steps: ValueError: no",
         "2 steps had not ended with the window, and are not in the figures",
@@ -282,7 +282,7 @@ def test_failed_and_unclosed_steps_are_counted_with_the_first_failure() -> None:
     ("broken", "code"), [({"failed": "ValueError: no"}, "failed-steps"), ({"closed": False}, "unclosed-steps")]
 )
 def test_a_window_whose_only_step_failed_or_did_not_end_has_one_remark(broken: dict[str, Any], code: str) -> None:
-    window = make_window(Script(), 100, (replace(STEP[0], **broken),))
+    window = make_window(Script(), 100, (STEP[0]._replace(**broken),))
     assert [remark.code for remark in analysed(window).remarks] == [code]
 
 
@@ -376,7 +376,7 @@ def test_copies_of_a_failed_step_are_in_no_prediction() -> None:
     script = loop()
     for place in range(20):
         send(script, TURNS * TURN + 10 + place, nbytes=100 * SENT)
-    failed = replace(steps_at((TURNS * TURN, TURNS * TURN, (TURNS + 1) * TURN))[0], failed="ValueError: no")
+    failed = steps_at((TURNS * TURN, TURNS * TURN, (TURNS + 1) * TURN))[0]._replace(failed="ValueError: no")
     window = make_window(script, 50_000, (*steps_at(*spans()), failed))
     assert gains(analysed(window, Flat(50.0))) == gains(watched_loop(loop()))
 

@@ -15,10 +15,10 @@ import pytest
 import pyxfer
 from pyxfer import UsageError
 from pyxfer._watch import marks
-from pyxfer._watch.marks import LineSampler, NamedRange, RangeRecorder, mark
+from pyxfer._watch.marks import LineSampler, Range, RangeRecorder, mark
 
 
-def names(ranges: tuple[NamedRange, ...]) -> list[str]:
+def names(ranges: tuple[Range, ...]) -> list[str]:
     return [name for name, *_ in ranges]
 
 

@@ -20,9 +20,9 @@ from pyxfer import UsageError
 from pyxfer._document.runs import Fact
 from pyxfer._trace.records import Capture
 from pyxfer._watch import marks, recording, step_tracking
-from pyxfer._watch.marks import LineSampler, mark
+from pyxfer._watch.marks import LineSampler, Range, Seen, mark
 from pyxfer._watch.recording import NVTX_VARIABLE, Recording, set_nvtx_library, unset_nvtx_library
-from pyxfer._watch.window import Range, Seen, Window, load_window, save_window, within_capacity
+from pyxfer._watch.window import Window, load_window, save_window, within_capacity
 from pyxfer.errors import DocumentError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
