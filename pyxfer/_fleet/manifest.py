@@ -55,9 +55,7 @@ class Deployment:
         if self.image is not None and not re.fullmatch(r"[\w][\w./:@+-]*", self.image, re.ASCII):
             raise UsageError(f"--image {self.image!r:.80} is not the name of an image: give one without spaces.")
         if not self.folder.startswith("/") or not self.folder.isprintable():
-            raise UsageError(
-                f"--folder {self.folder!r:.80} is not an absolute path without control characters: begin it with a slash."
-            )
+            raise UsageError(f"--folder {self.folder!r:.80} is not an absolute path in printable characters: give one.")
 
 
 def manifest(kind: Kind, deployment: Deployment) -> str:
