@@ -21,7 +21,6 @@ _WRONG = "the contents were wrong"
 
 
 def cells_of_run(run: Run) -> Iterator[HostCell]:
-    """The copies of one GPU alone."""
     for row in run.measurements:
         if row.side == row.direction:
             cell = cell_of(row, run.device.index)
@@ -94,7 +93,6 @@ def _cell(cell: Cell, samples: Sequence[float], reason: str, peak: Fact[float]) 
 
 
 def figure_of(samples: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The median of the samples and its interval."""
     summary = stats.summarise(samples)
     low = None if summary.low_s is None else max(LEAST, summary.low_s)
     high = None if summary.high_s is None else min(MOST, summary.high_s)

@@ -30,7 +30,6 @@ class Member:
 
 
 def facts_of(facts: Mapping[str, str], labels: Mapping[str, str]) -> dict[Key, str]:
-    """Facts and labels of a host in one table."""
     return {
         **{(False, name): value for name, value in facts.items()},
         **{(True, name): value for name, value in labels.items()},

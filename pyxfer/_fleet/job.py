@@ -51,7 +51,6 @@ _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
 
 
 def budget_of(budget: str) -> float:
-    """The seconds of `--budget`."""
     budget_s = seconds_of(budget, "--budget")
     if budget_s < MIN_BUDGET_S:
         raise UsageError(f"--budget {budget} is too short for a host: give at least {MIN_BUDGET_S:g} s.")

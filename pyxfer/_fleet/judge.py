@@ -43,8 +43,6 @@ _NO_CONTROL = Remark(
 
 @dataclass(frozen=True)
 class _Verdicts:
-    """A cohort with the losses of its flagged rows."""
-
     table: Table
     judged: Judged
     judges: tuple[fleets.Judge, ...]
@@ -141,7 +139,6 @@ def _count_tests(tables: Sequence[Table]) -> int:
 
 
 def _table_of(fleet: fleets.Fleet, number: int) -> Table:
-    """The figures of a cohort, as the fleet has them."""
     cohort = fleet.cohorts[number]
     columns = columns_of({cell.cell: cell.unit for cell in cohort.cells})
     places = tuple(place for place, host in enumerate(fleet.hosts) if host.cohort == number)
@@ -278,7 +275,6 @@ def _measured_again(table: Table, names: Sequence[str], again: Confirmations) ->
 def _losses(
     table: Table, judged: Judged, looks: Mapping[int, Floats], answers: Answers
 ) -> dict[int, tuple[fleets.CellLoss, ...]]:
-    """The losses of each flagged row."""
     losses: dict[int, list[fleets.CellLoss]] = defaultdict(list)
     for (row, cell), stays in answers.items():
         losses[row].append(_loss(table, judged, looks.get(row), row, cell, stays))

@@ -95,8 +95,6 @@ def _no_document(output: bytes) -> str:
 
 
 class Launcher(Protocol):
-    """Runs the host job on hosts."""
-
     name: str
 
     @property
@@ -310,7 +308,6 @@ class Processes:
 
 
 def ssh_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes:
-    """A launcher for these hosts."""
     _check_installed("ssh")
     remote = shlex.join(job.command())
 

@@ -278,7 +278,6 @@ def _medians(figures: Floats) -> Floats:
 
 
 def _members(families: Sequence[int]) -> list[Places]:
-    """The cells of each family."""
     numbers = np.asarray(families)
     return [np.flatnonzero(numbers == family) for family in range(numbers.max() + 1)]
 

@@ -59,7 +59,6 @@ class Deployment:
 
 
 def manifest(kind: Kind, deployment: Deployment) -> str:
-    """The text of a manifest."""
     makers = {"job": _job, "daemonset": _daemon_set, "slurm-prolog": _prolog}
     return makers[kind](deployment)
 

@@ -64,7 +64,6 @@ class RayLauncher:
         self._reader.start()
 
     def join(self, hosts: Sequence[str]) -> None:
-        """Wait for the cluster."""
         try:
             line = self._lines.get(timeout=JOIN_S)
         except queue.Empty:

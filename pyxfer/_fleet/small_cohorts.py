@@ -98,7 +98,6 @@ def judge_few(table: Table, expected: Sequence[Expected | None], settings: Fleet
 
 
 def _known_host(report: HostReport) -> Reference | None:
-    """The known host with these GPUs on this link."""
     return _known_of({device.name for device in report.devices}, report.facts.get(LINK_CAPABILITY))
 
 

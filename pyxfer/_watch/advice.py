@@ -102,7 +102,6 @@ _MEANINGS: dict[StepPartName, str] = {
 
 
 def _figures(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
-    """The figures of these parts, without those that took no time."""
     whole, known = format_seconds(parts.period_s), dict(parts.named())
     return tuple(
         f"{name} {format_seconds(known[name])} of {whole} ({format_percent(parts.share(name))}): {_MEANINGS[name]}"
@@ -141,11 +140,8 @@ class Evidence:
     input_s: Fact[float]
     """Time of the copies to the device at the ceiling of pinned memory."""
     copied_bytes: Mapping[str, int]
-    """Bytes of the copies in each direction."""
     cpus: int
-    """Processors that the program may use."""
     offers: Calls
-    """The calls of the program's framework."""
 
     def per_period_s(self, seconds: float) -> float:
         return seconds / len(self.periods)
@@ -180,7 +176,6 @@ class _Prediction:
 
 
 def advice(evidence: Evidence) -> tuple[Advice, ...]:
-    """The predictions that gain enough, the largest gain first."""
     period_s = evidence.parts.period_s
     if period_s <= 0:
         return ()

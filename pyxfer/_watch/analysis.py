@@ -205,8 +205,6 @@ MAX_THREADS = 64
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that the program ran on."""
-
     runtime: Runtime
     runtime_reason: str
     device: Device
@@ -321,12 +319,10 @@ def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> watches.Ste
 
 
 def _placed(window: Window) -> list[tuple[int, Step]]:
-    """The completed steps, with their index among all."""
     return [(place, step) for place, step in enumerate(window.steps) if step.closed and step.failed is None]
 
 
 def _numbers(window: Window) -> NDArray[np.int64]:
-    """The number of each completed step."""
     return np.array([window.skipped + place + 1 for place, _ in _placed(window)], np.int64)
 
 
@@ -400,7 +396,6 @@ def _evidence(
 
 
 def _threads(window: Window, records: DeviceRecords | None, periods: Periods) -> tuple[watches.ThreadUse, ...]:
-    """Threads that made calls or steps, by their time in calls."""
     steps = Counter(periods.thread.tolist() if periods.stepped else ())
     calls: dict[int, tuple[int, float]] = {}
     if records is not None:
@@ -471,7 +466,6 @@ def _middle_steps(periods: Periods) -> NDArray[np.intp]:
 
 
 def _spans(records: DeviceRecords, begin_ns: int, end_ns: int) -> dict[watches.LaneName, NDArray[np.int64]]:
-    """The time in which each kind of work ran."""
     way = records.copies["way"]
     others = ~np.isin(way, [known for _, known in _LANES])
     found: dict[watches.LaneName, NDArray[np.int64]] = {

@@ -42,7 +42,6 @@ def remarks_on_saved(
 
 
 def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
-    """A remark if copies were faster than the ceiling."""
     large = [row.ceiling_share.value for row in copies if row.least_bytes >= LEAST_COMPARABLE]
     most = max((share for share in large if share is not None), default=0.0)
     if most <= 1 + CEILING_PRECISION:
@@ -131,8 +130,6 @@ class RunCeilings:
 
 
 class NoCeilings:
-    """No ceilings, and the reason."""
-
     def __init__(self, reason: str) -> None:
         self._reason = reason
         self.source: Fact[CeilingSource] = Fact(reason=reason)

@@ -46,7 +46,6 @@ def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: in
 
 
 def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
-    """The seconds with one, two and more at once."""
     spans = levels(of)
     return tuple(spans.get(level, 0) / 1e9 for level in range(1, max(spans, default=0) + 1))
 
@@ -58,18 +57,15 @@ def mean_level(seconds: Sequence[float], reason: str) -> Fact[float]:
 
 
 def share_from_two(seconds: Sequence[float], reason: str) -> Fact[float]:
-    """Share of the time with two or more in the time with any."""
     time = math.fsum(seconds)
     return Fact(math.fsum(seconds[1:]) / time) if time > 0 else unknown(reason)
 
 
 def level_sum(seconds: Sequence[float]) -> float:
-    """The time of each, in sum."""
     return math.fsum(level * span for level, span in enumerate(seconds, start=1))
 
 
 def stretches(records: DeviceRecords, over: Stretches) -> tuple[watches.Stretch, ...]:
-    """Sums of the records over equal stretches of the window."""
     begins, ends = over.bounds[:, 0], over.bounds[:, 1]
     copied, allocated = _copied_bytes(records, over), _allocations(records.allocations, over)
     return tuple(
@@ -213,7 +209,6 @@ class CopyTable:
         return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
 
     def pageable(self, among: Chosen) -> tuple[watches.Pageable, ...]:
-        """One row for each direction: what pinning these copies would save."""
         rows = []
         for way in DIRECTIONS:
             chosen = np.flatnonzero(among & (self.way == way) & (self.memory == MemoryKind.PAGEABLE))
@@ -235,7 +230,6 @@ class CopyTable:
         return pinned if pinned.value is None else Fact(rest + pinned.value)
 
     def hidden_share(self) -> Fact[float]:
-        """Share of the time of all copies that kernels hide."""
         seconds = float(self.seconds.sum())
         return Fact(float(self.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
 
@@ -305,7 +299,6 @@ def mean_size(nbytes: float, count: float) -> int:
 
 
 def _bytes_per_copy(records: DeviceRecords) -> Values:
-    """The size of each copy; for a batch, the mean size of its copies."""
     sizes: Values = records.copies["nbytes"] / np.maximum(records.copies["copies"], 1)
     return sizes
 

@@ -34,7 +34,6 @@ replace = msgspec.structs.replace
 
 
 def derive_watch(watched: watches.Watched) -> watches.Watched:
-    """The watch with what follows from its other figures."""
     steps, parts = watched.steps, watched.parts
     unseen = watched.activity.reason or (watches.NO_GPU_WATCHED if watched.runtime == "host" else None)
     activity = watched.activity.value
@@ -53,13 +52,11 @@ def derive_watch(watched: watches.Watched) -> watches.Watched:
 
 
 def _usual(steps: watches.Steps) -> list[watches.Parts]:
-    """The parts of the usual steps, if all steps are listed."""
     usual = [step.parts for step in steps.each if not step.slow]
     return usual if len(steps.each) == steps.watched else []
 
 
 def _parts(steps: watches.Steps, parts: watches.Parts) -> watches.Parts:
-    """The means of the usual steps."""
     usual = _usual(steps)
     if not usual:
         return parts
@@ -160,7 +157,6 @@ def _class(row: watches.CopyClass, points: Points) -> watches.CopyClass:
 
 
 def _ideal_s(row: watches.CopyClass, points: Points) -> float:
-    """The time of its copies at the ceiling."""
     size = mean_size(row.nbytes, row.count)
     return row.timed_bytes * seconds_at(points, size) / size
 
@@ -178,7 +174,6 @@ def _among(copies: Sequence[watches.CopyClass], stretches: Sequence[watches.Stre
 
 
 def _allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
-    """The sums of the stretches, by memory."""
     found: dict[str, list[watches.AllocationSums]] = {}
     for stretch in stretches:
         for memory, sums in stretch.allocated.items():
@@ -295,7 +290,6 @@ def _allocation_calls(activity: watches.Activity, steps: int) -> int:
 
 
 def _range(row: watches.NamedRange, watched: watches.Watched) -> watches.NamedRange:
-    """The sums of its stretches."""
     window_s, sums = watched.window_s, row.over_time
     return replace(
         row,

@@ -55,10 +55,8 @@ class LineSampler(threading.Thread):
         super().__init__(name="pyxfer-watch-lines", daemon=True)
         self.samples: list[Seen] = []
         self.names: dict[int, str] = {}
-        """Thread names by native id."""
         self.failure: str | None = None
         self.cost_s = 0.0
-        """Processor time that sampling has taken."""
         self._running = threading.Lock()  # held until the end; waiting for a lock costs less than for an event
         self._running.acquire()
         self._user_files = _UserFiles()
@@ -186,12 +184,9 @@ class _Local(threading.local):
 
 
 class RangeRecorder:
-    """The marked ranges of one window, in bounded memory."""
-
     def __init__(self) -> None:
         self.begin_ns = 0
         self.dropped = 0
-        """Number of ranges that were not kept."""
         self._ended: list[Range] = []
 
     def open(self) -> int:

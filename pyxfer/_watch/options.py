@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The device that is watched, and the engine that serves it."""
-
     choice: Choice
     device: Device
 
@@ -39,7 +37,6 @@ class Target:
 
 
 def find_target(device: int | str) -> Target:
-    """The engine and the device of this number or name."""
     choice = choose(device)
     return Target(choice, find_device(choice.engine, 0 if device == HOST else device))
 
@@ -72,7 +69,6 @@ def make_options(
     capacity: str | int,
     capacity_name: str = "capacity",
 ) -> WatchOptions:
-    """Check the options of the public functions."""
     skip = whole_of(skip, "skip", 0, MAX_STEPS, "the steps to leave out first, such as 10")
     if steps is not None:
         steps = whole_of(steps, "steps", 1, MAX_STEPS, "the steps to watch, such as 20, or None for no end")

@@ -146,9 +146,7 @@ class Columns:
     allocating: Column | None = None
     """The part of input, idle and host in which the step's thread requests or returns memory."""
     pageable_h2d: Column | None = None
-    """The part of h2d that is from pageable memory."""
     pageable_d2h: Column | None = None
-    """The part of d2h that is to pageable memory."""
     behind_kernels: Column | None = None
     """The part of h2d and d2h in which page-locked memory is copied on a stream that kernels run on."""
 
@@ -158,7 +156,6 @@ class Columns:
         return Columns(**selected)
 
     def row(self, place: int) -> Parts:
-        """One period, in seconds."""
         return self._parts(lambda column: int(column[place]) / 1e9)
 
     def mean(self) -> Parts:
@@ -265,7 +262,6 @@ def _waits(records: DeviceRecords) -> NDArray[np.bool_]:
 
 
 def _hidden(computing: device_records.Cover, copies: NDArray[np.int64], periods: Periods) -> Column:
-    """Time of copies that kernels hide."""
     both, either = device_records.Cover(copies), device_records.Cover(computing.united, copies)
     begin, end = periods.from_ns, periods.end_ns
     return computing.within(begin, end) + both.within(begin, end) - either.within(begin, end)

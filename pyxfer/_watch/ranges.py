@@ -274,7 +274,6 @@ def _range_sums(
     inside: _RangeWork | None,
     over: device_records.Stretches,
 ) -> tuple[watches.RangeSums, ...]:
-    """The sums of the ranges of one name in each stretch of the window."""
     begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
     nothing = [None] * len(begins)
     columns: list[list[Any]] = [

@@ -212,7 +212,6 @@ class Recording:
             self._nvtx_library = set_nvtx_library(self._tracer.library)
 
     def finish(self) -> Fact[Capture]:
-        """Stop the tracer and read its records."""
         unset_nvtx_library(self._nvtx_library)
         if self._tracer is not None and self._is_running:
             self._stop()

@@ -347,7 +347,6 @@ class _BindingCalls(ast.NodeTransformer):
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement binds."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -124,8 +124,6 @@ class Step(NamedTuple):
 
 
 class _ThreadState:
-    """The step that a thread is inside of, and the end of its previous step."""
-
     __slots__ = ("ended_ns", "inside")
 
     def __init__(self) -> None:
@@ -159,11 +157,9 @@ class WatchedSteps:
         self._open: set[_WatchedStep] = set()
         self._is_over = False
         self.optimizers: set[int] = set()
-        """The optimizers whose steps were counted."""
         self.finder: StepFinder | None = None
         """How the steps were found. None if the program marks them."""
         self.functions: set[str] = set()
-        """The functions whose calls were counted."""
         self.is_restarted = False
         """Whether steps of the window were dropped, because others turned out to be the steps."""
         self.nested = 0
@@ -171,7 +167,6 @@ class WatchedSteps:
 
     @property
     def count(self) -> int:
-        """Number of steps that have ended."""
         return len(self._taken)
 
     def step(self) -> StepContext:

@@ -46,11 +46,9 @@ class Window:
     device: int = 0
     steps: tuple[Step, ...] = ()
     skipped: int = 0
-    """Number of steps before the window that were skipped."""
     finder: StepFinder | None = None
     """How the steps were found. None if the program marks them, or without any."""
     functions: tuple[str, ...] = ()
-    """The functions whose calls are the steps."""
     framework: str = ""
     """The framework in use, a key of `framework_calls.CALLS`; empty if it is not known."""
     ranges: tuple[Range, ...] = ()
@@ -112,7 +110,6 @@ def save_window(window: Window, path: Path) -> None:
 
 
 def load_window(path: Path) -> Window:
-    """Read a window that `save_window` has written."""
     try:
         with path.open("rb") as file:
             records = np.load(file, allow_pickle=False)
