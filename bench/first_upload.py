@@ -33,7 +33,7 @@ from pyxfer.units import format_seconds, format_size
 NBYTES = 24 << 20
 BUDGET_BYTES = 256 << 20
 IDLE_S = 2.0
-MOST_TUNED_S, MOST_CACHED_S, MOST_IDLE = 2.0, 0.3, 0.001
+MAX_TUNED_S, MAX_CACHED_S, MAX_IDLE = 2.0, 0.3, 0.001
 
 
 class First(msgspec.Struct, frozen=True):
@@ -135,14 +135,14 @@ _TIMES = ("cuda_s", "upload_s", "again_s")
 def judge(result: Firsts) -> list[str]:
     """The exceeded limits, one sentence each; the slowest process counts."""
     wrong = []
-    for name, firsts, most_s in (("tuned", result.tuned, MOST_TUNED_S), ("cached", result.cached, MOST_CACHED_S)):
+    for name, firsts, most_s in (("tuned", result.tuned, MAX_TUNED_S), ("cached", result.cached, MAX_CACHED_S)):
         worst_s = max(process.upload_s for process in firsts)
         if worst_s > most_s:
             wrong.append(
                 f"WRONG: {name}: the first upload took {format_seconds(worst_s)}, over {format_seconds(most_s)}"
             )
     both = (*result.tuned, *result.cached)
-    if max(process.idle_share for process in both) > MOST_IDLE:
+    if max(process.idle_share for process in both) > MAX_IDLE:
         wrong.append("WRONG: an idle process uses the processor")
     if max(process.pinned_bytes for process in both) > BUDGET_BYTES:
         wrong.append("WRONG: more is page-locked than the budget")

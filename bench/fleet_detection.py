@@ -41,11 +41,11 @@ from pyxfer.units import format_percent
 
 RESULTS = Path(__file__).with_name("results")
 DEVICE = "H200"
-LEAST_BYTES = 16 << 20
-LEAST_RUNS = 4
+MIN_BYTES = 16 << 20
+MIN_RUNS = 4
 GPUS = 8
 LOST, SLOW_SHARE = 0.03, 0.01
-MOST_FALSE, LEAST_FOUND, LARGEST_ERROR = 0.01, 0.99, 0.20
+MAX_FALSE, MIN_FOUND, LARGEST_ERROR = 0.01, 0.99, 0.20
 GOAL_HOSTS = 1000
 SURE = 0.99
 MANY_HOSTS, FEWER = 100, 5
@@ -253,14 +253,14 @@ def _runs_in(document: Any) -> Iterator[Any]:
 def _is_large_copy(row: Any) -> bool:
     is_raw = row["route"].startswith("raw.") and row["variant"] == "warm" and row["direction"] == row["side"]
     is_usual = row["mode"] == ("memcpy" if row["memory"] == "pageable" else "async")
-    return is_raw and is_usual and row["nbytes"] >= LEAST_BYTES and row["rate"]["value"] is not None
+    return is_raw and is_usual and row["nbytes"] >= MIN_BYTES and row["rate"]["value"] is not None
 
 
 def _spread_of(direction: str, memory: str, rates: dict[tuple[str, str, int], dict[str, float]]) -> Spread:
     known = [
         np.log(list(found.values()))
         for key, found in rates.items()
-        if key[:2] == (direction, memory) and len(found) >= LEAST_RUNS
+        if key[:2] == (direction, memory) and len(found) >= MIN_RUNS
     ]
     degrees = sum(logs.size - 1 for logs in known)
     variance = sum(float(np.var(logs, ddof=1)) * (logs.size - 1) for logs in known) / degrees
@@ -298,14 +298,14 @@ def misses(document: Detection) -> list[str]:
     found = []
     for row in document.rows:
         name = f"{row.hosts} hosts with {row.noise}, of which {format_percent(row.stays)} stays"
-        if row.false > most_by_chance(row.fleets, MOST_FALSE):
+        if row.false > most_by_chance(row.fleets, MAX_FALSE):
             found.append(f"{row.false} of {row.fleets} clean fleets have a false alarm: {name}")
         missed = row.fleets - min(row.found_printed)
         if missed > most_by_chance(row.fleets, 1 - document.settings.power):
             found.append(f"{missed} of {row.fleets} printed losses are not found: {name}")
         if row.hosts != GOAL_HOSTS:
             continue
-        if row.found < LEAST_FOUND * row.lost:
+        if row.found < MIN_FOUND * row.lost:
             found.append(f"only {row.found} of {row.lost} losses are found: {name}")
         if row.error(slice(PINNED)) > LARGEST_ERROR:
             found.append(f"the printed limit is {format_percent(row.error(slice(PINNED)))} off: {name}")

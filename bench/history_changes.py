@@ -39,7 +39,7 @@ LOST = 0.05
 SHORT = 5
 OUTLIERS, SLOW_MODE = 0.08, 0.3
 WEEK, WORKDAYS = 7, 5
-MOST_FALSE, LEAST_FOUND, LEAST_ENDS = 0.05, 0.95, 0.90
+MAX_FALSE, MIN_FOUND, MIN_ENDS = 0.05, 0.95, 0.90
 
 Rng = np.random.Generator
 Logs = NDArray[np.float64]
@@ -225,21 +225,21 @@ def misses(document: Found) -> list[str]:
         if row.noise not in goals or row.runs < GOAL_RUNS:
             continue
         name = f"{row.runs} runs with {row.noise}"
-        if row.changed > MOST_FALSE * row.repeats:
+        if row.changed > MAX_FALSE * row.repeats:
             found.append(f"{row.changed} of {row.repeats} clean histories have a change: {name}")
-        if goals[row.noise].states and row.found < LEAST_FOUND * row.stating:
+        if goals[row.noise].states and row.found < MIN_FOUND * row.stating:
             found.append(f"only {row.found} of {row.stating} stated losses are found: {name}")
-        if row.noise == NOISES[2].name and row.steps < LEAST_ENDS * row.repeats:
+        if row.noise == NOISES[2].name and row.steps < MIN_ENDS * row.repeats:
             found.append(f"only {row.steps} of {row.repeats} lasting losses of 5 % are found: {name}")
         if row.noise == NOISES[0].name:
             found += [
                 f"only {kept} of {row.repeats} {what} are found: {name}"
                 for what, kept, least in (
-                    ("lasting losses of 5 %", row.steps, LEAST_FOUND),
-                    ("lasting losses of 2 %", row.small_steps, LEAST_FOUND),
-                    ("losses in the newest runs", row.newest, LEAST_FOUND),
-                    ("short losses", row.short, LEAST_ENDS),
-                    ("losses that ended", row.long, LEAST_ENDS),
+                    ("lasting losses of 5 %", row.steps, MIN_FOUND),
+                    ("lasting losses of 2 %", row.small_steps, MIN_FOUND),
+                    ("losses in the newest runs", row.newest, MIN_FOUND),
+                    ("short losses", row.short, MIN_ENDS),
+                    ("losses that ended", row.long, MIN_ENDS),
                 )
                 if kept < least * row.repeats
             ]

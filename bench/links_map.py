@@ -180,7 +180,7 @@ def planted_hosts() -> list[Host]:
     ]
 
 
-SMALL, LEAST_FOUND = "15 %", 0.95
+SMALL, MIN_FOUND = "15 %", 0.95
 SMALL_HOST = Host(PLANTED_GPUS, [((2, 5), 1.7 * LINK)])
 
 
@@ -228,7 +228,7 @@ def misses(result: Maps) -> list[str]:
         if sum(row.named.values()) > expected + 3.1 * math.sqrt(expected):
             found.append(f"{row.noise}: {sum(row.named.values())} clean maps have a name, {expected:.1f} were expected")
         for place, planted in row.planted.items():
-            if row.found[place] < planted * LEAST_FOUND:
+            if row.found[place] < planted * MIN_FOUND:
                 found.append(f"{row.noise}, {place}: {row.found[place]} of {planted} were found")
     return found
 

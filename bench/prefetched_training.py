@@ -33,7 +33,7 @@ from pyxfer.units import format_seconds, format_size
 
 WARM_UP = 20
 BLOCK_STEPS = 16
-MOST_COST = 0.03
+MAX_COST = 0.03
 STORED = 8
 
 
@@ -72,7 +72,7 @@ def main() -> int:
     )
     shared.write_document(asked.export_json, result)
     print(page(result))
-    if result.cost().median_s - 1 <= MOST_COST:
+    if result.cost().median_s - 1 <= MAX_COST:
         return 0
     print(f"WRONG: {cost_text(result.cost())} is more than 3 %")
     return 1

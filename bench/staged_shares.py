@@ -26,8 +26,8 @@ PROMISED = {4 * MIB: 0.5, 24 * MIB: 0.75, 96 * MIB: 0.88, GIB: 0.95}
 """Least share of the pinned ceiling for an upload, by size."""
 DOWNLOAD_LESS = 0.05
 """A download may be lower by this, as a share of the pinned ceiling and of the driver's copy."""
-MOST_SLOWER = 0.03
-LEAST_ROUNDS = 20
+MAX_SLOWER = 0.03
+MIN_ROUNDS = 20
 """Rounds with both copies. Small sizes may have fewer, and those are the first rounds of the run."""
 STAGED, DRIVERS, CEILING = "raw.pageable-staged", "raw.pageable-memcpy", "raw.pinned-async"
 
@@ -69,7 +69,7 @@ def faults(run: pyxfer.Run, row: Measurement) -> list[str]:
     of_pinned, of_driver, least = share(run, row, CEILING), share(run, row, DRIVERS), promised(row)
     if least is not None and (of_pinned is None or of_pinned.value < least):
         found.append("WRONG: below the least share")
-    slower = MOST_SLOWER if row.direction == "h2d" else MOST_SLOWER + DOWNLOAD_LESS
+    slower = MAX_SLOWER if row.direction == "h2d" else MAX_SLOWER + DOWNLOAD_LESS
     if of_driver is not None and row.variant == "warm" and of_driver.value < 1 - slower:
         found.append("WRONG: slower than memcpy")
     return found
@@ -93,7 +93,7 @@ def _by_rounds(reference: Measurement, row: Measurement) -> Share | None:
     """The share over the rounds in which both copies are valid."""
     seconds = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
     own = [trial for trial in row.trials if trial.invalid is None and trial.round in seconds]
-    if len(own) < LEAST_ROUNDS:
+    if len(own) < MIN_ROUNDS:
         return None
     return stats.ratio_share([seconds[trial.round] for trial in own], [trial.elapsed_s for trial in own])
 

@@ -27,7 +27,7 @@ from typing import Any
 
 KINDS = ("upload", "upload-pinned", "download", "download-pinned")
 BURST_S = 4e-3
-MOST_IN_BURST = 200
+MAX_IN_BURST = 200
 SPREAD_BYTES = 256 << 20
 """Total size of the arrays of one size, so that they exceed the caches; at least two arrays."""
 
@@ -113,7 +113,7 @@ def compare(
 ) -> list[tuple[float, float]]:
     """The medians of both bursts, for each round."""
     warm = min(burst_s(build, arrays, kind, nbytes, 6) for build in (before, after))
-    count = max(3, min(MOST_IN_BURST, int(BURST_S / warm)))
+    count = max(3, min(MAX_IN_BURST, int(BURST_S / warm)))
     pairs = []
     for number in range(rounds):
         order = (before, after) if number % 2 == 0 else (after, before)

@@ -62,7 +62,7 @@ CELLS = tuple(
 WITHIN = 0.0003
 FAIL_ON = 0.05
 BAD = 0.2
-MOST_FALSE, LEAST_FOUND, LEAST_SAME, LEAST_AS_PRINTED = 0.01, 0.95, 0.80, 0.93
+MAX_FALSE, MIN_FOUND, MIN_SAME, MIN_AS_PRINTED = 0.01, 0.95, 0.80, 0.93
 LOSSES = (0.0, 0.05, 0.1)
 HALF = 0.5
 COMPARED = 10
@@ -303,7 +303,7 @@ def count_printed(host: Host, noise: Noise, sittings: tuple[int, ...], repeats: 
         repeats,
         found,
         float(np.median(printed)),
-        float(np.quantile(needed, LEAST_FOUND)),
+        float(np.quantile(needed, MIN_FOUND)),
         noise.known,
     )
 
@@ -365,13 +365,13 @@ def row_misses(row: Row) -> Iterator[str]:
     """The limits that one row of checks or comparisons misses."""
     name = f"of {row.repeats} with {row.noise}, {row.processes} processes, {format_percent(row.lost)} lost,"
     slow = row.share("confirmed")
-    if row.lost == 0 and slow > (MOST_FALSE if row.what == "check" else 0):
+    if row.lost == 0 and slow > (MAX_FALSE if row.what == "check" else 0):
         yield f"{format_percent(slow)} {name} are SLOW"
     if row.what == "compare" or row.noise not in {noise.name for noise in NOISES if noise.goal}:
         return
-    if row.lost == 0 and row.share("SAME") < LEAST_SAME:
+    if row.lost == 0 and row.share("SAME") < MIN_SAME:
         yield f"only {format_percent(row.share('SAME'))} {name} are SAME"
-    if row.lost == FAIL_ON and slow < LEAST_FOUND:
+    if row.lost == FAIL_ON and slow < MIN_FOUND:
         yield f"only {format_percent(slow)} {name} are SLOW"
 
 
@@ -381,7 +381,7 @@ def printed_misses(document: Verdicts) -> list[str]:
         f"only {format_percent(row.found / row.repeats)} of {row.repeats} printed losses with {row.noise}, "
         f"{processes_text(row.sittings)} processes, are found"
         for row in document.printed
-        if row.known and row.found < LEAST_AS_PRINTED * row.repeats
+        if row.known and row.found < MIN_AS_PRINTED * row.repeats
     ]
 
 

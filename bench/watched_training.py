@@ -37,7 +37,7 @@ from pyxfer.units import format_seconds
 
 SKIPPED = 10
 BLOCK_STEPS = 8
-MOST_COST = 0.02
+MAX_COST = 0.02
 PREDICTED_WITHIN = 0.2
 
 Phase = Literal["unwatched", "watched", "after"]
@@ -207,7 +207,7 @@ def judge(result: Training) -> list[str]:
         wrong.append("WRONG: the predicted gain differs from the measured one by more than a fifth")
     for loop in result.loops:
         for phase in PHASES[1:]:
-            if loop.cost(phase).median_s - 1 > MOST_COST:
+            if loop.cost(phase).median_s - 1 > MAX_COST:
                 wrong.append(f"WRONG: {loop.loop}, {phase}: {cost_text(loop.cost(phase))} is more than 2 %")
     return wrong
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytest_plugins = ["pytester"]
 
 # More processes are not faster: each one collects all tests and starts its own servers.
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 
 # All runs use the same examples, so that a failure can be repeated. CI uses more of them.
@@ -45,7 +45,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (option.keyword or option.usepdb)
     if whole and option.numprocesses is None and not option.tx:
-        cores = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        cores = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
         option.numprocesses, option.dist = (cores if cores > 1 else 0), "worksteal"
 
 

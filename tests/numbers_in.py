@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 # The items of a list are alike, so that few of them suffice.
-_MOST_ITEMS = 2
+_MAX_ITEMS = 2
 
 
 def numbers(document: Any, place: tuple[str | int, ...] = ()) -> Iterator[str]:
     """The paths of all numbers in a document, as JSON."""
     inside = document if isinstance(document, dict) else {}
     if isinstance(document, list):
-        inside = dict(enumerate(document[:_MOST_ITEMS]))
+        inside = dict(enumerate(document[:_MAX_ITEMS]))
     for key, value in inside.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             yield json.dumps([*place, key])

@@ -18,7 +18,7 @@ from perfetto.trace_processor.protos import ProtoFactory
 
 _PIECE = 1 << 20
 _PAGE = 1 << 16
-_MOST_BYTES = (1 << 31) - _PAGE
+_MAX_BYTES = (1 << 31) - _PAGE
 _NO_SUCH_CALL = -52  # ENOSYS of Emscripten, for files, time zone and environment
 
 
@@ -112,7 +112,7 @@ class Trace:
         """The host's function of this name: only memory, clocks and output exist."""
         ours: dict[str, Callable[..., Any]] = {
             "emscripten_resize_heap": self._grow,
-            "emscripten_get_heap_max": lambda: _MOST_BYTES,
+            "emscripten_get_heap_max": lambda: _MAX_BYTES,
             "emscripten_get_now": lambda: time.perf_counter() * 1e3,
             "emscripten_date_now": lambda: time.time() * 1e3,
             "clock_time_get": lambda _, __, place: self._put(time.time_ns(), 8, place),

@@ -210,7 +210,7 @@ def watch(
     of the signal that ended it; with 4 if the script succeeded and a file could not be written.
     """
     from pyxfer._watch.launch import Launch
-    from pyxfer._watch.options import MOST_STEPS, checked_ceilings, find_target, make_options
+    from pyxfer._watch.options import MAX_STEPS, checked_ceilings, find_target, make_options
     from pyxfer._watch.step_finding import NamedFunction
     from pyxfer.units import whole_of
 
@@ -227,7 +227,7 @@ def watch(
         raise UsageError("--signal starts the window, so no time can be skipped: leave --skip out.")
     if step is not None:
         NamedFunction(step)
-    watched = None if steps is None else whole_of(steps, "--steps", 1, MOST_STEPS, "the steps to watch, such as 20")
+    watched = None if steps is None else whole_of(steps, "--steps", 1, MAX_STEPS, "the steps to watch, such as 20")
     options = make_options(skipped, watched, _seconds(duration), device, True, capacity, "--capacity")
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     target = find_target(device)

@@ -26,7 +26,7 @@ MIN_DIFFERENCE = 1e-12
 _MODULES = {
     "run": "pyxfer._frameworks.derived",
     "links": "pyxfer._links.derived",
-    "host": "pyxfer._fleet.derived",
+    "host": "pyxfer._fleet.cells",
     "fleet": "pyxfer._fleet.judge",
     "baseline": "pyxfer._baseline.fingerprints",
     "comparison": "pyxfer._baseline.compare",

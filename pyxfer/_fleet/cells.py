@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_total
-from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, CellUnit, HostCell
+from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, CellUnit, HostCell, HostReport
 from pyxfer._document.links import HOST_END, Latency, Links, Traffic
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Measurement, Run
 from pyxfer._measure import stats
 
+replace = msgspec.structs.replace
 _NO_PEAK = "a latency has no peak"
 _NO_TRIAL = "no trial of it counts"
 _WRONG = "the contents were wrong"
 
 
 def cells_of_run(run: Run) -> Iterator[HostCell]:
-    """The copies of one GPU alone."""
     for row in run.measurements:
         if row.side == row.direction:
             cell = cell_of(row, run.device.index)
@@ -90,8 +92,30 @@ def _cell(cell: Cell, samples: Sequence[float], reason: str, peak: Fact[float]) 
 
 
 def figure_of(samples: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The median of the samples and its interval."""
     summary = stats.summarise(samples)
     low = None if summary.low_s is None else max(MIN_FIGURE, summary.low_s)
     high = None if summary.high_s is None else min(MAX_FIGURE, summary.high_s)
     return summary.median_s, low, high
+
+
+def derive_host(report: HostReport) -> HostReport:
+    """The document with the figures that follow from the samples, and one peak for each direction of a GPU's link."""
+    devices = tuple(replace(device, runtime=report.runtime) for device in report.devices)
+    ended = "failed" if report.failure is not None and report.ended == "complete" else report.ended
+    return replace(
+        report, ended=ended, devices=devices, cells=tuple(_derived_cell(cell, report.cells) for cell in report.cells)
+    )
+
+
+def _derived_cell(cell: HostCell, cells: Sequence[HostCell]) -> HostCell:
+    cell = replace(cell, unit=unit_of(cell.cell))
+    if cell.samples:
+        value, low, high = figure_of(cell.samples)
+        cell = replace(cell, value=Fact(value), low=low, high=high)
+    peaks = [each.peak.value for each in cells if _link(each) == _link(cell) and each.peak.value is not None]
+    return cell if cell.peak.value is None else replace(cell, peak=Fact(sorted(peaks)[len(peaks) // 2]))
+
+
+def _link(cell: HostCell) -> tuple[object, ...]:
+    """What the copies join, in this direction."""
+    return cell.cell.side, cell.cell.source, cell.cell.destination

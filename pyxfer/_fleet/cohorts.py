@@ -73,7 +73,6 @@ def alike_of(report: HostReport) -> dict[str, str]:
 
 
 def figures_of(report: HostReport, columns: Sequence[Column]) -> Floats:
-    """A host's figures in the order of a cohort's cells."""
     row: Floats = _rows([report], columns)[0][0]
     return row
 
@@ -95,7 +94,6 @@ def _columns(reports: Sequence[HostReport]) -> tuple[Column, ...]:
 
 
 def columns_of(found: Mapping[Cell, CellUnit]) -> tuple[Column, ...]:
-    """The columns of these cells, with their families."""
     families = {cell: cell.family for cell in found}
     numbers = {family: number for number, family in enumerate(dict.fromkeys(families.values()))}
     return tuple(Column(cell, unit, numbers[families[cell]]) for cell, unit in found.items())

@@ -93,7 +93,6 @@ def arrival_of(data: bytes, host: str | None, source: str) -> Arrival:
 
 
 def row_of(report: HostReport, host: str, source: str) -> Arrival:
-    """The row of a host that has sent its document."""
     if report.runtime == "host" and report.runtime_reason:
         return Arrival(host, "no GPU", report.runtime_reason, report, source)
     if report.ended == "failed" or not has_figures(report):
@@ -105,12 +104,10 @@ def row_of(report: HostReport, host: str, source: str) -> Arrival:
 
 
 def has_figures(report: HostReport) -> bool:
-    """Whether anything was measured."""
     return any(cell.value.value is not None for cell in report.cells)
 
 
 def without_samples(report: HostReport) -> HostReport:
-    """The report with its figures and without the trials behind them."""
     cells = tuple(msgspec.structs.replace(cell, samples=()) for cell in report.cells)
     return msgspec.structs.replace(report, cells=cells)
 

@@ -12,8 +12,8 @@ import msgspec
 from pyxfer._document.cells import Cell
 from pyxfer._document.fleets import Contrast
 
-_MOST = 5
-_MOST_HINTS = 3
+_MAX_CONTRASTS = 5
+_MAX_HINTS = 3
 _IDENTIFIES = 0.5
 """A fact with more different values than this share of the hosts, such as a serial number, explains nothing."""
 
@@ -30,7 +30,6 @@ class Member:
 
 
 def facts_of(facts: Mapping[str, str], labels: Mapping[str, str]) -> dict[Key, str]:
-    """Facts and labels of a host in one table."""
     return {
         **{(False, name): value for name, value in facts.items()},
         **{(True, name): value for name, value in labels.items()},
@@ -51,9 +50,9 @@ def contrasts(
     corrected = [
         _with_chance(each, min(1.0, each.chance * tried), error_rate) for each in ordered if each.slow > each.others
     ]
-    sure = [each for each in corrected if each.significant][:_MOST]
+    sure = [each for each in corrected if each.significant][:_MAX_CONTRASTS]
     hints = [each for each in corrected if not each.significant and each.slow == each.of_slow and not each.others]
-    return tuple(sure or hints[:_MOST_HINTS])
+    return tuple(sure or hints[:_MAX_HINTS])
 
 
 def _candidates(slow: Sequence[Member], others: Sequence[Member]) -> list[tuple[Key, str]]:

@@ -33,51 +33,40 @@ from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import items_of, seconds_of
 
 DEFAULT_BUDGET_S = 25.0
-LEAST_BUDGET_S = 5.0
+MIN_BUDGET_S = 5.0
 CLOSING_S = 2.5
 """At the end of the budget: for a run to end that was asked to, and to be written."""
 LABELS_VARIABLE = "PYXFER_LABELS"
 # Measuring is planned for this part of the time before. Preparation of many GPUs and invalid trials take from the rest.
 _PLANNED = 0.75
 _ALONE_SHARE = 0.65
-_MOST_ALONE_S, _MOST_LINKS_S = 6.0, 8.0
+_MAX_ALONE_S, _MAX_LINKS_S = 6.0, 8.0
 _LINKS_BYTES = "64MiB"
 _HOST_LINKS_BYTES = "4MiB"
 """Of the host runtime: 64 MiB would be a copy of ordinary memory that takes long on a small machine."""
-_MOST_EXAMINED = 2
-_TOLD = ("wrong", "suspicious")
-_MOST_LABELS, _LONGEST_LABEL = 50, 200
+_MAX_EXAMINED = 2
+REPORTED = ("wrong", "suspicious")
+_MAX_LABELS, _LONGEST_LABEL = 50, 200
 _LABEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}")
 
 
 def budget_of(budget: str) -> float:
-    """The seconds of `--budget`.
-
-    Raises:
-        UsageError: it is not a time, or too short for a host.
-
-    """
     budget_s = seconds_of(budget, "--budget")
-    if budget_s < LEAST_BUDGET_S:
-        raise UsageError(f"--budget of a host is at least {LEAST_BUDGET_S:g} s; got {budget}")
+    if budget_s < MIN_BUDGET_S:
+        raise UsageError(f"--budget {budget} is too short for a host: give at least {MIN_BUDGET_S:g} s.")
     return budget_s
 
 
 def labels_of(texts: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The labels of `PYXFER_LABELS` ("rack=r7,switch=s2"), and above them those given as `rack=r7`.
-
-    Raises:
-        UsageError: one is not of this form, a name is given twice, or there are too many.
-
-    """
+    """The labels of `PYXFER_LABELS` ("rack=r7,switch=s2"), and above them those given as `rack=r7`."""
     from_environment = variables.get(LABELS_VARIABLE, "")
     found = dict(_label(text, LABELS_VARIABLE) for text in from_environment.split(",") if text.strip())
     given = [_label(text, "--label") for text in texts]
     if len(dict(given)) < len(given):
-        raise UsageError("--label gives the same name twice; give each once")
+        raise UsageError("--label gives the same name twice: give each once.")
     found.update(given)
-    if len(found) > _MOST_LABELS:
-        raise UsageError(f"a host has at most {_MOST_LABELS} labels; got {len(found)}")
+    if len(found) > _MAX_LABELS:
+        raise UsageError(f"--label: {len(found)} labels are too many: a host has at most {_MAX_LABELS}.")
     return found
 
 
@@ -89,19 +78,13 @@ def _label(text: str, where: str) -> tuple[str, str]:
     name, _, value = text.strip().partition("=")
     if not is_label(name, value):
         raise UsageError(
-            f"{where}: a label is written as rack=r7, with letters and digits on the left; got {text!r:.80}"
+            f"{where}: {text!r:.80} is not a label: write it as rack=r7, with letters and digits on the left."
         )
     return name, value
 
 
 def find_devices(devices: str | None, *, require_gpu: bool = False) -> tuple[Choice, tuple[Device, ...]]:
-    """The engine and the chosen devices: all by default, `host` for host memory, else indices, UUIDs or addresses.
-
-    Raises:
-        UsageError: a device is unknown.
-        CudaUnavailableError: a GPU is required and none is usable.
-
-    """
+    """The engine and the chosen devices: all by default, `host` for host memory, else indices, UUIDs or addresses."""
     if devices == HOST and require_gpu:
         raise UsageError("--devices host is host memory, but a GPU is required: leave out one of the two.")
     choice = choose(HOST if devices == HOST else 0, require_gpu)
@@ -142,12 +125,7 @@ class Job:
         self._ended: Ending = "complete"
 
     def run(self) -> HostReport:
-        """Measure every GPU alone, then all together. Ctrl-C ends it with what has been measured.
-
-        Raises:
-            PyxferError: nothing could be measured, because no GPU is usable any more.
-
-        """
+        """Measure every GPU alone, then all together. Ctrl-C ends it with what has been measured."""
         try:
             examined = _examined(self._devices)
             for place, device in enumerate(examined):
@@ -161,7 +139,7 @@ class Job:
         return self.report()
 
     def _measure_alone(self, device: Device, left: int) -> None:
-        seconds = min(_MOST_ALONE_S, max(0.1, _ALONE_SHARE * self._left_s() / left))
+        seconds = min(_MAX_ALONE_S, max(0.1, _ALONE_SHARE * self._left_s() / left))
         try:
             run, examination = examine_device(
                 self._choice, device, seconds, self._on_progress, far=False, save_to=self._keep_run
@@ -195,7 +173,7 @@ class Job:
         return [run for run in runs if run.device.index not in self._runs]
 
     def _note_findings(self, device: Device, findings: Iterable[Finding]) -> None:
-        self._findings += [(device.index, finding) for finding in findings if finding.status in _TOLD]
+        self._findings += [(device.index, finding) for finding in findings if finding.status in REPORTED]
 
     def _keep_run(self, run: Run) -> None:
         """Keep the run, or what there is of it, for a report when the job is stuck."""
@@ -206,7 +184,7 @@ class Job:
 
     def _links_request(self) -> LinksRequest:
         size = _LINKS_BYTES if self._choice.runtime == "cuda" else _HOST_LINKS_BYTES
-        seconds = min(_MOST_LINKS_S, max(0.1, self._left_s()))
+        seconds = min(_MAX_LINKS_S, max(0.1, self._left_s()))
         request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
         return replace(request, brief=True)
 
@@ -253,7 +231,7 @@ def _examined(devices: Sequence[Device]) -> Sequence[Device]:
 
     Allocating what these copies need takes seconds for each, and what they show depends on the processor.
     """
-    if len(devices) <= _MOST_EXAMINED:
+    if len(devices) <= _MAX_EXAMINED:
         return devices
     first: dict[int | None, Device] = {}
     for device in devices:
@@ -293,7 +271,7 @@ def _listed(numbers: Sequence[int]) -> str:
 # Of one host alone, so that they have nothing in common with a loss; or known from elsewhere in the document.
 _NO_FACTS = {"slot (PCI address)", "link", "best link of the device", "best link of the slot", "narrowest hop"}
 _OWN_PARAMETERS = {"BOOT_IMAGE", "initrd", "root", "resume", "ip", "rd.luks.uuid", "rootflags", "hostname", "ro", "rw"}
-_MOST_PARAMETERS = 100
+_MAX_PARAMETERS = 100
 _LONGEST_PARAMETER = 100
 _LONGEST_FACT = 200
 
@@ -356,7 +334,7 @@ def _kernel_parameters(root: Path) -> Iterator[tuple[str, str]]:
     What follows a `--` is for the first process, and addresses and long values are of one installation.
     """
     words = (read_text(root / "proc/cmdline").value or "").split()
-    for word in words[: words.index("--") if "--" in words else _MOST_PARAMETERS]:
+    for word in words[: words.index("--") if "--" in words else _MAX_PARAMETERS]:
         name, _, value = word.partition("=")
         if name not in _OWN_PARAMETERS and "://" not in value and len(word) <= _LONGEST_PARAMETER:
             yield f"kernel parameter {name}", value or "given"

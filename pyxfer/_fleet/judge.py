@@ -12,33 +12,28 @@ from typing import TypedDict
 import msgspec
 import numpy as np
 
+from pyxfer._document import fleets
 from pyxfer._document.cells import Cell
-from pyxfer._document.fleets import (
-    NO_PEAK,
-    CellGroups,
-    CellLoss,
-    Cohort,
-    CohortCell,
-    Contrast,
-    Fleet,
-    FleetHost,
-    FleetSettings,
-    HostReport,
-    HostVerdict,
-    Judge,
-)
 from pyxfer._document.machines import Fact, Remark, pyxfer_version, unknown
 from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
-from pyxfer._fleet.few import FEWEST, Usual, judge_few, peaks_of, slower_than_known, usual_again, usual_of
 from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_of, judge_figures, looks_again
+from pyxfer._fleet.small_cohorts import (
+    FEWEST,
+    Expected,
+    expected_again,
+    expected_of,
+    judge_few,
+    peaks_of,
+    slower_than_known,
+)
 from pyxfer.units import parse_moment
 
-_MOST_LOG = 50.0
+_MAX_LOG = 50.0
 """A latency cannot rise further between the least and the most that documents may have."""
-_MOST_NAMED = 3
-Confirmations = Mapping[str, Sequence[HostReport]]
+_MAX_NAMED = 3
+Confirmations = Mapping[str, Sequence[fleets.HostReport]]
 _NO_CONTROL = Remark(
     "no-control",
     "no host without a loss was measured again: all hosts may be slower now, so no loss is confirmed",
@@ -48,13 +43,11 @@ _NO_CONTROL = Remark(
 
 @dataclass(frozen=True)
 class _Verdicts:
-    """A cohort with the losses of its flagged rows."""
-
     table: Table
     judged: Judged
-    judges: tuple[Judge, ...]
+    judges: tuple[fleets.Judge, ...]
     reason: str
-    losses: dict[int, tuple[CellLoss, ...]]
+    losses: dict[int, tuple[fleets.CellLoss, ...]]
     controls: frozenset[int]
     measured: dict[int, Floats]
     remarks: tuple[Remark, ...]
@@ -66,8 +59,8 @@ def judge(
     *,
     confirmations: Confirmations | None = None,
     unanswered: Sequence[Arrival] = (),
-    settings: FleetSettings | None = None,
-) -> Fleet:
+    settings: fleets.FleetSettings | None = None,
+) -> fleets.Fleet:
     """Judge every host of a fleet.
 
     Args:
@@ -77,7 +70,7 @@ def judge(
         settings: How to judge; by default with one false alarm in 100 fleets.
 
     """
-    settings = settings or FleetSettings()
+    settings = settings or fleets.FleetSettings()
     rows = _newest_only(list(arrivals))
     again, too_early = _later_only(confirmations or {}, rows)
     judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
@@ -87,13 +80,13 @@ def judge(
     cohorts = []
     for table in tables:
         reports = [report for place in table.places if (report := rows[place].report) is not None]
-        usual = usual_of(table, reports) if len(reports) < settings.smallest_cohort else []
+        expected = expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
         measured = _measured_again(table, [rows[place].host for place in table.places], again)
-        verdicts = _judge_cohort(table, usual, measured, tests, settings)
-        of_all = None if usual else slower_than_known(table, verdicts.judged.medians, reports)
+        verdicts = _judge_cohort(table, expected, measured, tests, settings)
+        of_all = None if expected else slower_than_known(table, verdicts.judged.medians, reports)
         remarks = (*([of_all] if of_all else []), *verdicts.remarks)
         cohorts.append(replace(verdicts, peaks=_peaks(table, reports), remarks=remarks))
-    return Fleet(
+    return fleets.Fleet(
         kind="fleet",
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         pyxfer=pyxfer_version(),
@@ -103,33 +96,33 @@ def judge(
     )
 
 
-def derive_fleet(fleet: Fleet) -> Fleet:
+def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
     """The fleet judged again by the figures in it."""
     tables = [_table_of(fleet, number) for number in range(len(fleet.cohorts))]
     tests, cohorts = _count_tests(tables), []
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
         is_few = len(table.places) < fleet.settings.smallest_cohort
-        usual = usual_again(cohort.cells, table) if is_few else []
-        verdicts = _judge_cohort(table, usual, _again_in(fleet, table), tests, fleet.settings)
+        expected = expected_again(cohort.cells, table) if is_few else []
+        verdicts = _judge_cohort(table, expected, _again_in(fleet, table), tests, fleet.settings)
         peaks = tuple(cell.peak for cell in cohort.cells)
         cohorts.append(replace(verdicts, peaks=peaks, remarks=cohort.remarks))
     hosts = [msgspec.structs.replace(host, verdict="not judged", losses=(), control=False) for host in fleet.hosts]
     return msgspec.structs.replace(fleet, **_parts_of(cohorts, hosts, fleet.settings))
 
 
-def _peaks(table: Table, reports: Sequence[HostReport]) -> tuple[Fact[float], ...]:
+def _peaks(table: Table, reports: Sequence[fleets.HostReport]) -> tuple[Fact[float], ...]:
     peaks = peaks_of(reports)
     found = (peaks.get(column.cell) for column in table.columns)
-    return tuple(unknown(NO_PEAK) if peak is None else Fact(peak) for peak in found)
+    return tuple(unknown(fleets.NO_PEAK) if peak is None else Fact(peak) for peak in found)
 
 
 class _Parts(TypedDict):
-    cohorts: tuple[Cohort, ...]
-    hosts: tuple[FleetHost, ...]
-    contrasts: tuple[Contrast, ...]
+    cohorts: tuple[fleets.Cohort, ...]
+    hosts: tuple[fleets.FleetHost, ...]
+    contrasts: tuple[fleets.Contrast, ...]
 
 
-def _parts_of(cohorts: Sequence[_Verdicts], hosts: list[FleetHost], settings: FleetSettings) -> _Parts:
+def _parts_of(cohorts: Sequence[_Verdicts], hosts: list[fleets.FleetHost], settings: fleets.FleetSettings) -> _Parts:
     """What a fleet says of its cohorts and hosts."""
     for number, cohort in enumerate(cohorts):
         for place, host in _hosts_of(number, cohort, hosts):
@@ -145,8 +138,7 @@ def _count_tests(tables: Sequence[Table]) -> int:
     return max(1, sum(int(np.count_nonzero(~np.isnan(table.figures))) for table in tables))
 
 
-def _table_of(fleet: Fleet, number: int) -> Table:
-    """The figures of a cohort, as the fleet has them."""
+def _table_of(fleet: fleets.Fleet, number: int) -> Table:
     cohort = fleet.cohorts[number]
     columns = columns_of({cell.cell: cell.unit for cell in cohort.cells})
     places = tuple(place for place, host in enumerate(fleet.hosts) if host.cohort == number)
@@ -158,12 +150,12 @@ def _table_of(fleet: Fleet, number: int) -> Table:
     return Table(cohort.alike, places, columns, signs_of(columns) * np.log(values), errors)
 
 
-def _again_in(fleet: Fleet, table: Table) -> dict[int, Floats]:
+def _again_in(fleet: fleets.Fleet, table: Table) -> dict[int, Floats]:
     looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
     return {row: signs_of(table.columns) * np.log(np.array(found, np.float64)) for row, found in looks.items()}
 
 
-def hosts_to_confirm(fleet: Fleet) -> tuple[str, ...]:
+def hosts_to_confirm(fleet: fleets.Fleet) -> tuple[str, ...]:
     """The hosts to measure again: those that were flagged, and two others of each of their cohorts."""
     waiting = [host for host in fleet.hosts if any(loss.confirmed is None for loss in host.losses)]
     cohorts = {host.cohort for host in waiting}
@@ -207,14 +199,14 @@ def _later_only(confirmations: Confirmations, rows: Sequence[Arrival]) -> tuple[
     return later, sum(len(reports) for reports in confirmations.values()) - sum(map(len, later.values()))
 
 
-def _began_at(report: HostReport | None) -> float:
+def _began_at(report: fleets.HostReport | None) -> float:
     """Seconds since 1970 by the host's clock; no document is the oldest."""
     return -math.inf if report is None else parse_moment(report.began_at).timestamp()
 
 
-def _not_judged(row: Arrival) -> FleetHost:
+def _not_judged(row: Arrival) -> fleets.FleetHost:
     report = row.report
-    return FleetHost(
+    return fleets.FleetHost(
         host=row.host,
         state=row.state,
         reason=row.reason,
@@ -232,19 +224,23 @@ def _not_judged(row: Arrival) -> FleetHost:
 
 
 def _judge_cohort(
-    table: Table, usual: Sequence[Usual | None], measured: Mapping[int, Floats], tests: int, s: FleetSettings
+    table: Table,
+    expected: Sequence[Expected | None],
+    measured: Mapping[int, Floats],
+    tests: int,
+    s: fleets.FleetSettings,
 ) -> _Verdicts:
-    """`usual`: what few hosts are held against. `measured`: the figures of rows that were measured again."""
+    """`expected`: what few hosts are held against. `measured`: the figures of rows that were measured again."""
     count = len(table.places)
     if count >= s.smallest_cohort:
         judged = judge_figures(table.figures, table.errors, table.families, tests, s)
         enough = np.count_nonzero(~np.isnan(table.figures), axis=0) >= s.smallest_cohort
-        judges: tuple[Judge, ...] = tuple("cohort" if each else "none" for each in enough)
+        judges: tuple[fleets.Judge, ...] = tuple("cohort" if each else "none" for each in enough)
         judged.flagged[:, ~enough] = False
         reason = f"{count} hosts that should be equal"
     else:
-        judged = judge_few(table, usual, s)
-        judges = tuple("none" if each is None else each.judge for each in usual)
+        judged = judge_few(table, expected, s)
+        judges = tuple("none" if each is None else each.judge for each in expected)
         reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)
     answers, unsteady = answers_of(judged, looks, s)
@@ -255,7 +251,7 @@ def _judge_cohort(
     return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), dict(measured), tuple(remarks))
 
 
-def _few_reason(hosts: int, judges: Sequence[Judge], s: FleetSettings) -> str:
+def _few_reason(hosts: int, judges: Sequence[fleets.Judge], s: fleets.FleetSettings) -> str:
     beside = {
         "known host": "a known host with the same GPU and link",
         "peak": "the peak of the link",
@@ -278,18 +274,19 @@ def _measured_again(table: Table, names: Sequence[str], again: Confirmations) ->
 
 def _losses(
     table: Table, judged: Judged, looks: Mapping[int, Floats], answers: Answers
-) -> dict[int, tuple[CellLoss, ...]]:
-    """The losses of each flagged row."""
-    losses: dict[int, list[CellLoss]] = defaultdict(list)
+) -> dict[int, tuple[fleets.CellLoss, ...]]:
+    losses: dict[int, list[fleets.CellLoss]] = defaultdict(list)
     for (row, cell), stays in answers.items():
         losses[row].append(_loss(table, judged, looks.get(row), row, cell, stays))
     return {row: tuple(found) for row, found in losses.items()}
 
 
-def _loss(table: Table, judged: Judged, looks: Floats | None, row: int, cell: int, stays: bool | None) -> CellLoss:
+def _loss(
+    table: Table, judged: Judged, looks: Floats | None, row: int, cell: int, stays: bool | None
+) -> fleets.CellLoss:
     column = table.columns[cell]
     again = [] if looks is None else [_share(look, column.sign) for look in looks[:, cell] if not math.isnan(look)]
-    return CellLoss(
+    return fleets.CellLoss(
         cell=column.cell,
         value=math.exp(column.sign * table.figures[row, cell]),
         usual=math.exp(column.sign * judged.centres[row, cell]),
@@ -301,7 +298,7 @@ def _loss(table: Table, judged: Judged, looks: Floats | None, row: int, cell: in
 
 def _share(ratio: float, sign: int) -> float:
     """A loss as a share: how much lower a rate is, or how much higher a latency."""
-    return -math.expm1(ratio) if sign > 0 else math.expm1(min(-ratio, _MOST_LOG))
+    return -math.expm1(ratio) if sign > 0 else math.expm1(min(-ratio, _MAX_LOG))
 
 
 def _unsteady(table: Table, cell: int) -> Remark:
@@ -315,12 +312,12 @@ def _unsteady(table: Table, cell: int) -> Remark:
 # --- the document ----------------------------------------------------------------------------------------------------
 
 
-def _cohort_of(verdicts: _Verdicts) -> Cohort:
+def _cohort_of(verdicts: _Verdicts) -> fleets.Cohort:
     cells = tuple(_cell_of(verdicts, place) for place in range(len(verdicts.table.columns)))
-    return Cohort(verdicts.table.alike, verdicts.reason, cells, verdicts.remarks)
+    return fleets.Cohort(verdicts.table.alike, verdicts.reason, cells, verdicts.remarks)
 
 
-def _cell_of(verdicts: _Verdicts, place: int) -> CohortCell:
+def _cell_of(verdicts: _Verdicts, place: int) -> fleets.CohortCell:
     column, judged = verdicts.table.columns[place], verdicts.judged
     hosts = int(np.count_nonzero(~np.isnan(verdicts.table.figures[:, place])))
     why = f"{hosts} hosts have this figure, and nothing else is known that it should reach"
@@ -329,7 +326,7 @@ def _cell_of(verdicts: _Verdicts, place: int) -> CohortCell:
     def fact(value: float) -> Fact[float]:
         return Fact(float(value)) if is_judged and not math.isnan(value) else unknown(why)
 
-    return CohortCell(
+    return fleets.CohortCell(
         cell=column.cell,
         unit=column.unit,
         hosts=hosts,
@@ -344,13 +341,13 @@ def _cell_of(verdicts: _Verdicts, place: int) -> CohortCell:
     )
 
 
-def _groups_of(verdicts: _Verdicts, place: int) -> CellGroups | None:
+def _groups_of(verdicts: _Verdicts, place: int) -> fleets.CellGroups | None:
     split = verdicts.judged.splits.get(place)
     if split is None:
         return None
     sign, table, centres = verdicts.table.columns[place].sign, verdicts.table, verdicts.judged.centres
     slower, faster = (float(centres[group[0], place]) for group in (split.slower, split.faster))
-    return CellGroups(
+    return fleets.CellGroups(
         slower=tuple(sorted(table.places[row] for row in split.slower)),
         faster=tuple(sorted(table.places[row] for row in split.faster)),
         slower_median=math.exp(sign * slower),
@@ -359,7 +356,9 @@ def _groups_of(verdicts: _Verdicts, place: int) -> CellGroups | None:
     )
 
 
-def _hosts_of(number: int, verdicts: _Verdicts, hosts: Sequence[FleetHost]) -> Iterator[tuple[int, FleetHost]]:
+def _hosts_of(
+    number: int, verdicts: _Verdicts, hosts: Sequence[fleets.FleetHost]
+) -> Iterator[tuple[int, fleets.FleetHost]]:
     signs = signs_of(verdicts.table.columns)
     values, errors = np.exp(signs * verdicts.table.figures).tolist(), verdicts.table.errors.tolist()
     again = {row: np.exp(signs * looks).tolist() for row, looks in verdicts.measured.items()}
@@ -389,7 +388,7 @@ def _known(values: Iterable[float]) -> tuple[float | None, ...]:
     return tuple(None if math.isnan(value) else value for value in values)
 
 
-def _verdict(losses: Sequence[CellLoss], host: FleetHost, *, is_known: bool) -> HostVerdict:
+def _verdict(losses: Sequence[fleets.CellLoss], host: fleets.FleetHost, *, is_known: bool) -> fleets.HostVerdict:
     if any(loss.confirmed for loss in losses):
         return "slow"
     if any(loss.confirmed is None for loss in losses):
@@ -397,7 +396,9 @@ def _verdict(losses: Sequence[CellLoss], host: FleetHost, *, is_known: bool) -> 
     return "fine" if is_known and host.state != "failed" else "not judged"
 
 
-def _contrasts_of(verdicts: _Verdicts, hosts: Sequence[FleetHost], settings: FleetSettings) -> Iterator[Contrast]:
+def _contrasts_of(
+    verdicts: _Verdicts, hosts: Sequence[fleets.FleetHost], settings: fleets.FleetSettings
+) -> Iterator[fleets.Contrast]:
     """What the slow hosts of a cohort share, or else the suspect ones, and the slower hosts of two groups."""
     members = {
         place: Member(place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places
@@ -421,14 +422,14 @@ def _contrast(
     chosen: Iterable[int],
     left_out: Iterable[int],
     cells: Iterable[Cell],
-    settings: FleetSettings,
-) -> tuple[Contrast, ...]:
+    settings: fleets.FleetSettings,
+) -> tuple[fleets.Contrast, ...]:
     others = members.keys() - set(left_out)
     slow = [members[place] for place in sorted(chosen)]
     return contrasts(slow, [members[place] for place in sorted(others)], tuple(cells), settings.error_rate)
 
 
-def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost], tables: Sequence[Table]) -> Iterator[Remark]:
+def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables: Sequence[Table]) -> Iterator[Remark]:
     judged = (hosts[place] for table in tables for place in table.places)
     versions = sorted({host.pyxfer for host in judged if host.pyxfer is not None})
     if len(versions) > 1:
@@ -457,7 +458,7 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[FleetHost], tables: Sequen
 
 def _second_remarks(unanswered: Sequence[Arrival], too_early: int) -> Iterator[Remark]:
     if unanswered:
-        named, more = unanswered[:_MOST_NAMED], len(unanswered) - _MOST_NAMED
+        named, more = unanswered[:_MAX_NAMED], len(unanswered) - _MAX_NAMED
         which = "; ".join(f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in named)
         rest = f"; and {more} more" if more > 0 else ""
         yield Remark("unanswered", f"no second measurement of {which}{rest}", "measure these hosts again")

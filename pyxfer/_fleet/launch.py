@@ -20,7 +20,7 @@ from pyxfer._document.fleets import MAX_HOST_BYTES, HostState
 from pyxfer._fleet.collect import Arrival, arrival_of
 from pyxfer.errors import UsageError
 
-MOST_ERROR_BYTES = 4096
+MAX_ERROR_BYTES = 4096
 START_S = 15.0
 """For the connection, the start of Python and of CUDA."""
 GRACE_S = 2.0
@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 _LONGEST_START = 80
 _NOT_FOUND = 127
 _NO_GPU = 3
-_MOST_HOSTS = 20_000
+_MAX_HOSTS = 20_000
 _CONNECT_S = 10
 _SSH_FAILED = 255
 SLURM_JOB = "SLURM_JOB_ID"
@@ -95,8 +95,6 @@ def _no_document(output: bytes) -> str:
 
 
 class Launcher(Protocol):
-    """Runs the host job on hosts."""
-
     name: str
 
     @property
@@ -117,20 +115,17 @@ class Launcher(Protocol):
 
 
 def check_hosts(hosts: Sequence[str], *, plain: bool) -> list[str]:
-    """The hosts without duplicates. `plain`: refuse names that would mean something else to ssh, srun or a shell.
-
-    Raises:
-        UsageError: a name is refused, or there is none.
-
-    """
+    """The hosts without duplicates. `plain`: refuse names that would mean something else to ssh, srun or a shell."""
     found = list(dict.fromkeys(host.strip() for host in hosts if host.strip()))
     for host in found:
         if plain and not _PLAIN_HOST.fullmatch(host):
-            raise UsageError(f"{host!r:.80} is not the name of a host: it begins with a dash or has special characters")
+            raise UsageError(
+                f"{host!r:.80} is not the name of a host: it begins with a dash or has special characters."
+            )
     if not found:
-        raise UsageError("no host is named: give --hosts or --hosts-file")
-    if len(found) > _MOST_HOSTS:
-        raise UsageError(f"at most {_MOST_HOSTS} hosts are measured at once; got {len(found)}")
+        raise UsageError("No host is named: give --hosts or --hosts-file.")
+    if len(found) > _MAX_HOSTS:
+        raise UsageError(f"{len(found)} hosts are too many: give at most {_MAX_HOSTS}.")
     return found
 
 
@@ -257,7 +252,7 @@ class Processes:
         if len(child.output) > MAX_HOST_BYTES:
             self._end(child)
             return Answer(child.host, "failed", reason=f"it wrote more than {MAX_HOST_BYTES >> 20} MiB")
-        del child.errors[:-MOST_ERROR_BYTES]
+        del child.errors[:-MAX_ERROR_BYTES]
         if code is not None:
             self._drain(child)
             return self._ended(child, code)
@@ -313,12 +308,6 @@ class Processes:
 
 
 def ssh_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes:
-    """A launcher for these hosts.
-
-    Raises:
-        UsageError: there is no ssh, or a name is not that of a host.
-
-    """
     _check_installed("ssh")
     remote = shlex.join(job.command())
 
@@ -337,7 +326,7 @@ def _explain_ssh(code: int, errors: str) -> tuple[AnswerState, str] | None:
 
 def _check_installed(program: str) -> None:
     if shutil.which(program) is None:
-        raise UsageError(f"there is no {program} on the PATH of this machine: install it, or start where it is")
+        raise UsageError(f"There is no {program} on the PATH of this machine: install it, or start where it is.")
 
 
 # --- job steps, inside a Slurm allocation -----------------------------------------------------------------------------
@@ -347,13 +336,9 @@ def srun_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes
     """A launcher for these hosts, or all of the allocation.
 
     The steps do not overlap others, so a host on which another step runs is busy.
-
-    Raises:
-        UsageError: this is not inside an allocation, there is no srun, or a name is not that of a host.
-
     """
     if SLURM_JOB not in os.environ:
-        raise UsageError("srun starts jobs inside of an allocation, and this is none: use salloc or sbatch first")
+        raise UsageError("--via srun needs an allocation of Slurm: use salloc or sbatch first.")
     _check_installed("srun")
     found = check_hosts(hosts or _allocated(), plain=True)
 
@@ -374,7 +359,7 @@ def _allocated() -> list[str]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"scontrol did not list the hosts of the allocation ({error}): give --hosts") from error
+        raise UsageError(f"scontrol did not list the hosts of the allocation ({error}): give --hosts.") from error
     return listed.stdout.split()
 
 

@@ -29,10 +29,10 @@ CONTROLS = 2
 _MAD_TO_SD = 1.4826
 _MAD_EFFICIENCY = 0.37
 """The MAD of n normal figures is as uncertain as the standard deviation of 0.37 n of them."""
-_LEAST_GROUP_SHARE = 0.2
+_MIN_GROUP_SHARE = 0.2
 _TAIL_MARGIN = 4.0
 """The good side has few figures far out, so the two looks together get a quarter of the error rate."""
-_MOST_HOSTS_OF_FEW = 100
+_MAX_HOSTS_OF_FEW = 100
 """One of more hosts moves neither the median nor the spread of its cohort."""
 _FAR_DOWN = 1e6
 _LIMIT_MARGIN = 5.0
@@ -104,7 +104,7 @@ def judge_figures(
     sureness = _normal(settings.error_rate / tests)
     with np.errstate(invalid="ignore"):
         flagged = ratios < -np.fmax(first, sureness * errors)
-    if figures.shape[0] > _MOST_HOSTS_OF_FEW:
+    if figures.shape[0] > _MAX_HOSTS_OF_FEW:
         own = sureness * _usual_errors(errors, settings.power)
         limits = _limits(np.fmax(first, own), again, spreads, noise, families, settings)
     else:
@@ -146,7 +146,7 @@ def find_groups(figures: Floats, settings: FleetSettings) -> Split | None:
     The largest gap between neighbours separates them.
     """
     known = np.flatnonzero(~np.isnan(figures))
-    least = max(2, int(np.ceil(_LEAST_GROUP_SHARE * known.size)))
+    least = max(2, int(np.ceil(_MIN_GROUP_SHARE * known.size)))
     if known.size < settings.smallest_cohort or known.size < 2 * least:
         return None
     order = known[np.argsort(figures[known], kind="stable")]
@@ -278,7 +278,6 @@ def _medians(figures: Floats) -> Floats:
 
 
 def _members(families: Sequence[int]) -> list[Places]:
-    """The cells of each family."""
     numbers = np.asarray(families)
     return [np.flatnonzero(numbers == family) for family in range(numbers.max() + 1)]
 

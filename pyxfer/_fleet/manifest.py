@@ -49,15 +49,16 @@ class Deployment:
     def __post_init__(self) -> None:
         for option, text in (("--name", self.name), ("--claim", self.claim)):
             if text is not None and not _DNS_NAME.fullmatch(text):
-                raise UsageError(f"{option}: Kubernetes takes lower-case letters, digits and dashes; got {text!r:.80}")
+                raise UsageError(
+                    f"{option} {text!r:.80} is no name of Kubernetes: give lower-case letters, digits and dashes."
+                )
         if self.image is not None and not re.fullmatch(r"[\w][\w./:@+-]*", self.image, re.ASCII):
-            raise UsageError(f"--image is the name of an image, without spaces; got {self.image!r:.80}")
+            raise UsageError(f"--image {self.image!r:.80} is not the name of an image: give one without spaces.")
         if not self.folder.startswith("/") or not self.folder.isprintable():
-            raise UsageError(f"--folder begins with a slash; got {self.folder!r:.80}")
+            raise UsageError(f"--folder {self.folder!r:.80} is not an absolute path in printable characters: give one.")
 
 
 def manifest(kind: Kind, deployment: Deployment) -> str:
-    """The text of a manifest."""
     makers = {"job": _job, "daemonset": _daemon_set, "slurm-prolog": _prolog}
     return makers[kind](deployment)
 
@@ -204,8 +205,8 @@ def _prolog(deployment: Deployment) -> str:
     longest = _SLURM_S - _KILL_S - START_S
     if deployment.job.budget_s > longest:
         raise UsageError(
-            f"--budget {deployment.job.budget_s:g}s is too long for --kind slurm-prolog: Slurm gives the script "
-            f"{_SLURM_S} s, so a host has at most {longest:g} s"
+            f"--budget {deployment.job.budget_s:g}s is too long for --kind slurm-prolog: give at most {longest:g} s, "
+            f"because Slurm ends the script after {_SLURM_S} s."
         )
     return _PROLOG.format(
         folder=shlex.quote(deployment.folder),

@@ -27,14 +27,9 @@ QUEUE_S = 20.0
 
 
 def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> RayLauncher:
-    """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken.
-
-    Raises:
-        UsageError: Ray is not installed, or there is no cluster.
-
-    """
+    """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster")
+        raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster.")
     launcher = RayLauncher(job, queue_s)
     launcher.join(hosts)
     return launcher
@@ -69,12 +64,6 @@ class RayLauncher:
         self._reader.start()
 
     def join(self, hosts: Sequence[str]) -> None:
-        """Wait for the cluster.
-
-        Raises:
-            UsageError: there is none, or it has no GPU.
-
-        """
         try:
             line = self._lines.get(timeout=JOIN_S)
         except queue.Empty:
@@ -86,7 +75,7 @@ class RayLauncher:
         if not found:
             self.stop()
             why = line.get("failure", "none of its nodes has a GPU" if "hosts" in line else "the process ended")
-            raise UsageError(f"Ray gives no hosts ({why}); run this on a node of the cluster, or set RAY_ADDRESS")
+            raise UsageError(f"Ray gives no hosts ({why}): run this on a node of the cluster, or set RAY_ADDRESS.")
         self._hosts = list(hosts) or found
 
     @property

@@ -212,11 +212,6 @@ def wait_for_stored(
     """`read_stored` after a wait for those hosts that have stored none yet, and whether Ctrl-C ended the wait.
 
     Hosts without a document after `wait_s` are late.
-
-    Raises:
-        UsageError: `since` is not a time.
-        StoreError: the store cannot be read.
-
     """
     since_s, named = store.moment(since), list(dict.fromkeys(hosts))
 

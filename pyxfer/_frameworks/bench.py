@@ -43,7 +43,7 @@ DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h", "ingest")
 RAW_MODES: tuple[tuple[Memory, str], ...] = (("pinned", "async"), ("pageable", "memcpy"))
 
 # Many routes share the budget and a document: fast routes leave room for slow ones.
-MOST_ROUNDS = 200
+MAX_ROUNDS = 200
 ALIASED = "no bytes were moved: the result uses the memory of the array that it was made from"
 
 Send = Callable[[FromWorker], None]
@@ -93,7 +93,7 @@ class Bench:
     def measurements(self) -> tuple[Measurement, ...]:
         """All rows so far, raw copies first."""
         task = self._task
-        assembler = Assembler(self._link, task.precision, task.budget_s, most_trials=MOST_ROUNDS)
+        assembler = Assembler(self._link, task.precision, task.budget_s, most_trials=MAX_ROUNDS)
         return assembler.measurements(self._items, {**best_trials(self._items), **host_ceilings(self._items)})
 
     def _allocate(self, send: Send, placement: Placement) -> None:
@@ -136,7 +136,7 @@ class Bench:
             save=save,
             on_tracing=send_tracing,
             group_key=_by_size_and_direction,
-            most_rounds=MOST_ROUNDS,
+            most_rounds=MAX_ROUNDS,
         )
         stages.prepare()
         # The budget is for the trials alone: preparation may include a framework's compiler.

@@ -38,7 +38,7 @@ SourceKind = Literal["pageable", "aligned", "pinned"]
 MALLOC_HEADER = 16
 ALIGNMENT = 4096
 # Sources of one size rotate, so that staging does not read from a cache. More than this many would not help.
-MOST_SLOTS = 32
+MAX_SLOTS = 32
 # More pieces than two, so that the next one is not still in a cache.
 SLOTS = 3
 
@@ -141,7 +141,7 @@ class HostArena:
         """A slice of the buffer; slices rotate with `turn`."""
         whole = self._whole(kind)
         stride = _placed(nbytes + MALLOC_HEADER)
-        slots = max(1, min(MOST_SLOTS, whole.size // stride))
+        slots = max(1, min(MAX_SLOTS, whole.size // stride))
         begin = turn % slots * stride + (MALLOC_HEADER if kind == "pageable" else 0)
         return whole[begin : begin + nbytes]
 

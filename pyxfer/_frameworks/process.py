@@ -62,7 +62,7 @@ from pyxfer.units import format_seconds, format_size
 STEP_PATIENCE_S = 120.0
 # Importing a framework and making its context, from a cold disk, may take longer than a step.
 START_FACTOR = 2.5
-LEAST_START_S = 30.0
+MIN_START_S = 30.0
 # A worker sends its rows between two trials after the order to stop.
 STOP_PATIENCE_S = 0.7
 END_PATIENCE_S = 10.0
@@ -104,7 +104,7 @@ class Patience:
     @classmethod
     def of(cls, step_s: float) -> Patience:
         """The patience with a worker that may be silent this long once it has started."""
-        return cls(max(LEAST_START_S, START_FACTOR * step_s), step_s)
+        return cls(max(MIN_START_S, START_FACTOR * step_s), step_s)
 
 
 class Supervisor:

@@ -63,7 +63,7 @@ DEFAULT_BATCHES = "1:512:x2"
 DEFAULT_BUDGET_S = 15.0
 WORKLOADS: tuple[Workload, ...] = ("copy", "image-batch")
 DIRECTIONS: tuple[OneWay, ...] = ("h2d", "d2h")
-MOST_BATCH = 1 << 20
+MAX_BATCH = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _sizes(
     if sizes is not None:
         raise UsageError("The workload image-batch has batches of images and no sizes: give batches, such as 1:512:x2.")
     counted = sizes_of(DEFAULT_BATCHES if batches is None else batches, "batches")
-    if counted[-1] > MOST_BATCH:
+    if counted[-1] > MAX_BATCH:
         raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give batches such as 1:512:x2.")
     return tuple(batch * IMAGE_BYTES for batch in counted)
 
@@ -252,7 +252,7 @@ def _place_of(make: Make | None) -> tuple[str, str, bytes | None] | None:
 
 
 # After a crash a worker is started again without the route that crashed it, up to this many starts.
-MOST_STARTS = 4
+MAX_STARTS = 4
 # About this share of a worker's time is preparation.
 PREPARING = 0.3
 _NOT_READ = "no worker has reported it"
@@ -371,7 +371,7 @@ class Session:
         """Run a worker, and after a crash another one without the route that crashed."""
         rows: list[Measurement] = []
         name = task.worker
-        for start in range(1, MOST_STARTS + 1):
+        for start in range(1, MAX_STARTS + 1):
             if start > 1:
                 task = msgspec.structs.replace(task, worker=f"{name}, start {start}")
             outcome = self._supervise(framework, task, rows, done, part)

@@ -37,7 +37,7 @@ WARM_CALLS = 2
 # Errors that end the whole worker, or that the sampler sorts by type.
 ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
 # Calls in one trial of image-batch: as many as in the published benchmark, or as fit into this time.
-MOST_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
+MAX_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 
 
 class RouteSubject:
@@ -178,7 +178,7 @@ class RouteSubject:
             self._untimed()
         if self._repeats:
             once_s = max(self._once(0)[0].elapsed_s, 1e-9)
-            self._calls = max(FEWEST_CALLS, min(MOST_CALLS, math.ceil(ROW_S / once_s)))
+            self._calls = max(FEWEST_CALLS, min(MAX_CALLS, math.ceil(ROW_S / once_s)))
             self._transfer.release()
         self._marker.clear()
         return first

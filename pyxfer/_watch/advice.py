@@ -102,7 +102,6 @@ _MEANINGS: dict[StepPartName, str] = {
 
 
 def _figures(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
-    """The figures of these parts, without those that took no time."""
     whole, known = format_seconds(parts.period_s), dict(parts.named())
     return tuple(
         f"{name} {format_seconds(known[name])} of {whole} ({format_percent(parts.share(name))}): {_MEANINGS[name]}"
@@ -120,9 +119,9 @@ def _span(stepped: bool) -> str:
     return "the step" if stepped else "the window"
 
 
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 """Advice that gains a smaller share of the period is not shown."""
-LEAST_PAGEABLE = 0.05
+MIN_PAGEABLE = 0.05
 """A direction of which less is copied from pageable memory is pinned already."""
 _MOSTLY = 0.5
 
@@ -141,11 +140,8 @@ class Evidence:
     input_s: Fact[float]
     """Time of the copies to the device at the ceiling of pinned memory."""
     copied_bytes: Mapping[str, int]
-    """Bytes of the copies in each direction."""
     cpus: int
-    """Processors that the program may use."""
     offers: Calls
-    """The calls of the program's framework."""
 
     def per_period_s(self, seconds: float) -> float:
         return seconds / len(self.periods)
@@ -163,7 +159,7 @@ class Evidence:
 
     def can_pin(self, way: str) -> bool:
         """Whether there is a call for it, and a part of the bytes that is worth it is not pinned already."""
-        return way in self.offers.pin and self.pageable_share(way) >= LEAST_PAGEABLE
+        return way in self.offers.pin and self.pageable_share(way) >= MIN_PAGEABLE
 
     def in_most_steps(self, calls: Sequence[Surprise]) -> bool:
         """Whether at least half of the steps have such a call; in a window without steps, whether there is any."""
@@ -180,7 +176,6 @@ class _Prediction:
 
 
 def advice(evidence: Evidence) -> tuple[Advice, ...]:
-    """The predictions that gain enough, the largest gain first."""
     period_s = evidence.parts.period_s
     if period_s <= 0:
         return ()
@@ -197,7 +192,7 @@ def advice(evidence: Evidence) -> tuple[Advice, ...]:
         )
         for prediction in made
     ]
-    worth = [row for row in found if row.gain_share >= LEAST_SHARE]
+    worth = [row for row in found if row.gain_share >= MIN_SHARE]
     return tuple(sorted(worth, key=lambda row: -row.gain_s))
 
 
@@ -260,7 +255,7 @@ def _pin(evidence: Evidence) -> _Prediction | None:
         if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.way):
             continue
         saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
-        if saved_s >= LEAST_SHARE * evidence.parts.period_s:
+        if saved_s >= MIN_SHARE * evidence.parts.period_s:
             gain_s += saved_s
             ways.add(row.way)
             share = format_percent(evidence.pageable_share(row.way))

@@ -9,25 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from pyxfer._document import watches
 from pyxfer._document.runs import Device, Environment, Fact, Link, Remark, Runtime, unknown
-from pyxfer._document.watches import (
-    FIRST_STEPS,
-    NO_GPU_WATCHED,
-    Activity,
-    Advice,
-    Allocated,
-    Lane,
-    LaneName,
-    Pageable,
-    SlowSteps,
-    Steps,
-    StepSpan,
-    Surprise,
-    ThreadUse,
-    Timeline,
-    Watched,
-    WatchedStep,
-)
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyWay, Flag, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
@@ -36,7 +19,7 @@ from pyxfer._watch.copies import MEMORIES, NO_CEILING, Ceilings, CopyTable, over
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
-from pyxfer._watch.ranges import MOST_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
+from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
 from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -44,10 +27,11 @@ if TYPE_CHECKING:
 
     from pyxfer._trace.records import Capture
     from pyxfer._watch.copies import Chosen
-    from pyxfer._watch.window import Step, Window
+    from pyxfer._watch.step_tracking import Step
+    from pyxfer._watch.window import Window
 
 
-def allocated(records: DeviceRecords) -> tuple[Allocated, ...]:
+def allocated(records: DeviceRecords) -> tuple[watches.Allocated, ...]:
     """One row for each kind of memory."""
     allocations = records.allocations
     memory = allocations["target"]
@@ -56,7 +40,7 @@ def allocated(records: DeviceRecords) -> tuple[Allocated, ...]:
     for kind in np.unique(memory):
         own = memory == kind
         rows.append(
-            Allocated(
+            watches.Allocated(
                 memory=MEMORIES.get(int(kind), "unknown"),
                 allocations=int((own & ~released).sum()),
                 allocated_bytes=int(allocations["nbytes"][own & ~released].sum()),
@@ -68,8 +52,8 @@ def allocated(records: DeviceRecords) -> tuple[Allocated, ...]:
 
 
 # A larger deviation of the clocks can move time between the parts of a step, and gets a remark.
-MOST_CLOCK_ERROR_S = 20e-6
-MOST_DRIFT_SHARE = 1e-4
+MAX_CLOCK_ERROR_S = 20e-6
+MAX_DRIFT_SHARE = 1e-4
 """A quartz drifts by a tenth of this. A larger drift means that a clock was set."""
 _MARK_THEM = "put what is done with each input into `with w.step():`"
 _MARK_THEM_IN_IT = (
@@ -77,7 +61,7 @@ _MARK_THEM_IN_IT = (
     "around the script's loop, and `with w.step():` into it"
 )
 # Share of the time of all steps. If slow steps cost less, the usual steps represent all.
-MOST_SLOW_SHARE = 0.05
+MAX_SLOW_SHARE = 0.05
 _SOME_INPUTS = "find what only some steps do when making their input, such as opening the next file"
 # The kind of the records that CUPTI itself has lost.
 _LOST = "unknown"
@@ -85,9 +69,9 @@ _LOST = "unknown"
 
 def remarks(
     window: Window,
-    activity: Activity | None,
+    activity: watches.Activity | None,
     ranges: Ranges,
-    steps: Steps,
+    steps: watches.Steps,
     unchanged: bool,
     warm: int = 0,
 ) -> tuple[Remark, ...]:
@@ -102,13 +86,13 @@ def remarks(
     if ranges.unpaired:
         text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
-    if len(ranges.names) > MOST_NAMES:
-        text = f"only the {MOST_NAMES} longest of {len(ranges.names)} range names are listed"
+    if len(ranges.names) > MAX_NAMES:
+        text = f"only the {MAX_NAMES} longest of {len(ranges.names)} range names are listed"
         found.append(Remark("many-ranges", text, "use names without numbers"))
     return tuple(found)
 
 
-def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool, warm: int) -> list[Remark]:
+def _step_remarks(steps: watches.Steps, is_cut: bool, unchanged: bool, warm: int) -> list[Remark]:
     """`warm`: how many of the slow steps have a remark of their own."""
     failed, unclosed = steps.failed, steps.unclosed
     mark_them = _MARK_THEM_IN_IT if unchanged else _MARK_THEM
@@ -132,7 +116,7 @@ def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool, warm: int) -> lis
     elif steps.watched and steps.between_s is None:
         text = "only the ends of steps are known, so the time to make their input is part of host"
         found.append(Remark("ends-only", text, mark_them))
-    if steps.slow is not None and steps.slow.share >= MOST_SLOW_SHARE and steps.slow.count > warm:
+    if steps.slow is not None and steps.slow.share >= MAX_SLOW_SHARE and steps.slow.count > warm:
         is_first = not warm and bool(steps.each) and steps.each[0].slow
         found.append(_slow_steps_remark(steps, steps.slow, is_first, _skip("N", unchanged)))
     if len(steps.each) < steps.watched:
@@ -151,7 +135,7 @@ def _first_steps_remark(timed: Timed, numbers: NDArray[np.int64], slow: Chosen, 
         f"{format_seconds(float(np.median(seconds[~slow])))}; the verdict, the parts and the predictions leave "
         f"{'them' if several else 'it'} out"
     )
-    return Remark(FIRST_STEPS, text, f"{skip} and more steps" if usual == 1 else skip)
+    return Remark(watches.FIRST_STEPS, text, f"{skip} and more steps" if usual == 1 else skip)
 
 
 def _skip(count: int | str, unchanged: bool) -> str:
@@ -159,7 +143,7 @@ def _skip(count: int | str, unchanged: bool) -> str:
     return f"--skip {count}" if unchanged else f"call pyxfer.watch with skip={count}"
 
 
-def _slow_steps_remark(steps: Steps, slow: SlowSteps, is_first: bool, skip: str) -> Remark:
+def _slow_steps_remark(steps: watches.Steps, slow: watches.SlowSteps, is_first: bool, skip: str) -> Remark:
     text = (
         f"{slow.count} of {steps.watched} steps {_are(slow.count)} slow, at the cost of {format_percent(slow.share)} "
         f"of the time of all steps; the verdict, the parts and the predictions are of the {steps.usual} usual ones"
@@ -169,7 +153,7 @@ def _slow_steps_remark(steps: Steps, slow: SlowSteps, is_first: bool, skip: str)
     return Remark("slow-steps", text, "; ".join(fixes) or None)
 
 
-def _record_remarks(activity: Activity, is_cut: bool) -> list[Remark]:
+def _record_remarks(activity: watches.Activity, is_cut: bool) -> list[Remark]:
     """`is_cut`: the window was cut to its capacity, and has a remark on the dropped records already."""
     found = []
     dropped = {word: count for word, count in activity.dropped.items() if word == _LOST or not is_cut}
@@ -188,16 +172,16 @@ def _record_remarks(activity: Activity, is_cut: bool) -> list[Remark]:
     return found
 
 
-def _clock_remarks(activity: Activity, window_s: float) -> list[Remark]:
+def _clock_remarks(activity: watches.Activity, window_s: float) -> list[Remark]:
     found = []
-    if activity.clock_error_s > MOST_CLOCK_ERROR_S:
+    if activity.clock_error_s > MAX_CLOCK_ERROR_S:
         text = (
             f"the device's clock matches the host's to {format_seconds(activity.clock_error_s)}; shorter parts may be "
             "wrong"
         )
         found.append(Remark("clock-error", text))
     drift_s = abs(activity.clock_drift_s)
-    if drift_s > max(MOST_CLOCK_ERROR_S, MOST_DRIFT_SHARE * window_s):
+    if drift_s > max(MAX_CLOCK_ERROR_S, MAX_DRIFT_SHARE * window_s):
         text = (
             f"the device's clock drifted by {format_seconds(drift_s)} against the host's in the window; the records "
             "are corrected for an even drift, and their times may be wrong"
@@ -215,14 +199,12 @@ def _are(number: int) -> str:
 
 
 # At most this many steps are listed. The statistics are of all steps.
-MOST_STEPS = 10_000
-MOST_THREADS = 64
+MAX_STEPS = 10_000
+MAX_THREADS = 64
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that the program ran on."""
-
     runtime: Runtime
     runtime_reason: str
     device: Device
@@ -230,7 +212,7 @@ class Machine:
     environment: Environment
 
 
-def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unchanged: bool = False) -> Watched:
+def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
     """Make the document of a window.
 
     `unchanged`: the program is a script that was run by `pyxfer watch`.
@@ -248,10 +230,10 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         skip = _skip(int(np.max(numbers[first])), unchanged)
         left_out = (_first_steps_remark(timed, numbers, slow, first, skip),)
     unseen = window.capture.reason
-    activity: Fact[Activity] = unknown(unseen or "")
+    activity: Fact[watches.Activity] = unknown(unseen or "")
     if unseen is None and machine.runtime == "host":
-        unseen = NO_GPU_WATCHED  # the copies of pyxfer's own engine do not show what the program waits for
-    gains: tuple[Advice, ...] = ()
+        unseen = watches.NO_GPU_WATCHED  # the copies of pyxfer's own engine do not show what the program waits for
+    gains: tuple[watches.Advice, ...] = ()
     if records is not None and capture is not None:
         copied = CopyTable(records, ceilings)
         among = in_periods(records, usual.periods)
@@ -261,7 +243,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         activity = Fact(seen)
         if unseen is None:
             gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
-    return Watched(
+    return watches.Watched(
         ended=window.ended,
         runtime=machine.runtime,
         runtime_reason=machine.runtime_reason,
@@ -273,7 +255,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         outside_s=_outside_s(window, timed),
         steps=steps,
         parts=parts,
-        verdict=verdict(parts, periods.stepped, unseen, no_gpu=unseen == NO_GPU_WATCHED),
+        verdict=verdict(parts, periods.stepped, unseen, no_gpu=unseen == watches.NO_GPU_WATCHED),
         activity=activity,
         ranges=named_ranges(ranges, records, window),
         threads=_threads(window, records, periods),
@@ -296,7 +278,7 @@ def _without_empty_capture(window: Window, machine: Machine) -> Window:
     """Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied."""
     capture = window.capture.value
     if machine.runtime == "host" and capture is not None and not len(capture.records):
-        return replace(window, capture=unknown(NO_GPU_WATCHED))
+        return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
     return window
 
 
@@ -305,16 +287,16 @@ def _timed(window: Window, records: DeviceRecords | None) -> Timed:
     return Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
 
 
-def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> Steps:
+def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> watches.Steps:
     periods, columns = timed.periods, timed.columns
     failed = [step for step in window.steps if step.failed is not None]
     unclosed = sum(not step.closed for step in window.steps if step.failed is None)
     failure = failed[0].failed if failed else None
     counts = (len(periods) if periods.stepped else 0, window.skipped, len(failed), unclosed, failure)
     if not periods.stepped:
-        return Steps(*counts, period=unknown("no step was watched to its end"))
+        return watches.Steps(*counts, period=unknown("no step was watched to its end"))
     usual = timed.select(~slow)
-    return Steps(
+    return watches.Steps(
         *counts,
         period=Fact(stats.summarise((columns.period / 1e9).tolist())),
         between_s=mean_s(usual.periods.begin_ns - usual.periods.from_ns) if periods.begun else None,
@@ -324,25 +306,23 @@ def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> Steps:
         finder=window.finder,
         functions=window.functions,
         each=tuple(
-            WatchedStep(
+            watches.WatchedStep(
                 number=window.skipped + place + 1,
                 at_s=(step.begin_ns - window.begin_ns) / 1e9,
                 thread=step.thread,
                 parts=columns.row(row),
                 slow=bool(slow[row]),
             )
-            for row, (place, step) in enumerate(_placed(window)[:MOST_STEPS])
+            for row, (place, step) in enumerate(_placed(window)[:MAX_STEPS])
         ),
     )
 
 
 def _placed(window: Window) -> list[tuple[int, Step]]:
-    """The completed steps, with their index among all."""
     return [(place, step) for place, step in enumerate(window.steps) if step.closed and step.failed is None]
 
 
 def _numbers(window: Window) -> NDArray[np.int64]:
-    """The number of each completed step."""
     return np.array([window.skipped + place + 1 for place, _ in _placed(window)], np.int64)
 
 
@@ -352,10 +332,10 @@ def _activity(
     records: DeviceRecords,
     periods: Periods,
     copied: CopyTable,
-    pageable: tuple[Pageable, ...],
+    pageable: tuple[watches.Pageable, ...],
     ranges: Ranges,
-) -> Activity:
-    return Activity(
+) -> watches.Activity:
+    return watches.Activity(
         copies=copied.classes(),
         overlap=overlap(records, copied, window.begin_ns, window.end_ns),
         streams=streams(records),
@@ -373,7 +353,7 @@ def _activity(
     )
 
 
-def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[Pageable, ...]:
+def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches.Pageable, ...]:
     """Copies of pageable memory in the whole window, with the saving in the mean usual step."""
     rows = copied.pageable(np.ones_like(among))
     if not usual.stepped:
@@ -382,7 +362,7 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[Pageabl
     return tuple(_in_usual_steps(row, saves.get(row.way, 0.0), len(usual)) for row in rows)
 
 
-def _in_usual_steps(row: Pageable, saved_s: float | None, usual: int) -> Pageable:
+def _in_usual_steps(row: watches.Pageable, saved_s: float | None, usual: int) -> watches.Pageable:
     whole_s = row.saves_s.value
     if saved_s is None or whole_s is None:
         return row
@@ -391,10 +371,10 @@ def _in_usual_steps(row: Pageable, saved_s: float | None, usual: int) -> Pageabl
 
 def _evidence(
     usual: Timed,
-    steps: Steps,
+    steps: watches.Steps,
     copied: CopyTable,
     among: Chosen,
-    calls: tuple[Surprise, ...],
+    calls: tuple[watches.Surprise, ...],
     machine: Machine,
     framework: str,
 ) -> Evidence:
@@ -415,8 +395,7 @@ def _evidence(
     )
 
 
-def _threads(window: Window, records: DeviceRecords | None, periods: Periods) -> tuple[ThreadUse, ...]:
-    """Threads that made calls or steps, by their time in calls."""
+def _threads(window: Window, records: DeviceRecords | None, periods: Periods) -> tuple[watches.ThreadUse, ...]:
     steps = Counter(periods.thread.tolist() if periods.stepped else ())
     calls: dict[int, tuple[int, float]] = {}
     if records is not None:
@@ -426,36 +405,37 @@ def _threads(window: Window, records: DeviceRecords | None, periods: Periods) ->
         calls = {int(t): (int(n), float(s) / 1e9) for t, n, s in zip(found, counts, took, strict=True)}
     names = {thread: window.threads.get(thread) or f"thread {thread}" for thread in {*calls, *steps}}
     uses = [
-        ThreadUse(thread, name, *calls.get(thread, (0, 0.0)), steps=steps[thread]) for thread, name in names.items()
+        watches.ThreadUse(thread, name, *calls.get(thread, (0, 0.0)), steps=steps[thread])
+        for thread, name in names.items()
     ]
-    return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:MOST_THREADS])
+    return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:MAX_THREADS])
 
 
 # --- the timeline of a few steps: when the device copied and computed -------------------------------------------------
 
 TIMELINE_STEPS = 4
-MOST_SPANS = 300
+MAX_SPANS = 300
 """In one lane. If there are more, spans that are close to each other become one."""
-_LANES: tuple[tuple[LaneName, CopyWay], ...] = (("h2d", CopyWay.H2D), ("d2h", CopyWay.D2H))
+_LANES: tuple[tuple[watches.LaneName, CopyWay], ...] = (("h2d", CopyWay.H2D), ("d2h", CopyWay.D2H))
 
 
-def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: NDArray[np.int64]) -> Timeline:
+def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: NDArray[np.int64]) -> watches.Timeline:
     """The stretch of a few usual steps, or of the whole window without steps. `numbers`: of the completed steps."""
     chosen = _middle_steps(periods) if periods.stepped else np.arange(len(periods))
     begin_ns, end_ns = int(np.min(periods.from_ns[chosen])), int(np.max(periods.end_ns[chosen]))
     merged_ns, spans = 0, _spans(records, begin_ns, end_ns)
     busy_ns = {name: total_ns(own) for name, own in spans.items()}
-    if max(map(len, spans.values()), default=0) > MOST_SPANS:
-        merged_ns = -(-(end_ns - begin_ns) // MOST_SPANS)
+    if max(map(len, spans.values()), default=0) > MAX_SPANS:
+        merged_ns = -(-(end_ns - begin_ns) // MAX_SPANS)
         spans = {name: _merged(own, merged_ns) for name, own in spans.items()}
     steps = [] if not periods.stepped else chosen.tolist()
     zero = window.begin_ns
-    return Timeline(
+    return watches.Timeline(
         begin_s=_seconds(begin_ns - zero),
         end_s=_seconds(end_ns - zero),
         merged_s=_seconds(merged_ns),
         steps=tuple(
-            StepSpan(
+            watches.StepSpan(
                 int(numbers[row]),
                 _seconds(int(periods.begin_ns[row]) - zero),
                 _seconds(int(periods.end_ns[row]) - zero),
@@ -463,7 +443,7 @@ def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: 
             for row in steps
         ),
         lanes=tuple(
-            Lane(
+            watches.Lane(
                 name,
                 _seconds(busy_ns[name]),
                 tuple((_seconds(begin), _seconds(end)) for begin, end in (own - zero).tolist()),
@@ -485,11 +465,10 @@ def _middle_steps(periods: Periods) -> NDArray[np.intp]:
     return own[first : first + count]
 
 
-def _spans(records: DeviceRecords, begin_ns: int, end_ns: int) -> dict[LaneName, NDArray[np.int64]]:
-    """The time in which each kind of work ran."""
+def _spans(records: DeviceRecords, begin_ns: int, end_ns: int) -> dict[watches.LaneName, NDArray[np.int64]]:
     way = records.copies["way"]
     others = ~np.isin(way, [known for _, known in _LANES])
-    found: dict[LaneName, NDArray[np.int64]] = {
+    found: dict[watches.LaneName, NDArray[np.int64]] = {
         "kernels": records.computing,
         **{name: intervals(records.copies[way == known]) for name, known in _LANES},
         "other copies": intervals(records.copies[others]),

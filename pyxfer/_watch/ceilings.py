@@ -24,7 +24,7 @@ FARTHEST = 4
 # Larger copies are not faster, and measuring them takes twice their memory.
 LARGEST_BYTES = 64 << 20
 # Smaller copies take as long as copies of this size.
-LEAST_BYTES = 4 << 10
+MIN_BYTES = 4 << 10
 _MEASURE_HERE = "run pyxfer ceiling on this machine and compare with that, or let pyxfer measure the ceiling"
 
 
@@ -42,7 +42,6 @@ def remarks_on_saved(
 
 
 def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
-    """A remark if copies were faster than the ceiling."""
     large = [row.ceiling_share.value for row in copies if row.least_bytes >= MIN_COMPARABLE]
     most = max((share for share in large if share is not None), default=0.0)
     if most <= 1 + CEILING_PRECISION:
@@ -79,7 +78,7 @@ def _size_remarks(run: Run, needed: Mapping[Direction, Sequence[int]]) -> list[R
     found = []
     for direction, sizes in needed.items():
         measured = [row.nbytes for row in run.measurements if row.direction == direction and row.rate.value is not None]
-        taken = (min(max(size, LEAST_BYTES), LARGEST_BYTES) for size in sizes)
+        taken = (min(max(size, MIN_BYTES), LARGEST_BYTES) for size in sizes)
         far = [size for size in taken if measured and not _near(size, measured)]
         if far:
             sizes_run = f"{format_size(min(measured))} to {format_size(max(measured))}"
@@ -131,8 +130,6 @@ class RunCeilings:
 
 
 class NoCeilings:
-    """No ceilings, and the reason."""
-
     def __init__(self, reason: str) -> None:
         self._reason = reason
         self.source: Fact[CeilingSource] = Fact(reason=reason)
@@ -142,12 +139,7 @@ class NoCeilings:
 
 
 def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCeilings, tuple[Remark, ...]]:
-    """Measure raw copies of pinned memory in the directions and sizes of the window's copies. Takes about a second.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-
-    """
+    """Measure raw copies of pinned memory in the directions and sizes of the window's copies. Takes about a second."""
     directions, sizes = sizes_to_measure(window)
     if not sizes:
         return NoCeilings("nothing crossed the link in this window"), ()
@@ -169,7 +161,7 @@ def saved_ceilings(run: Run, window: Window, device: Device, link: Link) -> tupl
 def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, ...]]:
     """The directions of the window's copies, and sizes that represent all of theirs."""
     needed = _sizes_needed(window)
-    wanted = sorted({min(max(size, LEAST_BYTES), LARGEST_BYTES) for sizes in needed.values() for size in sizes})
+    wanted = sorted({min(max(size, MIN_BYTES), LARGEST_BYTES) for sizes in needed.values() for size in sizes})
     chosen: list[int] = []
     for size in wanted:
         if not chosen or size == wanted[-1] or size >= _APART * chosen[-1]:

@@ -36,12 +36,10 @@ def quoted(text: str) -> str:
 
 
 def us(nanoseconds: int) -> str:
-    """Microseconds, exact to the nanosecond."""
     return f"{nanoseconds / 1000:.3f}"
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Slices of at most `CHUNK` elements."""
     for begin in range(0, count, CHUNK):
         yield slice(begin, min(count, begin + CHUNK))
 
@@ -104,7 +102,6 @@ class Writer:
         )
 
     def counter(self, process: int, name: str, at_ns: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """A value that changes at these times."""
         head = f'{{"ph":"C","pid":{process},"tid":0,"name":{quoted(name)},"ts":'
         for chunk in chunks(len(at_ns)):
             times, figures = (at_ns[chunk] - self._zero_ns).tolist(), values[chunk].tolist()
@@ -151,12 +148,7 @@ _SENDS: dict[int, str] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
-    """Write the trace, whole or not at all; compressed if the path ends in .gz.
-
-    Raises:
-        UsageError: the file cannot be written.
-
-    """
+    """Write the trace, whole or not at all; compressed if the path ends in .gz."""
     with whole_file(path) as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION, mtime=0, filename="") as packed:
@@ -179,8 +171,6 @@ def write_events(window: Window, file: BinaryIO) -> None:
 
 
 class _Trace:
-    """Writes the rows of one window, in their order on the page."""
-
     def __init__(self, window: Window, writer: Writer) -> None:
         self._window, self._writer = window, writer
         capture = window.capture.value
@@ -240,7 +230,6 @@ class _Trace:
         names: Sequence[str],
         details: Sequence[str],
     ) -> None:
-        """Intervals that do not come from records."""
         rows = self._add_rows(HOST, row, np.array(begin_ns, np.int64), np.array(end_ns, np.int64))
         self._writer.slices(HOST, rows.tolist(), kind, begin_ns, end_ns, names, details)
 

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from pyxfer._document import watches
 from pyxfer._document.runs import Direction, Fact, Memory, unknown
-from pyxfer._document.watches import (
-    MIN_COMPARABLE,
-    MIN_OF_CEILING,
-    AllocationSums,
-    CeilingSource,
-    CopyClass,
-    CopyWayName,
-    Overlap,
-    Pageable,
-    StreamUse,
-    Stretch,
-)
 from pyxfer._trace.records import CopyWay, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
@@ -35,15 +24,15 @@ if TYPE_CHECKING:
     Chosen = NDArray[np.bool_]
 
 # At most this many streams are listed.
-MOST_STREAMS = 64
+MAX_STREAMS = 64
 
 
-def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: int) -> Overlap:
+def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: int) -> watches.Overlap:
     kernels_s = _level_seconds(intervals(records.kernels))
     copies_s = _level_seconds(intervals(records.copies))
     length = end_ns - begin_ns
     busy_ns = total_ns(clip(records.busy.united, begin_ns, end_ns))
-    return Overlap(
+    return watches.Overlap(
         busy_share=busy_ns / length if length > 0 else 0.0,
         hidden_share=copied.hidden_share(),
         kernels=len(records.kernels),
@@ -57,7 +46,6 @@ def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: in
 
 
 def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
-    """The seconds with one, two and more at once."""
     spans = levels(of)
     return tuple(spans.get(level, 0) / 1e9 for level in range(1, max(spans, default=0) + 1))
 
@@ -69,28 +57,25 @@ def mean_level(seconds: Sequence[float], reason: str) -> Fact[float]:
 
 
 def share_from_two(seconds: Sequence[float], reason: str) -> Fact[float]:
-    """Share of the time with two or more in the time with any."""
     time = math.fsum(seconds)
     return Fact(math.fsum(seconds[1:]) / time) if time > 0 else unknown(reason)
 
 
 def level_sum(seconds: Sequence[float]) -> float:
-    """The time of each, in sum."""
     return math.fsum(level * span for level, span in enumerate(seconds, start=1))
 
 
-def stretches(records: DeviceRecords, over: Stretches) -> tuple[Stretch, ...]:
-    """Sums of the records over equal stretches of the window."""
+def stretches(records: DeviceRecords, over: Stretches) -> tuple[watches.Stretch, ...]:
     begins, ends = over.bounds[:, 0], over.bounds[:, 1]
     copied, allocated = _copied_bytes(records, over), _allocations(records.allocations, over)
     return tuple(
-        Stretch(busy_s=busy_ns / 1e9, copied_bytes=copied[place], allocated=allocated[place])
+        watches.Stretch(busy_s=busy_ns / 1e9, copied_bytes=copied[place], allocated=allocated[place])
         for place, busy_ns in enumerate(records.busy.within(begins, ends).tolist())
     )
 
 
-def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[CopyWayName, int]]:
-    found: list[dict[CopyWayName, int]] = [{} for _ in over.bounds]
+def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[watches.CopyWayName, int]]:
+    found: list[dict[watches.CopyWayName, int]] = [{} for _ in over.bounds]
     number = over.number(records.copies["start_ns"])
     for way in np.unique(records.copies["way"]):
         own = records.copies["way"] == way
@@ -100,8 +85,8 @@ def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[CopyWayN
     return found
 
 
-def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, AllocationSums]]:
-    found: list[dict[str, AllocationSums]] = [{} for _ in over.bounds]
+def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, watches.AllocationSums]]:
+    found: list[dict[str, watches.AllocationSums]] = [{} for _ in over.bounds]
     number, released = over.number(allocations["start_ns"]), (allocations["flags"] & Flag.FREED) != 0
     for memory in np.unique(allocations["target"]):
         own = allocations["target"] == memory
@@ -112,11 +97,11 @@ def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, A
         ]
         for place, row in enumerate(zip(*sums, strict=True)):
             if any(row):
-                found[place][MEMORIES.get(int(memory), "unknown")] = AllocationSums(*row)
+                found[place][MEMORIES.get(int(memory), "unknown")] = watches.AllocationSums(*row)
     return found
 
 
-def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
+def streams(records: DeviceRecords) -> tuple[watches.StreamUse, ...]:
     """Each stream that copied or computed, the busiest first."""
     uses: dict[tuple[int, int, int], dict[str, float]] = {}
     for what, rows in (("copies", records.copies), ("kernels", records.kernels)):
@@ -125,7 +110,7 @@ def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
             use[what], use[f"{what}_s"] = count, seconds
             use["copied_bytes"] += nbytes if what == "copies" else 0
     found = [
-        StreamUse(
+        watches.StreamUse(
             *key,
             copies=int(use["copies"]),
             copied_bytes=int(use["copied_bytes"]),
@@ -135,7 +120,7 @@ def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
         )
         for key, use in uses.items()
     ]
-    return tuple(sorted(found, key=lambda use: -(use.copies_s + use.kernels_s))[:MOST_STREAMS])
+    return tuple(sorted(found, key=lambda use: -(use.copies_s + use.kernels_s))[:MAX_STREAMS])
 
 
 def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
@@ -143,8 +128,7 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
     found, place = np.unique(stream_keys(records), return_inverse=True)
     lengths_ns = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0)
     # A batch is one record of several copies.
-    numbers = np.maximum(records["copies"], 1) if "copies" in (records.dtype.names or ()) else None
-    counts = np.bincount(place, weights=numbers, minlength=len(found))
+    counts = np.bincount(place, weights=np.maximum(records["copies"], 1), minlength=len(found))
     nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
     took_ns = np.bincount(place, weights=lengths_ns, minlength=len(found))
     return [
@@ -154,8 +138,8 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
 
 
 # Powers of 4; a class begins at one and ends below the next.
-CLASS_BOUNDS: tuple[int, ...] = tuple(MIN_OF_CEILING * 4**step for step in range(10))
-WAYS: Mapping[int, CopyWayName] = {
+CLASS_BOUNDS: tuple[int, ...] = tuple(watches.MIN_OF_CEILING * 4**step for step in range(10))
+WAYS: Mapping[int, watches.CopyWayName] = {
     CopyWay.H2D: "h2d",
     CopyWay.D2H: "d2h",
     CopyWay.D2D: "d2d",
@@ -169,14 +153,14 @@ _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
 _ISSUED = "their ceiling contains the time to issue a copy, and the device's records do not"
-_TOO_SMALL = f"a copy below {format_size(MIN_OF_CEILING)} goes within a command and has no ceiling"
+_TOO_SMALL = f"a copy below {format_size(watches.MIN_OF_CEILING)} goes within a command and has no ceiling"
 
 
 class Ceilings(Protocol):
     """The bandwidth that copies can reach. The analysis uses that of pinned memory."""
 
     @property
-    def source(self) -> Fact[CeilingSource]:
+    def source(self) -> Fact[watches.CeilingSource]:
         """Where it is from."""
         ...
 
@@ -217,15 +201,14 @@ class CopyTable:
         for way, direction in DIRECTIONS.items():
             self._add_ceilings(way, direction, ceilings)
 
-    def classes(self) -> tuple[CopyClass, ...]:
+    def classes(self) -> tuple[watches.CopyClass, ...]:
         """Every class that has copies: ways between host and device first, and small sizes first."""
         order = np.argsort(self._key, kind="stable")
         found, begins = np.unique(self._key[order], return_index=True)
         members = np.split(order, begins[1:])
         return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
 
-    def pageable(self, among: Chosen) -> tuple[Pageable, ...]:
-        """One row for each direction: what pinning these copies would save."""
+    def pageable(self, among: Chosen) -> tuple[watches.Pageable, ...]:
         rows = []
         for way in DIRECTIONS:
             chosen = np.flatnonzero(among & (self.way == way) & (self.memory == MemoryKind.PAGEABLE))
@@ -236,7 +219,7 @@ class CopyTable:
                     unknown(pinned.reason or "") if pinned.value is None else Fact(seconds - pinned.value)
                 )
                 count, nbytes = int(self.count[chosen].sum()), int(self.nbytes[chosen].sum())
-                rows.append(Pageable(WAYS[way], count, nbytes, seconds, pinned, saves))
+                rows.append(watches.Pageable(WAYS[way], count, nbytes, seconds, pinned, saves))
         return tuple(rows)
 
     def at_the_ceiling_s(self, way: CopyWay, among: Chosen) -> Fact[float]:
@@ -247,16 +230,15 @@ class CopyTable:
         return pinned if pinned.value is None else Fact(rest + pinned.value)
 
     def hidden_share(self) -> Fact[float]:
-        """Share of the time of all copies that kernels hide."""
         seconds = float(self.seconds.sum())
         return Fact(float(self.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
 
-    def _class(self, chosen: Places, place: int) -> CopyClass:
+    def _class(self, chosen: Places, place: int) -> watches.CopyClass:
         way, memory = int(self.way[chosen[0]]), int(self.memory[chosen[0]])
         timed = chosen[self.timed[chosen]]
         seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
         least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
-        return CopyClass(
+        return watches.CopyClass(
             way=WAYS.get(way, "other"),
             memory=MEMORIES.get(memory, "unknown"),
             least_bytes=least,
@@ -273,7 +255,7 @@ class CopyTable:
     def _ceiling_share(self, timed: Places, way: int, least: int, seconds: float) -> Fact[float]:
         if way not in DIRECTIONS:
             return unknown(_NOT_THE_LINK)
-        if seconds <= 0 and least >= MIN_OF_CEILING:
+        if seconds <= 0 and least >= watches.MIN_OF_CEILING:
             return unknown(_UNTIMED)
         return share_of(self._ceiling_of(timed, way), least, seconds)
 
@@ -299,11 +281,11 @@ class CopyTable:
 
 def share_of(ideal: Fact[float], least: int, seconds: float) -> Fact[float]:
     """The share of the ceiling of a class that begins at `least` bytes; `ideal`: its seconds at the ceiling."""
-    if least < MIN_OF_CEILING:
+    if least < watches.MIN_OF_CEILING:
         return unknown(_TOO_SMALL)
     if ideal.value is None:
         return unknown(ideal.reason or "")
-    return unknown(_ISSUED) if least < MIN_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
+    return unknown(_ISSUED) if least < watches.MIN_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
 
 
 def mean_size(nbytes: float, count: float) -> int:
@@ -315,7 +297,6 @@ def mean_size(nbytes: float, count: float) -> int:
 
 
 def _bytes_per_copy(records: DeviceRecords) -> Values:
-    """The size of each copy; for a batch, the mean size of its copies."""
     sizes: Values = records.copies["nbytes"] / np.maximum(records.copies["copies"], 1)
     return sizes
 

@@ -9,35 +9,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pyxfer._document import watches
 from pyxfer._document.machines import Fact
-from pyxfer._document.watches import (
-    NO_GPU_WATCHED,
-    Activity,
-    Advice,
-    Allocated,
-    AllocationSums,
-    CopyClass,
-    NamedRange,
-    Overlap,
-    Pageable,
-    Parts,
-    StepPartName,
-    Steps,
-    StreamUse,
-    Stretch,
-    Surprise,
-    SurpriseKind,
-    Watched,
-)
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
 from pyxfer._watch.advice import verdict
-from pyxfer._watch.analysis import MOST_STEPS
+from pyxfer._watch.analysis import MAX_STEPS
 from pyxfer._watch.ceilings import Points, seconds_at
 from pyxfer._watch.copies import (
     CLASS_BOUNDS,
+    MAX_STREAMS,
     MEMORIES,
-    MOST_STREAMS,
     level_sum,
     mean_level,
     mean_size,
@@ -46,15 +28,14 @@ from pyxfer._watch.copies import (
 )
 from pyxfer._watch.device_records import is_allocation, is_wait
 from pyxfer._watch.parts import main_part
-from pyxfer._watch.ranges import MOST_GROUPS
+from pyxfer._watch.ranges import MAX_GROUPS
 
 replace = msgspec.structs.replace
 
 
-def derive_watch(watched: Watched) -> Watched:
-    """The watch with what follows from its other figures."""
+def derive_watch(watched: watches.Watched) -> watches.Watched:
     steps, parts = watched.steps, watched.parts
-    unseen = watched.activity.reason or (NO_GPU_WATCHED if watched.runtime == "host" else None)
+    unseen = watched.activity.reason or (watches.NO_GPU_WATCHED if watched.runtime == "host" else None)
     activity = watched.activity.value
     return replace(
         watched,
@@ -62,7 +43,7 @@ def derive_watch(watched: Watched) -> Watched:
         link=derived_link(watched.link),
         steps=_counted(_steps(steps, parts)),
         parts=_parts(steps, parts),
-        verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == NO_GPU_WATCHED),
+        verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == watches.NO_GPU_WATCHED),
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
         window_s=_window_s(watched),
         ranges=tuple(_range(each, watched) for each in watched.ranges),
@@ -70,14 +51,12 @@ def derive_watch(watched: Watched) -> Watched:
     )
 
 
-def _usual(steps: Steps) -> list[Parts]:
-    """The parts of the usual steps, if all steps are listed."""
+def _usual(steps: watches.Steps) -> list[watches.Parts]:
     usual = [step.parts for step in steps.each if not step.slow]
     return usual if len(steps.each) == steps.watched else []
 
 
-def _parts(steps: Steps, parts: Parts) -> Parts:
-    """The means of the usual steps."""
+def _parts(steps: watches.Steps, parts: watches.Parts) -> watches.Parts:
     usual = _usual(steps)
     if not usual:
         return parts
@@ -85,12 +64,12 @@ def _parts(steps: Steps, parts: Parts) -> Parts:
         name: None
         if getattr(parts, name) is None
         else math.fsum(getattr(each, name) or 0.0 for each in usual) / len(usual)
-        for name in Parts.__struct_fields__
+        for name in watches.Parts.__struct_fields__
     }
-    return Parts(**means)
+    return watches.Parts(**means)
 
 
-def _steps(steps: Steps, parts: Parts) -> Steps:
+def _steps(steps: watches.Steps, parts: watches.Parts) -> watches.Steps:
     if not _usual(steps):
         return steps
     periods = [step.parts.period_s for step in steps.each]
@@ -107,9 +86,9 @@ def _steps(steps: Steps, parts: Parts) -> Steps:
     )
 
 
-def _mostly(steps: Steps, more_s: float) -> StepPartName | None:
+def _mostly(steps: watches.Steps, more_s: float) -> watches.StepPartName | None:
     """The part that makes the slow steps longer than the usual ones of their thread."""
-    more: dict[StepPartName, float] = {}
+    more: dict[watches.StepPartName, float] = {}
     for thread in {step.thread for step in steps.each if step.slow}:
         own = [(step.slow, dict(step.parts.named())) for step in steps.each if step.thread == thread]
         took, usual = [parts for is_slow, parts in own if is_slow], [parts for is_slow, parts in own if not is_slow]
@@ -119,17 +98,17 @@ def _mostly(steps: Steps, more_s: float) -> StepPartName | None:
     return main_part(more, more_s)
 
 
-def _counted(steps: Steps) -> Steps:
+def _counted(steps: watches.Steps) -> watches.Steps:
     """The steps that were skipped are those before the first of the window."""
     failed = 0 if steps.failure is None else steps.failed
-    if len(steps.each) < MOST_STEPS:
+    if len(steps.each) < MAX_STEPS:
         steps = replace(steps, watched=len(steps.each))
     if not steps.each or failed or steps.unclosed:
         return replace(steps, failed=failed)
     return replace(steps, failed=failed, skipped=steps.each[0].number - 1)
 
 
-def _window_s(watched: Watched) -> float:
+def _window_s(watched: watches.Watched) -> float:
     """The steps of the thread whose steps take the most, and the rest. Without steps it is the only period."""
     steps, taken = watched.steps, dict[int, list[float]]()
     if not steps.watched:
@@ -141,7 +120,7 @@ def _window_s(watched: Watched) -> float:
     return max(map(math.fsum, taken.values())) + watched.outside_s
 
 
-def _activity(activity: Activity, watched: Watched) -> Activity:
+def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.Activity:
     steps, stretches = watched.steps, activity.stretches
     points = {} if watched.ceiling_source.value is None else watched.ceiling_source.value.points
     copies = _among([_class(row, points.get(row.way, ())) for row in activity.copies], stretches)
@@ -161,7 +140,7 @@ def _activity(activity: Activity, watched: Watched) -> Activity:
     )
 
 
-def _class(row: CopyClass, points: Points) -> CopyClass:
+def _class(row: watches.CopyClass, points: Points) -> watches.CopyClass:
     """Its class is that of the mean size: all copies of a class are within its bounds."""
     place = int(np.searchsorted(CLASS_BOUNDS, row.nbytes / row.count, side="right")) if row.count > 0 else 0
     least = (0, *CLASS_BOUNDS)[place]
@@ -177,13 +156,12 @@ def _class(row: CopyClass, points: Points) -> CopyClass:
     )
 
 
-def _ideal_s(row: CopyClass, points: Points) -> float:
-    """The time of its copies at the ceiling."""
+def _ideal_s(row: watches.CopyClass, points: Points) -> float:
     size = mean_size(row.nbytes, row.count)
     return row.timed_bytes * seconds_at(points, size) / size
 
 
-def _among(copies: Sequence[CopyClass], stretches: Sequence[Stretch]) -> tuple[CopyClass, ...]:
+def _among(copies: Sequence[watches.CopyClass], stretches: Sequence[watches.Stretch]) -> tuple[watches.CopyClass, ...]:
     """The classes, of which the largest of each way has the bytes that the stretches leave for it."""
     found = list(copies)
     for way in {each.way for each in copies}:
@@ -195,15 +173,14 @@ def _among(copies: Sequence[CopyClass], stretches: Sequence[Stretch]) -> tuple[C
     return tuple(found)
 
 
-def _allocated(stretches: Sequence[Stretch]) -> tuple[Allocated, ...]:
-    """The sums of the stretches, by memory."""
-    found: dict[str, list[AllocationSums]] = {}
+def _allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
+    found: dict[str, list[watches.AllocationSums]] = {}
     for stretch in stretches:
         for memory, sums in stretch.allocated.items():
             found.setdefault(memory, []).append(sums)
-    names = AllocationSums.__struct_fields__
+    names = watches.AllocationSums.__struct_fields__
     return tuple(
-        Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
+        watches.Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
         for memory in sorted(found, key=_ALLOCATED.index)
     )
 
@@ -211,10 +188,12 @@ def _allocated(stretches: Sequence[Stretch]) -> tuple[Allocated, ...]:
 _ALLOCATED = [MEMORIES[kind] for kind in sorted(MEMORIES)]
 
 
-def _overlap(overlap: Overlap, copies: Sequence[CopyClass], streams: Sequence[StreamUse]) -> Overlap:
+def _overlap(
+    overlap: watches.Overlap, copies: Sequence[watches.CopyClass], streams: Sequence[watches.StreamUse]
+) -> watches.Overlap:
     seconds = math.fsum(row.seconds for row in copies)
     hidden_s = math.fsum((row.hidden_share.value or 0.0) * row.seconds for row in copies)
-    all_listed = len(streams) < MOST_STREAMS
+    all_listed = len(streams) < MAX_STREAMS
     kernels_s, copies_s = overlap.kernels_s, _levels(overlap.copies_s, seconds)
     if all_listed:
         kernels_s = _levels(kernels_s, math.fsum(use.kernels_s for use in streams))
@@ -243,9 +222,11 @@ def _levels(seconds: tuple[float, ...], whole_s: float) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _streams(streams: tuple[StreamUse, ...], copies: Sequence[CopyClass]) -> tuple[StreamUse, ...]:
+def _streams(
+    streams: tuple[watches.StreamUse, ...], copies: Sequence[watches.CopyClass]
+) -> tuple[watches.StreamUse, ...]:
     """The busiest first, with the bytes and seconds of all copies."""
-    if not streams or len(streams) >= MOST_STREAMS:
+    if not streams or len(streams) >= MAX_STREAMS:
         return streams
     most = max(range(len(streams)), key=lambda place: streams[place].copied_bytes)
     rest = [use for place, use in enumerate(streams) if place != most]
@@ -262,7 +243,9 @@ def _streams(streams: tuple[StreamUse, ...], copies: Sequence[CopyClass]) -> tup
 _NANOSECOND = 1e-9
 
 
-def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps, points: Points) -> Pageable:
+def _pageable(
+    row: watches.Pageable, copies: Sequence[watches.CopyClass], steps: watches.Steps, points: Points
+) -> watches.Pageable:
     own = [each for each in copies if (each.way, each.memory) == (row.way, "pageable")]
     seconds = math.fsum(each.seconds for each in own)
     pinned = Fact(math.fsum(_ideal_s(each, points) for each in own)) if points else row.pinned_s
@@ -281,15 +264,15 @@ def _pageable(row: Pageable, copies: Sequence[CopyClass], steps: Steps, points: 
     )
 
 
-def _surprise(row: Surprise, fetched: int, steps: int) -> Surprise:
+def _surprise(row: watches.Surprise, fetched: int, steps: int) -> watches.Surprise:
     """A call that fetches is known by its bytes, and another one by its name."""
-    is_named: dict[SurpriseKind, bool] = {
+    is_named: dict[watches.SurpriseKind, bool] = {
         "wait": is_wait(row.call),
         "allocation": is_allocation(row.call),
         "blocking copy": True,
     }
     count, nbytes = sum(each.count for each in row.over_time), sum(each.nbytes for each in row.over_time)
-    what: SurpriseKind = "d2h" if nbytes else next(word for word, fits in is_named.items() if fits)
+    what: watches.SurpriseKind = "d2h" if nbytes else next(word for word, fits in is_named.items() if fits)
     return replace(
         row,
         what=what,
@@ -300,14 +283,13 @@ def _surprise(row: Surprise, fetched: int, steps: int) -> Surprise:
     )
 
 
-def _allocation_calls(activity: Activity, steps: int) -> int:
+def _allocation_calls(activity: watches.Activity, steps: int) -> int:
     """Those that are listed, and more only if the list is full."""
     listed = sum(row.count for row in activity.surprises if row.what == "allocation") if steps else 0
-    return max(listed, activity.allocation_calls_in_steps) if len(activity.surprises) >= MOST_GROUPS else listed
+    return max(listed, activity.allocation_calls_in_steps) if len(activity.surprises) >= MAX_GROUPS else listed
 
 
-def _range(row: NamedRange, watched: Watched) -> NamedRange:
-    """The sums of its stretches."""
+def _range(row: watches.NamedRange, watched: watches.Watched) -> watches.NamedRange:
     window_s, sums = watched.window_s, row.over_time
     return replace(
         row,
@@ -320,6 +302,6 @@ def _range(row: NamedRange, watched: Watched) -> NamedRange:
     )
 
 
-def _advice(row: Advice, period_s: float) -> Advice:
+def _advice(row: watches.Advice, period_s: float) -> watches.Advice:
     predicted_s = period_s - row.gain_s
     return replace(row, gain_share=row.gain_s / period_s if period_s > 0 else 0.0, predicted_s=predicted_s)

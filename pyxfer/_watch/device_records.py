@@ -29,7 +29,6 @@ _MEMORY = (
 
 
 def is_wait(name: str) -> bool:
-    """Whether the call waits for the device."""
     return "Synchronize" in name
 
 
@@ -75,20 +74,16 @@ def issuing(calls: NDArray[Any], of: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def stream_keys(records: NDArray[Any]) -> NDArray[np.uint64]:
-    """The device, context and stream of each record as one number."""
     device, context, stream = (records[name].astype(np.uint64) for name in ("device", "context", "stream"))
     keys: NDArray[np.uint64] = device << np.uint64(48) | context << np.uint64(32) | stream
     return keys
 
 
 def split_stream_key(key: int) -> tuple[int, int, int]:
-    """The device, context and stream of a key."""
     return key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF
 
 
 class Cover:
-    """The union of time intervals."""
-
     def __init__(self, *parts: NDArray[np.int64]) -> None:
         self.united = union(*parts)
         lengths = self.united[:, 1] - self.united[:, 0]
@@ -117,8 +112,6 @@ class Cover:
 
 @dataclass(frozen=True)
 class Stretches:
-    """Equal stretches of the window, by which sums over time are listed."""
-
     begin_ns: int
     end_ns: int
 
@@ -129,13 +122,11 @@ class Stretches:
 
     @cached_property
     def bounds(self) -> NDArray[np.int64]:
-        """The begin and the end of each."""
         length = max(0, self.end_ns - self.begin_ns)
         edges = self.begin_ns + length * np.arange(MAX_STRETCHES + 1, dtype=np.int64) // MAX_STRETCHES
         return np.column_stack((edges[:-1], edges[1:]))
 
     def sums(self, number: NDArray[np.int64], weights: NDArray[Any]) -> list[int]:
-        """The sum of whole numbers in each stretch."""
         found = np.bincount(number, weights=weights.astype(np.float64), minlength=MAX_STRETCHES)
         return [int(each) for each in found.tolist()]
 
@@ -199,7 +190,6 @@ class DeviceRecords:
 
     @cached_property
     def computing(self) -> NDArray[np.int64]:
-        """The intervals of kernels and memory sets."""
         return np.concatenate((intervals(self.kernels), intervals(self.sets)))
 
     @cached_property
@@ -249,7 +239,6 @@ def in_periods(records: DeviceRecords, periods: Periods) -> NDArray[np.bool_]:
 
 
 def issued_by(records: DeviceRecords, way: int, memory: MemoryKind) -> NDArray[np.bool_]:
-    """A mask of the calls that requested copies of this way and memory."""
     found = np.zeros(len(records.calls), np.bool_)
     places = records.issued[records.copies_of(way, memory)]
     found[places[places >= 0]] = True

@@ -53,10 +53,6 @@ def prepare(
     """Set `__main__`, `sys.argv` and `sys.path` as Python does. Calling the result runs the program.
 
     `named`: the function whose calls are the steps. It may be in the program itself.
-
-    Raises:
-        UsageError: the program cannot be found, read or compiled, or the named function cannot be in it.
-
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__builtins__ = builtins  # type: ignore[attr-defined]  # exec would set the dictionary instead of the module
@@ -92,7 +88,6 @@ def prepare(
 
 
 def _check_module(name: str) -> bool:
-    """Whether the module is a package."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):  # of the package that it should be in
@@ -181,10 +176,6 @@ class SignalSwitch:
 
     `on_window` is called with the number of the window, from 1 on, and the window. Everything runs in the switch's own
     thread, because a signal handler may interrupt the session at any point.
-
-    Raises:
-        UsageError: the program uses the signal itself, or it cannot be handled.
-
     """
 
     def __init__(self, session: Session, number: int, on_window: Callable[[int, Window], None]) -> None:
@@ -217,7 +208,6 @@ class SignalSwitch:
         self._on_window(self._count, window)
 
     def _stop_at_exit(self) -> None:
-        """Close and report a window that is still open."""
         if os.getpid() == self._pid:
             self._session.stop()
             self._jobs.put(None)
@@ -285,7 +275,6 @@ class Launch:
 
 
 def window_path(folder: str, number: int) -> Path:
-    """The file of the window of this number."""
     return Path(folder) / f"window-{number}"
 
 
@@ -338,7 +327,6 @@ class ScriptWatch:
         self._session.is_preemptible = True
 
     def arm(self) -> None:
-        """Open the window now, or arrange for it to be opened later."""
         session, launch = self._session, self._launch
         # The script may use NVTX before its window opens, and NVTX looks for a library only once.
         libraries = candidates(launch.driver) if launch.driver else ()
@@ -379,7 +367,6 @@ class ScriptWatch:
         return f"the script ended within the {format_seconds(self._launch.skip_s)} that were to be skipped"
 
     def _keep(self, number: int, window: Window) -> None:
-        """Write a window that has closed."""
         if not self._launch.by_signal:
             if self._stop_finding is not None:
                 self._stop_finding()
@@ -419,7 +406,6 @@ class _ScriptSession(Session):
         super().__init__(options)
         self._needs_cuda = needs_cuda
         self.failure = ""
-        """Why a window could not be closed."""
 
     def start(self) -> None:
         if self._needs_cuda and not is_cuda_in_use():

@@ -24,20 +24,28 @@ MAX_SHARE = 0.003
 SLOWEST_S = 0.25
 # At this number every second sample is dropped and the interval doubles. So memory is bounded, and the whole window is
 # covered evenly.
-MOST_SAMPLES = 100_000
+MAX_SAMPLES = 100_000
 _DEEPEST = 200
 _PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _JOIN_TIMEOUT_S = 1.0
 
 
-class LineSample(NamedTuple):
-    """The line that a thread was at, with the fields of `window.Seen`. That class would import NumPy."""
+class Seen(NamedTuple):
+    """The source line that a thread was at when it was sampled."""
 
     at_ns: int
     thread: int
-    """Native id."""
     line: str
-    """For example `train.py:31 in step`."""
+    """The innermost line of the user's own code, for example `train.py:31 in step`."""
+
+
+class Range(NamedTuple):
+    """A stretch of time that the user has named."""
+
+    name: str
+    begin_ns: int
+    end_ns: int
+    thread: int
 
 
 class LineSampler(threading.Thread):
@@ -45,12 +53,10 @@ class LineSampler(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(name="pyxfer-watch-lines", daemon=True)
-        self.samples: list[LineSample] = []
+        self.samples: list[Seen] = []
         self.names: dict[int, str] = {}
-        """Thread names by native id."""
         self.failure: str | None = None
         self.cost_s = 0.0
-        """Processor time that sampling has taken."""
         self._running = threading.Lock()  # held until the end; waiting for a lock costs less than for an event
         self._running.acquire()
         self._user_files = _UserFiles()
@@ -77,7 +83,7 @@ class LineSampler(threading.Thread):
             self._sample()
             cost_s = time.thread_time() - self.cost_s
             self.cost_s += cost_s
-            if len(self.samples) >= MOST_SAMPLES:
+            if len(self.samples) >= MAX_SAMPLES:
                 del self.samples[::2]
                 self._every_s *= 2
             pause_s = min(max(self._every_s, cost_s / MAX_SHARE), max(SLOWEST_S, self._every_s))
@@ -93,7 +99,7 @@ class LineSampler(threading.Thread):
             line = self._user_line(frame)
             if line:
                 self.names[thread.native_id] = thread.name
-                self.samples.append(LineSample(now, thread.native_id, line))
+                self.samples.append(Seen(now, thread.native_id, line))
 
     def _user_line(self, innermost: FrameType) -> str:
         """The innermost line of the user's own code, or an empty string."""
@@ -109,7 +115,7 @@ class LineSampler(threading.Thread):
     def _text(self, code: CodeType, line: int) -> str:
         text = self._texts.get((code, line))
         if text is None:
-            if len(self._texts) >= MOST_SAMPLES:
+            if len(self._texts) >= MAX_SAMPLES:
                 self._texts.clear()
             text = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
             self._texts[code, line] = text
@@ -152,12 +158,10 @@ def why_no_lines() -> str | None:
     return None
 
 
-MOST_RANGES = 100_000
+MAX_RANGES = 100_000
 _LONGEST_NAME = 200
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-NamedRange = tuple[str, int, int, int]
-"""Name, beginning, end and thread, as in `window.Range`, which would import NumPy."""
 
 
 class _OpenMarks(list["Mark | tuple[Mark, int]"]):
@@ -180,13 +184,10 @@ class _Local(threading.local):
 
 
 class RangeRecorder:
-    """The marked ranges of one window, in bounded memory."""
-
     def __init__(self) -> None:
         self.begin_ns = 0
         self.dropped = 0
-        """Number of ranges that were not kept."""
-        self._ended: list[NamedRange] = []
+        self._ended: list[Range] = []
 
     def open(self) -> int:
         """Keep every mark of every thread from now on. Returns the time."""
@@ -195,24 +196,24 @@ class RangeRecorder:
         _recorder = self
         return self.begin_ns
 
-    def close(self, end_ns: int) -> tuple[NamedRange, ...]:
+    def close(self, end_ns: int) -> tuple[Range, ...]:
         """The ranges, cut to the window."""
         global _recorder  # noqa: PLW0603
         _recorder = None
         for thread in list(_open_marks):
             for entry in list(thread):
                 self.add(*_name_and_begin(entry), end_ns, thread.thread)
-        return tuple(self._cut(named, end_ns) for named in self._ended if named[1] < end_ns)
+        return tuple(self._cut(named, end_ns) for named in self._ended if named.begin_ns < end_ns)
 
     def add(self, name: str, begin_ns: int, end_ns: int, thread: int) -> None:
-        if len(self._ended) < MOST_RANGES:
-            self._ended.append((name, begin_ns, end_ns, thread))
+        if len(self._ended) < MAX_RANGES:
+            self._ended.append(Range(name, begin_ns, end_ns, thread))
         else:
             self.dropped += 1
 
-    def _cut(self, named: NamedRange, end_ns: int) -> NamedRange:
-        name, begin, end, thread = named
-        return name[:_LONGEST_NAME], max(begin, self.begin_ns), min(end, end_ns), thread
+    def _cut(self, named: Range, end_ns: int) -> Range:
+        begin_ns, end_ns = max(named.begin_ns, self.begin_ns), min(named.end_ns, end_ns)
+        return Range(named.name[:_LONGEST_NAME], begin_ns, end_ns, named.thread)
 
 
 _recorder: RangeRecorder | None = None

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The device that is watched, and the engine that serves it."""
-
     choice: Choice
     device: Device
 
@@ -39,21 +37,15 @@ class Target:
 
 
 def find_target(device: int | str) -> Target:
-    """The engine and the device of this number or name.
-
-    Raises:
-        UsageError: there is no such device.
-
-    """
     choice = choose(device)
     return Target(choice, find_device(choice.engine, 0 if device == HOST else device))
 
 
 MEASURED = "measured"
-MOST_STEPS = 2**63 - 1
+MAX_STEPS = 2**63 - 1
 # A record takes 64 bytes. This is room for four million, some minutes of a busy program.
 DEFAULT_CAPACITY = "256MiB"
-LEAST_CAPACITY_BYTES = 1 << 20
+MIN_CAPACITY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -77,28 +69,16 @@ def make_options(
     capacity: str | int,
     capacity_name: str = "capacity",
 ) -> WatchOptions:
-    """Check the options of the public functions.
-
-    Raises:
-        UsageError: names the invalid option, and gives a valid example.
-
-    """
-    skip = whole_of(skip, "skip", 0, MOST_STEPS, "the steps to leave out first, such as 10")
+    skip = whole_of(skip, "skip", 0, MAX_STEPS, "the steps to leave out first, such as 10")
     if steps is not None:
-        steps = whole_of(steps, "steps", 1, MOST_STEPS, "the steps to watch, such as 20, or None for no end")
+        steps = whole_of(steps, "steps", 1, MAX_STEPS, "the steps to watch, such as 20, or None for no end")
     if seconds is not None:
         seconds = seconds_of(seconds, "seconds", MAX_DURATION_S)
     return WatchOptions(skip, steps, seconds, device, bool(lines), _checked_capacity(capacity, capacity_name))
 
 
 def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
-    """The `ceilings` argument; a saved run is read now, so that a wrong path is reported before the program runs.
-
-    Raises:
-        UsageError: it is neither a run nor a path.
-        DocumentError: the file does not contain a run.
-
-    """
+    """The `ceilings` argument; a saved run is read now, so that a wrong path is reported before the program runs."""
     from pyxfer._document.runs import Run
 
     if ceilings is None or ceilings == MEASURED or isinstance(ceilings, Run):
@@ -106,21 +86,21 @@ def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str
     if isinstance(ceilings, (str, os.PathLike)):
         return Run.load(Path(ceilings))
     raise UsageError(
-        f"ceilings is {MEASURED!r}, a run, the path of a saved run, or None to compare with nothing; got {ceilings!r}."
+        f"ceilings {ceilings!r} is none of the choices: give {MEASURED!r}, a run, the path of a saved run, or None."
     )
 
 
 def _checked_capacity(capacity: str | int, name: str) -> int:
     nbytes = size_of(capacity, name)
-    if nbytes < LEAST_CAPACITY_BYTES:
+    if nbytes < MIN_CAPACITY_BYTES:
         raise UsageError(
-            f"{name} is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
-            f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
+            f"{name} {capacity!r} is too little memory for records: give {format_size(MIN_CAPACITY_BYTES)} or more, "
+            f"for example {DEFAULT_CAPACITY!r}."
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if nbytes > memory:
         raise UsageError(
-            f"{name} is the memory that records may take, and this machine has {format_size(memory)}; give less, for "
-            f"example {DEFAULT_CAPACITY!r}; got {capacity!r}."
+            f"{name} {capacity!r} is more memory than this machine has ({format_size(memory)}): give less, for example "
+            f"{DEFAULT_CAPACITY!r}."
         )
     return nbytes

@@ -11,15 +11,7 @@ import numpy as np
 from pyxfer._document.watches import Parts, SlowSteps, StepPartName
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyWay, MemoryKind, intervals
-from pyxfer._watch.device_records import (
-    Cover,
-    calls_named,
-    is_allocation,
-    is_blocking_copy,
-    is_wait,
-    issued_by,
-    stream_keys,
-)
+from pyxfer._watch import device_records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +20,7 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-LEAST_STEPS = 8
+MIN_STEPS = 8
 """Of fewer steps only the first can be slow, because their quartiles are hardly more than single steps."""
 FAR_OUT = 3.0
 """Tukey's far-out fence, in interquartile ranges above the upper quartile. Alternating modes and a steady drift widen
@@ -38,16 +30,16 @@ ALIKE = 1.05
 coincide."""
 WARM_UP = 2.0
 """A first step of this many times the median of the steps after it is slow, however few there are."""
-MOST_WARM_UP = 3
+MAX_WARM_UP = 3
 """More slow steps than this at the beginning are a phase of the program."""
-LEAST_AFTER_SECOND = 3
+MIN_AFTER_SECOND = 3
 """Fewer steps after a long second one do not show that it is not every second step that is long."""
 AGAIN = 0.8
 """A long first step is how the program works if a later step takes this share of it."""
 MAX_SHARE = 0.15
 """If more of a thread's steps are beyond the fence, none is slow: it is how the program works. Without this bound, one
 more step in the window could decide whether every fourth step is slow, for example where gradients are accumulated."""
-LEAST_OF_KERNELS = 0.1
+MIN_OF_KERNELS = 0.1
 """A stream with a smaller share of the kernels' time is one for copies."""
 _MOSTLY = 0.5
 
@@ -75,7 +67,7 @@ def find_slow(timed: Timed) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
             seconds = timed.columns.period[own] / 1e9
             first[own] = warming_up(seconds)
             rest = own[~first[own]]
-            if len(rest) >= LEAST_STEPS:
+            if len(rest) >= MIN_STEPS:
                 slow[rest] = _far_out(seconds[~first[own]])
     return slow | first, first
 
@@ -86,10 +78,10 @@ def warming_up(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
     With enough steps after it, the second may be the first that is long, because only then something is compiled.
     """
     warm = np.zeros(len(seconds), np.bool_)
-    for count in range(min(MOST_WARM_UP, len(seconds) - 1, max(2, len(seconds) // 2)), 0, -1):
+    for count in range(min(MAX_WARM_UP, len(seconds) - 1, max(2, len(seconds) // 2)), 0, -1):
         rest = seconds[count:]
         long = seconds[:count] > WARM_UP * float(np.median(rest))
-        begins = long[0] or len(rest) >= LEAST_AFTER_SECOND
+        begins = long[0] or len(rest) >= MIN_AFTER_SECOND
         if begins and long[-1] and long[1:].all() and np.max(rest) < AGAIN * np.min(seconds[:count][long]):
             warm[:count] = long
             break
@@ -138,13 +130,13 @@ class Columns:
     """Nanoseconds of each period and of its parts. Without records the columns of the device are None."""
 
     period: Column
-    kernels: Column | None
-    h2d: Column | None
-    d2h: Column | None
-    other_copies: Column | None
-    input: Column | None
-    idle: Column | None
     host: Column
+    kernels: Column | None = None
+    h2d: Column | None = None
+    d2h: Column | None = None
+    other_copies: Column | None = None
+    input: Column | None = None
+    idle: Column | None = None
     hidden_h2d: Column | None = None
     hidden_d2h: Column | None = None
     waiting: Column | None = None
@@ -154,9 +146,7 @@ class Columns:
     allocating: Column | None = None
     """The part of input, idle and host in which the step's thread requests or returns memory."""
     pageable_h2d: Column | None = None
-    """The part of h2d that is from pageable memory."""
     pageable_d2h: Column | None = None
-    """The part of d2h that is to pageable memory."""
     behind_kernels: Column | None = None
     """The part of h2d and d2h in which page-locked memory is copied on a stream that kernels run on."""
 
@@ -166,7 +156,6 @@ class Columns:
         return Columns(**selected)
 
     def row(self, place: int) -> Parts:
-        """One period, in seconds."""
         return self._parts(lambda column: int(column[place]) / 1e9)
 
     def mean(self) -> Parts:
@@ -174,21 +163,9 @@ class Columns:
         return self._parts(mean_s)
 
     def _parts(self, seconds: Callable[[Column], float]) -> Parts:
-        def optional(column: Column | None) -> float | None:
-            return None if column is None else seconds(column)
-
-        return Parts(
-            period_s=seconds(self.period),
-            kernels_s=optional(self.kernels),
-            h2d_s=optional(self.h2d),
-            d2h_s=optional(self.d2h),
-            other_copies_s=optional(self.other_copies),
-            input_s=optional(self.input),
-            idle_s=optional(self.idle),
-            host_s=seconds(self.host),
-            hidden_h2d_s=optional(self.hidden_h2d),
-            hidden_d2h_s=optional(self.hidden_d2h),
-        )
+        columns: dict[str, Any] = {name: getattr(self, name.removesuffix("_s")) for name in Parts.__struct_fields__}
+        parts: dict[str, Any] = {name: None if it is None else seconds(it) for name, it in columns.items()}
+        return Parts(**parts)
 
 
 def mean_s(column: NDArray[np.int64] | None) -> float:
@@ -201,12 +178,7 @@ def columns_by_clock(periods: Periods) -> Columns:
     between = periods.begin_ns - periods.from_ns
     return Columns(
         period=periods.end_ns - periods.from_ns,
-        kernels=None,
-        h2d=None,
-        d2h=None,
-        other_copies=None,
         input=between if periods.begun else None,
-        idle=None,
         host=periods.end_ns - periods.begin_ns,
     )
 
@@ -216,9 +188,9 @@ def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
     copies = {way: intervals(records.copies[records.copies_of(way)]) for way in (CopyWay.H2D, CopyWay.D2H)}
     computing = records.computing
     layers = [
-        Cover(computing),
-        Cover(computing, copies[CopyWay.H2D]),
-        Cover(computing, copies[CopyWay.H2D], copies[CopyWay.D2H]),
+        device_records.Cover(computing),
+        device_records.Cover(computing, copies[CopyWay.H2D]),
+        device_records.Cover(computing, copies[CopyWay.H2D], copies[CopyWay.D2H]),
         records.busy,
     ]
     covered = [layer.within(periods.from_ns, periods.end_ns) for layer in layers]
@@ -239,12 +211,12 @@ def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
         hidden_h2d=_hidden(layers[0], copies[CopyWay.H2D], periods),
         hidden_d2h=_hidden(layers[0], copies[CopyWay.D2H], periods),
         waiting=waits.within(periods),
-        staging=_Calls(records, issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE)).while_idle(
+        staging=_Calls(records, device_records.issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE)).while_idle(
             busy, periods, periods.begin_ns
         ),
-        allocating=_Calls(records, calls_named(records.calls, records.names, is_allocation)).while_idle(
-            busy, periods, periods.from_ns
-        ),
+        allocating=_Calls(
+            records, device_records.calls_named(records.calls, records.names, device_records.is_allocation)
+        ).while_idle(busy, periods, periods.from_ns),
         pageable_h2d=_exposed(records, CopyWay.H2D, [computing], periods),
         pageable_d2h=_exposed(records, CopyWay.D2H, [computing, copies[CopyWay.H2D]], periods),
         behind_kernels=_behind_kernels(records, periods),
@@ -259,15 +231,15 @@ class _Calls:
 
     def within(self, periods: Periods) -> Column:
         return self._per_thread(
-            periods, lambda calls, mine: Cover(calls).within(periods.from_ns[mine], periods.end_ns[mine])
+            periods, lambda calls, mine: device_records.Cover(calls).within(periods.from_ns[mine], periods.end_ns[mine])
         )
 
-    def while_idle(self, busy: Cover, periods: Periods, since_ns: Column) -> Column:
+    def while_idle(self, busy: device_records.Cover, periods: Periods, since_ns: Column) -> Column:
         """Time from `since_ns` to the end of the period in which the device does nothing."""
 
         def idle(calls: NDArray[np.int64], mine: NDArray[np.bool_]) -> Column:
             begin, end = since_ns[mine], periods.end_ns[mine]
-            return Cover(busy.united, calls).within(begin, end) - busy.within(begin, end)
+            return device_records.Cover(busy.united, calls).within(begin, end) - busy.within(begin, end)
 
         return self._per_thread(periods, idle)
 
@@ -283,34 +255,35 @@ class _Calls:
 
 def _waits(records: DeviceRecords) -> NDArray[np.bool_]:
     """A mask of the calls that wait. A call that copies to pageable memory waits also if its name says Async."""
-    waits = calls_named(records.calls, records.names, lambda name: is_wait(name) or is_blocking_copy(name))
-    return waits | issued_by(records, CopyWay.D2H, MemoryKind.PAGEABLE)
+    waits = device_records.calls_named(
+        records.calls, records.names, lambda name: device_records.is_wait(name) or device_records.is_blocking_copy(name)
+    )
+    return waits | device_records.issued_by(records, CopyWay.D2H, MemoryKind.PAGEABLE)
 
 
-def _hidden(computing: Cover, copies: NDArray[np.int64], periods: Periods) -> Column:
-    """Time of copies that kernels hide."""
-    both, either = Cover(copies), Cover(computing.united, copies)
+def _hidden(computing: device_records.Cover, copies: NDArray[np.int64], periods: Periods) -> Column:
+    both, either = device_records.Cover(copies), device_records.Cover(computing.united, copies)
     begin, end = periods.from_ns, periods.end_ns
     return computing.within(begin, end) + both.within(begin, end) - either.within(begin, end)
 
 
 def _behind_kernels(records: DeviceRecords, periods: Periods) -> Column:
     """Time of pinned copies outside of kernels on streams with a tenth of the kernels' time or more."""
-    streams, place = np.unique(stream_keys(records.kernels), return_inverse=True)
+    streams, place = np.unique(device_records.stream_keys(records.kernels), return_inverse=True)
     lengths = records.kernels["end_ns"] - records.kernels["start_ns"]
     took = np.bincount(place.reshape(-1), weights=lengths, minlength=len(streams))
-    used = streams[took >= LEAST_OF_KERNELS * took.sum()] if len(streams) else streams
+    used = streams[took >= MIN_OF_KERNELS * took.sum()] if len(streams) else streams
     copies = records.copies
     between = records.copies_of(CopyWay.H2D) | records.copies_of(CopyWay.D2H)
-    chosen = between & (records.host_memory != MemoryKind.PAGEABLE) & np.isin(stream_keys(copies), used)
+    chosen = between & (records.host_memory != MemoryKind.PAGEABLE) & np.isin(device_records.stream_keys(copies), used)
     begin, end = periods.from_ns, periods.end_ns
-    return Cover(records.computing, intervals(copies[chosen])).within(begin, end) - Cover(records.computing).within(
-        begin, end
-    )
+    return device_records.Cover(records.computing, intervals(copies[chosen])).within(begin, end) - device_records.Cover(
+        records.computing
+    ).within(begin, end)
 
 
 def _exposed(records: DeviceRecords, way: CopyWay, above: list[NDArray[np.int64]], periods: Periods) -> Column:
     """Time of copies from or to pageable memory in which no earlier part applies; `above` are the earlier parts."""
     copies = intervals(records.copies[records.copies_of(way, MemoryKind.PAGEABLE)])
     begin, end = periods.from_ns, periods.end_ns
-    return Cover(*above, copies).within(begin, end) - Cover(*above).within(begin, end)
+    return device_records.Cover(*above, copies).within(begin, end) - device_records.Cover(*above).within(begin, end)

@@ -8,26 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyxfer._document import watches
 from pyxfer._document.runs import Fact, unknown
-from pyxfer._document.watches import (
-    MAX_STRETCHES,
-    CallSums,
-    NamedRange,
-    RangeSource,
-    RangeSums,
-    Surprise,
-    SurpriseKind,
-)
 from pyxfer._trace.records import CopyWay, Flag, Kind, MemoryKind, clip
-from pyxfer._watch.device_records import (
-    Cover,
-    Stretches,
-    calls_named,
-    is_allocation,
-    is_blocking_copy,
-    is_wait,
-    issued_by,
-)
+from pyxfer._watch import device_records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,9 +22,9 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 # A program that makes a new range name for each call would have any number of groups. The longest are kept.
-MOST_GROUPS = 50
+MAX_GROUPS = 50
 # A call is of the first kind that applies.
-KINDS: tuple[SurpriseKind, ...] = ("d2h", "blocking copy", "wait", "allocation")
+KINDS: tuple[watches.SurpriseKind, ...] = ("d2h", "blocking copy", "wait", "allocation")
 # A call that lasted this many sampling intervals was certainly sampled.
 _CERTAINLY = 4
 NOT_SEEN = "too short for a sample of its line"
@@ -48,12 +32,14 @@ NO_LINE = "no line of yours was seen in it"
 NONE_SEEN = "no line of yours was seen in the window"
 
 
-def calls_in_steps(window: Window, records: DeviceRecords, periods: Periods, ranges: Ranges) -> tuple[Surprise, ...]:
+def calls_in_steps(
+    window: Window, records: DeviceRecords, periods: Periods, ranges: Ranges
+) -> tuple[watches.Surprise, ...]:
     """Groups of calls inside steps, or inside a window without steps; the longest first."""
     calls = records.calls
     fetched = fetched_bytes(records)
     kind = _kinds(records, fetched)
-    chosen = np.flatnonzero((kind >= 0) & Cover(periods.inside).holds(calls["start_ns"]))
+    chosen = np.flatnonzero((kind >= 0) & device_records.Cover(periods.inside).holds(calls["start_ns"]))
     calls, kind, fetched = calls[chosen], kind[chosen], fetched[chosen]
     thread = calls["thread"].astype(np.int64)
     lines, line = _sampled_lines(window, thread, calls["start_ns"], calls["end_ns"])
@@ -68,9 +54,9 @@ def calls_in_steps(window: Window, records: DeviceRecords, periods: Periods, ran
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
     sampled = np.bincount(place, weights=_was_sampled(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
-    order = np.argsort(-seconds, kind="stable")[:MOST_GROUPS]
+    order = np.argsort(-seconds, kind="stable")[:MAX_GROUPS]
     return tuple(
-        Surprise(
+        watches.Surprise(
             what=KINDS[int(found[row, 0])],
             call=records.names[int(found[row, 1])],
             line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, sampled[row])),
@@ -87,15 +73,19 @@ def calls_in_steps(window: Window, records: DeviceRecords, periods: Periods, ran
 
 def _over_time(
     window: Window, calls: NDArray[Any], nbytes: NDArray[np.float64], place: NDArray[np.int64], groups: int
-) -> list[tuple[CallSums, ...]]:
+) -> list[tuple[watches.CallSums, ...]]:
     """For each group the sums of its calls in each stretch of the window. `place`: the group of each call."""
-    cell = place * MAX_STRETCHES + Stretches(window.begin_ns, window.end_ns).number(calls["start_ns"])
+    cell = place * watches.MAX_STRETCHES + device_records.Stretches(window.begin_ns, window.end_ns).number(
+        calls["start_ns"]
+    )
     sums = [
-        np.bincount(cell, weights=weights, minlength=groups * MAX_STRETCHES).reshape(groups, MAX_STRETCHES).tolist()
+        np.bincount(cell, weights=weights, minlength=groups * watches.MAX_STRETCHES)
+        .reshape(groups, watches.MAX_STRETCHES)
+        .tolist()
         for weights in (None, calls["end_ns"] - calls["start_ns"], nbytes)
     ]
     return [
-        tuple(CallSums(int(count), ns / 1e9, int(size)) for count, ns, size in zip(*rows, strict=True))
+        tuple(watches.CallSums(int(count), ns / 1e9, int(size)) for count, ns, size in zip(*rows, strict=True))
         for rows in zip(*sums, strict=True)
     ]
 
@@ -115,8 +105,12 @@ def _with_lines_of_similar(line: Column, alike: Column) -> Column:
 
 def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
     """Number of calls inside steps that request memory from the driver or return it."""
-    at = calls_named(records.calls, records.names, is_allocation)
-    return int((at & Cover(periods.inside).holds(records.calls["start_ns"])).sum()) if periods.stepped else 0
+    at = device_records.calls_named(records.calls, records.names, device_records.is_allocation)
+    return (
+        int((at & device_records.Cover(periods.inside).holds(records.calls["start_ns"])).sum())
+        if periods.stepped
+        else 0
+    )
 
 
 def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
@@ -135,9 +129,10 @@ def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
     calls, names = records.calls, records.names
     tests = (
         fetched >= 0,
-        calls_named(calls, names, is_blocking_copy) | issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE),
-        calls_named(calls, names, is_wait),
-        calls_named(calls, names, is_allocation),
+        device_records.calls_named(calls, names, device_records.is_blocking_copy)
+        | device_records.issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE),
+        device_records.calls_named(calls, names, device_records.is_wait),
+        device_records.calls_named(calls, names, device_records.is_allocation),
     )
     return np.select(tests, range(len(KINDS)), default=-1).astype(np.int64)
 
@@ -181,14 +176,14 @@ def _sampled_lines(window: Window, thread: Column, begin_ns: Column, end_ns: Col
 
 
 # A program that puts a number into every name would make a row for each range.
-MOST_NAMES = 100
+MAX_NAMES = 100
 
 
 @dataclass(frozen=True)
 class Ranges:
     """All ranges as columns; `name` is an index of `names`."""
 
-    names: tuple[tuple[str, RangeSource], ...]
+    names: tuple[tuple[str, watches.RangeSource], ...]
     name: Column
     begin_ns: Column
     end_ns: Column
@@ -225,7 +220,7 @@ class Ranges:
 def ranges_of(window: Window) -> Ranges:
     """Marks and NVTX ranges, cut to the window."""
     capture = window.capture.value
-    indices: dict[tuple[str, RangeSource], int] = {}
+    indices: dict[tuple[str, watches.RangeSource], int] = {}
     rows = [
         (indices.setdefault((marked.name, "mark"), len(indices)), marked.begin_ns, marked.end_ns, marked.thread)
         for marked in window.ranges
@@ -242,22 +237,24 @@ def ranges_of(window: Window) -> Ranges:
     return Ranges(tuple(indices), columns[kept, 0], begin[kept], end[kept], columns[kept, 3], unpaired)
 
 
-def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) -> tuple[NamedRange, ...]:
+def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) -> tuple[watches.NamedRange, ...]:
     """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
-    longest = np.argsort(-seconds, kind="stable")[:MOST_NAMES]
-    inside = None if records is None else _RangeWork(records, Stretches(window.begin_ns, window.end_ns))
+    longest = np.argsort(-seconds, kind="stable")[:MAX_NAMES]
+    inside = None if records is None else _RangeWork(records, device_records.Stretches(window.begin_ns, window.end_ns))
     rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
     return tuple(rows)
 
 
-def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> NamedRange:
+def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> watches.NamedRange:
     chosen = ranges.name == name
     spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered, length = Cover(spans), window.end_ns - window.begin_ns
-    over_time = _range_sums(spans, covered, ranges.thread[chosen], inside, Stretches(window.begin_ns, window.end_ns))
+    covered, length = device_records.Cover(spans), window.end_ns - window.begin_ns
+    over_time = _range_sums(
+        spans, covered, ranges.thread[chosen], inside, device_records.Stretches(window.begin_ns, window.end_ns)
+    )
     text, source = ranges.names[name]
-    return NamedRange(
+    return watches.NamedRange(
         name=text,
         source=source,
         count=int(chosen.sum()),
@@ -271,9 +268,12 @@ def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -
 
 
 def _range_sums(
-    spans: NDArray[np.int64], covered: Cover, threads: Column, inside: _RangeWork | None, over: Stretches
-) -> tuple[RangeSums, ...]:
-    """The sums of the ranges of one name in each stretch of the window."""
+    spans: NDArray[np.int64],
+    covered: device_records.Cover,
+    threads: Column,
+    inside: _RangeWork | None,
+    over: device_records.Stretches,
+) -> tuple[watches.RangeSums, ...]:
     begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
     nothing = [None] * len(begins)
     columns: list[list[Any]] = [
@@ -284,13 +284,13 @@ def _range_sums(
         nothing if inside is None else inside.nbytes(CopyWay.H2D, spans, threads),
         nothing if inside is None else inside.nbytes(CopyWay.D2H, spans, threads),
     ]
-    return tuple(RangeSums(*row) for row in zip(*columns, strict=True))
+    return tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True))
 
 
 class _RangeWork:
     """The device's work during ranges, and the bytes that calls in them requested to copy, by stretch."""
 
-    def __init__(self, records: DeviceRecords, over: Stretches) -> None:
+    def __init__(self, records: DeviceRecords, over: device_records.Stretches) -> None:
         self._busy, self._over = records.busy, over
         self._requested: dict[tuple[int, int], tuple[Column, Column]] = {}
         known = records.issued >= 0
@@ -304,7 +304,7 @@ class _RangeWork:
                     copies["nbytes"][chosen].astype(np.int64),
                 )
 
-    def busy_s(self, covered: Cover) -> list[float]:
+    def busy_s(self, covered: device_records.Cover) -> list[float]:
         """Seconds in which the device did any work."""
         pieces = [clip(covered.united, begin, end) for begin, end in self._over.bounds.tolist()]
         return [int(self._busy.within(own[:, 0], own[:, 1]).sum()) / 1e9 for own in pieces]
@@ -314,7 +314,7 @@ class _RangeWork:
         found = np.zeros(len(self._over.bounds), np.int64)
         for thread in np.unique(threads):
             at, nbytes = self._requested.get((int(way), int(thread)), (_NONE, _NONE))
-            inside = Cover(spans[threads == thread]).holds(at)
+            inside = device_records.Cover(spans[threads == thread]).holds(at)
             found += self._over.sums(self._over.number(at[inside]), nbytes[inside])
         return [int(each) for each in found]
 

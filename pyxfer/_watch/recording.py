@@ -16,7 +16,7 @@ from pyxfer._document.runs import Fact, Remark, Tracing
 from pyxfer._trace.libraries import candidates_here
 from pyxfer._watch.framework_calls import framework_in_use
 from pyxfer._watch.marks import LineSampler, RangeRecorder, why_no_lines
-from pyxfer._watch.step_tracking import MOST_STEPS, WatchedSteps
+from pyxfer._watch.step_tracking import MAX_STEPS, WatchedSteps
 from pyxfer.errors import PyxferError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class OpenWindow:
                 if self._lines is not None:
                     self._lines.stop()
         used_after = self._read_used()
-        from pyxfer._watch.window import Range, Seen, Step, Window
+        from pyxfer._watch.window import Window
 
         samples = [] if self._lines is None else self._lines.samples
         return Window(
@@ -87,13 +87,13 @@ class OpenWindow:
             capture=capture,
             tracing=self._recording.tracing,
             device=device,
-            steps=tuple(Step(*taken) for taken in steps),
+            steps=tuple(steps),
             skipped=self._options.skip,
             finder=self.steps.finder,
             functions=tuple(sorted(self.steps.functions)),
             framework=framework_in_use(self.steps.finder, bool(steps)),
-            ranges=tuple(Range(*named) for named in ranges),
-            seen=tuple(Seen(*sample) for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
+            ranges=ranges,
+            seen=tuple(sample for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
             threads={**self._thread_names, **(self._lines.names if self._lines else {}), **_thread_names()},
             used_before=self._used_before,
             used_after=used_after,
@@ -124,8 +124,8 @@ class OpenWindow:
                 "calls before the first step were counted until it came; the figures of the whole window include them"
             )
             remarks.append(Remark("restarted", text, "skip a time instead of steps, such as --skip 10s"))
-        if self.steps.count >= MOST_STEPS:
-            text = f"the window closed after {MOST_STEPS} steps, the most that a window can have"
+        if self.steps.count >= MAX_STEPS:
+            text = f"the window closed after {MAX_STEPS} steps, the most that a window can have"
             remarks.append(Remark("full", text, "watch fewer steps"))
         if self._ranges.dropped:
             text = f"{self._ranges.dropped} ranges are left out, because there were too many"
@@ -212,7 +212,6 @@ class Recording:
             self._nvtx_library = set_nvtx_library(self._tracer.library)
 
     def finish(self) -> Fact[Capture]:
-        """Stop the tracer and read its records."""
         unset_nvtx_library(self._nvtx_library)
         if self._tracer is not None and self._is_running:
             self._stop()

@@ -79,7 +79,6 @@ class Session:
         self.ending: WindowEnding | None = None
         """How the program has ended, if that is known before `stop`."""
         self.on_closed: Callable[[Window], None] | None = None
-        """Called in the thread that has closed the window."""
         self._preempted_by = ""
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -100,12 +99,7 @@ class Session:
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Open CUPTI; open the window after the steps to skip.
-
-        Raises:
-            UsageError: a session is active in this process, or there is no such device.
-
-        """
+        """Open CUPTI; open the window after the steps to skip."""
         if self.is_forked:
             raise UsageError("This watch belongs to the parent process of this fork: make a new one here.")
         _activate(self)
@@ -126,7 +120,6 @@ class Session:
             raise
 
     def stop(self, ended: WindowEnding | None = None) -> None:
-        """Close the window, if it is open."""
         if self.is_forked or not self.is_active:
             return
         has_no_limit = self.options.steps is None and self.options.seconds is None
@@ -264,12 +257,6 @@ class Session:
 
 
 def _activate(session: Session) -> None:
-    """Make this the active session.
-
-    Raises:
-        UsageError: another session is active.
-
-    """
     global _active, _has_hooks  # noqa: PLW0603
     active = _active
     if active is not None and active is not session and active.is_preemptible:

@@ -226,12 +226,7 @@ class CountedCallable:
 
 
 class NamedFunction:
-    """The function of `--step module:function` or `module:Class.method`, whose calls are the steps.
-
-    Raises:
-        UsageError: the text is of another form.
-
-    """
+    """The function of `--step module:function` or `module:Class.method`, whose calls are the steps."""
 
     def __init__(self, text: str) -> None:
         self.module, _, path = text.partition(":")
@@ -251,12 +246,7 @@ class NamedFunction:
         self._wrapper: Any = None
 
     def check(self) -> None:
-        """Look for the module, without importing anything.
-
-        Raises:
-            UsageError: there is no such module.
-
-        """
+        """Look for the module, without importing anything."""
         name = self.module.partition(".")[0]
         if name not in sys.modules and importlib.util.find_spec(name) is None:
             raise UsageError(f"--step: there is no module {name!r}: check its name, or add its folder to PYTHONPATH.")
@@ -313,12 +303,7 @@ class NamedFunction:
         return self.found.call("named", self.text, function, arguments, named)
 
     def compiled_main(self, source: bytes | str, path: str) -> CodeType:
-        """The code of the main module, which calls `wrap_named` where it has bound the function or its class.
-
-        Raises:
-            UsageError: it binds no such name.
-
-        """
+        """The code of the main module, which calls `wrap_named` where it has bound the function or its class."""
         global _named
         _named, calls = self, _BindingCalls(self._path[0])
         tree = calls.visit(ast.parse(source, path))
@@ -362,7 +347,6 @@ class _BindingCalls(ast.NodeTransformer):
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    """The names that a statement binds."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {node.name}
     if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyxfer._document.watches import StepFinder
 
 # A step takes about 200 bytes. This is more than a minute and a half of a thousand steps a second.
-MOST_STEPS = 100_000
+MAX_STEPS = 100_000
 _LONGEST = 300
 
 
@@ -67,7 +67,7 @@ class _Depth(threading.local):
         self.steps = [0]
 
 
-class SkippedSteps:
+class SkippedSteps(NoStep):
     """Counts the steps to skip, and calls `on_end` in the thread that ends the last of them.
 
     A step inside a step of the same thread is part of it.
@@ -79,17 +79,11 @@ class SkippedSteps:
         self._depth = _Depth()
         self._lock = threading.Lock()
 
-    def step(self) -> StepContext:
-        return self
-
     def optimizer_stepped(self, optimizer: int) -> None:
         self._count()
 
     def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
         self._count()
-
-    def begin_here(self) -> None:
-        pass
 
     def restart(self) -> None:
         """What was counted were not the steps."""
@@ -115,20 +109,21 @@ class SkippedSteps:
             self._on_end()
 
 
-class TakenStep(NamedTuple):
-    """A watched step, with the fields of `window.Step`. That class is not used here, because it imports NumPy."""
+class Step(NamedTuple):
+    """One step of the program. The time between the end of the previous step and its beginning is its input."""
 
     from_ns: int
+    """End of the previous step, or the beginning of the window."""
     begin_ns: int
     end_ns: int
     thread: int
-    failed: str | None
-    closed: bool
+    failed: str | None = None
+    """The exception that was raised in it, as one line."""
+    closed: bool = True
+    """False if the window ended before the step did."""
 
 
 class _ThreadState:
-    """The step that a thread is inside of, and the end of its previous step."""
-
     __slots__ = ("ended_ns", "inside")
 
     def __init__(self) -> None:
@@ -152,21 +147,19 @@ class WatchedSteps:
         `skip`: number of steps that were skipped before the window.
         """
         self._begin_ns = begin_ns
-        self._most = MOST_STEPS if most is None else min(most, MOST_STEPS)
+        self._most = MAX_STEPS if most is None else min(most, MAX_STEPS)
         self._on_full = on_full
         self._skip = skip
         self._left_to_skip = 0
         self._local = _Local()
         self._lock = threading.Lock()
-        self._taken: list[TakenStep] = []
+        self._taken: list[Step] = []
         self._open: set[_WatchedStep] = set()
         self._is_over = False
         self.optimizers: set[int] = set()
-        """The optimizers whose steps were counted."""
         self.finder: StepFinder | None = None
         """How the steps were found. None if the program marks them."""
         self.functions: set[str] = set()
-        """The functions whose calls were counted."""
         self.is_restarted = False
         """Whether steps of the window were dropped, because others turned out to be the steps."""
         self.nested = 0
@@ -174,7 +167,6 @@ class WatchedSteps:
 
     @property
     def count(self) -> int:
-        """Number of steps that have ended."""
         return len(self._taken)
 
     def step(self) -> StepContext:
@@ -191,7 +183,7 @@ class WatchedSteps:
         if state.ended_ns is None:
             state.ended_ns = now
         else:
-            self._add(TakenStep(state.ended_ns, state.ended_ns, now, get_native_id(), None, True), state)
+            self._add(Step(state.ended_ns, state.ended_ns, now, get_native_id()), state)
 
     def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
         """Count a step that ends now. The first of a thread has no input, because what came before it is not known.
@@ -206,7 +198,7 @@ class WatchedSteps:
         failed = None if error is None else error_line(error)
         self.finder = finder
         self.functions.add(function)
-        self._add(TakenStep(from_ns, begin_ns, now, get_native_id(), failed, True), state)
+        self._add(Step(from_ns, begin_ns, now, get_native_id(), failed), state)
 
     def begin_here(self) -> None:
         """The input of this thread's first step begins now."""
@@ -240,9 +232,9 @@ class WatchedSteps:
         state.inside = None
         self._open.discard(step)
         failed = None if error is None else error_line(error)
-        self._add(TakenStep(self._from_ns(state), step.begin_ns, end_ns, step.native_id, failed, True), state)
+        self._add(Step(self._from_ns(state), step.begin_ns, end_ns, step.native_id, failed), state)
 
-    def close(self, end_ns: int) -> list[TakenStep]:
+    def close(self, end_ns: int) -> list[Step]:
         """Stop counting. Steps that are still open end with the window."""
         with self._lock:
             self._is_over = True
@@ -250,13 +242,13 @@ class WatchedSteps:
         for step in list(still_open):
             state = step.state
             if state is not None and step.begin_ns < end_ns:
-                self._taken.append(TakenStep(self._from_ns(state), step.begin_ns, end_ns, step.native_id, None, False))
+                self._taken.append(Step(self._from_ns(state), step.begin_ns, end_ns, step.native_id, closed=False))
         return sorted(self._taken, key=lambda taken: taken.end_ns)
 
     def _from_ns(self, state: _ThreadState) -> int:
         return self._begin_ns if state.ended_ns is None else state.ended_ns
 
-    def _add(self, taken: TakenStep, state: _ThreadState) -> None:
+    def _add(self, taken: Step, state: _ThreadState) -> None:
         with self._lock:
             if self._is_over:
                 return

@@ -19,6 +19,8 @@ from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Fact, Remark, Tracing
 from pyxfer._document.watches import StepFinder
 from pyxfer._trace.records import RECORD, Capture, Clock
+from pyxfer._watch.marks import Range, Seen
+from pyxfer._watch.step_tracking import Step
 from pyxfer.errors import DocumentError
 from pyxfer.units import format_seconds
 
@@ -29,41 +31,6 @@ _PARTIAL = ".part"
 
 # complete: all requested steps or seconds were watched; ended: the program or its block ended before that.
 WindowEnding = Literal["complete", "ended", "failed"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of the program. The time between the end of the previous step and its beginning is its input."""
-
-    from_ns: int
-    """End of the previous step, or the beginning of the window."""
-    begin_ns: int
-    end_ns: int
-    thread: int
-    failed: str | None = None
-    """The exception that was raised in it, as one line."""
-    closed: bool = True
-    """False if the window ended before the step did."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """A stretch of time that the user has named."""
-
-    name: str
-    begin_ns: int
-    end_ns: int
-    thread: int
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The source line that a thread was at when it was sampled."""
-
-    at_ns: int
-    thread: int
-    line: str
-    """The innermost line of the user's own code, for example `train.py:31 in step`."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +46,9 @@ class Window:
     device: int = 0
     steps: tuple[Step, ...] = ()
     skipped: int = 0
-    """Number of steps before the window that were skipped."""
     finder: StepFinder | None = None
     """How the steps were found. None if the program marks them, or without any."""
     functions: tuple[str, ...] = ()
-    """The functions whose calls are the steps."""
     framework: str = ""
     """The framework in use, a key of `framework_calls.CALLS`; empty if it is not known."""
     ranges: tuple[Range, ...] = ()
@@ -114,7 +79,7 @@ def within_capacity(window: Window) -> Window:
         "is not in this report"
     )
     remark = Remark("capacity", text, "watch fewer steps or a shorter time, or give a larger capacity")
-    ranges = [replace(named, end_ns=min(named.end_ns, last_ns)) for named in window.ranges if named.begin_ns < last_ns]
+    ranges = [named._replace(end_ns=min(named.end_ns, last_ns)) for named in window.ranges if named.begin_ns < last_ns]
     return replace(
         window,
         end_ns=last_ns,
@@ -145,12 +110,6 @@ def save_window(window: Window, path: Path) -> None:
 
 
 def load_window(path: Path) -> Window:
-    """Read a window that `save_window` has written.
-
-    Raises:
-        DocumentError: the file is damaged or incomplete, for example because the disk was full.
-
-    """
     try:
         with path.open("rb") as file:
             records = np.load(file, allow_pickle=False)

@@ -28,7 +28,7 @@ def test_losses_are_found_without_false_alarms(noise: str) -> None:
     counted = detection.count(noise, 0.5, SPREADS, 1000, 8, np.random.default_rng(1))
     assert counted.false == 0
     assert counted.lost > 50
-    assert counted.found >= detection.LEAST_FOUND * counted.lost
+    assert counted.found >= detection.MIN_FOUND * counted.lost
     assert counted.error(slice(detection.PINNED)) <= detection.LARGEST_ERROR
 
 

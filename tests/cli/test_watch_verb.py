@@ -127,7 +127,7 @@ def test_a_script_may_watch_itself(script: Script) -> None:
         (("--skip", "-1"), "--skip"),
         (("--for", "0s"), "is not above zero"),
         (("--steps", "0"), "--steps 0 is not a whole number"),
-        (("--capacity", "1KiB"), "--capacity is the memory that records may take, 1 MiB or more"),
+        (("--capacity", "1KiB"), "--capacity '1KiB' is too little memory for records: give 1 MiB or more"),
         (("--ceilings", "none.json"), "none.json"),
         (("--device", "garbage"), "is none of the devices"),
     ],

@@ -1,16 +1,20 @@
-"""The host job on simulated devices."""
+"""The host job on simulated devices, and `pyxfer fleet host`: its document, its labels, and how it ends."""
 
 from __future__ import annotations
 
+import signal
 import statistics
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import COMMAND, TIMEOUT_S, environment, pyxfer
 from fleet_samples import make_host
+from in_process import Command
 from link_samples import make_links
 from links.conftest import shorten_trials
-from samples import make_run
+from samples import make_device, make_run
 
 from pyxfer._doctor import session
 from pyxfer._document import codec
@@ -83,18 +87,6 @@ def test_a_latency_that_varies_widely_is_still_a_valid_figure(far: float) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_two_devices")
-def test_of_many_devices_only_the_first_of_each_node_has_pageable_copies() -> None:
-    testing.set_device_count(3)
-    testing.model_link_of(2, GB, 1e-6, 2 * GB, 1e-6)
-    report = _run()
-    values = {cell.cell.text: cell.value.value for cell in report.cells}
-    assert {cell.cell.gpus for cell in report.cells if cell.cell.memory == "pageable"} == {(0,)}
-    assert values["links.host.h2d.ce:host-gpu2:256KiB"] == pytest.approx(1, rel=0.05)
-    assert values["links.host.d2h.ce:gpu2-host:256KiB"] == pytest.approx(2, rel=0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_two_devices")
 def test_a_device_that_fails_is_said_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     real = session.examine_device
 
@@ -132,10 +124,11 @@ def test_an_engine_that_is_not_available_leaves_cells_with_reasons() -> None:
     assert (cell.value.value, cell.samples, cell.value.reason) == (None, (), "the contents were wrong")
 
 
-def test_links_of_several_gpus_have_peaks_and_samples() -> None:
-    cells = {cell.cell.text: cell for cell in cells_of_links(make_links(groups=("latency",)))}
-    assert cells["links.latency.idle:host-gpu0:2MiB"].unit == "ns"
-    assert len(cells["links.latency.idle:host-gpu0:2MiB"].samples) >= 1
+def test_of_many_devices_the_first_of_each_node_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "device_node", lambda device: Fact(device.index // 3))
+    many = [make_device(index=number) for number in range(6)]
+    assert [device.index for device in jobs._examined(many)] == [0, 3]
+    assert jobs._examined(many[:2]) == many[:2]
 
 
 def test_labels_come_from_the_environment_and_the_command_which_wins() -> None:
@@ -143,15 +136,10 @@ def test_labels_come_from_the_environment_and_the_command_which_wins() -> None:
     assert found == {"rack": "r8", "switch": "s2", "note": "a=b; $(x)"}
 
 
-def test_a_label_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="twice"):
-        labels_of(["rack=r7", "rack=r8"], {})
-
-
-@pytest.mark.parametrize("label", ["rack", "=r7", "rack=", "a b=c", "1=2", f"rack={'r' * 300}"])
-def test_a_label_of_another_form_is_refused(label: str) -> None:
+@pytest.mark.parametrize("label", ["rack", "=r7", "rack=", "a b=c", "1=2", f"rack={'r' * 300}", "switch=s3"])
+def test_a_label_of_another_form_or_a_second_one_is_refused(label: str) -> None:
     with pytest.raises(UsageError):
-        labels_of([label], {})
+        labels_of(["switch=s2", label], {})
 
 
 def test_facts_of_several_gpus_have_each_distinct_value_once(tmp_path: Path) -> None:
@@ -178,3 +166,79 @@ def test_kernel_parameters_are_facts_one_by_one_without_those_of_one_host(tmp_pa
         "kernel parameter iommu": "pt",
         "kernel parameter pcie_aspm": "off",
     }
+
+
+LINK = "link=2e9:1e-6:1e9:1e-6"
+STALL = "stall=cudaMemcpyAsync:9:1000"
+JOB = ("fleet", "host", "--devices", "host", "--export-json")
+
+
+@pytest.mark.slow
+def test_stdout_is_the_document_and_nothing_else() -> None:
+    named = ("--label", "rack=r7", "--name", "node-7")
+    ended = pyxfer(*JOB, "-", "--budget", "60s", *named, PYXFER_HOSTRT=LINK, PYXFER_LABELS="switch=s2")
+    assert ended.returncode == 0, ended.stderr
+    report = codec.decode(HostReport, ended.stdout.encode())
+    assert report.labels == {"switch": "s2", "rack": "r7"}
+    assert report.host == "node-7"
+    assert (report.runtime, report.runtime_reason, report.ended) == ("host", "", "complete")
+    figures = {cell.cell.text: cell.value.value for cell in report.cells}
+    assert figures["h2d:gpu0:pinned:16MiB"] == pytest.approx(2, rel=0.02)
+    assert figures["d2h:gpu0:pinned:16MiB"] == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.slow
+def test_a_host_without_a_gpu_says_so_in_its_document(tmp_path: Path) -> None:
+    file = tmp_path / "host.json"
+    ended = pyxfer(
+        "fleet", "host", "--budget", "2min", "--export-json", str(file), CUDA_VISIBLE_DEVICES="", PYXFER_HOSTRT=LINK
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert HostReport.load(file).runtime_reason.startswith("No usable GPU")
+    assert "Figures" in ended.stdout
+
+
+def test_sigterm_leaves_a_document(tmp_path: Path) -> None:
+    file = tmp_path / "host.json"
+    with subprocess.Popen(
+        [*COMMAND, *JOB, str(file), "--budget", "60s"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=environment(PYXFER_HOSTRT=STALL),
+    ) as process:
+        assert process.stderr is not None
+        while "preparing" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 130
+    assert HostReport.load(file).ended == "interrupted"
+
+
+@pytest.mark.slow
+def test_a_device_that_hangs_ends_the_job_in_time_with_a_document(tmp_path: Path) -> None:
+    file = tmp_path / "host.json"
+    ended = pyxfer(*JOB, str(file), "--budget", "6s", PYXFER_HOSTRT=STALL)
+    assert ended.returncode == 4
+    report = HostReport.load(file)
+    assert report.ended in ("interrupted", "failed")
+    assert "the budget of 6 s" in (report.failure or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--budget", "1s"), "at least 5 s"),
+        (("--label", "rack"), "rack=r7"),
+        (("--name", ""), "--name"),
+        (("--devices", "host", "--require-gpu"), "leave out one"),
+        ((), "PYXFER_LABELS"),
+    ],
+)
+def test_invalid_options_are_refused(
+    command: Command, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.setenv("PYXFER_LABELS", "" if arguments else "rack")
+    ended = command("fleet", "host", *arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr

@@ -1,4 +1,4 @@
-"""The arithmetic of verdicts on figures with known answers."""
+"""The arithmetic of verdicts on figures with known answers, and of facts that slow hosts share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from fleet_samples import cell_named
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pyxfer._document.fleets import FleetSettings
+from pyxfer._document.fleets import Contrast, FleetSettings
+from pyxfer._fleet.contrast import Member, chance_of, contrasts, facts_of
 from pyxfer._fleet.losses import Floats, Judged, confirmed, find_groups, is_chance, judge_figures, shift_of
 
 SETTINGS = FleetSettings()
@@ -27,23 +31,17 @@ def test_equal_hosts_are_not_flagged() -> None:
     assert not any(judged(noise(500, seed=seed)).flagged.any() for seed in range(20))
 
 
-def test_a_loss_is_flagged_in_its_cell() -> None:
-    figures = noise(200)
-    figures[7, 2] += math.log(0.97)
-    found = judged(figures)
-    assert list(zip(*np.nonzero(found.flagged), strict=True)) == [(7, 2)]
-
-
-def test_a_gain_is_not_flagged() -> None:
-    figures = noise(200)
-    figures[7, 2] += math.log(1.5)
-    assert not judged(figures).flagged.any()
-
-
-def test_a_loss_below_the_least_loss_is_not_flagged() -> None:
-    figures = noise(200, spread=1e-5)
-    figures[7, 2] += math.log(0.985)
-    assert not judged(figures, settings=FleetSettings(least_loss=0.02)).flagged.any()
+@pytest.mark.parametrize(
+    ("factor", "spread", "least_loss", "flagged"),
+    [(0.97, SPREAD, 0.01, True), (1.5, SPREAD, 0.01, False), (0.985, 1e-5, 0.02, False), (0.975, 1e-5, 0.02, True)],
+    ids=["loss", "gain", "below the least loss", "above the least loss"],
+)
+def test_a_loss_is_flagged_in_its_cell(factor: float, spread: float, least_loss: float, flagged: bool) -> None:
+    figures = noise(200, spread=spread)
+    figures[7, 2] += math.log(factor)
+    found = judged(figures, settings=FleetSettings(least_loss=least_loss))
+    assert list(zip(*np.nonzero(found.flagged), strict=True)) == ([(7, 2)] if flagged else [])
+    assert (found.limits > np.maximum(found.first, found.again)).all()
 
 
 def test_hosts_are_assumed_to_differ_by_the_least_spread() -> None:
@@ -52,11 +50,8 @@ def test_hosts_are_assumed_to_differ_by_the_least_spread() -> None:
 
 
 def test_the_spread_is_the_standard_deviation_of_normal_noise() -> None:
-    assert judged(noise(2000)).spreads == pytest.approx(SPREAD, rel=0.08)
-
-
-def test_slow_hosts_do_not_widen_the_spread_much() -> None:
     figures = noise(2000)
+    assert judged(figures).spreads == pytest.approx(SPREAD, rel=0.08)
     figures[:100] += math.log(0.5)
     assert judged(figures).spreads == pytest.approx(SPREAD, rel=0.2)
 
@@ -87,11 +82,6 @@ def test_missing_figures_are_neither_flagged_nor_counted() -> None:
     found = judged(figures)
     assert not found.flagged.any()
     assert np.isfinite(found.first).all()
-
-
-def test_the_limit_lies_above_both_thresholds() -> None:
-    found = judged(noise(100))
-    assert (found.limits > np.maximum(found.first, found.again)).all()
 
 
 @pytest.mark.parametrize("loss", [0.5, 0.03])
@@ -147,3 +137,75 @@ def test_a_cell_that_is_low_at_random_confirms_nothing() -> None:
     assert is_chance(hosts=1000, flagged=100, looked_again=100, kept=10, error_rate=0.01)
     assert not is_chance(hosts=1000, flagged=3, looked_again=3, kept=2, error_rate=0.01)
     assert not is_chance(hosts=1000, flagged=100, looked_again=100, kept=90, error_rate=0.01)
+
+
+def members(count: int, first: int = 0, **facts: str) -> list[Member]:
+    return [Member(place, facts_of(facts, {})) for place in range(first, first + count)]
+
+
+def found(slow: list[Member], others: list[Member]) -> tuple[Contrast, ...]:
+    return contrasts(slow, others, (cell_named("h2d:gpu0:pinned:256MiB"),), 0.01)
+
+
+def test_a_fact_of_all_slow_hosts_and_no_other_is_significant() -> None:
+    (contrast,) = found(members(4, driver="old"), members(252, 4, driver="new"))
+    assert (contrast.what, contrast.value, contrast.label) == ("driver", "old", False)
+    assert (contrast.slow, contrast.of_slow, contrast.others, contrast.of_others) == (4, 4, 0, 252)
+    assert contrast.significant
+    assert contrast.chance < 1e-6
+    assert contrast.hosts == (0, 1, 2, 3)
+
+
+def test_a_fact_of_most_slow_hosts_and_few_others_is_significant() -> None:
+    slow = [*members(6, driver="old"), *members(2, 6, driver="new")]
+    others = [*members(3, 8, driver="old"), *members(200, 11, driver="new")]
+    assert found(slow, others)[0].significant
+
+
+@pytest.mark.parametrize(
+    ("slow", "others"),
+    [
+        (members(4, driver="new"), members(100, 4, driver="new")),
+        (
+            [*members(2, rack="a"), *members(2, 2, rack="b")],
+            [*members(50, 4, rack="a"), *members(50, 54, rack="b")],
+        ),
+        (members(1, serial="s0"), [one for place in range(1, 100) for one in members(1, place, serial=f"s{place}")]),
+    ],
+    ids=["of every host", "of others as often", "of each host its own"],
+)
+def test_a_fact_that_says_nothing_is_left_out(slow: list[Member], others: list[Member]) -> None:
+    assert found(slow, others) == ()
+
+
+def test_many_facts_make_a_coincidence_likely() -> None:
+    def member(place: int, value: str) -> Member:
+        return Member(place, facts_of({f"fact{number}": value for number in range(30)}, {}))
+
+    slow = [member(0, "x")]
+    others = [member(place, "y") for place in range(1, 256)]
+    assert not any(contrast.significant for contrast in found(slow, others))
+
+
+def test_of_three_hosts_an_exclusive_fact_is_given_and_not_significant() -> None:
+    (contrast,) = found(members(1, governor="powersave"), members(2, 1, governor="performance"))
+    assert not contrast.significant
+    assert contrast.chance == pytest.approx(1 / 3)
+
+
+def test_hosts_without_a_fact_are_not_counted() -> None:
+    slow = [*members(3, driver="old"), *members(1, 3)]
+    (contrast,) = found(slow, members(100, 4, driver="new"))
+    assert (contrast.slow, contrast.of_slow) == (3, 3)
+
+
+def test_chances_are_those_of_drawing_without_putting_back() -> None:
+    assert chance_of(4, 4, 0, 252) == pytest.approx(1 / 174792640)
+    assert chance_of(1, 1, 0, 9) == pytest.approx(0.1)
+    assert chance_of(0, 4, 3, 10) == pytest.approx(1.0)
+
+
+@given(st.integers(1, 20), st.integers(1, 50), st.data())
+def test_a_chance_is_a_probability(of_slow: int, of_others: int, data: st.DataObject) -> None:
+    slow, others = data.draw(st.integers(0, of_slow)), data.draw(st.integers(0, of_others))
+    assert 0 <= chance_of(slow, of_slow, others, of_others) <= 1

@@ -13,7 +13,7 @@ from samples import make_link
 from pyxfer._ceiling.rows import Assembler, Ceilings, Item
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, Workload, unknown
 from pyxfer._frameworks.base import HOST_COPY, Route
-from pyxfer._frameworks.bench import ALIASED, MOST_ROUNDS, host_ceilings, route_head
+from pyxfer._frameworks.bench import ALIASED, MAX_ROUNDS, host_ceilings, route_head
 from pyxfer._frameworks.messages import Task
 from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer._measure.sampler import Series
@@ -58,7 +58,7 @@ def assembled(
 ) -> Measurement:
     above = ceilings_of(trials_of([CEILING_S] * 10)) if ceilings is None else ceilings
     found.head = route_head(found.head.source, task(workload))
-    return Assembler(link or make_link(), 0.005, 7.0, most_trials=MOST_ROUNDS).measurements([found], above)[0]
+    return Assembler(link or make_link(), 0.005, 7.0, most_trials=MAX_ROUNDS).measurements([found], above)[0]
 
 
 def test_a_row_names_its_route_and_its_worker() -> None:

@@ -245,7 +245,7 @@ def test_sizes_beyond_the_host_memory_are_refused(run_own: RunOwn) -> None:
 def test_patience_covers_a_framework_that_hangs_on_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(process, "LEAST_START_S", 0.0)
+    monkeypatch.setattr(process, "MIN_START_S", 0.0)
     (worker,) = pyxfer.frameworks("torch", device="host", sizes="4KiB", patience_s=0.4).workers
     assert (worker.ended, worker.reason) == ("hung", "it sent nothing for 1.00 s, while it started")
 

@@ -12,7 +12,7 @@ from frameworks import own_routes
 import pyxfer
 from pyxfer._frameworks.messages import Marker
 from pyxfer._frameworks.place import HostArena, Place
-from pyxfer._frameworks.subjects import FEWEST_CALLS, MOST_CALLS, RouteSubject, describe_error
+from pyxfer._frameworks.subjects import FEWEST_CALLS, MAX_CALLS, RouteSubject, describe_error
 from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_several_calls_in_a_trial_give_their_mean(make: Any) -> None:
     begun = time.perf_counter()
     trial = subject.trial(0)["ingest"]
     whole_s = time.perf_counter() - begun
-    assert FEWEST_CALLS <= trial.copies <= MOST_CALLS
+    assert FEWEST_CALLS <= trial.copies <= MAX_CALLS
     assert own_routes.Counting.calls - before == trial.copies + 1
     assert 0.002 <= trial.elapsed_s <= whole_s / trial.copies
 

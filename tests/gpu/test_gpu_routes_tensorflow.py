@@ -27,7 +27,7 @@ SIZES = (64 << 10, 3 << 20)
 IMAGE_SIZES = (IMAGE_BYTES, 3 << 20)
 LARGE = 128 << 20
 # Faster than any link of a GPU to its host.
-LEAST_S = LARGE / 1e12
+MIN_S = LARGE / 1e12
 
 ROUTES = {route.name: route for route in FRAMEWORK.routes}
 PLAIN = [name for name, route in ROUTES.items() if not route.setting]
@@ -113,7 +113,7 @@ def test_a_later_trial_moves_the_bytes_again(name: str, gpu_engine: Engine) -> N
     with a_place(gpu_engine, LARGE) as place:
         transfer = set_up(ROUTES[name], place)
         for _ in range(4):
-            assert run_once(transfer, gpu_engine) / transfer.copies > LEAST_S
+            assert run_once(transfer, gpu_engine) / transfer.copies > MIN_S
             transfer.release()
 
 

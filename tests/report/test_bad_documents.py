@@ -24,7 +24,7 @@ from pyxfer._report.webpage import page_html, report_bytes
 
 pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
 HOSTILE = f"{BREAKOUT}{RIGHT_TO_LEFT}\x1b[31m\x00\x9b2J\ufffe"
-MOST_BYTES = 1_500_000
+MAX_BYTES = 1_500_000
 
 
 def test_every_kind_of_document_that_is_written_has_a_report() -> None:
@@ -121,5 +121,5 @@ def test_ten_thousand_trials_of_each_row_fit_into_the_page() -> None:
     row = msgspec.structs.replace(make_measurement(), trials=trials)
     rows = tuple(msgspec.structs.replace(row, nbytes=4096 << place) for place in range(10))
     page = page_html([make_run(measurements=rows, curves=())])
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < MAX_BYTES
     assert "trials" in charts_of(make_run(measurements=rows, curves=()))

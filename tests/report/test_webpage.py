@@ -23,7 +23,7 @@ from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
 
 pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
-MOST_BYTES = 1_500_000
+MAX_BYTES = 1_500_000
 
 
 class Tags(HTMLParser):
@@ -50,7 +50,7 @@ def pages() -> dict[str, str]:
 
 @pytest.mark.slow
 def test_each_kind_of_document_has_a_page_of_a_reasonable_size(pages: dict[str, str]) -> None:
-    assert {name: len(page.encode()) < MOST_BYTES for name, page in pages.items()} == dict.fromkeys(pages, True)
+    assert {name: len(page.encode()) < MAX_BYTES for name, page in pages.items()} == dict.fromkeys(pages, True)
 
 
 def test_a_page_refers_to_nothing_outside_of_itself(pages: dict[str, str]) -> None:

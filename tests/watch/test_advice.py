@@ -1,16 +1,24 @@
-"""Predictions of what would be faster, from the parts of a step."""
+"""Predictions of what would be faster: figures, premises in the records, and calls that the framework has."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from samples import make_environment
-from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, steps_at
+from watch.windows import MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
 
-from pyxfer._document.watches import Advice
+import pyxfer
+from pyxfer._document.watches import Advice, StepFinder, Watched
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import Machine, analyse
+from pyxfer._watch.framework_calls import CALLS, Calls, calls_of, framework_in_use
 
 SENT = 10_000_000
 
@@ -125,43 +133,17 @@ def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains(slow: C
     assert found.worked_out.startswith(slow.name.lower())
 
 
-def test_advice_on_pageable_copies_names_the_functions_of_pyxfer_for_their_directions() -> None:
-    script, length = training(made=1000, sent=1000, computed=3000)
-    found = advice_for(script, length, made=1000)
-    assert "pyxfer.prefetch does both for ordinary arrays" in found["pin-and-prefetch"].text
-    assert "; pyxfer.upload would stage" in found["pin"].text
-    for turn in range(4):
-        script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 500, nbytes=SENT, pageable=True)
-    both = advice_for(script, length, made=1000)["pin"].text
-    assert "pyxfer.upload would stage" in both
-    assert "pyxfer.download would stage" in both
-
-
 def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     script, length = training(made=1000, sent=200, computed=3000, pageable=False)
     found = advice_for(script, length, made=1000)["waits"]
     assert found.predicted_s == pytest.approx(3200e-6)
     assert "(cudaStreamSynchronize)" in found.text
+    script.call("cudaEventSynchronize", 1500, 1600)
+    assert "(cudaStreamSynchronize and others)" in advice_for(script, length, made=1000)["waits"].text
     assert found.worked_out == (
         "the longer of the device's work (3.20 ms) and the host's (1.20 ms), which is the period less the 3.00 ms in "
         "calls that wait"
     )
-
-
-def test_advice_on_different_waits_names_the_longest() -> None:
-    script, length = training(made=1000, sent=200, computed=3000, pageable=False)
-    script.call("cudaDeviceSynchronize", 1300, 1400)
-    script.call("cudaEventSynchronize", 1500, 1600)
-    assert "(cudaStreamSynchronize and others)" in advice_for(script, length, made=1000)["waits"].text
-
-
-@pytest.mark.parametrize(("pageable_bytes", "advised"), [(SENT, True), (SENT + 1, False)])
-def test_avoiding_waits_is_advised_if_up_to_half_of_the_input_is_pageable(pageable_bytes: int, advised: bool) -> None:
-    script, length = training(made=1000, sent=200, computed=3000, pageable=False)
-    for turn in range(4):
-        begin = 4200 * turn + 2000
-        script.copy(CopyWay.H2D, begin, begin + 100, nbytes=pageable_bytes, pageable=True, stream=8)
-    assert ("waits" in advice_for(script, length, made=1000)) == advised
 
 
 def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle() -> None:
@@ -176,24 +158,12 @@ def test_pinned_copies_outside_of_kernels_fit_under_them_on_a_second_stream() ->
     script, length = training(made=0, sent=1000, computed=3000, pageable=False)
     found = advice_for(script, length, made=0)["second-stream"]
     assert found.gain_s == pytest.approx(1000e-6)
+    limited, length = training(made=0, sent=3000, computed=1000, pageable=False)
+    assert advice_for(limited, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
     assert found.worked_out == (
         "1.00 ms of pinned copies are on the kernels' own stream and outside of kernels, and kernels have room for "
         "3.00 ms of copies"
     )
-
-
-def test_a_second_stream_gains_no_more_than_kernels_have_room_for() -> None:
-    script, length = training(made=0, sent=3000, computed=1000, pageable=False)
-    assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
-
-
-def test_pageable_copies_do_not_run_on_a_second_stream() -> None:
-    script, length = training(made=500, sent=1000, computed=3000, pageable=False)
-    for turn in range(4):
-        begin = 4500 * turn
-        script.copy(CopyWay.D2H, begin, begin + 200, pageable=True)
-        script.copy(CopyWay.H2D, begin + 200, begin + 500, pageable=True)
-    assert advice_for(script, length, made=500)["second-stream"].gain_s == pytest.approx(1000e-6)
 
 
 def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> None:
@@ -226,3 +196,292 @@ def test_pinning_is_predicted_for_a_window_without_steps() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 1000, nbytes=10 * MIB, pageable=True)
     assert "pin" in advice_for(script, 4000)
+
+
+TURNS, LARGE = 10, 20_000_000
+KERNELS, COPIES = 7, 13
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps of a loop: microseconds of each part, and how its input is sent."""
+
+    made: float = 0.0
+    sent: float = 1_000.0
+    computed: float = 3_000.0
+    pageable: float = 0.0
+    """Share of the input's bytes that is pageable; its time is the same share."""
+    stream: int = KERNELS
+    hidden: bool = False
+    """The copies run during kernels."""
+    waits: int = 0
+    """The number of steps that wait for the device, counted from the first."""
+    allocates: int = 0
+    """The same of steps that allocate for 500 us while the device is idle."""
+    fetched: float = 0.0
+    """Time of a pageable copy to the host."""
+    blocking: bool = False
+    """The input is sent by cudaMemcpy of page-locked memory, which waits for the copy."""
+
+
+def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched:
+    script, time, spans = Script(), 0.0, []
+    for turn in range(TURNS):
+        since, begin = time, time + loop.made
+        time = begin
+        if turn < loop.allocates:
+            script.call("cudaMalloc", time, time + 500)
+            time += 500
+        plain = loop.sent * loop.pageable
+        name = "cudaMemcpy" if loop.blocking else "cudaMemcpyAsync"
+        for took, pageable in ((plain, True), (loop.sent - plain, False)):
+            if took:
+                nbytes, call = int(LARGE * took / loop.sent), (name, time, time + (took if loop.blocking else 1))
+                script.copy(CopyWay.H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
+                time += 0 if loop.hidden else took
+        script.kernel(time, time + loop.computed, stream=KERNELS)
+        if turn < loop.waits:
+            script.call("cudaStreamSynchronize", time, time + loop.computed)
+        time += loop.computed
+        if loop.fetched:
+            script.copy(CopyWay.D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
+            time += loop.fetched
+        spans.append((since, begin, time))
+    window = make_window(script, time, steps_at(*spans), framework=framework)
+    return analysed(window, Flat(gbps))
+
+
+def advised(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> set[str]:
+    return {row.code for row in watch(loop, framework, gbps).advice}
+
+
+SLOW_SEND = 4_000.0  # 5 GB/s, where the ceiling is 50 GB/s
+
+
+@pytest.mark.parametrize(
+    ("code", "holds", "not_held"),
+    [
+        ("pin-and-prefetch", Loop(2_000, SLOW_SEND, pageable=1.0), Loop(2_000, SLOW_SEND, pageable=0.014)),
+        ("pin-and-prefetch", Loop(2_000, SLOW_SEND, pageable=0.6), Loop(2_000, SLOW_SEND, pageable=0.4)),
+        ("pin-and-prefetch", Loop(2_000, SLOW_SEND, pageable=1.0), Loop(2_000, 100.0, pageable=1.0)),  # 200 GB/s
+        ("prefetch", Loop(2_000), Loop(0, stream=COPIES, hidden=True)),
+        ("prefetch", Loop(2_000, SLOW_SEND, pageable=0.014), Loop(2_000, SLOW_SEND, pageable=1.0)),
+        ("pin", Loop(0, SLOW_SEND, pageable=1.0), Loop(0, SLOW_SEND, pageable=0.0)),
+        ("pin", Loop(0, SLOW_SEND, pageable=0.2), Loop(0, SLOW_SEND, pageable=0.014)),
+        ("pin", Loop(0, SLOW_SEND, pageable=1.0), Loop(0, 100.0, pageable=1.0)),
+        ("pin", Loop(0, SLOW_SEND, pageable=1.0), Loop(0, 1_000, pageable=1.0, hidden=True, stream=COPIES)),
+        ("pin", Loop(0, fetched=SLOW_SEND), Loop(0, fetched=100.0)),
+        ("waits", Loop(1_000, 200, waits=TURNS), Loop(1_000, 200, waits=0)),
+        ("waits", Loop(1_000, 200, waits=5), Loop(1_000, 200, waits=4)),
+        ("waits", Loop(1_000, 200, waits=TURNS), Loop(1_000, 200, blocking=True)),
+        ("waits", Loop(1_000, 200, waits=TURNS), Loop(1_000, SLOW_SEND, pageable=1.0, waits=TURNS)),
+        ("allocate-once", Loop(allocates=TURNS), Loop(allocates=0)),
+        ("allocate-once", Loop(allocates=5), Loop(allocates=4)),
+        ("second-stream", Loop(stream=KERNELS), Loop(stream=COPIES)),
+        ("second-stream", Loop(stream=KERNELS), Loop(stream=KERNELS, pageable=1.0)),
+        ("second-stream", Loop(stream=KERNELS), Loop(stream=KERNELS, computed=0.0)),
+    ],
+)
+def test_an_advice_is_given_only_if_its_premise_holds(code: str, holds: Loop, not_held: Loop) -> None:
+    assert code in advised(holds)
+    assert code not in advised(not_held)
+
+
+def test_a_copy_stream_with_a_few_small_kernels_is_no_stream_of_kernels() -> None:
+    script = Script()
+    for turn in range(TURNS):
+        begin = turn * 4_000
+        script.copy(CopyWay.H2D, begin, begin + 1_000, LARGE, stream=COPIES)
+        script.kernel(begin + 1_000, begin + 1_100, name="cast", stream=COPIES)
+        script.kernel(begin + 1_100, begin + 4_000, stream=KERNELS)
+    spans = [(4_000 * turn, 4_000 * turn, 4_000 * turn + 4_000) for turn in range(TURNS)]
+    watched = analysed(make_window(script, 4_000 * TURNS, steps_at(*spans)), Flat(50.0))
+    assert "second-stream" not in {row.code for row in watched.advice}
+
+
+def test_a_saving_below_zero_is_no_advice() -> None:
+    watched = watch(Loop(2_000, 300.0, pageable=1.0))
+    (row,) = activity_of(watched).pageable
+    assert row.saves_s.value == pytest.approx(TURNS * (300e-6 - LARGE / 50e9))
+    assert row.saves_s.value < 0
+    assert not {"pin", "pin-and-prefetch"} & {row.code for row in watched.advice}
+
+
+# --- gains ----------------------------------------------------------------------------------------------------------
+
+_LOOPS = st.builds(
+    Loop,
+    made=st.floats(0, 5_000),
+    sent=st.floats(50, 5_000),
+    computed=st.floats(10, 5_000),
+    pageable=st.sampled_from([0.0, 0.1, 0.6, 1.0]),
+    stream=st.sampled_from([KERNELS, COPIES]),
+    hidden=st.booleans(),
+    waits=st.sampled_from([0, TURNS]),
+    allocates=st.sampled_from([0, TURNS]),
+    fetched=st.sampled_from([0.0, 500.0]),
+    blocking=st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(_LOOPS, st.sampled_from(sorted(CALLS)), st.sampled_from([None, 5.0, 50.0]))
+def test_a_gain_is_at_most_the_time_of_what_the_advice_removes(loop: Loop, framework: str, gbps: float | None) -> None:
+    watched = watch(loop, framework, gbps)
+    parts, waiting_s = watched.parts, watched.steps.waiting_s or 0.0
+    copied_s, idle_s = (parts.h2d_s or 0.0) + (parts.d2h_s or 0.0), (parts.idle_s or 0.0) + parts.host_s
+    input_s = parts.input_s or 0.0
+    most_s = {
+        "prefetch": input_s + (parts.h2d_s or 0.0) + idle_s,
+        "pin-and-prefetch": input_s + (parts.h2d_s or 0.0) + idle_s,
+        "pin": copied_s,
+        "waits": waiting_s,
+        "allocate-once": input_s + idle_s,
+        "second-stream": min(copied_s, parts.kernels_s or 0.0),
+    }
+    for row in watched.advice:
+        assert 0 < row.gain_s <= most_s[row.code] * (1 + 1e-9)
+        assert row.predicted_s >= (parts.kernels_s or 0.0) * (1 - 1e-9)
+        assert row.gain_s == pytest.approx(parts.period_s - row.predicted_s)
+
+
+# --- frameworks -----------------------------------------------------------------------------------------------------
+
+# What the texts name, and where it is documented.
+DOCUMENTED = {
+    "torch.utils.data.DataLoader": "https://docs.pytorch.org/docs/stable/data.html",
+    "torch.cuda.Stream": "https://docs.pytorch.org/docs/stable/generated/torch.cuda.Stream.html",
+    "torch.empty": "https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
+    "tf.data.experimental.prefetch_to_device": (
+        "https://www.tensorflow.org/api_docs/python/tf/data/experimental/prefetch_to_device"
+    ),
+    "tf.data.Dataset": "https://www.tensorflow.org/api_docs/python/tf/data/Dataset",
+    "jax.device_put": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html",
+    "jax.device_get": "https://docs.jax.dev/en/latest/_autosummary/jax.device_get.html",
+    "jax.block_until_ready": "https://docs.jax.dev/en/latest/_autosummary/jax.block_until_ready.html",
+    "cupy.cuda.Stream": "https://docs.cupy.dev/en/stable/reference/generated/cupy.cuda.Stream.html",
+    "cupyx.empty_pinned": "https://docs.cupy.dev/en/stable/reference/generated/cupyx.empty_pinned.html",
+    "keras.utils.PyDataset": "https://keras.io/api/utils/python_utils/",
+}
+METHODS = {
+    "torch": {"tensor.to", "tensor.pin_memory", "tensor.item", "tensor.cpu", "tensor.detach"},
+    "tensorflow": {"tensor.numpy"},
+    "cupy": {"ndarray.set", "ndarray.get"},
+    "keras-tensorflow": {"model.compile"},
+    "keras-jax": {"model.compile"},
+}
+OWNERS = {
+    "torch": {"torch"},
+    "tensorflow": {"tf"},
+    "jax": {"jax"},
+    "cupy": {"cupy", "cupyx"},
+    "keras-tensorflow": {"tf", "keras"},
+    "keras-torch": {"torch", "keras"},
+    "keras-jax": {"jax", "keras"},
+}
+_NAME = re.compile(r"\b(?:torch|tf|jax|cupyx?|keras|pyxfer|tensor|ndarray|model)(?:\.[a-z_A-Z]\w*)+")
+
+
+def names_in(calls: Calls) -> Iterator[str]:
+    for part in fields(calls):
+        value = getattr(calls, part.name)
+        texts = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else []
+        for text in texts:
+            yield from _NAME.findall(text)
+
+
+@pytest.mark.parametrize("framework", sorted(CALLS))
+def test_every_named_call_exists_in_the_framework_in_use(framework: str) -> None:
+    for name in names_in(CALLS[framework]):
+        owner = name.partition(".")[0]
+        if owner == "pyxfer":
+            assert hasattr(pyxfer, name.split(".")[1])
+        elif owner in ("tensor", "ndarray", "model"):
+            assert name in METHODS[framework]
+        else:
+            assert owner in OWNERS.get(framework, set())
+            assert name in DOCUMENTED
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+def test_a_named_call_can_be_imported_where_its_framework_is_installed(name: str) -> None:
+    owner, *path = name.split(".")
+    found: Any = pytest.importorskip({"tf": "tensorflow"}.get(owner, owner))
+    for part in path:
+        found = getattr(found, part)
+
+
+def text_of(watched: Watched, code: str) -> str:
+    (advice,) = [row for row in watched.advice if row.code == code]
+    return advice.text
+
+
+@pytest.mark.parametrize(
+    ("framework", "code", "call"),
+    [
+        ("", "pin-and-prefetch", "pyxfer.prefetch"),
+        ("torch", "pin-and-prefetch", "torch.utils.data.DataLoader(..., num_workers=1, pin_memory=True)"),
+        ("tensorflow", "pin-and-prefetch", "pyxfer.prefetch(batches, to='tensorflow')"),
+        ("jax", "pin-and-prefetch", "pyxfer.prefetch(batches, to='jax')"),
+        ("cupy", "pin-and-prefetch", "pyxfer.prefetch(batches, to='cupy')"),
+        ("keras-tensorflow", "prefetch", "tf.data.experimental.prefetch_to_device"),
+        ("keras-torch", "pin-and-prefetch", "torch.utils.data.DataLoader"),
+        ("keras-jax", "prefetch", "keras.utils.PyDataset"),
+    ],
+)
+def test_the_advice_for_pageable_input_names_a_call_of_the_framework(framework: str, code: str, call: str) -> None:
+    assert call in text_of(watch(Loop(2_000, SLOW_SEND, pageable=1.0), framework), code)
+
+
+@pytest.mark.parametrize("framework", [name for name in CALLS if name.startswith("keras-")])
+def test_nothing_can_be_pinned_in_keras_fit(framework: str) -> None:
+    texts = [row.text for row in watch(Loop(2_000, SLOW_SEND, pageable=1.0, fetched=SLOW_SEND), framework).advice]
+    assert texts
+    assert not any("pyxfer.pin" in text or "pyxfer.upload" in text for text in texts)
+    assert "pin" not in advised(Loop(2_000, SLOW_SEND, pageable=1.0, fetched=SLOW_SEND), framework)
+    assert "second-stream" not in advised(Loop(), framework)
+
+
+def test_input_that_stays_pageable_is_predicted_at_its_own_speed() -> None:
+    (own,) = [
+        row for row in watch(Loop(2_000, SLOW_SEND, pageable=1.0), "keras-tensorflow").advice if row.code == "prefetch"
+    ]
+    assert own.predicted_s == pytest.approx(SLOW_SEND * 1e-6)
+
+
+def test_input_that_is_copied_when_its_step_begins_adds_to_the_step() -> None:
+    torch, jax = (
+        next(row for row in watch(Loop(2_000, SLOW_SEND, pageable=1.0), name).advice if "prefetch" in row.code)
+        for name in ("keras-torch", "keras-jax")
+    )
+    assert torch.predicted_s == pytest.approx(3_000e-6 + LARGE / 50e9)
+    assert jax.predicted_s == pytest.approx(3_000e-6 + SLOW_SEND * 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("finder", "stepped", "imported", "framework"),
+    [
+        (None, True, (), ""),
+        (None, True, ("torch",), "torch"),
+        (None, True, ("torch", "tensorflow"), ""),
+        (None, True, ("tensorflow", "keras"), "tensorflow"),
+        (None, False, ("tensorflow", "keras"), "keras-jax"),
+        ("keras", True, ("tensorflow", "jax", "keras"), "keras-jax"),
+        ("keras", True, (), "keras-"),
+        ("optimizer", True, ("torch", "tensorflow"), "torch"),
+        ("compiled", True, ("torch", "jax"), "jax"),
+        ("compiled", True, ("tensorflow", "jax"), ""),
+    ],
+)
+def test_the_framework_is_that_of_the_steps_or_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, finder: StepFinder | None, stepped: bool, imported: tuple[str, ...], framework: str
+) -> None:
+    class Keras:
+        class config:  # noqa: N801 - the name of Keras's own module
+            @staticmethod
+            def backend() -> str:
+                return "jax"
+
+    monkeypatch.setattr(sys, "modules", dict.fromkeys(imported, Keras))
+    assert framework_in_use(finder, stepped) == framework
+    assert calls_of(framework) is CALLS[framework]

@@ -12,7 +12,7 @@ from watch.windows import LOADER, MAIN, MIB, NO_TRACE, Script, activity_of, anal
 
 from pyxfer._document.watches import Parts, Surprise
 from pyxfer._trace.records import CopyWay
-from pyxfer._watch.window import Step
+from pyxfer._watch.marks import Seen
 
 
 def parts_of(script: Script | None, *spans: tuple[float, float, float], thread: int = MAIN) -> dict[str, float]:
@@ -32,54 +32,40 @@ def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
     script.copy(CopyWay.H2D, 30, 50)
     script.copy(CopyWay.D2H, 65, 80)
     script.copy(CopyWay.D2D, 78, 85)
+    script.set(2, 7)
     script.call("cudaStreamSynchronize", 60, 90)
     assert parts_of(script, (0, 20, 100)) == {
-        "kernels": 30,
+        "kernels": 35,
         "h2d": 10,
         "d2h": 10,
         "other copies": 5,
-        "input": 20,
+        "input": 15,
         "idle": 5,
         "host": 20,
     }
 
 
-def test_time_before_a_step_is_input_while_the_device_is_idle() -> None:
+@pytest.mark.parametrize(
+    ("name", "thread", "idle"),
+    [
+        *((name, MAIN, 20) for name in ("cudaDeviceSynchronize", "cuStreamSynchronize", "cudaMemcpy", "cuMemcpyDtoH")),
+        *((name, MAIN, 0) for name in ("cudaMemcpyAsync", "cudaMalloc", "cudaMemcpyBatchAsync", "cudaMemcpyPeer")),
+        ("cudaStreamSynchronize", LOADER, 0),
+    ],
+)
+def test_a_step_is_idle_while_its_thread_waits_for_a_device_that_does_nothing(
+    name: str, thread: int, idle: float
+) -> None:
     script = Script()
-    script.kernel(0, 30)
-    assert parts_of(script, (0, 50, 60))["input"] == 20
-
-
-def test_memory_being_set_counts_as_kernels() -> None:
-    script = Script()
-    script.set(10, 20)
-    assert parts_of(script, (0, 0, 40))["kernels"] == 10
-
-
-@pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "cuStreamSynchronize", "cudaMemcpy", "cuMemcpyDtoH"])
-def test_a_step_that_waits_for_a_device_that_does_nothing_is_idle(name: str) -> None:
-    script = Script()
-    script.call(name, 10, 30)
-    assert parts_of(script, (0, 0, 40)) | {"idle": 20, "host": 20} == parts_of(script, (0, 0, 40))
-
-
-@pytest.mark.parametrize("name", ["cudaMemcpyAsync", "cudaMalloc", "cudaMemcpyBatchAsync", "cudaMemcpyPeer"])
-def test_a_call_that_does_not_wait_is_time_of_the_host(name: str) -> None:
-    script = Script()
-    script.call(name, 10, 30)
-    assert parts_of(script, (0, 0, 40))["idle"] == 0
+    script.call(name, 10, 30, thread=thread)
+    parts = parts_of(script, (0, 0, 40))
+    assert (parts["idle"], parts["host"]) == (idle, 40 - idle)
 
 
 def test_a_copy_to_pageable_memory_waits_even_if_named_async() -> None:
     script = Script()
     script.copy(CopyWay.D2H, 12, 14, pageable=True, call=("cudaMemcpyAsync", 10, 20))
     assert parts_of(script, (0, 0, 40))["idle"] == 8
-
-
-def test_another_thread_that_waits_does_not_make_the_step_idle() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 30, thread=LOADER)
-    assert parts_of(script, (0, 0, 40))["idle"] == 0
 
 
 def test_copies_under_kernels_are_counted_separately() -> None:
@@ -137,24 +123,6 @@ def test_without_records_only_input_and_host_are_known() -> None:
     assert in_us(watched.parts) == {"input": 30, "host": 70}
     assert watched.activity.reason == NO_TRACE
     assert watched.remarks == ()
-
-
-def test_steps_that_failed_or_were_not_closed_are_counted_and_left_out() -> None:
-    good = steps_at((0, 10, 40))
-    failed = Step(good[0].end_ns, good[0].end_ns, good[0].end_ns + 1000, MAIN, failed="ValueError: no")
-    unclosed = Step(failed.end_ns, failed.end_ns, failed.end_ns + 1000, MAIN, closed=False)
-    watched = analysed(make_window(Script(), 100, (*good, failed, unclosed)))
-    assert (watched.steps.watched, watched.steps.failed, watched.steps.unclosed) == (1, 1, 1)
-    assert watched.steps.failure == "ValueError: no"
-    assert watched.parts.period_s == pytest.approx(40e-6)
-    assert {"failed-steps", "unclosed-steps"} <= {remark.code for remark in watched.remarks}
-
-
-def test_a_window_without_length_is_analysed() -> None:
-    watched = analysed(make_window(Script(), 0))
-    assert watched.window_s == 0
-    assert watched.verdict.bound_by == "unknown"
-    assert watched.advice == ()
 
 
 spans = st.tuples(st.integers(0, 200), st.integers(0, 60))
@@ -229,24 +197,14 @@ def test_a_driver_call_inside_a_runtime_call_is_not_counted() -> None:
     script = Script()
     number = script.call("cudaStreamSynchronize", 10, 60)
     script.call("cuStreamSynchronize", 11, 59, inside=number)
-    assert [row.call for row in listed_calls(script)] == ["cudaStreamSynchronize"]
+    script.call("cuEventSynchronize", 70, 75, inside=77)
+    assert [row.call for row in listed_calls(script)] == ["cudaStreamSynchronize", "cuEventSynchronize"]
 
 
-def test_a_driver_call_without_a_runtime_call_is_counted() -> None:
-    script = Script()
-    script.call("cuStreamSynchronize", 11, 59, inside=77)
-    assert [row.call for row in listed_calls(script)] == ["cuStreamSynchronize"]
-
-
-def test_calls_between_steps_are_not_listed() -> None:
+def test_calls_between_steps_are_listed_only_without_steps() -> None:
     script = Script()
     script.call("cudaStreamSynchronize", 110, 140)
     assert listed_calls(script) == ()
-
-
-def test_without_steps_all_calls_of_the_window_are_listed() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 110, 140)
     (row,) = listed_calls(script, steps=())
     assert row.per_step is None
 
@@ -298,11 +256,21 @@ def test_calls_in_another_range_are_not_similar() -> None:
     assert [row.line.value for row in rows] == ["a.py:1 in f", None]
 
 
-def test_a_call_without_any_similar_sample_has_the_reason() -> None:
+@pytest.mark.parametrize(
+    ("end", "samples", "reason"),
+    [
+        (11, (seen(15, "a.py:1 in f"),), "too short for a sample of its line"),
+        (12, (seen(5, "a.py:1 in f"), seen(15, "a.py:2 in g")), "too short for a sample of its line"),
+        (90, (seen(50, "loader.py:7 in make", thread=LOADER),), "no line of yours was seen in it"),
+        (90, tuple(seen(at, "a.py:1 in f") for at in (1, 3, 5, 7)), "no line of yours was seen in it"),
+        (90, (), "no line of yours was seen in the window"),
+    ],
+)
+def test_a_call_without_a_line_has_the_reason(end: float, samples: tuple[Seen, ...], reason: str) -> None:
     script = Script()
-    script.call("cudaStreamSynchronize", 10, 11)
-    (row,) = listed_calls(script, seen=(seen(15, "a.py:1 in f"),))
-    assert row.line.reason == "too short for a sample of its line"
+    script.call("cudaStreamSynchronize", 10, end)
+    (row,) = listed_calls(script, seen=samples)
+    assert row.line.reason == reason
 
 
 def test_the_range_is_the_innermost_around_the_call_on_its_thread() -> None:
@@ -312,20 +280,8 @@ def test_the_range_is_the_innermost_around_the_call_on_its_thread() -> None:
     ranges = (mark("train", 0, 90), mark("decode", 20, 50, thread=LOADER), mark("over", 5, 25))
     (row,) = listed_calls(script, ranges=ranges)
     assert row.range == "loss"
-
-
-def test_the_range_is_the_outer_one_after_the_inner_has_ended() -> None:
-    script = Script()
     script.call("cudaStreamSynchronize", 60, 70)
-    (row,) = listed_calls(script, ranges=(mark("train", 0, 90), mark("inner", 10, 50)))
-    assert row.range == "train"
-
-
-def test_rows_are_sorted_by_time() -> None:
-    script = Script()
-    script.call("cudaEventSynchronize", 10, 15)
-    script.call("cudaDeviceSynchronize", 20, 80)
-    assert [row.call for row in listed_calls(script)] == ["cudaDeviceSynchronize", "cudaEventSynchronize"]
+    assert {row.range for row in listed_calls(script, ranges=ranges)} == {"loss", "train"}
 
 
 def test_allocation_calls_in_steps_are_counted() -> None:
@@ -345,31 +301,3 @@ def test_allocations_are_summed_by_kind_of_memory() -> None:
     (row,) = activity_of(analysed(make_window(script, 300))).allocated
     assert (row.memory, row.allocations, row.allocated_bytes) == ("device", 2, 6 * MIB)
     assert (row.releases, row.released_bytes) == (1, 2 * MIB)
-
-
-def test_a_long_call_without_a_line_is_not_called_too_short() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 90)
-    (row,) = listed_calls(script, seen=(seen(50, "loader.py:7 in make", thread=LOADER),))
-    assert row.line.reason == "no line of yours was seen in it"
-
-
-def test_a_call_of_several_sampling_intervals_is_not_called_too_short() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 90)
-    samples = tuple(seen(at, "train.py:1 in before") for at in (1, 3, 5, 7))
-    (row,) = listed_calls(script, seen=samples)
-    assert row.line.reason == "no line of yours was seen in it"
-
-
-def test_a_call_between_two_samples_is_too_short() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 12)
-    (row,) = listed_calls(script, seen=(seen(5, "train.py:1 in before"), seen(15, "train.py:2 in after")))
-    assert row.line.reason == "too short for a sample of its line"
-
-
-def test_without_any_sample_no_call_is_called_too_short() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 90)
-    assert listed_calls(script)[0].line.reason == "no line of yours was seen in the window"

@@ -1,24 +1,31 @@
-"""`pyxfer.watch` as a program uses it: arguments, the block, the report and its exports."""
+"""`pyxfer.watch` as a program uses it: arguments, the block, the report, its exports, and its ceilings."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
-from watch.copying import copies
+from msgspec import structs
+from samples import KIB, MIB, make_device, make_link, make_run
+from watch.copying import copies, session, window_of
+from watch.windows import Flat, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
-from pyxfer._document.watches import Watched
+from pyxfer._document.runs import Direction, Fact, LinkState, Run
+from pyxfer._document.watches import CeilingSource, Watched
+from pyxfer._report.watch_words import no_share_texts
+from pyxfer._trace.records import CopyWay
+from pyxfer._watch.ceilings import RunCeilings, measure_ceilings, remarks_on_saved, sizes_to_measure
 from pyxfer._watch.options import WatchOptions, make_options
+from pyxfer._watch.watch import make_document
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
-MOST_CALLS = 12
+MAX_CALLS = 12
 
 
 @pytest.fixture
@@ -58,22 +65,9 @@ def test_every_export_holds_the_result(watched: Watch, tmp_path: Path) -> None:
     assert watched.to_markdown() == watched.result.to_markdown()
 
 
-def test_the_chrome_trace_is_written_plain_and_compressed(watched: Watch, tmp_path: Path) -> None:
-    watched.to_chrome_trace(tmp_path / "t.json")
-    watched.to_chrome_trace(tmp_path / "t.json.gz")
-    plain = json.loads((tmp_path / "t.json").read_text())
-    with gzip.open(tmp_path / "t.json.gz") as packed:
-        assert json.load(packed) == plain
-
-
 def test_limits_may_be_text_and_numbers_of_numpy() -> None:
     options = make_options(np.int64(2), np.int32(3), "1.5s", 0, True, "64MiB")
     assert options == WatchOptions(2, 3, 1.5, 0, True, 64 << 20)
-
-
-def test_a_trace_in_a_missing_folder_is_a_usage_error(watched: Watch, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="make the folder first"):
-        watched.to_chrome_trace(tmp_path / "none" / "t.json")
 
 
 def test_a_watch_can_be_used_again(engine: Engine) -> None:
@@ -88,30 +82,24 @@ def test_a_watch_can_be_used_again(engine: Engine) -> None:
     assert counts == [1, 3]
 
 
-def test_an_exception_in_the_block_propagates_and_the_window_is_kept(engine: Engine) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ended"),
+    [(ZeroDivisionError, "failed"), (BaseException, "failed"), (KeyboardInterrupt, "ended"), (SystemExit, "ended")],
+)
+def test_an_exception_in_the_block_propagates_and_the_window_is_kept(
+    engine: Engine, kind: type[BaseException], ended: str
+) -> None:
     w = pyxfer.watch(device="host", ceilings=None)
 
     def block() -> None:
         with w:
             with w.step():
                 pass
-            raise ZeroDivisionError
+            raise kind
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(kind):
         block()
-    assert (w.result.ended, w.result.steps.watched) == ("failed", 1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "ended"), [(BaseException, "failed"), (KeyboardInterrupt, "ended"), (SystemExit, "ended")]
-)
-def test_exceptions_that_end_a_program_on_purpose_are_not_failures(
-    engine: Engine, kind: type[BaseException], ended: str
-) -> None:
-    w = pyxfer.watch(device="host", ceilings=None)
-    with pytest.raises(kind), w:
-        raise kind
-    assert w.result.ended == ended
+    assert (w.result.ended, w.result.steps.watched) == (ended, 1)
 
 
 def test_the_result_before_the_end_of_the_window_is_a_usage_error(engine: Engine) -> None:
@@ -166,8 +154,8 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
         ({"seconds": float("nan")}, "is not above zero"),
         pytest.param({"seconds": 10**400}, "is not above zero", id="more seconds than a float holds"),
         ({"seconds": "5x"}, "seconds .* unknown unit"),
-        ({"capacity": 100}, "capacity is the memory that records may take, 1 MiB or more"),
-        ({"capacity": 1 << 62}, "this machine has .*; give less"),
+        ({"capacity": 100}, "capacity 100 is too little memory for records: give 1 MiB or more"),
+        ({"capacity": 1 << 62}, "more memory than this machine has .*: give less"),
         ({"capacity": "lots"}, "is not a size"),
         ({"ceilings": 3}, "the path of a saved run, or None"),
     ],
@@ -197,4 +185,170 @@ def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, ph
         with pyxfer.mark("x"):
             pass
         sys.setprofile(None)
-    assert len(made) <= MOST_CALLS, made
+    assert len(made) <= MAX_CALLS, made
+
+
+ASKED: dict[Direction, tuple[int, ...]] = {"h2d": (16 * MIB,)}
+
+
+def codes(run: Run, asked: dict[Direction, tuple[int, ...]] = ASKED) -> list[str]:
+    return [remark.code for remark in remarks_on_saved(run, make_device(), make_link(), asked)]
+
+
+def watched_copy(ceilings: Run | str) -> Watched:
+    with copies(64 * KIB) as made, session() as watched:
+        made.send()
+    assert watched.target is not None
+    return make_document(window_of(watched), watched.target, ceilings)
+
+
+def test_a_run_of_the_same_device_link_and_sizes_needs_no_remark() -> None:
+    assert codes(make_run()) == []
+
+
+def test_a_run_of_another_device_gets_a_remark_with_both_names() -> None:
+    run = make_run(device=make_device(name="NVIDIA L4"))
+    (remark,) = remarks_on_saved(run, make_device(), make_link(), ASKED)
+    assert remark.text == "the ceiling was measured on another device: NVIDIA L4; this one is NVIDIA H200"
+    assert "pyxfer ceiling" in (remark.fix or "")
+
+
+def test_a_run_of_another_link_gets_a_remark_with_generation_and_width() -> None:
+    link = msgspec.structs.replace(make_link(), under_load=Fact(LinkState(generation=4, width=8)))
+    (remark,) = remarks_on_saved(make_run(link=link), make_device(), make_link(), ASKED)
+    assert remark.text == "the ceiling was measured over another link: PCIe 4.0 x8; this one is PCIe 5.0 x16"
+
+
+def test_sizes_far_from_those_of_the_run_get_a_remark() -> None:
+    measurements = tuple(row for row in make_run().measurements if row.nbytes == 4 * KIB)
+    (remark,) = remarks_on_saved(make_run(measurements=measurements), make_device(), make_link(), ASKED)
+    assert remark.code == "other-sizes"
+    assert "copies h2d of about 16 MiB are far from the sizes of the saved run, 4 KiB to 4 KiB" in remark.text
+
+
+def test_sizes_within_a_factor_of_four_get_no_remark() -> None:
+    assert codes(make_run(), {"h2d": (4, 64 * MIB, 1 << 34)}) == []
+
+
+def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 100, nbytes=10 * MIB)
+    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    assert [remark.code for remark in watched.remarks] == ["above-ceiling"]
+    assert "52.3 % less time than the ceiling" in watched.remarks[0].text
+    (row,) = activity_of(watched).copies
+    assert row.of_ceiling is None
+
+
+@pytest.mark.parametrize(("us", "share"), [(400, 0.524), (209, 1.0), (206, 1.0), (205, None)])
+def test_a_share_is_never_above_100_percent(us: float, share: float | None) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, us, nbytes=10 * MIB)
+    watched = analysed(make_window(script, 500, steps_at((0, 1, 500))), Flat(50.0))
+    (row,) = activity_of(watched).copies
+    assert row.of_ceiling == (share if share is None else pytest.approx(share, abs=1e-3))
+    assert ("above-ceiling" in {remark.code for remark in watched.remarks}) == (share is None)
+
+
+def test_small_copies_may_be_faster_than_the_ceiling() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 1, nbytes=100_000)
+    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    assert watched.remarks == ()
+    (row,) = activity_of(watched).copies
+    assert row.of_ceiling is None
+    assert "the time to issue a copy" in (row.ceiling_share.reason or "")
+    shown = msgspec.structs.replace(watched, ceiling_source=Fact(CeilingSource("measured", "NVIDIA H200", "vm", "now")))
+    assert no_share_texts(shown) == (f"No share of the ceiling for h2d 64 to 256 KiB: {row.ceiling_share.reason}.",)
+
+
+def test_the_source_of_a_measured_ceiling_is_measured(engine: Engine) -> None:
+    source = watched_copy("measured").ceiling_source.value
+    assert source is not None
+    assert source.source == "measured"
+
+
+def test_the_source_of_a_saved_ceiling_has_its_machine_and_time(engine: Engine) -> None:
+    watched, run = watched_copy(make_run()), make_run()
+    source = watched.ceiling_source.value
+    assert source is not None
+    assert (source.source, source.device, source.host) == ("saved", run.device.name, run.environment.host)
+    assert source.taken_at == run.environment.taken_at
+    assert "other-device" in {remark.code for remark in watched.remarks}
+
+
+def gbps(ceilings: RunCeilings, nbytes: int) -> float:
+    found = ceilings.gbps("h2d", "pinned", nbytes)
+    assert found.value is not None, found.reason
+    return found.value
+
+
+@pytest.fixture
+def run() -> Run:
+    """A saved run with two sizes."""
+    return make_run()
+
+
+def best_s(run: Run, nbytes: int) -> float:
+    rows = [row for row in run.measurements if (row.direction, row.memory, row.nbytes) == ("h2d", "pinned", nbytes)]
+    return min(row.elapsed_s for row in rows if row.elapsed_s is not None)
+
+
+def test_the_ceiling_at_a_measured_size_is_the_measurement(run: Run) -> None:
+    assert gbps(RunCeilings(run), 16 * MIB) == pytest.approx(16 * MIB / best_s(run, 16 * MIB) / 1e9)
+
+
+def test_the_time_between_two_sizes_is_interpolated_in_logarithms(run: Run) -> None:
+    middle = 256 * KIB  # as many octaves from 4 KiB as from 16 MiB
+    seconds = (best_s(run, 4 * KIB) * best_s(run, 16 * MIB)) ** 0.5
+    assert gbps(RunCeilings(run), middle) == pytest.approx(middle / seconds / 1e9)
+
+
+def test_below_the_smallest_size_the_time_is_constant(run: Run) -> None:
+    assert gbps(RunCeilings(run), 4) == pytest.approx(4 / best_s(run, 4 * KIB) / 1e9)
+
+
+def test_above_the_largest_size_the_rate_is_constant(run: Run) -> None:
+    ceilings = RunCeilings(run)
+    assert gbps(ceilings, 1024 * MIB) == pytest.approx(gbps(ceilings, 16 * MIB))
+
+
+def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(run: Run) -> None:
+    found = RunCeilings(run).gbps("h2d", "write-combined", 4096)
+    assert found.reason == "no ceiling was measured for h2d and write-combined memory"
+
+
+def test_a_staged_copy_is_not_a_ceiling(run: Run) -> None:
+    staged = structs.replace(run.measurements[0], memory="pageable", mode="staged", route="raw.pageable-staged")
+    found = RunCeilings(structs.replace(run, measurements=(staged,))).gbps("h2d", "pageable", staged.nbytes)
+    assert found.reason == "no ceiling was measured for h2d and pageable memory"
+
+
+def test_close_sizes_are_measured_as_one(engine: Engine) -> None:
+    with session() as watched:
+        for nbytes in (8 * KIB, 10 * KIB, MIB):
+            with copies(nbytes) as made:
+                made.send()
+    directions, sizes = sizes_to_measure(window_of(watched))
+    assert directions == ("h2d",)
+    assert sizes == (9 * KIB, MIB)
+
+
+def test_nothing_is_measured_for_a_window_without_copies(engine: Engine) -> None:
+    with session() as watched:
+        pass
+    assert watched.target is not None
+    before = testing.calls()
+    ceilings, _ = measure_ceilings(window_of(watched), watched.target)
+    assert testing.calls() == before
+    assert ceilings.gbps("h2d", "pinned", 4096).reason == "nothing crossed the link in this window"
+
+
+def test_a_device_that_fails_leaves_the_reason_and_a_remark(engine: Engine) -> None:
+    with copies() as made, session() as watched:
+        made.send()
+    testing.fail("cudaMalloc", 1, 2)
+    assert watched.target is not None
+    ceilings, remarks = measure_ceilings(window_of(watched), watched.target)
+    assert "the ceiling could not be measured: " in (ceilings.gbps("h2d", "pinned", 4096).reason or "")
+    assert [remark.code for remark in remarks] == ["no-ceiling"]

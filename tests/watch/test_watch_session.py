@@ -1,24 +1,29 @@
-"""A watch from its start to its window, with the records of the host engine, and the steps that it counts."""
+"""A watch from its start to its window, the steps that it counts, its tracer and capacity, and a window's file."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import os
 import threading
 import time
 from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from watch.copying import copies, session, window_of
 
 import pyxfer
 from pyxfer import UsageError
-from pyxfer._trace.collector import Collector
+from pyxfer._document.runs import Fact
+from pyxfer._trace.records import Capture
 from pyxfer._watch import marks, recording, step_tracking
-from pyxfer._watch.marks import LineSampler
-from pyxfer._watch.recording import Recording
-from pyxfer._watch.step_tracking import NO_STEP
-from pyxfer._watch.window import Window
-from pyxfer.errors import TraceUnavailableError
+from pyxfer._watch.marks import LineSampler, Range, Seen, mark
+from pyxfer._watch.recording import NVTX_VARIABLE, Recording, set_nvtx_library, unset_nvtx_library
+from pyxfer._watch.window import Window, load_window, save_window, within_capacity
+from pyxfer.errors import DocumentError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -37,46 +42,19 @@ def test_a_step_begins_at_the_end_of_the_previous_one(
     assert first.thread == threading.get_native_id()
 
 
-def test_steps_outside_of_the_window_share_one_object(engine: Engine) -> None:
-    with session(skip=2, steps=1) as watched:
-        assert watched.steps.step() is watched.steps.step()
-        for _ in range(3):
-            with watched.steps.step():
-                pass
-        assert watched.steps is NO_STEP
-        assert watched.steps.step() is watched.steps.step()
-
-
-def test_after_the_window_another_tracer_can_start(engine: Engine) -> None:
-    with session(steps=1) as watched:
-        with watched.steps.step():
-            pass
-        with Collector(engine).running(), copies() as made:
-            made.send()
-
-
-def test_while_the_window_is_open_no_other_tracer_can_start(engine: Engine) -> None:
-    with session(), pytest.raises(TraceUnavailableError):
-        Collector(engine).start()
-
-
 def test_an_exception_in_a_step_is_noted_and_propagates(engine: Engine) -> None:
-    with session(steps=2) as watched:
-        with pytest.raises(ValueError, match="no such batch"), watched.steps.step():
-            raise ValueError("no such batch\nand more")
-        with watched.steps.step():
-            pass
-    assert [step.failed for step in window_of(watched).steps] == ["ValueError: no such batch", None]
-
-
-def test_an_exception_whose_str_fails_is_noted_by_its_type(engine: Engine) -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError
 
-    with session(steps=1) as watched, pytest.raises(MuteError), watched.steps.step():
-        raise MuteError
-    assert window_of(watched).steps[0].failed == "MuteError"
+    with session(steps=3) as watched:
+        with pytest.raises(ValueError, match="no such batch"), watched.steps.step():
+            raise ValueError("no such batch\nand more")
+        with pytest.raises(MuteError), watched.steps.step():
+            raise MuteError
+        with watched.steps.step():
+            pass
+    assert [step.failed for step in window_of(watched).steps] == ["ValueError: no such batch", "MuteError", None]
 
 
 def test_a_nested_step_is_part_of_the_outer_one(engine: Engine) -> None:
@@ -161,16 +139,11 @@ def test_a_window_closes_after_its_seconds(engine: Engine) -> None:
     assert 0.05e9 <= window.end_ns - window.begin_ns < 60e9
 
 
-def test_a_window_with_too_few_steps_has_ended_early(engine: Engine) -> None:
-    with session(steps=3) as watched, watched.steps.step():
+@pytest.mark.parametrize(("steps", "ended"), [(3, "ended"), (1, "complete"), (None, "complete")])
+def test_a_window_with_too_few_steps_has_ended_early(engine: Engine, steps: int | None, ended: str) -> None:
+    with session(steps=steps) as watched, watched.steps.step():
         pass
-    assert window_of(watched).ended == "ended"
-
-
-def test_a_window_without_limits_is_complete(engine: Engine) -> None:
-    with session() as watched, watched.steps.step():
-        pass
-    assert window_of(watched).ended == "complete"
+    assert window_of(watched).ended == ended
 
 
 def test_a_watch_that_is_stopped_while_skipping_has_never_opened(engine: Engine) -> None:
@@ -193,7 +166,9 @@ def test_another_watch_may_start_after_the_window_has_closed(engine: Engine) -> 
             pass
         with session(steps=1) as other, other.steps.step():
             pass
-    assert len(window_of(other).steps) == 1
+    window = window_of(other)
+    assert len(window.steps) == 1
+    assert window.capture.value is not None
 
 
 def test_a_missing_device_leaves_no_active_watch(engine: Engine) -> None:
@@ -216,7 +191,7 @@ def test_with_another_profiler_a_window_has_steps_but_no_records(engine: Engine)
 
 def test_a_window_closes_at_the_most_steps(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (step_tracking, recording):
-        monkeypatch.setattr(module, "MOST_STEPS", 3)
+        monkeypatch.setattr(module, "MAX_STEPS", 3)
     with session() as watched:
         for _ in range(5):
             with watched.steps.step():
@@ -339,3 +314,137 @@ def test_steps_of_several_optimizers_are_counted_separately_with_a_remark(engine
     window = window_of(watched)
     assert len(window.steps) == 5
     assert [remark.code for remark in window.remarks] == ["optimizers"]
+
+
+CAPACITY = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _no_nvtx_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NVTX_VARIABLE, raising=False)
+
+
+def test_a_tracer_that_cannot_start_is_the_reason_of_tracing_and_records(engine: Engine) -> None:
+    testing.refuse_activity(35)
+    recording = Recording(engine, CAPACITY)
+    recording.start()
+    assert (recording.tracing.reason or "").startswith("trace: unavailable: ")
+    assert recording.finish().reason == recording.tracing.reason
+
+
+def test_too_little_memory_for_the_records_is_a_reason(engine: Engine) -> None:
+    recording = Recording(engine, 1 << 60)
+    recording.start()
+    assert "give a smaller capacity" in (recording.finish().reason or "")
+
+
+def test_the_nvtx_library_is_set_and_unset_unless_the_user_has_set_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = set_nvtx_library("/somewhere/libcupti.so.12")
+    assert os.environ[NVTX_VARIABLE] == "/somewhere/libcupti.so.12"
+    unset_nvtx_library(library)
+    assert NVTX_VARIABLE not in os.environ
+    monkeypatch.setenv(NVTX_VARIABLE, "/own/library.so")
+    unset_nvtx_library(set_nvtx_library("/somewhere/libcupti.so.12"))
+    assert os.environ[NVTX_VARIABLE] == "/own/library.so"
+
+
+CAPACITY_BYTES = 64 << 10  # a thousand records
+TURNS = 400  # of some six
+
+
+def overfull() -> Window:
+    with copies(4096) as made, session(capacity_bytes=CAPACITY_BYTES) as watched:
+        for _ in range(TURNS):
+            with watched.steps.step():
+                made.send()
+    return window_of(watched)
+
+
+def records(window: Window) -> Capture:
+    assert window.capture.value is not None
+    return window.capture.value
+
+
+def test_a_window_is_cut_at_its_last_record(engine: Engine) -> None:
+    whole = overfull()
+    assert records(whole).records.nbytes <= CAPACITY_BYTES
+    assert sum(records(whole).dropped.values()) > 0
+    assert len(whole.steps) == TURNS
+    cut = within_capacity(whole)
+    last_ns = int(records(whole).records["end_ns"].max())
+    assert cut.end_ns == last_ns < whole.end_ns
+    assert cut.steps == tuple(step for step in whole.steps if step.end_ns <= last_ns)
+    assert 0 < len(cut.steps) < TURNS
+    assert cut.remarks[-1].code == "capacity"
+
+
+def test_records_that_cupti_has_lost_do_not_cut_the_window(engine: Engine) -> None:
+    with copies(4096) as made, session() as watched:
+        made.send()
+    window = window_of(watched)
+    lost = replace(window, capture=Fact(replace(records(window), dropped={"unknown": 5})))
+    assert within_capacity(lost) == lost
+
+
+MANY_TURNS = 4000  # of about six records, with a capacity of sixteen thousand
+
+
+def test_the_trace_of_a_cut_window_ends_like_its_result(engine: Engine, tmp_path: Path) -> None:
+    with copies(4096) as made, pyxfer.watch(device="host", ceilings=None, lines=False, capacity="1MiB") as w:
+        for _ in range(MANY_TURNS):
+            with w.step():
+                made.send()
+    w.to_chrome_trace(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    steps = [event for event in events if event.get("cat") == "step" and event["ph"] == "X"]
+    assert 0 < len(steps) == w.result.steps.watched < MANY_TURNS
+
+
+@pytest.fixture
+def window(engine: Engine) -> Window:
+    """A window with steps, ranges, lines and records."""
+    with copies() as made, session(skip=1, lines=True) as watched:
+        for _ in range(4):
+            with watched.steps.step(), mark("decode \N{SNOWMAN}"):
+                made.send()
+        with pytest.raises(KeyError), watched.steps.step():
+            raise KeyError("x")
+    return window_of(watched)
+
+
+def test_a_saved_window_is_loaded(window: Window, tmp_path: Path) -> None:
+    save_window(window, tmp_path / "window-1")
+    found = load_window(tmp_path / "window-1")
+    assert found.capture.value is not None
+    assert window.capture.value is not None
+    assert np.array_equal(found.capture.value.records, window.capture.value.records)
+    assert found.capture.value.names == window.capture.value.names
+    assert found.capture.value.clock == window.capture.value.clock
+    nothing = Fact[object](reason="compared above")
+    assert replace(found, capture=nothing) == replace(window, capture=nothing)  # type: ignore[arg-type]
+
+
+def test_names_that_are_not_unicode_are_escaped_as_in_documents(window: Window, tmp_path: Path) -> None:
+    name, shown = os.fsdecode(b"img-\xff.jpg"), r"img-\udcff.jpg"
+    begin, end = window.begin_ns, window.end_ns
+    foreign = replace(
+        window,
+        ranges=(Range(name, begin, end, 1),),
+        seen=(Seen(begin, 1, f"{name}:3 in f"),),
+        threads={1: name, 2: "MainThread"},
+    )
+    save_window(foreign, tmp_path / "window-1")
+    found = load_window(tmp_path / "window-1")
+    assert found.ranges == (Range(shown, begin, end, 1),)
+    assert found.seen == (Seen(begin, 1, f"{shown}:3 in f"),)
+    assert found.threads == {1: shown, 2: "MainThread"}
+    assert found.steps == window.steps
+
+
+@pytest.mark.parametrize("keep", [0, 100, -20])
+def test_an_incomplete_file_is_a_document_error(window: Window, tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "window-1"
+    save_window(window, path)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DocumentError, match="cannot be read"):
+        load_window(path)

@@ -12,7 +12,9 @@ from pyxfer._document.runs import Direction, Fact, Memory, Tracing, unknown
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Flag, Kind, MemoryKind
 from pyxfer._watch.analysis import Machine, analyse
-from pyxfer._watch.window import Range, Seen, Step, Window
+from pyxfer._watch.marks import Range, Seen
+from pyxfer._watch.step_tracking import Step
+from pyxfer._watch.window import Window
 
 # Far from zero, so that tests fail if a time since the beginning is confused with a time of the clock.
 ZERO_NS = 1_000_000_000_000

@@ -28,7 +28,7 @@ _POWER_SD = 1.645
 _MEMORIES = ("pinned", "pageable")
 
 
-class Usual(NamedTuple):
+class Expected(NamedTuple):
     """What a cell should reach, and which loss against that is beyond doubt."""
 
     judge: Judge
@@ -36,7 +36,7 @@ class Usual(NamedTuple):
     loss: float
 
 
-def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
+def expected_of(table: Table, reports: Sequence[HostReport]) -> list[Expected | None]:
     """For each cell what a few hosts are held against; None if nothing is known."""
     known, peaks = _known_host(reports[0]), peaks_of(reports)
     return [
@@ -45,7 +45,7 @@ def usual_of(table: Table, reports: Sequence[HostReport]) -> list[Usual | None]:
     ]
 
 
-def usual_again(cells: Sequence[CohortCell], table: Table) -> list[Usual | None]:
+def expected_again(cells: Sequence[CohortCell], table: Table) -> list[Expected | None]:
     """What the cells of a saved fleet were held against. Known hosts come with the package; peaks are in the fleet."""
     known = _known_alike(table.alike)
     for cell, column in zip(cells, table.columns, strict=True):
@@ -65,9 +65,9 @@ def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostRepor
     known, peaks = _known_host(reports[0]), peaks_of(reports[:1])
     found = []
     for column, median in zip(table.columns, medians, strict=True):
-        usual = _known(known, column) or _peak(column, peaks.get(column.cell))
-        if usual is not None and math.exp(median) < usual.figure * (1 - usual.loss):
-            found.append((column.cell.text, usual.judge))
+        expected = _known(known, column) or _peak(column, peaks.get(column.cell))
+        if expected is not None and math.exp(median) < expected.figure * (1 - expected.loss):
+            found.append((column.cell.text, expected.judge))
     if not found:
         return None
     name, judge = found[0]
@@ -80,11 +80,13 @@ def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostRepor
     )
 
 
-def judge_few(table: Table, usual: Sequence[Usual | None], settings: FleetSettings) -> Judged:
-    """Judge each figure against what is usual. Cells without that are not judged."""
+def judge_few(table: Table, expected: Sequence[Expected | None], settings: FleetSettings) -> Judged:
+    """Judge each figure against what is expected. Cells without that are not judged."""
     signs = [column.sign for column in table.columns]
-    medians = np.array([math.nan if u is None else s * math.log(u.figure) for u, s in zip(usual, signs, strict=True)])
-    least = np.array([math.nan if u is None else -math.log1p(-u.loss) for u in usual])
+    medians = np.array(
+        [math.nan if u is None else s * math.log(u.figure) for u, s in zip(expected, signs, strict=True)]
+    )
+    least = np.array([math.nan if u is None else -math.log1p(-u.loss) for u in expected])
     ratios = table.figures - medians
     errors = np.nan_to_num(table.errors)
     with np.errstate(invalid="ignore"):
@@ -96,7 +98,6 @@ def judge_few(table: Table, usual: Sequence[Usual | None], settings: FleetSettin
 
 
 def _known_host(report: HostReport) -> Reference | None:
-    """The known host with these GPUs on this link."""
     return _known_of({device.name for device in report.devices}, report.facts.get(LINK_CAPABILITY))
 
 
@@ -110,13 +111,13 @@ def _known_of(names: Set[str], link: str | None) -> Reference | None:
     return next((known for known in references() if {known.device} == names and describe(known.link) == link), None)
 
 
-def _known(known: Reference | None, column: Column) -> Usual | None:
+def _known(known: Reference | None, column: Column) -> Expected | None:
     cell = column.cell
     if known is None or not cell.is_alone or cell.memory not in _MEMORIES:
         return None
     gbps = known.gbps(cell.direction, cell.memory, cell.nbytes)
     share = ALIKE_SHARE if cell.memory == "pinned" else PAGEABLE_SHARE
-    return None if gbps is None or cell.nbytes < MIN_BYTES else Usual("known host", gbps, 1 - share)
+    return None if gbps is None or cell.nbytes < MIN_BYTES else Expected("known host", gbps, 1 - share)
 
 
 def peaks_of(reports: Sequence[HostReport]) -> dict[Cell, float]:
@@ -129,19 +130,19 @@ def peaks_of(reports: Sequence[HostReport]) -> dict[Cell, float]:
     return peaks
 
 
-def _peak(column: Column, peak: float | None) -> Usual | None:
+def _peak(column: Column, peak: float | None) -> Expected | None:
     """For large pinned copies: other cells need not come near a peak."""
     cell = column.cell
     if peak is None or not cell.is_alone or cell.memory != "pinned" or cell.nbytes < MIN_BYTES:
         return None
-    return Usual("peak", peak, 1 - MIN_FINE)
+    return Expected("peak", peak, 1 - MIN_FINE)
 
 
-def _each_other(table: Table, place: int) -> Usual | None:
+def _each_other(table: Table, place: int) -> Expected | None:
     """The median of three or four hosts. The closest two neighbours show how far equal hosts are apart."""
     figures = np.sort(table.figures[~np.isnan(table.figures[:, place]), place])
     if figures.size < FEWEST:
         return None
     apart = _NEIGHBOURS_APART * float(np.min(np.diff(figures)))
     loss = min(_FEW_MOST_LOSS, max(_FEW_LEAST_LOSS, -math.expm1(-apart)))
-    return Usual("few hosts", math.exp(table.columns[place].sign * float(np.median(figures))), loss)
+    return Expected("few hosts", math.exp(table.columns[place].sign * float(np.median(figures))), loss)

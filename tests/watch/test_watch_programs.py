@@ -1,20 +1,26 @@
-"""A script runs under `pyxfer watch` as it runs under Python, and is watched from its first use of CUDA."""
+"""Watched programs in processes of their own: scripts of `pyxfer watch`, forks, signals and ends without a stop."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from marks import slow
-from watch.programs import TIMEOUT_S, environment
+from watch.programs import TIMEOUT_S, environment, output, start_program
 
-from pyxfer._watch.launch import NOTE, FirstUse, Launch, window_path
+import pyxfer
+from pyxfer import UsageError
+from pyxfer._document.watches import Watched
+from pyxfer._watch.launch import NOTE, FirstUse, Launch, numbered, window_path
 from pyxfer._watch.options import WatchOptions
 from pyxfer._watch.window import load_window
 
@@ -76,14 +82,16 @@ def folder(tmp_path: Path) -> Path:
         ("script.py",),
         ("-m", "package"),
         ("archive.pyz",),
-        slow(("./script.py",)),
+        slow(("package/link.py",)),
         slow(("-m", "package.part")),
         slow(("folder",)),
     ],
     ids=" ".join,
 )
 def test_a_program_runs_as_under_python(folder: Path, program: tuple[str, ...]) -> None:
-    alone, watched = alone_and_watched(*program, "first", "--skip", "3", "-m", cwd=folder)
+    (folder / "package" / "link.py").symlink_to(folder / "script.py")
+    flags = ("-O", "-B", "-Wignore")
+    alone, watched = alone_and_watched(*program, "first", "--skip", "3", "-m", cwd=folder, python=flags)
     assert watched == alone
 
 
@@ -91,20 +99,6 @@ def test_a_script_in_another_folder_finds_its_own_modules(folder: Path) -> None:
     (folder / "package" / "helper.py").write_text("")
     (folder / "package" / "part.py").write_text("import helper; print(helper.__file__)")
     assert run(*WATCH, "package/part.py", cwd=folder).stdout.strip() == str(folder / "package" / "helper.py")
-
-
-@pytest.mark.slow
-def test_a_symbolic_link_to_a_script_finds_the_modules_of_its_target(folder: Path) -> None:
-    (folder / "package" / "link.py").symlink_to(folder / "script.py")
-    alone, watched = alone_and_watched("package/link.py", cwd=folder)
-    assert watched == alone
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flag", ["-O", *(slow(flag) for flag in ("-u", "-B", "-Wignore"))])
-def test_the_script_gets_the_flags_of_python(folder: Path, flag: str) -> None:
-    alone, watched = alone_and_watched("script.py", cwd=folder, python=(flag,))
-    assert watched == alone
 
 
 def test_modules_of_the_scripts_folder_do_not_replace_those_of_pyxfer(folder: Path) -> None:
@@ -143,7 +137,6 @@ def test_spawned_processes_find_the_main_module_of_the_script(folder: Path) -> N
         (("none.py",), "The script 'none.py' cannot be read (No such file or directory): check its name."),
         (("-m", "nosuch.part"), "There is no module 'nosuch.part' to run: check its name."),
         (("wrong.py",), "The script 'wrong.py' cannot be compiled: "),
-        slow(("-m", "package.nosuch"), "There is no module 'package.nosuch' to run"),
         slow(("binary.py",), "'binary.py' cannot be compiled"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -214,8 +207,10 @@ def launched(folder: Path, driver: Path, use: str) -> str:
     return result.stdout
 
 
-def test_copies_before_the_first_use_of_cuda_are_not_in_the_window(tmp_path: Path, driver: Path) -> None:
-    launched(tmp_path, driver, "use")
+def test_copies_before_the_first_use_of_cuda_are_not_in_the_window_and_nvtx_is_set_up(
+    tmp_path: Path, driver: Path
+) -> None:
+    assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
     capture = load_window(window_path(str(tmp_path), 1)).capture.value
     assert capture is not None
     assert [capture.name(record) for record in capture.records if "cpy" in capture.name(record)]
@@ -227,10 +222,6 @@ def test_a_script_that_does_not_use_cuda_leaves_a_note(tmp_path: Path, driver: P
     launched(tmp_path, driver, "do not")
     assert not window_path(str(tmp_path), 1).exists()
     assert (tmp_path / NOTE).read_text() == "the script has not used CUDA"
-
-
-def test_the_nvtx_library_is_set_before_the_script_runs(tmp_path: Path, driver: Path) -> None:
-    assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
 
 
 def test_cancel_prevents_the_callback_or_waits_for_it() -> None:
@@ -254,3 +245,220 @@ def test_cancel_prevents_the_callback_or_waits_for_it() -> None:
     threading.Timer(0.1, go_on.set).start()
     calling.cancel()
     assert called.is_set()
+
+
+STEPS = """
+w = pyxfer.watch(device="host", ceilings=None)
+def children():
+    return [remark.text for remark in w.result.remarks if remark.code == "children"]
+"""
+
+
+def test_a_forked_child_is_not_watched_and_the_parent_goes_on() -> None:
+    lines = output(
+        STEPS
+        + """
+with w:
+    child = os.fork()
+    if child == 0:
+        with w.step():
+            pass
+        with pyxfer.mark("in the child"):
+            pass
+        for use in (lambda: w.result, w.start):
+            try:
+                use()
+            except pyxfer.UsageError as error:
+                print("refused", flush=True)
+    else:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with w.step():
+            pass
+if child:
+    print(code, w.result.steps.watched, [row.name for row in w.result.ranges], children())
+"""
+    )
+    assert lines[:2] == ["refused"] * 2
+    assert lines[2].startswith("0 1 [] ['at least 1 child process")
+
+
+def test_a_child_may_watch_itself_if_nothing_was_used_before_the_fork() -> None:
+    lines = output(
+        """
+child = os.fork()
+with pyxfer.watch(device="host", ceilings=None) as w, copies() as made:
+    with w.step():
+        made.send()
+counts = (w.result.steps.watched, sum(row.count for row in w.result.activity.value.copies))
+os.write(1, b"%d %d\\n" % counts)  # at once, for two processes write
+if child:
+    os.waitpid(child, 0)
+"""
+    )
+    assert lines == ["1 1", "1 1"]
+
+
+def test_earlier_and_spawned_children_are_counted_too() -> None:
+    lines = output(
+        STEPS
+        + """
+import multiprocessing
+def start(method):
+    process = multiprocessing.get_context(method).Process(target=time.sleep, args=(60,))
+    process.start()
+    return process
+before = start("fork")
+with w:
+    during = [start("fork"), start("spawn")]
+    with w.step():
+        pass
+for process in (before, *during):
+    process.terminate()
+print(children())
+"""
+    )
+    assert "at least 3 child processes ran" in lines[0]
+
+
+def test_a_watch_that_was_never_stopped_is_closed_at_exit() -> None:
+    lines = output(
+        """
+import atexit
+w = pyxfer.watch(device="host", ceilings=None)
+atexit.register(lambda: print("at exit", w._session.is_active))
+w.start()
+with w.step():
+    pass
+w._session.on_closed = lambda window: print("closed", len(window.steps))
+"""
+    )
+    # The program's own handler was registered first, so it is called last.
+    assert lines == ["closed 1", "at exit False"]
+
+
+def test_watching_does_not_import_numpy_or_rich() -> None:
+    lines = output(
+        """
+w = pyxfer.watch(device="host")
+w.start()
+print(sorted({"numpy", "rich", "typer", "torch"} & set(sys.modules)))
+""",
+        head="import sys, pyxfer\n",
+    )
+    assert lines == ["[]"]
+
+
+# Takes steps without end. It prints when a window has some, and when it has closed, so that tests can wait for that.
+LOOP = """
+w = pyxfer.watch(device="host", ceilings=None)
+w.on_signal(save_to=sys.argv[1])
+print("ready", flush=True)
+was = False
+with copies() as made:
+    while True:
+        with w.step():
+            made.send()
+        if (w._session.is_active if was else getattr(w._session.steps, "count", 0) > 2) != was:
+            was = not was
+            print("open" if was else "closed", flush=True)
+"""
+
+
+def expect(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{line}\n"
+
+
+def expect_report(process: subprocess.Popen[str], number: int) -> None:
+    assert process.stderr is not None
+    seen = ""
+    while f"pyxfer: watch {number} of process {process.pid}:\n" not in seen:
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+
+
+@pytest.fixture
+def looping(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The running program, which saves its documents in `tmp_path`."""
+    with start_program(LOOP, str(tmp_path / "w.json")) as process:
+        expect(process, "ready")
+        yield process
+        process.kill()
+
+
+def test_signals_start_and_stop_windows_which_are_numbered(looping: subprocess.Popen[str], tmp_path: Path) -> None:
+    for number in (1, 2):
+        looping.send_signal(signal.SIGUSR1)
+        expect(looping, "open")
+        looping.send_signal(signal.SIGUSR1)
+        expect(looping, "closed")
+        expect_report(looping, number)
+    watched = Watched.load(tmp_path / "w-1.json")
+    assert watched.steps.watched > 0
+    assert watched.ended == "complete"
+
+
+def test_a_window_that_is_open_at_the_end_of_the_program_is_reported(
+    looping: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    looping.send_signal(signal.SIGUSR1)
+    expect(looping, "open")
+    looping.send_signal(signal.SIGINT)
+    _, err = looping.communicate(timeout=TIMEOUT_S)
+    assert f"pyxfer: watch 1 of process {looping.pid}:" in err
+    assert Watched.load(tmp_path / "w-1.json").steps.watched > 0
+
+
+def test_another_active_watch_is_reported_on_stderr() -> None:
+    program = """
+w = pyxfer.watch(device="host", ceilings=None)
+w.on_signal()
+with pyxfer.watch(device="host", ceilings=None):
+    signal.raise_signal(signal.SIGUSR1)
+    time.sleep(60)
+"""
+    with start_program(program) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("pyxfer: Another watch is active, started at <string>:")
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "word"),
+    [
+        ({"number": signal.SIGUSR1}, "has a handler for SIGUSR1"),
+        ({"number": signal.SIGKILL}, "cannot be used"),
+        ({"number": 4711}, "4711 is not a signal"),
+        ({"save_to": "none/w.json"}, "folder"),
+    ],
+)
+def test_an_unusable_signal_is_refused(words: dict[str, Any], word: str) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with pytest.raises(UsageError, match=word):
+            pyxfer.watch().on_signal(**words)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_in_another_thread_is_refused() -> None:
+    refused: list[UsageError] = []
+
+    def call() -> None:
+        try:
+            pyxfer.watch().on_signal()
+        except UsageError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(refused[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("w.json", "w-3.json"), ("a.b/trace.json.gz", "a.b/trace-3.json.gz"), ("plain", "plain-3")]
+)
+def test_the_number_is_inserted_before_the_extensions(path: str, expected: str) -> None:
+    assert numbered(path, 3) == expected
