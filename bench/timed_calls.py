@@ -16,8 +16,8 @@ import msgspec
 
 import pyxfer
 from pyxfer._frameworks.base import RefusedError, Route, Transfer
+from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.messages import Marker
-from pyxfer._frameworks.place import HostArena, Place
 from pyxfer._frameworks.registry import load_framework, select_routes
 from pyxfer._frameworks.subjects import RouteSubject
 from pyxfer.errors import MeasurementError
@@ -104,9 +104,9 @@ class Calls:
         """A call that runs the route and synchronises the stream; the source is the same memory every time."""
         if route.copy is None:
             raise RefusedError(f"{route.name} is not in the workload copy")
-        place = Place(self._nbytes, self._device, self._arena, self._copier, self._engine, rotates=False)
-        transfer = route.copy(place)
-        self._verify(route, transfer, place)
+        context = RouteContext(self._nbytes, self._device, self._arena, self._copier, self._engine, rotates=False)
+        transfer = route.copy(context)
+        self._verify(route, transfer, context)
         transfer.refresh()
 
         def run() -> None:
@@ -132,11 +132,11 @@ class Calls:
                 return stream()
         raise RefusedError("; ".join(reasons))
 
-    def _verify(self, route: Route, transfer: Transfer, place: Place) -> None:
+    def _verify(self, route: Route, transfer: Transfer, context: RouteContext) -> None:
         """Raise `MeasurementError` unless the route copies: all timers would agree on a call that does nothing."""
         with (
             closing(Marker()) as marker,
-            closing(RouteSubject(route, transfer, place, self._engine, marker)) as subject,
+            closing(RouteSubject(route, transfer, context, self._engine, marker)) as subject,
         ):
             right, aliased = subject.verify(SEED)
         if not right.value or aliased:

@@ -44,7 +44,7 @@ from pyxfer.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
 
 FRAMEWORKS = ("tensorflow", "torch")
 OTHERS = ("tf.constant", "tf.ingest*", "torch.to", "torch.pinned-nonblocking", "torch.ingest*")
@@ -64,8 +64,8 @@ WORKER_MODULE = b"pyxfer._frameworks.process"
 class MisalignedDlpack(Transfer):
     """A DLPack import and an addition on the CPU, which aborts the process if the array is misaligned."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import tensorflow
 
         self.tf: Any = tensorflow
@@ -74,7 +74,7 @@ class MisalignedDlpack(Transfer):
 
     def refresh(self) -> None:
         """Use aligned memory for the first runs, then memory with the alignment of malloc."""
-        self.source = self.place.source("aligned" if self.runs < ALIGNED_RUNS else "pageable")
+        self.source = self.context.source("aligned" if self.runs < ALIGNED_RUNS else "pageable")
 
     def run(self) -> None:
         """The import does not copy; the addition does."""

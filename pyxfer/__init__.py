@@ -22,7 +22,7 @@ _HOMES = {
     "pyxfer._document.watches": "Watched",
     "pyxfer._frameworks.base": "RefusedError Route Transfer",
     "pyxfer._frameworks.explain": "explain",
-    "pyxfer._frameworks.place": "Place",
+    "pyxfer._frameworks.context": "RouteContext",
     "pyxfer._frameworks.registry": "list_routes register_route unregister_route",
     "pyxfer._frameworks.session": "frameworks",
     "pyxfer._links.session": "links",

@@ -24,8 +24,8 @@ from pyxfer._document.watches import Watched as Watched
 from pyxfer._frameworks.base import RefusedError as RefusedError
 from pyxfer._frameworks.base import Route as Route
 from pyxfer._frameworks.base import Transfer as Transfer
+from pyxfer._frameworks.context import RouteContext as RouteContext
 from pyxfer._frameworks.explain import explain as explain
-from pyxfer._frameworks.place import Place as Place
 from pyxfer._frameworks.registry import list_routes as list_routes
 from pyxfer._frameworks.registry import register_route as register_route
 from pyxfer._frameworks.registry import unregister_route as unregister_route

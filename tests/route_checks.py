@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pyxfer._frameworks.place import HostArena, Place, as_array
+from pyxfer._frameworks.context import HostArena, RouteContext, as_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,7 @@ PATIENCE_S = 30.0
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-class HostPlace(Place):
+class HostPlace(RouteContext):
     """A place whose device memory is a framework's own memory on the CPU."""
 
     def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
@@ -58,7 +58,7 @@ class Seen:
 
 
 @contextlib.contextmanager
-def a_place(engine: Engine, nbytes: int, kind: type[Place] = Place) -> Iterator[Place]:
+def a_place(engine: Engine, nbytes: int, kind: type[RouteContext] = RouteContext) -> Iterator[RouteContext]:
     """A place of one size with separate memory."""
     copier = engine.Copier(0, 1, PATIENCE_S)
     arena = HostArena(engine, 0, nbytes, 0)
@@ -69,10 +69,10 @@ def a_place(engine: Engine, nbytes: int, kind: type[Place] = Place) -> Iterator[
         copier.close()
 
 
-def verify(transfer: Transfer, place: Place, engine: Engine, seed: int) -> Seen:
+def verify(transfer: Transfer, context: RouteContext, engine: Engine, seed: int) -> Seen:
     """Run once with random bytes. A second call with another seed reveals a cache."""
-    data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
-    with place.holding(data):
+    data = np.random.default_rng(seed).integers(0, 256, context.nbytes, np.uint8)
+    with context.holding(data):
         transfer.write(data)
         transfer.refresh()
         transfer.run()
@@ -80,7 +80,7 @@ def verify(transfer: Transfer, place: Place, engine: Engine, seed: int) -> Seen:
             transfer.wait()
         engine.synchronize(0)
         arrived = transfer.arrived()
-        seen = Seen(arrived.copy(), transfer.expected(data), transfer.where(), place.lent(arrived))
+        seen = Seen(arrived.copy(), transfer.expected(data), transfer.where(), context.lent(arrived))
     transfer.release()
     return seen
 

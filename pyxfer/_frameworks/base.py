@@ -22,7 +22,7 @@ from pyxfer.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
     from pyxfer._measure.bracket import StreamLike
 
 
@@ -58,12 +58,12 @@ class Transfer(ShortRepr):
     waits = False
     """Whether the result is complete only after `wait`."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, context: RouteContext) -> None:
+        self.context = context
         self.result: Any = None
 
     def _summary(self) -> str:
-        return f"of {format_size(self.place.nbytes)}"
+        return f"of {format_size(self.context.nbytes)}"
 
     @property
     def stream(self) -> StreamLike | None:
@@ -100,7 +100,7 @@ class Transfer(ShortRepr):
         self.result = None
 
 
-Make = Callable[["Place"], Transfer]
+Make = Callable[["RouteContext"], Transfer]
 
 
 @dataclass(frozen=True, repr=False)
@@ -216,13 +216,13 @@ def first_line(error: BaseException) -> str:
 class HostCopy(Transfer):
     """`numpy.copyto` into memory that has been touched."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._target = np.zeros(place.nbytes, np.uint8)
-        self._source = place.source()
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._target = np.zeros(context.nbytes, np.uint8)
+        self._source = context.source()
 
     def refresh(self) -> None:
-        self._source = self.place.source()
+        self._source = self.context.source()
 
     def run(self) -> None:
         np.copyto(self._target, self._source)

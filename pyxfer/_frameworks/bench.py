@@ -16,8 +16,8 @@ from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, r
 from pyxfer._ceiling.stages import Stages, prepare_raw
 from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark, Tracing
 from pyxfer._frameworks.base import HOST_COPY, Make, Route
+from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext, SourceKind
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
-from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place, SourceKind
 from pyxfer._frameworks.subjects import RouteSubject, describe_error
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import read_link
@@ -170,10 +170,10 @@ class Bench:
         engine, copier = self._choice.engine, self._resources.copier(1)
         # The published benchmark sends one array again and again, which a large cache may hold.
         repeats = self._task.workload == "image-batch"
-        place = Place(item.nbytes, self._device.index, arena, copier, engine, rotates=not repeats)
-        transfer = make(place)
+        context = RouteContext(item.nbytes, self._device.index, arena, copier, engine, rotates=not repeats)
+        transfer = make(context)
         least_s = self._least_s(item)
-        return RouteSubject(item.head.source, transfer, place, engine, marker, repeats=repeats, least_s=least_s)
+        return RouteSubject(item.head.source, transfer, context, engine, marker, repeats=repeats, least_s=least_s)
 
     def _least_s(self, item: Item[Route]) -> float:
         most_gbps = self._link.most_gbps(item.head.sides[0])

@@ -21,20 +21,20 @@ from pyxfer._frameworks.base import (
     ingest_route,
     ring_route,
 )
-from pyxfer._frameworks.place import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
+from pyxfer._frameworks.context import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
     from pyxfer._measure.bracket import StreamLike
 
 
 class CupyTransfer(Transfer):
     """A transfer on CuPy's current stream."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import cupy
 
         self.cupy: Any = cupy
@@ -52,7 +52,7 @@ class Upload(HostUpload, CupyTransfer):
     """From host memory to the GPU."""
 
     def arrived(self) -> NDArray[Any]:
-        return self.place.fetch(self.result.data.ptr, self.result.nbytes)
+        return self.context.fetch(self.result.data.ptr, self.result.nbytes)
 
 
 class Asarray(Upload):
@@ -72,7 +72,7 @@ class FromPinned(SlotsUpload, Upload):
     """From arrays of `cupyx.empty_pinned`."""
 
     def slots(self) -> Slots:
-        return pinned_slots(self.place.nbytes)
+        return pinned_slots(self.context.nbytes)
 
 
 class AsarrayPinned(FromPinned):
@@ -85,9 +85,9 @@ class AsarrayPinned(FromPinned):
 class Set(Upload):
     """`ndarray.set` of pageable memory, which the driver stages."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self.target = self.cupy.empty(context.nbytes, self.cupy.uint8)
 
     def upload(self) -> Any:
         self.target.set(self.source)
@@ -97,9 +97,9 @@ class Set(Upload):
 class SetPinned(FromPinned):
     """`ndarray.set` from page-locked memory."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self.target = self.cupy.empty(context.nbytes, self.cupy.uint8)
 
     def upload(self) -> Any:
         self.target.set(self.source)
@@ -109,9 +109,9 @@ class SetPinned(FromPinned):
 class ImageBatch(ImageRow, CupyTransfer):
     """A batch of images, sent as an `Upload` does and cast on the GPU; then one row of pixels is read back."""
 
-    def __init__(self, place: Place, way: type[Upload]) -> None:
-        super().__init__(place)
-        self._way = way(place, (place.batch, *IMAGE_SHAPE))
+    def __init__(self, context: RouteContext, way: type[Upload]) -> None:
+        super().__init__(context)
+        self._way = way(context, (context.batch, *IMAGE_SHAPE))
 
     def write(self, data: NDArray[Any]) -> None:
         self._way.write(data)
@@ -130,12 +130,12 @@ class ImageBatch(ImageRow, CupyTransfer):
 class Download(CupyTransfer):
     """From the GPU to a NumPy array."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.array = self.cupy.empty(place.nbytes, self.cupy.uint8)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self.array = self.cupy.empty(context.nbytes, self.cupy.uint8)
 
     def write(self, data: NDArray[Any]) -> None:
-        self.place.store(self.array.data.ptr, data)
+        self.context.store(self.array.data.ptr, data)
 
     def arrived(self) -> NDArray[Any]:
         found: NDArray[Any] = self.result
@@ -160,9 +160,9 @@ class DownloadThroughRing(RingDownload, Download):
 class GetPinned(Download):
     """`ndarray.get` into page-locked memory without waiting. A reader must wait for the stream."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._slots = pinned_slots(place.nbytes)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._slots = pinned_slots(context.nbytes)
         self._target = self._slots.take()
         try:
             self.array.get(out=self._target, blocking=False)
@@ -181,8 +181,8 @@ class GetPinned(Download):
 class Ingest(Transfer):
     """A copy into page-locked memory of CuPy's pool, the only kind of host array that CuPy has."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import cupy
         import cupyx
 
@@ -192,7 +192,7 @@ class Ingest(Transfer):
         self.source: Any = None
 
     def refresh(self) -> None:
-        self.source = self.place.source()
+        self.source = self.context.source()
 
     def run(self) -> None:
         self.result = self._empty_pinned(self.source.shape, self.source.dtype)

@@ -24,12 +24,12 @@ from pyxfer._frameworks.base import (
     installed_version,
     ring_route,
 )
-from pyxfer._frameworks.place import ImageRow, RingDownload, SourceKind
+from pyxfer._frameworks.context import ImageRow, RingDownload, SourceKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
 
 
 PINNED_HOST = "pinned_host"
@@ -44,12 +44,12 @@ class JaxTransfer(Transfer):
 
     waits = True
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import jax
 
         self.jax: Any = jax
-        self.device = find_gpu(jax, place.device)
+        self.device = find_gpu(jax, context.device)
 
     def wait(self) -> None:
         self.result.block_until_ready()
@@ -61,12 +61,12 @@ class JaxTransfer(Transfer):
 class Upload(JaxTransfer):
     """From host memory to the GPU."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self.source: Any = None
 
     def arrived(self) -> NDArray[Any]:
-        return self.place.fetch(self.result.unsafe_buffer_pointer(), self.result.nbytes)
+        return self.context.fetch(self.result.unsafe_buffer_pointer(), self.result.nbytes)
 
 
 class DevicePut(Upload):
@@ -79,7 +79,7 @@ class DevicePut(Upload):
     kind: SourceKind = "pageable"
 
     def refresh(self) -> None:
-        self.source = self.place.source(self.kind)
+        self.source = self.context.source(self.kind)
 
     def run(self) -> None:
         self.result = self.jax.device_put(self.source, self.device)
@@ -94,8 +94,8 @@ class DevicePutPinned(DevicePut):
 class DevicePutUnstaged(DevicePut):
     """`jax.device_put` without XLA's staging, so that the driver stages."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         if getattr(self.jax.config, OPTIONS, None) != UNSTAGED:
             raise RefusedError(f"this route needs JAX to be started with the option {next(iter(UNSTAGED))}:false")
 
@@ -105,12 +105,12 @@ class UploadThroughRing(Upload):
 
     waits = False
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
 
     def refresh(self) -> None:
-        self.source = self.place.source()
+        self.source = self.context.source()
 
     def run(self) -> None:
         self.result = self._uploader.upload(self.source, "jax")
@@ -119,13 +119,13 @@ class UploadThroughRing(Upload):
 class PinnedHostToDevice(Upload):
     """From a JAX array in page-locked host memory."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._from = sharding(self.jax, self.device, PINNED_HOST)
         self._to = sharding(self.jax, self.device, OWN_MEMORY[0])
 
     def refresh(self) -> None:
-        self.source = self.jax.device_put(self.place.source(), self._from).block_until_ready()
+        self.source = self.jax.device_put(self.context.source(), self._from).block_until_ready()
 
     def run(self) -> None:
         self.result = self.jax.device_put(self.source, self._to)
@@ -141,13 +141,13 @@ class ImageBatch(ImageRow, JaxTransfer):
     waits = False
     kind: SourceKind = "pageable"
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self.source: Any = None
         self._first_row = self.jax.jit(_first_row)
 
     def refresh(self) -> None:
-        self.source = self.place.images(self.kind)
+        self.source = self.context.images(self.kind)
 
     def run(self) -> None:
         self.row = self._first_row(self.onto_gpu())
@@ -169,9 +169,9 @@ class ImageBatchPinned(ImageBatch):
 class ImageBatchThroughRing(ImageBatch):
     """The same by `pyxfer.upload`."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
 
     def onto_gpu(self) -> Any:
         return self._uploader.upload(self.source, "jax")
@@ -240,14 +240,14 @@ class Download(JaxTransfer):
     is written past JAX.
     """
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        zeros = np.zeros(place.nbytes, np.uint8)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        zeros = np.zeros(context.nbytes, np.uint8)
         self._array = self.jax.device_put(zeros, self.device).block_until_ready()
         self._fresh: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
-        self.place.store(self._array.unsafe_buffer_pointer(), data)
+        self.context.store(self._array.unsafe_buffer_pointer(), data)
 
     def refresh(self) -> None:
         self._fresh = self.jax.numpy.array(self._array, copy=True).block_until_ready()
@@ -288,8 +288,8 @@ class DownloadThroughRing(RingDownload, Download):
 class ToPinnedHost(Download):
     """Into a JAX array in page-locked host memory."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._to = sharding(self.jax, self.device, PINNED_HOST)
 
     def run(self) -> None:
@@ -305,8 +305,8 @@ class Ingest(Transfer):
     waits = True
     kind: SourceKind = "pageable"
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import jax
 
         self.jax: Any = jax
@@ -314,7 +314,7 @@ class Ingest(Transfer):
         self.source: Any = None
 
     def refresh(self) -> None:
-        self.source = self.place.source(self.kind)
+        self.source = self.context.source(self.kind)
 
     def wait(self) -> None:
         self.result.block_until_ready()

@@ -28,6 +28,7 @@ import msgspec
 from pyxfer._document.runs import Fact, Measurement, Remark, Tracing, WorkerEnding, unknown
 from pyxfer._frameworks.base import Framework, Make, RefusedError, Route, Started, Transfer
 from pyxfer._frameworks.bench import Bench
+from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.messages import (
     Awake,
     Doing,
@@ -47,7 +48,6 @@ from pyxfer._frameworks.messages import (
     unpack_order,
     unpack_report,
 )
-from pyxfer._frameworks.place import Place
 from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
@@ -392,7 +392,7 @@ def _import_make(module: str, name: str, script: bytes | None) -> Make:
         traceback.print_exc()
         why = describe_error(error)
 
-        def refuse(_: Place) -> Transfer:
+        def refuse(_: RouteContext) -> Transfer:
             raise RefusedError(f"it could not be imported by the worker: {why}")
 
         return refuse

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer._frameworks.base import Route
+    from pyxfer._frameworks.context import RouteContext
     from pyxfer._frameworks.messages import Marker
-    from pyxfer._frameworks.place import Place
     from pyxfer._trace.collector import Traced, TrialRecorder
     from pyxfer.native import Engine
 
@@ -49,7 +49,7 @@ class RouteSubject:
         self,
         route: Route,
         transfer: Transfer,
-        place: Place,
+        context: RouteContext,
         engine: Engine,
         marker: Marker,
         *,
@@ -68,7 +68,7 @@ class RouteSubject:
         self.key = route.name
         self.anchor: str | None = anchor_of(route)
         self._transfer = transfer
-        self._place = place
+        self._context = context
         self._engine = engine
         self._marker = marker
         if not isinstance(transfer, Transfer):
@@ -79,7 +79,7 @@ class RouteSubject:
             raise MeasurementError(f"copies has to be a whole number of 1 or more; it is {transfer.copies!r}")
         self._waits = transfer.wait if transfer.waits else None
         stream = transfer.stream if route.bracket == "stream" else None
-        self._bracket = HostClock() if route.bracket == "host" else Bracket(engine, place.device, stream)
+        self._bracket = HostClock() if route.bracket == "host" else Bracket(engine, context.device, stream)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One timed run. Every exception, even `SystemExit`, ends only this route."""
@@ -101,7 +101,7 @@ class RouteSubject:
                 self._untimed()  # also because the fresh content may use memory of former results
             if data is None:
                 return {side_of(self.route): self._recorded(taking)}, True
-            with self._place.holding(data):
+            with self._context.holding(data):
                 self._transfer.write(data)
                 recorded = {side_of(self.route): self._recorded(taking)}
                 return recorded, _same(self._transfer.arrived(), self._transfer.expected(data))
@@ -109,7 +109,7 @@ class RouteSubject:
     @contextlib.contextmanager
     def _step(self, phase: str) -> Iterator[None]:
         """Mark the step, and turn an exception of the route into a MeasurementError."""
-        self._marker.set(self.route.name, self._place.nbytes, phase)
+        self._marker.set(self.route.name, self._context.nbytes, phase)
         try:
             yield
             self._transfer.release()
@@ -123,7 +123,7 @@ class RouteSubject:
 
     def _recorded(self, taking: TrialRecorder) -> Traced:
         self._transfer.refresh()
-        self._engine.synchronize(self._place.device)
+        self._engine.synchronize(self._context.device)
         taking.begin()
         trial, usage = self._timed(0, 1)
         return traced_call(
@@ -167,11 +167,11 @@ class RouteSubject:
         self._transfer.run()
         if self._waits is not None:
             self._waits()
-        self._engine.synchronize(self._place.device)
+        self._engine.synchronize(self._context.device)
 
     def warm(self) -> float:
         """Make the first calls, and choose the number of calls in a trial; returns the seconds of the first call."""
-        self._marker.set(self.route.name, self._place.nbytes, "first call")
+        self._marker.set(self.route.name, self._context.nbytes, "first call")
         first = self._once(0)[0].elapsed_s
         self._transfer.release()
         for _ in range(WARM_CALLS):
@@ -185,11 +185,11 @@ class RouteSubject:
 
     def verify(self, seed: int) -> tuple[Fact[bool], bool]:
         """Send two different contents, so that a cache shows. Also returns whether nothing was copied at all."""
-        self._marker.set(self.route.name, self._place.nbytes, "verified")
+        self._marker.set(self.route.name, self._context.nbytes, "verified")
         aliased = False
         for content in (seed, seed + 1):
             data = self._random(content)
-            with self._place.holding(data):
+            with self._context.holding(data):
                 self._transfer.write(data)
                 intact, aliased = self._run_and_compare(data)
             self._transfer.release()
@@ -205,7 +205,7 @@ class RouteSubject:
         self._run_and_wait()
         self._check_place()
         arrived, expected = transfer.arrived(), transfer.expected(data)
-        aliased = self.route.direction == "ingest" and self._place.lent(arrived)
+        aliased = self.route.direction == "ingest" and self._context.lent(arrived)
         return _same(arrived, expected), aliased
 
     def _check_place(self) -> None:
@@ -216,7 +216,7 @@ class RouteSubject:
             raise MeasurementError(f"the result is on the {where} and not on the {wanted}, so nothing was copied")
 
     def _random(self, seed: int) -> NDArray[np.uint8]:
-        data = np.empty(self._place.nbytes, np.uint8)
+        data = np.empty(self._context.nbytes, np.uint8)
         self._engine.fill(data.ctypes.data, data.size, seed)
         return data
 

@@ -13,13 +13,13 @@ import numpy as np
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._frameworks import tensorflow_tensors as tensors
 from pyxfer._frameworks.base import Framework, RefusedError, Route, Started, Transfer, Where, ingest_route, ring_route
-from pyxfer._frameworks.place import RingDownload
+from pyxfer._frameworks.context import RingDownload
 from pyxfer._frameworks.tensorflow_tensors import import_tensorflow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place, SourceKind
+    from pyxfer._frameworks.context import RouteContext, SourceKind
 
 
 class Aliasing(Transfer):
@@ -28,7 +28,7 @@ class Aliasing(Transfer):
     kind: SourceKind = "aligned"
 
     def refresh(self) -> None:
-        self.array = tensors.check_alias(self.place.source(self.kind))
+        self.array = tensors.check_alias(self.context.source(self.kind))
 
 
 class OntoGpu(Transfer):
@@ -36,20 +36,20 @@ class OntoGpu(Transfer):
 
     kind: SourceKind = "pageable"
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self.tf = tensors.import_tensorflow()
         tensors.require_gpu(self.tf)
-        self.array: NDArray[np.uint8] = place.source(self.kind)
+        self.array: NDArray[np.uint8] = context.source(self.kind)
 
     def refresh(self) -> None:
-        self.array = self.place.source(self.kind)
+        self.array = self.context.source(self.kind)
 
     def where(self) -> Where:
         return tensors.where_is(self.result)
 
     def arrived(self) -> NDArray[Any]:
-        return tensors.fetch_tensor(self.tf, self.place, self.result)
+        return tensors.fetch_tensor(self.tf, self.context, self.result)
 
 
 class Constant(OntoGpu):
@@ -74,8 +74,8 @@ class CastEager(OntoGpu):
 class Function(OntoGpu):
     """An array as argument of a tf.function on the GPU."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         tf = self.tf
 
         def onto_gpu(x: Any) -> Any:
@@ -91,8 +91,8 @@ class Function(OntoGpu):
 class FunctionJit(OntoGpu):
     """The same under XLA. It inverts the bits, because XLA would remove an identity."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._function = self.tf.function(self.tf.bitwise.invert, jit_compile=True)
 
     def run(self) -> None:
@@ -107,8 +107,8 @@ class FunctionJit(OntoGpu):
 class RawOp(Aliasing, OntoGpu):
     """The private tensor constructor, which aliases an aligned array, and the copy below the operations."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._tensor = tensors.eager_tensor_type(self.tf)
 
     def run(self) -> None:
@@ -120,13 +120,13 @@ class CpuOp(OntoGpu):
 
     kind = "aligned"
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._tensor = tensors.eager_tensor_type(self.tf)
         self._made: Any = None
 
     def refresh(self) -> None:
-        operand = self._tensor(self.place.source(self.kind), tensors.CPU, None)
+        operand = self._tensor(self.context.source(self.kind), tensors.CPU, None)
         with self.tf.device(tensors.CPU):
             self._made = self.tf.bitwise.bitwise_or(operand, operand)
 
@@ -141,9 +141,9 @@ class CpuOp(OntoGpu):
 class Dlpack(Aliasing, OntoGpu):
     """A tensor in the array's memory, new in every trial because a tensor caches its copy on the GPU."""
 
-    def __init__(self, place: Place, kind: SourceKind) -> None:
+    def __init__(self, context: RouteContext, kind: SourceKind) -> None:
         self.kind = kind
-        super().__init__(place)
+        super().__init__(context)
         tensors.eager_tensor_type(self.tf)
         self._import = self.tf.experimental.dlpack.from_dlpack
 
@@ -154,9 +154,9 @@ class Dlpack(Aliasing, OntoGpu):
 class UploadThroughRing(OntoGpu):
     """`pyxfer.upload`, after which TensorFlow gets memory that already holds the bytes, through DLPack."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
 
     def run(self) -> None:
         self.result = self._uploader.upload(self.array, "tensorflow")
@@ -173,15 +173,15 @@ class DataPrefetch(OntoGpu):
     copies = 8
     rows = 8
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, context: RouteContext) -> None:
         # TensorFlow would copy each unaligned row once more.
-        if place.nbytes % (self.rows * tensors.ALIGNMENT):
+        if context.nbytes % (self.rows * tensors.ALIGNMENT):
             raise RefusedError(
-                f"a batch has {self.rows} rows, each a multiple of {tensors.ALIGNMENT} bytes; {place.nbytes} bytes are "
-                f"not a multiple of {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
+                f"a batch has {self.rows} rows, each a multiple of {tensors.ALIGNMENT} bytes; {context.nbytes} bytes "
+                f"are not a multiple of {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
             )
-        super().__init__(place)
-        self._sources = [tensors.check_alias(place.source(self.kind)) for _ in range(self.copies)]
+        super().__init__(context)
+        self._sources = [tensors.check_alias(context.source(self.kind)) for _ in range(self.copies)]
         rows = functools.reduce(lambda first, second: first.concatenate(second), map(self._rows, self._sources))
         onto_gpu = self.tf.data.experimental.prefetch_to_device(tensors.GPU)
         self.dataset = rows.batch(self.rows, drop_remainder=True).apply(onto_gpu)
@@ -210,13 +210,13 @@ class Prefetch(OntoGpu):
 
     copies = DataPrefetch.copies
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
         self.batches: Iterable[NDArray[np.uint8]] = []
 
     def refresh(self) -> None:
-        self.batches = [self.place.source(self.kind) for _ in range(self.copies)]
+        self.batches = [self.context.source(self.kind) for _ in range(self.copies)]
 
     def run(self) -> None:
         for element in self._uploader.prefetch(self.batches, "tensorflow"):
@@ -229,17 +229,17 @@ class OffGpu(Transfer):
     A handle caches its host copy, and would return that copy in the next trial.
     """
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self.tf = tensors.import_tensorflow()
         tensors.require_gpu(self.tf)
         with self.tf.device(tensors.GPU):
-            self._kept = self.tf.constant(np.zeros(place.nbytes, np.uint8))
+            self._kept = self.tf.constant(np.zeros(context.nbytes, np.uint8))
         self.tensor: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
         with tensors.device_memory(self.tf, self._kept) as address:
-            self.place.store(address, data)
+            self.context.store(address, data)
 
     def refresh(self) -> None:
         with self.tf.device(tensors.GPU):
@@ -283,13 +283,13 @@ class Ingest(Transfer):
 
     kind: SourceKind = "pageable"
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self.tf = tensors.import_tensorflow()
-        self.array: NDArray[np.uint8] = place.source(self.kind)
+        self.array: NDArray[np.uint8] = context.source(self.kind)
 
     def refresh(self) -> None:
-        self.array = self.place.source(self.kind)
+        self.array = self.context.source(self.kind)
 
     def run(self) -> None:
         with self.tf.device(tensors.CPU):
@@ -305,8 +305,8 @@ class Ingest(Transfer):
 class IngestRawOp(Aliasing, Ingest):
     """The private tensor constructor, which aliases an aligned array."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._tensor = tensors.eager_tensor_type(self.tf)
 
     def run(self) -> None:

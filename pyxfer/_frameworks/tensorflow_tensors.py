@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._frameworks.base import RefusedError, Where, importing
-from pyxfer._frameworks.place import ImageRow
+from pyxfer._frameworks.context import ImageRow
 from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place, SourceKind
+    from pyxfer._frameworks.context import RouteContext, SourceKind
 
 
 class Images(ImageRow):
@@ -24,14 +24,14 @@ class Images(ImageRow):
 
     kind: SourceKind = "pageable"
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self.tf = import_tensorflow()
         require_gpu(self.tf)
-        self.images: NDArray[np.uint8] = place.images(self.kind)
+        self.images: NDArray[np.uint8] = context.images(self.kind)
 
     def refresh(self) -> None:
-        self.images = self.place.images(self.kind)
+        self.images = self.context.images(self.kind)
 
     def run(self) -> None:
         self.row = self.first_row()
@@ -48,8 +48,8 @@ class Images(ImageRow):
 class ImagesFunction(Images):
     """The images as argument of a tf.function on the GPU."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._function = row_function(self.tf)
 
     def first_row(self) -> Any:
@@ -59,8 +59,8 @@ class ImagesFunction(Images):
 class ImagesFunctionJit(Images):
     """The same under XLA, which fuses the cast and the row into one kernel."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         self._function = row_function(self.tf, jit_compile=True)
 
     def first_row(self) -> Any:
@@ -79,15 +79,15 @@ class ImagesConstant(Images):
 class ImagesDlpack(Images):
     """A tensor in the images' memory, copied to the GPU, and the function there."""
 
-    def __init__(self, place: Place, kind: SourceKind) -> None:
+    def __init__(self, context: RouteContext, kind: SourceKind) -> None:
         self.kind = kind
-        super().__init__(place)
+        super().__init__(context)
         eager_tensor_type(self.tf)
         self._import = self.tf.experimental.dlpack.from_dlpack
         self._function = row_function(self.tf)
 
     def refresh(self) -> None:
-        self.images = check_alias(self.place.images(self.kind))
+        self.images = check_alias(self.context.images(self.kind))
 
     def first_row(self) -> Any:
         return self._function(self._import(self.images.__dlpack__())._copy_to_device(GPU))
@@ -96,9 +96,9 @@ class ImagesDlpack(Images):
 class ImagesThroughRing(Images):
     """The images by `pyxfer.upload`, and the function on the GPU."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
         self._function = row_function(self.tf)
 
     def first_row(self) -> Any:
@@ -230,11 +230,11 @@ def device_memory(tf: Any, tensor: Any) -> Iterator[int]:
     yield described.data + described.byte_offset
 
 
-def fetch_tensor(tf: Any, place: Place, tensor: Any) -> NDArray[Any]:
+def fetch_tensor(tf: Any, context: RouteContext, tensor: Any) -> NDArray[Any]:
     """The elements of a tensor on the GPU as a flat array, read past TensorFlow."""
     dtype = np.dtype(tensor.dtype.as_numpy_dtype)
     with device_memory(tf, tensor) as address:
-        return place.fetch(address, tensor.shape.num_elements() * dtype.itemsize).view(dtype)
+        return context.fetch(address, tensor.shape.num_elements() * dtype.itemsize).view(dtype)
 
 
 def view_tensor(tensor: Any) -> NDArray[Any]:

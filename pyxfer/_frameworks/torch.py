@@ -22,12 +22,12 @@ from pyxfer._frameworks.base import (
     ingest_route,
     ring_route,
 )
-from pyxfer._frameworks.place import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
+from pyxfer._frameworks.context import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
     from pyxfer._measure.bracket import StreamLike
 
 
@@ -41,12 +41,12 @@ SAMPLES = 8
 class TorchTransfer(Transfer):
     """A transfer on PyTorch's current stream of the device."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import torch
 
         self.torch: Any = torch
-        self.device = device_of(torch, place.device)
+        self.device = device_of(torch, context.device)
 
     @property
     def stream(self) -> StreamLike | None:
@@ -61,7 +61,7 @@ class Upload(HostUpload, TorchTransfer):
 
     def arrived(self) -> NDArray[Any]:
         """The tensor's elements in the order of its memory."""
-        found = self.place.fetch(self.result.data_ptr(), self.result.numel() * self.result.element_size())
+        found = self.context.fetch(self.result.data_ptr(), self.result.numel() * self.result.element_size())
         return found.view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
 
 
@@ -93,7 +93,7 @@ class PinnedNonBlocking(SlotsUpload, Upload):
     """From tensors that were created page-locked."""
 
     def slots(self) -> Slots:
-        return pinned_slots(self.torch, self.place.nbytes)
+        return pinned_slots(self.torch, self.context.nbytes)
 
     def upload(self) -> Any:
         return self.source.to(self.device, non_blocking=True)
@@ -129,10 +129,10 @@ class CastNonBlocking(Cast):
 class Noncontiguous(Upload):
     """Every second column of an array twice as large: PyTorch makes it contiguous on the CPU first."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        columns = int(np.gcd(place.nbytes, 4096))
-        shape = (place.nbytes // columns, 2 * columns)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        columns = int(np.gcd(context.nbytes, 4096))
+        shape = (context.nbytes // columns, 2 * columns)
         # Two arrays take turns. They are filled, so that no trial touches a page first.
         self._wide = [np.full(shape, 1, np.uint8) for _ in range(2)]
         self._turns = itertools.cycle(self._wide)
@@ -151,11 +151,11 @@ class Noncontiguous(Upload):
 class ChannelsLast(Upload):
     """Pictures, stored channel by channel on the host and pixel by pixel on the GPU, which reorders them."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place, (-1, *PICTURE))
-        if place.nbytes % PICTURE_BYTES:
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context, (-1, *PICTURE))
+        if context.nbytes % PICTURE_BYTES:
             raise RefusedError(
-                f"it sends pictures of {PICTURE_BYTES} bytes, and {place.nbytes} bytes are not a whole number of "
+                f"it sends pictures of {PICTURE_BYTES} bytes, and {context.nbytes} bytes are not a whole number of "
                 f"pictures: give multiples of {PICTURE_BYTES}"
             )
 
@@ -177,16 +177,16 @@ class LoaderPinned(Upload):
 
     copies = BATCHES
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place, (SAMPLES, -1))
-        if place.nbytes % SAMPLES:
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context, (SAMPLES, -1))
+        if context.nbytes % SAMPLES:
             raise RefusedError(
-                f"it sends batches of {SAMPLES} samples of equal size, which do not fit into {place.nbytes} bytes: "
+                f"it sends batches of {SAMPLES} samples of equal size, which do not fit into {context.nbytes} bytes: "
                 f"give multiples of {SAMPLES}"
             )
 
     def refresh(self) -> None:
-        sources = [self.place.source().reshape(self.shape) for _ in range(BATCHES)]
+        sources = [self.context.source().reshape(self.shape) for _ in range(BATCHES)]
         samples = [sample for source in sources for sample in self.torch.from_numpy(source)]
         self.source = self.torch.utils.data.DataLoader(samples, batch_size=SAMPLES, pin_memory=True, num_workers=0)
 
@@ -198,9 +198,9 @@ class LoaderPinned(Upload):
 class ImageBatch(ImageRow, TorchTransfer):
     """A batch of images, sent as an `Upload` does and cast on the GPU; then one row of pixels is read back."""
 
-    def __init__(self, place: Place, way: type[Upload]) -> None:
-        super().__init__(place)
-        self.way = way(place, (place.batch, *IMAGE_SHAPE))
+    def __init__(self, context: RouteContext, way: type[Upload]) -> None:
+        super().__init__(context)
+        self.way = way(context, (context.batch, *IMAGE_SHAPE))
 
     def write(self, data: NDArray[Any]) -> None:
         self.way.write(data)
@@ -232,12 +232,12 @@ def pinned_slots(torch: Any, nbytes: int) -> Slots:
 class Download(TorchTransfer):
     """From the GPU to host memory."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self.tensor = self.torch.empty(place.nbytes, dtype=self.torch.uint8, device=self.device)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self.tensor = self.torch.empty(context.nbytes, dtype=self.torch.uint8, device=self.device)
 
     def write(self, data: NDArray[Any]) -> None:
-        self.place.store(self.tensor.data_ptr(), data)
+        self.context.store(self.tensor.data_ptr(), data)
 
     def arrived(self) -> NDArray[Any]:
         return memory_of(self.result)
@@ -253,9 +253,9 @@ class Cpu(Download):
 class CopyToPinned(Download):
     """Into tensors that were created page-locked. A reader must wait for the stream."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._slots = pinned_slots(self.torch, place.nbytes)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._slots = pinned_slots(self.torch, context.nbytes)
         self._target = self._slots.take()
 
     def refresh(self) -> None:
@@ -272,8 +272,8 @@ class ToCpuNonBlocking(Download):
     for the stream.
     """
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         if not self.torch.empty(1, device=self.device).to("cpu", non_blocking=True).is_pinned():
             raise RefusedError(
                 f"not available in PyTorch {self.torch.__version__}: there Tensor.to('cpu', non_blocking=True) returns "
@@ -295,15 +295,15 @@ class DownloadThroughRing(RingDownload, Download):
 class Ingest(Transfer):
     """NumPy to a tensor in host memory, without a GPU."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
         import torch
 
         self.torch: Any = torch
         self.source: Any = None
 
     def refresh(self) -> None:
-        self.source = self.place.source()
+        self.source = self.context.source()
 
     def where(self) -> Where:
         return place_of(self.result)

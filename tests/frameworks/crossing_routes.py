@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pyxfer
-from pyxfer._frameworks.place import RingDownload
+from pyxfer._frameworks.context import RingDownload
 from pyxfer._upload.device_arrays import DeviceArray
 from pyxfer._upload.targets import Target
 from pyxfer.native import load
@@ -20,25 +20,25 @@ class Stored(pyxfer.Transfer):
 
     kind: Any = "pageable"
 
-    def __init__(self, place: pyxfer.Place) -> None:
-        super().__init__(place)
-        self.buffer = load("host").DeviceBuffer(2 * place.nbytes)
-        self.source = place.source(self.kind)
+    def __init__(self, context: pyxfer.RouteContext) -> None:
+        super().__init__(context)
+        self.buffer = load("host").DeviceBuffer(2 * context.nbytes)
+        self.source = context.source(self.kind)
 
     def refresh(self) -> None:
-        self.source = self.place.source(self.kind)
+        self.source = self.context.source(self.kind)
 
     def run(self) -> None:
         self.send(self.source)
 
     def send(self, data: Any) -> None:
-        self.place.store(self.buffer.address, data)
+        self.context.store(self.buffer.address, data)
 
     def where(self) -> Any:
         return "gpu"
 
     def arrived(self) -> Any:
-        return self.place.fetch(self.buffer.address, self.place.nbytes)
+        return self.context.fetch(self.buffer.address, self.context.nbytes)
 
 
 class StoredPinned(Stored):
@@ -48,13 +48,13 @@ class StoredPinned(Stored):
 class Uploaded(pyxfer.Transfer):
     """An upload through the worker's uploader."""
 
-    def __init__(self, place: pyxfer.Place) -> None:
-        super().__init__(place)
-        self.uploader, self.target = place.uploader(), Target(load("host"))
-        self.source = place.source()
+    def __init__(self, context: pyxfer.RouteContext) -> None:
+        super().__init__(context)
+        self.uploader, self.target = context.uploader(), Target(load("host"))
+        self.source = context.source()
 
     def refresh(self) -> None:
-        self.source = self.place.source()
+        self.source = self.context.source()
 
     def run(self) -> None:
         self.result = self.uploader.upload(self.source, self.target)
@@ -63,22 +63,22 @@ class Uploaded(pyxfer.Transfer):
         return "gpu"
 
     def arrived(self) -> Any:
-        return self.place.fetch(self.result.address, self.place.nbytes)
+        return self.context.fetch(self.result.address, self.context.nbytes)
 
 
 class Downloaded(RingDownload):
     """A download through the worker's uploader."""
 
-    def __init__(self, place: pyxfer.Place, *, into: bool) -> None:
-        super().__init__(place, into=into)
-        self.array = DeviceArray(load("host"), (place.nbytes,), np.dtype(np.uint8))
+    def __init__(self, context: pyxfer.RouteContext, *, into: bool) -> None:
+        super().__init__(context, into=into)
+        self.array = DeviceArray(load("host"), (context.nbytes,), np.dtype(np.uint8))
 
     @property
     def on_device(self) -> Any:
         return self.array
 
     def write(self, data: Any) -> None:
-        self.place.store(self.array.address, data)
+        self.context.store(self.array.address, data)
 
 
 class Halved(Stored):
@@ -88,7 +88,7 @@ class Halved(Stored):
         self.send(self.source.view(np.uint16).astype(np.uint8))
 
     def arrived(self) -> Any:
-        return self.place.fetch(self.buffer.address, self.place.nbytes // 2)
+        return self.context.fetch(self.buffer.address, self.context.nbytes // 2)
 
     def expected(self, data: Any) -> Any:
         return data.view(np.uint16).astype(np.uint8)
@@ -101,7 +101,7 @@ class Doubled(Stored):
         self.send(self.source.astype(np.uint16))
 
     def arrived(self) -> Any:
-        return self.place.fetch(self.buffer.address, 2 * self.place.nbytes).view(np.uint16)
+        return self.context.fetch(self.buffer.address, 2 * self.context.nbytes).view(np.uint16)
 
     def expected(self, data: Any) -> Any:
         return data.astype(np.uint16)
@@ -116,7 +116,7 @@ class Mirrored(Stored):
         """Keep one array for all calls, as a program may do by mistake."""
 
     def write(self, data: Any) -> None:
-        self.source = self.place.source()
+        self.source = self.context.source()
 
     def run(self) -> None:
         time.sleep(0.002)
@@ -138,7 +138,7 @@ class Cached(Stored):
         self.source, self.written = data, True
 
     def run(self) -> None:
-        self.send(self.source if self.written else self.source[: self.place.nbytes // 4])
+        self.send(self.source if self.written else self.source[: self.context.nbytes // 4])
         self.written = False
 
 

@@ -20,7 +20,7 @@ class Copied(pyxfer.Transfer):
     source: Any = None
 
     def refresh(self) -> None:
-        self.source = self.place.source()
+        self.source = self.context.source()
 
     def run(self) -> None:
         self.result = self.source.copy()
@@ -139,18 +139,18 @@ class Several(Copied):
         super().run()
 
 
-def refused(place: pyxfer.Place) -> pyxfer.Transfer:
-    raise pyxfer.RefusedError(f"not available in Mine 2.0 for {place.nbytes} bytes: it has moved")
+def refused(context: pyxfer.RouteContext) -> pyxfer.Transfer:
+    raise pyxfer.RefusedError(f"not available in Mine 2.0 for {context.nbytes} bytes: it has moved")
 
 
-def broken(place: pyxfer.Place) -> pyxfer.Transfer:
+def broken(context: pyxfer.RouteContext) -> pyxfer.Transfer:
     raise ValueError("set up wrongly")
 
 
-def noisy(place: pyxfer.Place) -> pyxfer.Transfer:
+def noisy(context: pyxfer.RouteContext) -> pyxfer.Transfer:
     sys.stdout.write("to standard output\n")
     sys.stderr.write("\x1b[31mto standard error\x1b[0m\n")
-    return Copied(place)
+    return Copied(context)
 
 
 def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
@@ -277,7 +277,7 @@ class Fractional(Copied):
 
 
 class NoTransfer:
-    def __init__(self, place: pyxfer.Place) -> None: ...
+    def __init__(self, context: pyxfer.RouteContext) -> None: ...
 
 
 class Lists(Copied):

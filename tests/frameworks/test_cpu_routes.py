@@ -9,7 +9,7 @@ from route_checks import HostPlace, a_place, copies_touched, import_or_skip, ver
 
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks import torch as torch_transfers
-from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._frameworks.context import IMAGE_BYTES
 from pyxfer._frameworks.registry import load_framework
 
 if TYPE_CHECKING:
@@ -62,24 +62,24 @@ def test_ingest_alone_needs_no_gpu(name: str) -> None:
 @pytest.mark.parametrize("name", INGESTING)
 def test_an_ingest_route_aliases_or_copies_the_array_as_described(name: str, engine: Engine) -> None:
     route = ROUTES[name]
-    with a_place(engine, NBYTES) as place:
-        transfer = made(route.copy)(place)
-        first, second = (verify(transfer, place, engine, seed) for seed in (1, 2))
+    with a_place(engine, NBYTES) as context:
+        transfer = made(route.copy)(context)
+        first, second = (verify(transfer, context, engine, seed) for seed in (1, 2))
     assert first.right
     assert second.right
     assert second.where == "cpu"
     assert second.lent == (route.host_copies == 0)
     nbytes = 48 << 20
-    with a_place(engine, nbytes) as place:
-        assert copies_touched(made(route.copy)(place), nbytes) == route.host_copies
+    with a_place(engine, nbytes) as context:
+        assert copies_touched(made(route.copy)(context), nbytes) == route.host_copies
 
 
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("name", UPLOADS)
 def test_an_upload_has_the_expected_bytes_and_knows_that_they_are_on_the_cpu(name: str, engine: Engine) -> None:
-    with a_place(engine, NBYTES, HostPlace) as place:
-        transfer = made(ROUTES[name].copy)(place)
-        first, second = (verify(transfer, place, engine, seed) for seed in (1, 2))
+    with a_place(engine, NBYTES, HostPlace) as context:
+        transfer = made(ROUTES[name].copy)(context)
+        first, second = (verify(transfer, context, engine, seed) for seed in (1, 2))
     assert first.right
     assert second.right
     assert second.where == "cpu"
@@ -92,18 +92,18 @@ def test_a_download_through_the_ring_has_the_current_bytes(
     name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax_transfers, "place_of", lambda _: "gpu")  # an array on the CPU would be refused
-    with a_place(engine, NBYTES, HostPlace) as place:
-        transfer = made(ROUTES[name].copy)(place)
-        seen = [verify(transfer, place, engine, seed) for seed in (1, 2, 3, 4)]  # each target in turn, and again
+    with a_place(engine, NBYTES, HostPlace) as context:
+        transfer = made(ROUTES[name].copy)(context)
+        seen = [verify(transfer, context, engine, seed) for seed in (1, 2, 3, 4)]  # each target in turn, and again
     assert all(each.right and each.where == "cpu" for each in seen)
 
 
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("name", IMAGES)
 def test_an_image_batch_gives_the_first_row_of_pixels(name: str, engine: Engine) -> None:
-    with a_place(engine, 2 * IMAGE_BYTES, HostPlace) as place:
-        transfer = made(ROUTES[name].image_batch)(place)
-        first, second = (verify(transfer, place, engine, seed) for seed in (1, 2))
+    with a_place(engine, 2 * IMAGE_BYTES, HostPlace) as context:
+        transfer = made(ROUTES[name].image_batch)(context)
+        first, second = (verify(transfer, context, engine, seed) for seed in (1, 2))
     assert first.right
     assert second.right
     assert second.arrived.shape == (256, 3)

@@ -17,7 +17,7 @@ from pyxfer._frameworks.base import RefusedError, installed_version
 from pyxfer._frameworks.jax import FRAMEWORK, NOSTAGE
 
 if TYPE_CHECKING:
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
     from pyxfer.native import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -42,7 +42,7 @@ def cpu(jax: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def place(engine: Engine) -> Iterator[Place]:
+def context(engine: Engine) -> Iterator[RouteContext]:
     with a_place(engine, NBYTES, HostPlace) as made:
         yield made
 
@@ -73,8 +73,8 @@ def test_the_memory_settings_are_recorded(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.DownloadThroughRing]
 )
-def test_a_download_from_host_memory_is_refused(way: Any, place: Place) -> None:
-    transfer = way(place)
+def test_a_download_from_host_memory_is_refused(way: Any, context: RouteContext) -> None:
+    transfer = way(context)
     with pytest.raises(RefusedError, match=r"^JAX keeps the source array in host memory$"):
         transfer.refresh()
 
@@ -90,9 +90,9 @@ def test_a_missing_kind_of_memory_is_refused(jax: Any, cpu: Any) -> None:
 
 
 @pytest.mark.usefixtures("cpu")
-def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(place: Place) -> None:
+def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(context: RouteContext) -> None:
     with pytest.raises(RefusedError, match="65536 bytes are not a whole number of images"):
-        jax_transfers.ImageBatch(place)
+        jax_transfers.ImageBatch(context)
 
 
 @pytest.mark.usefixtures("cpu")
@@ -102,9 +102,9 @@ def test_staging_cannot_be_left_out_once_jax_has_started() -> None:
 
 
 @pytest.mark.usefixtures("cpu")
-def test_the_route_without_staging_refuses_a_jax_that_stages(place: Place) -> None:
+def test_the_route_without_staging_refuses_a_jax_that_stages(context: RouteContext) -> None:
     with pytest.raises(RefusedError, match="be started with the option should_stage_host_to_device_transfers:false"):
-        jax_transfers.DevicePutUnstaged(place)
+        jax_transfers.DevicePutUnstaged(context)
 
 
 @pytest.mark.usefixtures("jax")

@@ -82,7 +82,7 @@ def test_a_route_without_a_function_is_refused() -> None:
 
 def test_a_route_of_a_lambda_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be imported by a worker process"):
-        registry.register_route(mine(copy=lambda place: own_routes.refused(place) or None))
+        registry.register_route(mine(copy=lambda context: own_routes.refused(context) or None))
 
 
 def test_a_registered_route_can_be_unregistered() -> None:

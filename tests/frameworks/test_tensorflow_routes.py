@@ -16,7 +16,7 @@ import pytest
 
 from pyxfer._frameworks import tensorflow_tensors as tensors
 from pyxfer._frameworks.base import RefusedError, Route, Transfer
-from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place, as_array
+from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext, as_array
 from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
 from pyxfer.errors import MeasurementError
 
@@ -34,7 +34,7 @@ of_images = pytest.mark.parametrize("name", [name for name, route in ROUTES.item
 of_ingest = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.direction == "ingest"])
 
 
-class OpenPlace(Place):
+class OpenPlace(RouteContext):
     """A place whose device memory is ordinary memory, read and written as such."""
 
     def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
@@ -84,16 +84,16 @@ def second_cpu(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "KDL_CUDA", KDL_CPU)
 
 
-def set_up(route: Route, place: Place) -> Transfer:
+def set_up(route: Route, context: RouteContext) -> Transfer:
     assert route.copy is not None
-    return route.copy(place)
+    return route.copy(context)
 
 
-def check_twice(transfer: Transfer, place: Place) -> None:
+def check_twice(transfer: Transfer, context: RouteContext) -> None:
     """Send other bytes the second time, so that a cached result is wrong."""
     for seed in (1, 2):
-        data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
-        with place.holding(data):
+        data = np.random.default_rng(seed).integers(0, 256, context.nbytes, np.uint8)
+        with context.holding(data):
             transfer.write(data)
             transfer.refresh()
             transfer.run()
@@ -161,9 +161,9 @@ def test_the_setting_is_refused_after_tensorflows_first_operation(tf: Any) -> No
 @of_ingest
 @pytest.mark.usefixtures("tf")
 def test_ingested_bytes_equal_the_array(name: str, place_of: Any) -> None:
-    place = place_of()
-    transfer = set_up(ROUTES[name], place)
-    check_twice(transfer, place)
+    context = place_of()
+    transfer = set_up(ROUTES[name], context)
+    check_twice(transfer, context)
     transfer.refresh()
     transfer.run()
     assert transfer.where() == "cpu"
@@ -182,18 +182,18 @@ def test_ingest_routes_without_copies_alias_the_source(name: str, place_of: Any)
 @of_copy
 @pytest.mark.usefixtures("second_cpu")
 def test_a_route_delivers_what_was_written_and_nothing_older(name: str, place_of: Any) -> None:
-    place = place_of()
-    check_twice(set_up(ROUTES[name], place), place)
+    context = place_of()
+    check_twice(set_up(ROUTES[name], context), context)
 
 
 @of_images
 @pytest.mark.usefixtures("second_cpu")
 def test_a_route_for_images_reads_the_first_row_back(name: str, place_of: Any) -> None:
-    place = place_of(2 * IMAGE_BYTES)
+    context = place_of(2 * IMAGE_BYTES)
     make = ROUTES[name].image_batch
     assert make is not None
-    transfer = make(place)
-    check_twice(transfer, place)
+    transfer = make(context)
+    check_twice(transfer, context)
     transfer.refresh()
     transfer.run()
     assert transfer.result.shape == (256, 3)
@@ -308,7 +308,7 @@ def test_a_version_without_the_internals_is_refused(
     name: str, tf: Any, place_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = "tensorflow.python.framework.ops"
-    place = place_of()
+    context = place_of()
     monkeypatch.setitem(sys.modules, inside, types.ModuleType(inside))
     with pytest.raises(RefusedError, match=f"^not available in TensorFlow {tf.__version__}: {inside}.EagerTensor is"):
-        set_up(ROUTES[name], place)
+        set_up(ROUTES[name], context)

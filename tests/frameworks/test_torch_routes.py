@@ -15,7 +15,7 @@ from pyxfer._frameworks.base import RefusedError
 from pyxfer._frameworks.torch import FRAMEWORK
 
 if TYPE_CHECKING:
-    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.context import RouteContext
     from pyxfer.native import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -28,7 +28,7 @@ def torch() -> Any:
 
 
 @pytest.fixture
-def place(engine: Engine) -> Iterator[Place]:
+def context(engine: Engine) -> Iterator[RouteContext]:
     with a_place(engine, NBYTES, HostPlace) as made:
         yield made
 
@@ -56,8 +56,8 @@ def test_the_allocator_settings_are_recorded(torch: Any, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("torch")
-def test_the_noncontiguous_route_copies_every_second_column(place: Place) -> None:
-    transfer = on_cpu(torch_transfers.Noncontiguous(place))
+def test_the_noncontiguous_route_copies_every_second_column(context: RouteContext) -> None:
+    transfer = on_cpu(torch_transfers.Noncontiguous(context))
     data = np.random.default_rng(1).integers(0, 256, NBYTES, np.uint8)
     transfer.write(data)
     for _ in range(2):  # both arrays that take turns
@@ -68,11 +68,11 @@ def test_the_noncontiguous_route_copies_every_second_column(place: Place) -> Non
 
 
 @pytest.mark.usefixtures("torch")
-def test_channels_last_makes_the_channels_of_a_pixel_adjacent(place: Place, engine: Engine) -> None:
-    transfer = on_cpu(torch_transfers.ChannelsLast(place))
+def test_channels_last_makes_the_channels_of_a_pixel_adjacent(context: RouteContext, engine: Engine) -> None:
+    transfer = on_cpu(torch_transfers.ChannelsLast(context))
     pictures = np.arange(NBYTES, dtype=np.uint32).astype(np.uint8).reshape(-1, *torch_transfers.PICTURE)
     pictures[3, :, 5, 7] = (1, 2, 3, 4)
-    with place.holding(pictures.reshape(-1)):
+    with context.holding(pictures.reshape(-1)):
         transfer.refresh()
         transfer.run()
     in_memory = transfer.arrived().reshape(-1, 32, 32, 4)
@@ -80,8 +80,8 @@ def test_channels_last_makes_the_channels_of_a_pixel_adjacent(place: Place, engi
 
 
 @pytest.mark.usefixtures("torch")
-def test_an_epoch_has_as_many_batches_as_its_transfer_declares(place: Place) -> None:
-    transfer = torch_transfers.LoaderPinned(place)
+def test_an_epoch_has_as_many_batches_as_its_transfer_declares(context: RouteContext) -> None:
+    transfer = torch_transfers.LoaderPinned(context)
     transfer.refresh()
     batches = list(transfer.source)
     assert [batch.numel() for batch in batches] == [NBYTES] * transfer.copies
@@ -101,5 +101,5 @@ def test_an_epoch_has_as_many_batches_as_its_transfer_declares(place: Place) -> 
     ],
 )
 def test_a_size_that_does_not_divide_is_refused(make: Any, nbytes: int, why: str, engine: Engine) -> None:
-    with a_place(engine, nbytes) as place, pytest.raises(RefusedError, match=why):
-        make(place)
+    with a_place(engine, nbytes) as context, pytest.raises(RefusedError, match=why):
+        make(context)

@@ -10,8 +10,8 @@ import pytest
 from frameworks import own_routes
 
 import pyxfer
+from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.messages import Marker
-from pyxfer._frameworks.place import HostArena, Place
 from pyxfer._frameworks.subjects import FEWEST_CALLS, MAX_CALLS, RouteSubject, describe_error
 from pyxfer.errors import MeasurementError
 
@@ -22,9 +22,9 @@ NBYTES = 64 << 10
 
 
 @pytest.fixture
-def place(engine: Engine) -> Iterator[Place]:
+def context(engine: Engine) -> Iterator[RouteContext]:
     copier, arena = engine.Copier(0, 1, 30.0), HostArena(engine, 0, NBYTES, 0)
-    yield Place(NBYTES, 0, arena, copier, engine)
+    yield RouteContext(NBYTES, 0, arena, copier, engine)
     arena.close()
     copier.close()
 
@@ -37,12 +37,12 @@ def marker() -> Iterator[Marker]:
 
 
 @pytest.fixture
-def make(place: Place, marker: Marker, engine: Engine) -> Iterator[Any]:
+def make(context: RouteContext, marker: Marker, engine: Engine) -> Iterator[Any]:
     made: list[RouteSubject] = []
 
     def subject(kind: type[pyxfer.Transfer], **options: Any) -> tuple[RouteSubject, Any]:
-        transfer = kind(place)
-        made.append(RouteSubject(own_routes.make_route("mine.x", kind), transfer, place, engine, marker, **options))
+        transfer = kind(context)
+        made.append(RouteSubject(own_routes.make_route("mine.x", kind), transfer, context, engine, marker, **options))
         return made[-1], transfer
 
     yield subject

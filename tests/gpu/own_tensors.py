@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class Sent(pyxfer.Transfer):
     """Sends an array of bytes unchanged."""
 
-    def __init__(self, place: pyxfer.Place) -> None:
-        super().__init__(place)
-        self.data: Any = np.zeros(place.nbytes, np.uint8)
+    def __init__(self, context: pyxfer.RouteContext) -> None:
+        super().__init__(context)
+        self.data: Any = np.zeros(context.nbytes, np.uint8)
 
     def write(self, data: Any) -> None:
         self.data = data.copy()
@@ -49,9 +49,9 @@ class Cached(Sent):
 class Halved(Sent):
     """Converts float64 to float32 on the host, and sends that."""
 
-    def __init__(self, place: pyxfer.Place) -> None:
-        super().__init__(place)
-        self.data = np.zeros(place.nbytes // 8)
+    def __init__(self, context: pyxfer.RouteContext) -> None:
+        super().__init__(context)
+        self.data = np.zeros(context.nbytes // 8)
 
     def write(self, data: Any) -> None:
         self.data = data[: self.data.size].astype(np.float64)
@@ -80,9 +80,9 @@ class Doubled(Sent):
 class Mirrored(pyxfer.Transfer):
     """Uses one TensorFlow tensor in host memory on the GPU, which keeps a copy after the first use."""
 
-    def __init__(self, place: pyxfer.Place) -> None:
-        super().__init__(place)
-        self.write(np.zeros(place.nbytes, np.uint8))
+    def __init__(self, context: pyxfer.RouteContext) -> None:
+        super().__init__(context)
+        self.write(np.zeros(context.nbytes, np.uint8))
 
     def write(self, data: Any) -> None:
         import tensorflow as tf
@@ -106,9 +106,9 @@ class Mirrored(pyxfer.Transfer):
 class Canonical(pyxfer.Transfer):
     """Sends float64 to JAX, which converts it to float32 unless jax_enable_x64 is set."""
 
-    def __init__(self, place: pyxfer.Place) -> None:
-        super().__init__(place)
-        self.data: Any = np.zeros(place.nbytes // 8)
+    def __init__(self, context: pyxfer.RouteContext) -> None:
+        super().__init__(context)
+        self.data: Any = np.zeros(context.nbytes // 8)
 
     def write(self, data: Any) -> None:
         self.data = data[: self.data.size].astype(np.float64)

@@ -15,7 +15,7 @@ from pyxfer._frameworks import cupy as cupy_transfers
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks import torch as torch_transfers
 from pyxfer._frameworks.base import RefusedError, Route
-from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._frameworks.context import IMAGE_BYTES
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._measure.bracket import Bracket
 
@@ -81,10 +81,10 @@ def torch() -> Any:
 
 def check(route: Route, make: Make | None, engine: Engine, nbytes: int) -> None:
     assert make is not None
-    with a_place(engine, nbytes) as place:
-        transfer = make(place)
+    with a_place(engine, nbytes) as context:
+        transfer = make(context)
         for seed in (1, 2):
-            seen = verify(transfer, place, engine, seed)
+            seen = verify(transfer, context, engine, seed)
             assert seen.right, f"pass {seed}"
             assert seen.where == route.expected_place
             if route.owner == "cupy":  # none of its routes aliases the array
@@ -134,16 +134,16 @@ def test_each_pass_of_jax_without_staging_delivers_its_bytes(gpu_engine: Engine)
 
 def test_the_stream_of_a_transfer_of_cupy_is_the_current_one(gpu_engine: Engine) -> None:
     cupy = started("cupy")
-    with a_place(gpu_engine, 64 << 10) as place, cupy.cuda.Stream(non_blocking=True) as stream:
-        assert cupy_transfers.Asarray(place).stream == stream.ptr
+    with a_place(gpu_engine, 64 << 10) as context, cupy.cuda.Stream(non_blocking=True) as stream:
+        assert cupy_transfers.Asarray(context).stream == stream.ptr
 
 
 @pytest.mark.parametrize("way", [torch_transfers.PinnedNonBlocking, torch_transfers.UploadThroughRing])
 def test_a_bracket_on_the_current_stream_of_torch_times_an_upload(torch: Any, gpu_engine: Engine, way: Any) -> None:
     nbytes = 64 << 20
     stream = torch.cuda.Stream()
-    with a_place(gpu_engine, nbytes) as place, torch.cuda.stream(stream):
-        transfer = way(place)
+    with a_place(gpu_engine, nbytes) as context, torch.cuda.stream(stream):
+        transfer = way(context)
         assert transfer.stream == stream.cuda_stream
         bracket = Bracket(gpu_engine, 0, transfer.stream)
         for _ in range(2):  # the first one makes the ring
@@ -160,12 +160,12 @@ def test_a_bracket_on_the_current_stream_of_torch_times_an_upload(torch: Any, gp
 
 @pytest.mark.usefixtures("torch")
 def test_pinned_routes_of_torch_copy_from_and_to_page_locked_tensors(gpu_engine: Engine) -> None:
-    with a_place(gpu_engine, 64 << 10) as place:
-        upload = torch_transfers.PinnedNonBlocking(place)
+    with a_place(gpu_engine, 64 << 10) as context:
+        upload = torch_transfers.PinnedNonBlocking(context)
         upload.refresh()
         assert upload.source.is_pinned()
         for way in (torch_transfers.CopyToPinned, torch_transfers.ToCpuNonBlocking):
-            download = way(place)
+            download = way(context)
             download.refresh()
             download.run()
             gpu_engine.synchronize(0)
@@ -174,15 +174,15 @@ def test_pinned_routes_of_torch_copy_from_and_to_page_locked_tensors(gpu_engine:
 
 @pytest.mark.usefixtures("torch")
 def test_the_loader_of_torch_returns_page_locked_batches(gpu_engine: Engine) -> None:
-    with a_place(gpu_engine, 64 << 10) as place:
-        transfer = torch_transfers.LoaderPinned(place)
+    with a_place(gpu_engine, 64 << 10) as context:
+        transfer = torch_transfers.LoaderPinned(context)
         transfer.refresh()
         assert [batch.is_pinned() for batch in transfer.source] == [True] * transfer.copies
 
 
 def test_channels_last_is_the_order_in_device_memory(torch: Any, gpu_engine: Engine) -> None:
-    with a_place(gpu_engine, 64 << 10) as place:
-        transfer = torch_transfers.ChannelsLast(place)
+    with a_place(gpu_engine, 64 << 10) as context:
+        transfer = torch_transfers.ChannelsLast(context)
         transfer.refresh()
         transfer.run()
         assert transfer.result.is_contiguous(memory_format=torch.channels_last)

@@ -17,7 +17,7 @@ import pytest
 
 from pyxfer._frameworks import tensorflow_tensors as tensors
 from pyxfer._frameworks.base import Route, Transfer
-from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place
+from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext
 from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
 from pyxfer.native import Engine, load
 
@@ -48,11 +48,11 @@ def tf() -> Any:
 
 
 @contextlib.contextmanager
-def a_place(engine: Engine, nbytes: int) -> Iterator[Place]:
+def a_place(engine: Engine, nbytes: int) -> Iterator[RouteContext]:
     arena = HostArena(engine, DEVICE, nbytes, 0)
     copier = engine.Copier(DEVICE, 1, 30.0)
     try:
-        yield Place(nbytes, DEVICE, arena, copier, engine)
+        yield RouteContext(nbytes, DEVICE, arena, copier, engine)
     finally:
         copier.close()
         arena.close()
@@ -70,11 +70,11 @@ def run_once(transfer: Transfer, engine: Engine) -> float:
     return time.perf_counter() - begin
 
 
-def check_twice(route: Route, transfer: Transfer, place: Place, engine: Engine) -> None:
+def check_twice(route: Route, transfer: Transfer, context: RouteContext, engine: Engine) -> None:
     """Send different bytes the second time, so that cached ones are wrong."""
     for seed in (1, 2):
-        data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
-        with place.holding(data):
+        data = np.random.default_rng(seed).integers(0, 256, context.nbytes, np.uint8)
+        with context.holding(data):
             transfer.write(data)
             run_once(transfer, engine)
             assert transfer.where() == route.expected_place
@@ -84,17 +84,17 @@ def check_twice(route: Route, transfer: Transfer, place: Place, engine: Engine) 
         transfer.release()
 
 
-def set_up(route: Route, place: Place) -> Transfer:
+def set_up(route: Route, context: RouteContext) -> Transfer:
     assert route.copy is not None
-    return route.copy(place)
+    return route.copy(context)
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.usefixtures("tf")
 def test_a_route_delivers_the_bytes_to_the_right_place(name: str, nbytes: int, gpu_engine: Engine) -> None:
-    with a_place(gpu_engine, nbytes) as place:
-        check_twice(ROUTES[name], set_up(ROUTES[name], place), place, gpu_engine)
+    with a_place(gpu_engine, nbytes) as context:
+        check_twice(ROUTES[name], set_up(ROUTES[name], context), context, gpu_engine)
 
 
 @pytest.mark.parametrize("nbytes", IMAGE_SIZES)
@@ -103,15 +103,15 @@ def test_a_route_delivers_the_bytes_to_the_right_place(name: str, nbytes: int, g
 def test_a_route_for_images_casts_on_the_gpu_and_reads_the_row_back(name: str, nbytes: int, gpu_engine: Engine) -> None:
     make = ROUTES[name].image_batch
     assert make is not None
-    with a_place(gpu_engine, nbytes) as place:
-        check_twice(ROUTES[name], make(place), place, gpu_engine)
+    with a_place(gpu_engine, nbytes) as context:
+        check_twice(ROUTES[name], make(context), context, gpu_engine)
 
 
 @pytest.mark.parametrize("name", CROSSING)
 @pytest.mark.usefixtures("tf")
 def test_a_later_trial_moves_the_bytes_again(name: str, gpu_engine: Engine) -> None:
-    with a_place(gpu_engine, LARGE) as place:
-        transfer = set_up(ROUTES[name], place)
+    with a_place(gpu_engine, LARGE) as context:
+        transfer = set_up(ROUTES[name], context)
         for _ in range(4):
             assert run_once(transfer, gpu_engine) / transfer.copies > MIN_S
             transfer.release()
@@ -162,8 +162,8 @@ def under_setting(setting: str) -> dict[str, str]:
     engine = load("cuda")
     for name in UNDER_THE_SETTING:
         for nbytes in SIZES:
-            with a_place(engine, nbytes) as place:
-                check_twice(ROUTES[name], set_up(ROUTES[name], place), place, engine)
+            with a_place(engine, nbytes) as context:
+                check_twice(ROUTES[name], set_up(ROUTES[name], context), context, engine)
         found[name] = "verified"
     return found
 

@@ -1,7 +1,7 @@
 """What a route gets to set up a transfer, and base classes of transfers.
 
-A `Place` has the size, host memory for the sources, and raw access to device memory. All places of a worker share the
-memory of one `HostArena`.
+A `RouteContext` has the size, host memory for the sources, and raw access to device memory. All contexts of a worker
+share the memory of one `HostArena`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, HostBuffer
 
-# --- places ----------------------------------------------------------------------------------------------------------
+# --- contexts --------------------------------------------------------------------------------------------------------
 
 IMAGE_SHAPE = (256, 256, 3)
 IMAGE_BYTES = 256 * 256 * 3
@@ -43,7 +43,7 @@ MAX_SLOTS = 32
 SLOTS = 3
 
 
-class Place(ShortRepr):
+class RouteContext(ShortRepr):
     """The argument of a route's `copy` and `image_batch`: size, device, sources, and raw access to device memory."""
 
     def __init__(
@@ -216,9 +216,9 @@ class Slots:
 class ImageRow(Transfer):
     """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
 
-    def __init__(self, place: Place) -> None:
-        place.check_images()
-        super().__init__(place)
+    def __init__(self, context: RouteContext) -> None:
+        context.check_images()
+        super().__init__(context)
         self.row: Any = None
         """The row on the GPU, which shows that the cast ran there; `result` is its copy on the host."""
 
@@ -237,13 +237,13 @@ class ImageRow(Transfer):
 class HostUpload(Transfer):
     """From an array in host memory to the GPU, by the method `upload` of a subclass."""
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place)
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context)
         self.shape = shape
         self.source: Any = None
 
     def refresh(self) -> None:
-        self.source = self.place.source().reshape(self.shape)
+        self.source = self.context.source().reshape(self.shape)
 
     def run(self) -> None:
         self.result = self.upload()
@@ -256,8 +256,8 @@ class HostUpload(Transfer):
 class SlotsUpload(HostUpload):
     """From page-locked arrays of the framework, in turn."""
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context, shape)
         self._slots = self.slots()
 
     def slots(self) -> Slots:
@@ -276,9 +276,9 @@ class RingUpload(HostUpload):
 
     framework: FrameworkName
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._uploader = place.uploader()
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context, shape)
+        self._uploader = context.uploader()
 
     def upload(self) -> Any:
         return self._uploader.upload(self.source, self.framework)
@@ -290,10 +290,10 @@ class RingDownload(Transfer):
     Without `into` these threads write to a new array, and touch it first. With `into` three touched arrays take turns.
     """
 
-    def __init__(self, place: Place, *, into: bool = False) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
-        self._targets = Slots(lambda: np.ones(place.nbytes, np.uint8)) if into else None
+    def __init__(self, context: RouteContext, *, into: bool = False) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
+        self._targets = Slots(lambda: np.ones(context.nbytes, np.uint8)) if into else None
         self._target: NDArray[np.uint8] | None = None
 
     @property

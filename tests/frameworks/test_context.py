@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyxfer._frameworks.base import RefusedError
-from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place, SourceKind
+from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext, SourceKind
 from pyxfer._upload.targets import Target
 from pyxfer.errors import UsageError
 from pyxfer.native._host import testing
@@ -36,89 +36,89 @@ def arena(engine: Engine) -> Iterator[HostArena]:
 
 
 @pytest.fixture
-def place(engine: Engine, arena: HostArena, copier: Copier) -> Place:
-    return Place(NBYTES, 0, arena, copier, engine)
+def context(engine: Engine, arena: HostArena, copier: Copier) -> RouteContext:
+    return RouteContext(NBYTES, 0, arena, copier, engine)
 
 
 @pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
-def test_sources_take_turns(place: Place, kind: SourceKind) -> None:
-    first, second = place.source(kind), place.source(kind)
+def test_sources_take_turns(context: RouteContext, kind: SourceKind) -> None:
+    first, second = context.source(kind), context.source(kind)
     assert first.nbytes == second.nbytes == NBYTES
     assert not np.may_share_memory(first, second)
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, 4 << 20])
 def test_the_largest_size_has_two_places(engine: Engine, arena: HostArena, copier: Copier, nbytes: int) -> None:
-    place = Place(nbytes, 0, arena, copier, engine)
-    assert not np.may_share_memory(place.source(), place.source())
+    context = RouteContext(nbytes, 0, arena, copier, engine)
+    assert not np.may_share_memory(context.source(), context.source())
 
 
 def test_large_sources_are_together_larger_than_the_cache(engine: Engine, copier: Copier) -> None:
     arena = HostArena(engine, 0, 1 << 20, 8 << 20)
-    place = Place(1 << 20, 0, arena, copier, engine)
-    addresses = {place.source().ctypes.data for _ in range(32)}
+    context = RouteContext(1 << 20, 0, arena, copier, engine)
+    addresses = {context.source().ctypes.data for _ in range(32)}
     assert len(addresses) * (1 << 20) >= 8 << 20
     arena.close()
 
 
-def test_a_pageable_source_starts_16_bytes_after_a_page(place: Place) -> None:
-    assert place.source("pageable").ctypes.data % 64 == 16
+def test_a_pageable_source_starts_16_bytes_after_a_page(context: RouteContext) -> None:
+    assert context.source("pageable").ctypes.data % 64 == 16
 
 
 @pytest.mark.parametrize("kind", ["aligned", "pinned"])
-def test_other_sources_are_aligned(place: Place, kind: SourceKind) -> None:
-    assert place.source(kind).ctypes.data % 64 == 0
+def test_other_sources_are_aligned(context: RouteContext, kind: SourceKind) -> None:
+    assert context.source(kind).ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
-def test_every_source_contains_the_held_data(place: Place, kind: SourceKind) -> None:
+def test_every_source_contains_the_held_data(context: RouteContext, kind: SourceKind) -> None:
     data = np.arange(NBYTES, dtype=np.uint8)
-    with place.holding(data):
-        assert np.array_equal(place.source(kind), data)
-        assert np.array_equal(place.source(kind), data)
+    with context.holding(data):
+        assert np.array_equal(context.source(kind), data)
+        assert np.array_equal(context.source(kind), data)
 
 
 def test_images_are_whole_batches(engine: Engine, arena: HostArena, copier: Copier) -> None:
-    place = Place(2 * IMAGE_BYTES, 0, arena, copier, engine)
-    assert place.batch == 2
-    assert place.images().shape == (2, 256, 256, 3)
+    context = RouteContext(2 * IMAGE_BYTES, 0, arena, copier, engine)
+    assert context.batch == 2
+    assert context.images().shape == (2, 256, 256, 3)
     with pytest.raises(
         RefusedError, match=r"are batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are not a whole"
     ):
-        Place(NBYTES, 0, arena, copier, engine).images()
+        RouteContext(NBYTES, 0, arena, copier, engine).images()
 
 
 def test_a_source_that_does_not_rotate_is_the_same_memory_every_time(
     engine: Engine, arena: HostArena, copier: Copier
 ) -> None:
-    place = Place(NBYTES, 0, arena, copier, engine, rotates=False)
-    assert place.source().ctypes.data == place.source().ctypes.data
+    context = RouteContext(NBYTES, 0, arena, copier, engine, rotates=False)
+    assert context.source().ctypes.data == context.source().ctypes.data
 
 
-def test_a_source_is_recognised_and_a_copy_is_not(place: Place) -> None:
-    source = place.source()
-    assert place.lent(source[10:])
-    assert not place.lent(source.copy())
+def test_a_source_is_recognised_and_a_copy_is_not(context: RouteContext) -> None:
+    source = context.source()
+    assert context.lent(source[10:])
+    assert not context.lent(source.copy())
 
 
-def test_device_memory_is_read_and_written_without_the_framework(engine: Engine, place: Place) -> None:
+def test_device_memory_is_read_and_written_without_the_framework(engine: Engine, context: RouteContext) -> None:
     buffer = engine.DeviceBuffer(NBYTES, 0)
     data = np.arange(NBYTES, dtype=np.uint8)[::-1]
-    place.store(buffer.address, data)
-    assert np.array_equal(place.fetch(buffer.address, NBYTES), data)
+    context.store(buffer.address, data)
+    assert np.array_equal(context.fetch(buffer.address, NBYTES), data)
     buffer.close()
 
 
 def test_page_locked_memory_is_freed(engine: Engine, copier: Copier) -> None:
     arena = HostArena(engine, 0, NBYTES, 0)
-    Place(NBYTES, 0, arena, copier, engine).source("pinned")
+    RouteContext(NBYTES, 0, arena, copier, engine).source("pinned")
     arena.close()
     arena.close()
 
 
 def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine, copier: Copier) -> None:
     arena = HostArena(engine, 0, 1 << 20, 0)
-    places = [Place(nbytes, 0, arena, copier, engine) for nbytes in (NBYTES, 1 << 20)]
+    places = [RouteContext(nbytes, 0, arena, copier, engine) for nbytes in (NBYTES, 1 << 20)]
     uploader = places[0].uploader()
     assert places[1].uploader() is uploader
     assert uploader.upload(places[1].source(), Target(engine)).nbytes == 1 << 20
@@ -127,12 +127,12 @@ def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine,
         uploader.upload(np.zeros(1), Target(engine))
 
 
-def test_nothing_is_page_locked_before_the_first_upload(place: Place, engine: Engine) -> None:
+def test_nothing_is_page_locked_before_the_first_upload(context: RouteContext, engine: Engine) -> None:
     def locked() -> int:
         return sum(nbytes for kind, _, nbytes in testing.allocated() if kind != "device")
 
     before = locked()
-    uploader = place.uploader()
+    uploader = context.uploader()
     assert locked() == before
-    uploader.upload(place.source(), Target(engine))
+    uploader.upload(context.source(), Target(engine))
     assert locked() > before
