@@ -313,7 +313,7 @@ def misses(document: Detection) -> list[str]:
 
 
 def table(document: Detection) -> str:
-    """The table for docs/fleet.md."""
+    """The table for docs/reliability.md."""
     header = ["noise", "stays with the host", "hosts", "clean fleets", "false alarms", "flagged once", "3 % losses"]
     header += ["found", "limit printed, pinned", "true", "found", "limit printed, pageable", "true", "found"]
     body: list[list[Value]] = [

@@ -247,7 +247,7 @@ def misses(document: Found) -> list[str]:
 
 
 def table(document: Found) -> str:
-    """The table for docs/baselines.md."""
+    """The table for docs/reliability.md."""
     header = ["noise", "runs", "clean: changed", "drift", "5 % lasting", "2 % lasting", "5 % for 5 runs"]
     header += ["for 6 to 15", "newest 5 runs", "states a loss", "median loss", "for runs", "found"]
     body: list[list[Value]] = [

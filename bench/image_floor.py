@@ -151,7 +151,7 @@ def table(result: Floors) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(result: Floors) -> str:
-    """The table for docs/uploading.md."""
+    """The table for docs/results.md."""
     return shared.markdown(result, *table(result))
 
 

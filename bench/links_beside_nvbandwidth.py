@@ -3,9 +3,9 @@
     python bench/links_beside_nvbandwidth.py --nvbandwidth PATH [--rounds 2] [--export-json F] [--export-links F]
 
 PATH is a binary of NVIDIA's nvbandwidth that you have built; the script does not download it. The tools take turns, in
-the reverse order of the round before. A difference is the median of the ratios of the rounds. docs/links.md says which
-row measures which testcase. The exit status is 1 if a difference exceeds its tolerance: 0.5 % for copy engines, 1 % for
-kernels, 2 % for latencies. The bidirectional kernel testcases with the host are listed and not judged, because
+the reverse order of the round before. A difference is the median of the ratios of the rounds. docs/other-tools.md says
+which row measures which testcase. The exit status is 1 if a difference exceeds its tolerance: 0.5 % for copy engines,
+1 % for kernels, 2 % for latencies. The bidirectional kernel testcases with the host are listed and not judged, because
 nvbandwidth moves both directions in one kernel.
 """
 

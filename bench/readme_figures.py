@@ -57,13 +57,11 @@ from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline
 from pyxfer._report.fleet import print_fleet
-from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.host import print_host_card
 from pyxfer._report.host_report import print_host_report
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.links import print_links
-from pyxfer._report.notes import gather
 from pyxfer._report.run import print_run
 from pyxfer._report.session import place_lines, title
 from pyxfer.errors import UsageError
@@ -114,10 +112,8 @@ def figures(results: Path) -> Figures:
         "frameworks-usual-best": lambda: frameworks.usual_best(complete_run(results / "frameworks.json.gz")),
         "image-batch-table": lambda: frameworks.image_batches(complete_run(results / "image_batch.json.gz")),
         "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json.gz")),
-        "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json.gz")),
         "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
         "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json.gz")),
-        "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
         "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json.gz")),
         "staged-table": lambda: each_run(results, "staged*.json.gz", uploads.staged_table),
@@ -193,7 +189,7 @@ def first_screen(results: Path) -> str:
         (
             "How fast do TensorFlow, PyTorch, CuPy and JAX copy on it?",
             "pyxfer frameworks",
-            ": ".join(summary_lines(copied, gather(copied)[0])[0]),
+            frameworks.usual_beside_fastest(copied),
         ),
         ("Where does the rest of the time go?", "pyxfer explain tf.function", headline(explained)),
         (

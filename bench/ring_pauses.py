@@ -133,7 +133,7 @@ def table(result: Pauses) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(result: Pauses) -> str:
-    """The table for docs/uploading.md."""
+    """The table for docs/results.md."""
     return shared.markdown(result, *table(result))
 
 

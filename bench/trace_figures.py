@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,9 @@ from figure_parts import GB, INTERVAL, complete_run, fenced, load_own, printed, 
 from watched_training import PHASES, Phase, Trained, Training, cost_text
 
 from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
-from pyxfer._report.explain import find_explained, print_explained
+from pyxfer._report.explain import find_explained
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.layout import NARROWEST
-from pyxfer._report.recipes import RECIPES
 from pyxfer._report.route_tables import title
 from pyxfer._report.run import print_run
 from pyxfer.errors import UsageError
@@ -25,8 +23,6 @@ from pyxfer.units import format_percent, format_seconds, format_size
 
 # A usual call of each framework.
 CALLS = ("tf_function", "torch_to", "cupy_asarray", "jax_asarray")
-# Sections of the page that the excerpt leaves out.
-LEFT_OUT = ("Clocks", "Notes")
 # In the order of a transfer. The page calls `staging` either "staging" or "copying slower".
 PARTS: Mapping[PartName, str] = {
     "copying": "the copy, at the ceiling's speed",
@@ -117,15 +113,6 @@ def explain_page(call: Call) -> str:
     return fenced(printed(call.run, print_run))
 
 
-def explain_excerpt(call: Call) -> str:
-    """The page without the sections in `LEFT_OUT` and without the code of the faster routes."""
-    sections = printed(call.run, print_explained).split("\n\n")
-    codes = {recipe.code.strip() for recipe in RECIPES.values()}
-    kept = [text for text in sections if text.partition("\n")[0] not in LEFT_OUT and text.strip() not in codes]
-    whole = re.sub(r"\n\n(?=\d\. )", "\n", "\n\n".join(kept))
-    return f"{_caption([call.run], GB)}\n\n{fenced(whole)}"
-
-
 def explained_calls(found: Sequence[Call]) -> str:
     """Rows are calls; columns are the median, the parts of the traced trial, its records, and its deviation."""
     names = [name for name in PARTS if any(call.breakdown.seconds(name) > 0 for call in found)]
@@ -186,19 +173,8 @@ def _agreement(row: Measurement | None) -> list[str]:
 # --- watched training ------------------------------------------------------------------------------------------------
 
 
-def watched_gains(found: Sequence[Training]) -> str:
-    """Rows are loops: the step, what it is bound by, the predicted gain, the measured gain."""
-    header = ["framework", "loop", "step", "bound by", "predicted gain", "real gain"]
-    body = [
-        [title(document.framework), loop.loop, _median(loop, "unwatched"), _bound_by(loop), *_gains(document, loop)[:2]]
-        for document in found
-        for loop in document.loops
-    ]
-    return f"{_training_caption(found)}\n\n{markdown_table(header, body)}"
-
-
 def watched_table(found: Sequence[Training]) -> str:
-    """As `watched_gains`, with the cost of watching and the error of the prediction."""
+    """Rows are loops: the step, the cost of watching, what it is bound by, and the predicted and the measured gain."""
     header = ["framework", "loop", "unwatched", "watched", "cost", "after the window", "cost"]
     header += ["bound by", "predicted gain", "real gain", "apart"]
     body = []

@@ -131,7 +131,7 @@ def page(result: Soak) -> str:
 
 
 def markdown(result: Soak) -> str:
-    """The table for docs/uploading.md."""
+    """The table for docs/results.md."""
     machine = escape_markdown(shared.machine_line(result.device, result.environment))
     return f"To {result.to}; {machine}.\n\n{markdown_table(*table(result))}"
 

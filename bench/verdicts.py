@@ -391,7 +391,7 @@ def lost_text(row: Row) -> str:
 
 
 def table(document: Verdicts) -> str:
-    """The table of checks for docs/baselines.md."""
+    """The table of checks for docs/reliability.md."""
     header = ["noise between processes", "processes", "lost", "repeats", *HEADINGS, "runs"]
     body: list[list[Value]] = [
         [

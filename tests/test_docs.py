@@ -1,4 +1,4 @@
-"""The code blocks of the documentation can be copied: each defines or imports the names that it uses."""
+"""The pages of the documentation: links lead somewhere, pages are short, and code blocks can be copied."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
+
+import pyxfer
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,7 +23,46 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+MAX_LINES = {"README.md": 170}
+MAX_LINES_OF_A_PAGE = 350
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def _without_code(page: Path) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", _without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", _without_code(page))
+    targets = [((page.parent / name if name else page).resolve(), anchor) for name, anchor in links]
+    assert not [target for target, _ in targets if not target.exists()]
+    assert not [(target.name, anchor) for target, anchor in targets if anchor and anchor not in _anchors(target)]
+
+
+@each_page
+def test_a_page_is_short(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= MAX_LINES.get(page.name, MAX_LINES_OF_A_PAGE)
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", PAGES[0].read_text(encoding="utf-8")))
+    assert linked == {page.name for page in PAGES[1:]}
+
+
+def test_the_page_about_python_names_everything_public() -> None:
+    named = re.findall(r"`(\w+)", _without_code(ROOT / "docs" / "python.md"))
+    assert not set(pyxfer.__all__) - set(named)
+
+
+@each_page
 def test_a_page_names_nothing_private(page: Path) -> None:
     assert not re.findall(r"pyxfer\._\w+", page.read_text(encoding="utf-8"))
 

@@ -18,7 +18,7 @@ class Misaligned(pyxfer.Transfer):
 
     def refresh(self) -> None:
         # As malloc places a large array, `pageable` starts 16 bytes after a page boundary.
-        self.array = self.place.source("aligned" if self.runs < RUNS_ON_ALIGNED_MEMORY else "pageable")
+        self.array = self.context.source("aligned" if self.runs < RUNS_ON_ALIGNED_MEMORY else "pageable")
 
     def run(self) -> None:
         import tensorflow as tf
