@@ -24,7 +24,7 @@ from pyxfer._document.baselines import Baseline
 from pyxfer._document.fleets import Fleet
 from pyxfer._document.runs import Fact
 from pyxfer._document.watches import Watched
-from pyxfer._fleet import few
+from pyxfer._fleet import small_cohorts
 from pyxfer._trace.findings import Expected, inflated
 from pyxfer.errors import DocumentError
 
@@ -229,7 +229,7 @@ def test_few_hosts_are_held_against_the_known_hosts_of_the_package(path: tuple[s
 
 def test_few_hosts_beside_a_known_host_that_this_package_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = codec.encode(judged([make_host("a", {"h2d:gpu0:pinned:256MiB": 55.0})]))
-    monkeypatch.setattr(few, "references", tuple)
+    monkeypatch.setattr(small_cohorts, "references", tuple)
     with pytest.raises(DocumentError, match="a known host that this pyxfer does not have"):
         codec.decode(Fleet, data)
 

@@ -24,7 +24,7 @@ def codes_in(path: Path) -> set[str]:
     found = set()
     for call in made:
         code = call.args[0] if call.args else next(each.value for each in call.keywords if each.arg == "code")
-        found.add(str(code.value) if isinstance(code, ast.Constant) else NAMED[ast.unparse(code)])
+        found.add(str(code.value) if isinstance(code, ast.Constant) else NAMED[ast.unparse(code).rpartition(".")[2]])
     return found
 
 
