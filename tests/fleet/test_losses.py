@@ -84,6 +84,25 @@ def test_missing_figures_are_neither_flagged_nor_counted() -> None:
     assert np.isfinite(found.first).all()
 
 
+@pytest.mark.parametrize("hosts", [6, 200])
+def test_a_loss_of_the_stated_limit_is_found_with_the_stated_power(hosts: int) -> None:
+    rng = np.random.default_rng(9)
+    shares = []
+    for part in (1.0, 0.6):
+        hits = 0
+        for seed in range(100):
+            figures = noise(hosts, seed=seed)
+            loss = part * judged(figures).limits[0]
+            host = int(rng.integers(hosts))
+            figures[host, 0] -= loss
+            found = judged(figures)
+            second = SPREAD * rng.standard_normal() - loss
+            hits += bool(found.flagged[host, 0]) and second <= -found.again[0]
+        shares.append(hits / 100)
+    assert shares[0] >= SETTINGS.power - 0.05
+    assert shares[1] < 0.5
+
+
 @pytest.mark.parametrize("loss", [0.5, 0.03])
 def test_two_groups_are_found_and_no_host_is_flagged(loss: float) -> None:
     figures = noise(16)
@@ -127,7 +146,15 @@ def test_all_controls_have_to_fall_for_a_shift() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "expected"), [([-0.03], True), ([0.0], False), ([-0.03, 0.0, -0.03], True), ([-0.03, 0.0], False)]
+    ("looks", "expected"),
+    [
+        ([-0.03], True),
+        ([-0.02], True),
+        ([0.0], False),
+        ([-0.03, 0.0, -0.03], True),
+        ([-0.03, 0.0], False),
+        ([-0.05, -0.05, 0.0, 0.0], False),
+    ],
 )
 def test_a_loss_is_confirmed_by_most_looks(looks: list[float], expected: bool) -> None:
     assert confirmed(np.array(looks), 0.02) is expected
