@@ -24,9 +24,9 @@ from pyxfer._document.baselines import Baseline
 from pyxfer._document.machines import Fact
 
 
-def changed(*place: str | int, to: Any) -> bytes:
-    """An export with one changed value."""
-    document = json.loads(codec.encode(make_baseline()))
+def changed(*place: str | int, to: Any, of: Baseline | None = None) -> bytes:
+    """An export with one changed value, by default of a baseline of runs."""
+    document = json.loads(codec.encode(of or make_baseline()))
     inside = document
     for step in place[:-1]:
         inside = inside[step]
@@ -194,15 +194,6 @@ def test_without_a_cell_the_history_is_of_the_copies_of_each_gpu(store: Store) -
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def altered(*place: str | int, to: Any) -> bytes:
-    document = json.loads(codec.encode(baseline()))
-    inside = document
-    for step in place[:-1]:
-        inside = inside[step]
-    inside[place[-1]] = to
-    return codec.seal(json.dumps(document).encode())
-
-
 def test_an_exported_baseline_of_links_can_be_imported(store: Store, tmp_path: Path) -> None:
     baseline().save(tmp_path / "b.json.gz")
     read = Baseline.load(tmp_path / "b.json.gz")
@@ -224,4 +215,4 @@ def test_an_exported_baseline_of_links_can_be_imported(store: Store, tmp_path: P
 )
 def test_an_edited_file_is_refused(place: tuple[str | int, ...], value: Any, sentence: str) -> None:
     with pytest.raises(DocumentError, match=sentence):
-        check_import(codec.decode(Baseline, altered(*place, to=value), "'b.json'"), "'b.json'")
+        check_import(codec.decode(Baseline, changed(*place, to=value, of=baseline()), "'b.json'"), "'b.json'")
