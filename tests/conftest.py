@@ -18,6 +18,8 @@ import pytest
 from hypothesis import settings
 
 from pyxfer import native
+from pyxfer._ceiling import callables, session
+from pyxfer._frameworks import bench
 from pyxfer._measure import exclusive
 from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import choose, load
@@ -99,6 +101,15 @@ def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _small_cache() -> Iterator[None]:
+    """Without a GPU, measure in small buffers. A machine with a large cache would fill a gigabyte for each run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (session, callables, bench) if choose().runtime == "host" else ():
+            patch.setattr(module, "last_level_bytes", lambda: 0)
         yield
 
 

@@ -45,7 +45,7 @@ def work(engine: Engine) -> Work:
             *("mine", "mine", "", ("mine.x",), (), "host", "copy"),
             sizes=(NBYTES,),
             precision=0.05,
-            budget_s=1.0,
+            budget_s=0.1,
             seed=1,
             trace=trace,
         )
