@@ -12,19 +12,13 @@ from typing import Any
 from ray.cluster_utils import Cluster
 
 MEMORY = 80 << 20
-HEALTH_CHECKS = 1000
-"""So many missed checks make a node dead. On a busy machine a raylet misses the five of Ray's default."""
 
 
 def main() -> None:
-    head = {
-        "num_cpus": 0,
-        "num_gpus": 0,
-        "object_store_memory": MEMORY,
-        "include_dashboard": False,
-        "_system_config": {"health_check_failure_threshold": HEALTH_CHECKS},
-    }
-    cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+    cluster: Any = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "num_gpus": 0, "object_store_memory": MEMORY, "include_dashboard": False},
+    )
     nodes = {
         name: cluster.add_node(
             num_cpus=1,
