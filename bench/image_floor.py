@@ -24,7 +24,7 @@ import shared
 
 import pyxfer
 from pyxfer._document.runs import Device, Environment, FrameworkName
-from pyxfer._frameworks.context import IMAGE_BYTES, IMAGE_SHAPE
+from pyxfer._frameworks.base import IMAGE_BYTES, IMAGE_SHAPE
 from pyxfer._machine.environment import read_environment
 from pyxfer._report.route_tables import title
 from pyxfer.native import HOST, Engine

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import msgspec
 
 import pyxfer
-from pyxfer._frameworks.base import RefusedError, Route, Transfer
+from pyxfer._frameworks.base import Route, Transfer
 from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.messages import Marker
 from pyxfer._frameworks.registry import load_framework, select_routes
 from pyxfer._frameworks.subjects import RouteSubject
-from pyxfer.errors import MeasurementError
+from pyxfer.errors import MeasurementError, RefusedError
 from pyxfer.native import Engine
 
 NBYTES = 64 << 20

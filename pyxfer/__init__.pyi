@@ -21,7 +21,6 @@ from pyxfer._document.runs import Remark as Remark
 from pyxfer._document.runs import Run as Run
 from pyxfer._document.sessions import XferSession as XferSession
 from pyxfer._document.watches import Watched as Watched
-from pyxfer._frameworks.base import RefusedError as RefusedError
 from pyxfer._frameworks.base import Route as Route
 from pyxfer._frameworks.base import Transfer as Transfer
 from pyxfer._frameworks.context import RouteContext as RouteContext
@@ -58,6 +57,7 @@ from pyxfer.errors import FallbackWarning as FallbackWarning
 from pyxfer.errors import ForkedError as ForkedError
 from pyxfer.errors import MeasurementError as MeasurementError
 from pyxfer.errors import PyxferError as PyxferError
+from pyxfer.errors import RefusedError as RefusedError
 from pyxfer.errors import StoreError as StoreError
 from pyxfer.errors import UsageError as UsageError
 

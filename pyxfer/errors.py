@@ -100,3 +100,7 @@ class CleanupWarning(ResourceWarning):
 
 class FallbackWarning(RuntimeWarning):
     """pyxfer fell back to a slower path. The message says why, and what to do."""
+
+
+class RefusedError(PyxferError):
+    """A route or a framework is not available here; the message says why."""

@@ -5,9 +5,10 @@ A framework's module imports the framework only inside functions, which run in a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,12 +17,13 @@ import numpy as np
 
 from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Direction, Fact, Memory, Returns, RouteInfo, Workload
-from pyxfer.errors import PyxferError
+from pyxfer.errors import RefusedError
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._document.runs import FrameworkName
     from pyxfer._frameworks.context import RouteContext
     from pyxfer._measure.bracket import StreamLike
 
@@ -39,14 +41,17 @@ def importing(title: str, module: str, install: str) -> Iterator[None]:
         raise RefusedError(f"{title} is installed and cannot be imported: {why}") from error
 
 
+IMAGE_SHAPE = (256, 256, 3)
+IMAGE_BYTES = 256 * 256 * 3
+# More pieces than two, so that the next one is not still in a cache.
+SLOTS = 3
+
+SourceKind = Literal["pageable", "aligned", "pinned"]
+"""`pageable` starts 16 bytes after a page boundary, as large arrays from malloc do; `aligned` at a multiple of 64."""
 Where = Literal["gpu", "cpu"]
 RouteBracket = Literal["stream", "drained", "host"]
 # The host memory that the copy engine is expected to access.
 Dma = Literal["pageable", "pinned", "none"]
-
-
-class RefusedError(PyxferError):
-    """A route or a framework is not available here; the message says why."""
 
 
 class Transfer(ShortRepr):
@@ -113,14 +118,15 @@ class Route(ShortRepr):
 
     name: str
     call: str
+    copy: Make | None = None
+    image_batch: Make | None = None
+    _: KW_ONLY
     direction: Direction
     memory: Memory
     host_copies: int
     dma: Dma
     returns: Returns
     bracket: RouteBracket
-    copy: Make | None = None
-    image_batch: Make | None = None
     usual: bool = False
     usual_for_images: bool | None = None
     """`usual` for the workload image-batch, if it differs."""
@@ -191,10 +197,21 @@ class Framework:
     """Distributions of which one is needed for a GPU, if the framework alone is not enough."""
 
 
-# Routes that stay in host memory.
-ingest_route = partial(Route, direction="ingest", dma="none", returns="done", bracket="host")
-# Routes through pyxfer's ring.
-ring_route = partial(Route, memory="pageable", host_copies=1, dma="pinned", staged=True)
+# Pageable memory, which the driver stages, page-locked memory, the ring of `pyxfer.upload`, and host memory alone.
+onto_gpu = partial(
+    Route, direction="h2d", memory="pageable", dma="pageable", host_copies=0, returns="done", bracket="drained"
+)
+off_gpu = partial(onto_gpu, direction="d2h")
+from_pinned = partial(onto_gpu, memory="pinned", dma="pinned", returns="queued")
+into_pinned = partial(from_pinned, direction="d2h")
+ring_upload = partial(onto_gpu, dma="pinned", host_copies=1, staged=True)
+ring_download = partial(ring_upload, direction="d2h")
+ingest_route = partial(onto_gpu, direction="ingest", dma="none", bracket="host")
+
+
+def on_stream(*routes: Route) -> tuple[Route, ...]:
+    """The routes, timed on the stream on which the framework queues their copies."""
+    return tuple(replace(route, bracket="stream") for route in routes)
 
 
 def installed_version(distributions: Sequence[str]) -> str | None:
@@ -213,19 +230,167 @@ def first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-class HostCopy(Transfer):
+# --- base classes of the transfers of several frameworks -------------------------------------------------------------
+
+
+class FromHost(Transfer):
+    """From an array in host memory, a new one in each trial."""
+
+    kind: SourceKind = "pageable"
+    shape: tuple[int, ...] = (-1,)
+
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        self.source = self.context.source(self.kind).reshape(self.shape)
+
+
+class HostUpload(FromHost):
+    """From host memory to the GPU, by the method `upload` of a subclass."""
+
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context)
+        self.shape = shape
+
+    def run(self) -> None:
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The framework's array on the GPU."""
+        raise NotImplementedError
+
+
+class Slots:
+    """Arrays of one route that take turns."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._pieces = [make() for _ in range(SLOTS)]
+        self._turns = itertools.cycle(self._pieces)
+
+    def take(self) -> Any:
+        """The next array."""
+        return next(self._turns)
+
+    def fill(self, data: NDArray[Any]) -> None:
+        """Write the data into all arrays."""
+        for piece in self._pieces:
+            np.asarray(piece)[:] = data
+
+
+class SlotsUpload(HostUpload):
+    """From page-locked arrays of the framework, in turn."""
+
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context, shape)
+        self._slots = self.slots()
+
+    def slots(self) -> Slots:
+        """The page-locked arrays."""
+        raise NotImplementedError
+
+    def write(self, data: NDArray[Any]) -> None:
+        self._slots.fill(data)
+
+    def refresh(self) -> None:
+        self.source = self._slots.take().reshape(self.shape)
+
+
+class RingUpload(HostUpload):
+    """`pyxfer.upload`: several threads copy into page-locked slots while the copy engine reads other slots."""
+
+    framework: FrameworkName
+
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context, shape)
+        self._uploader = context.uploader()
+
+    def upload(self) -> Any:
+        return self._uploader.upload(self.source, self.framework)
+
+
+class IntoNumpy(Transfer):
+    """Into a NumPy array."""
+
+    def where(self) -> Where:
+        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
+
+    def arrived(self) -> NDArray[Any]:
+        found: NDArray[Any] = self.result
+        return found
+
+
+class RingDownload(IntoNumpy):
+    """`pyxfer.download`: several threads empty page-locked slots that the copy engine fills.
+
+    Without `into` these threads write to a new array, and touch it first. With `into` three touched arrays take turns.
+    """
+
+    def __init__(self, context: RouteContext, *, into: bool = False) -> None:
+        super().__init__(context)
+        self._uploader = context.uploader()
+        self._targets = Slots(lambda: np.ones(context.nbytes, np.uint8)) if into else None
+        self._target: NDArray[np.uint8] | None = None
+
+    @property
+    def on_device(self) -> Any:
+        """The framework's array on the GPU."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        super().refresh()
+        if self._targets is not None:
+            self._target = self._targets.take()
+
+    def run(self) -> None:
+        self.result = self._uploader.download(self.on_device, self._target)
+
+
+class ImageRow(Transfer):
+    """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
+
+    def __init__(self, context: RouteContext) -> None:
+        context.check_images()
+        super().__init__(context)
+        self.row: Any = None
+        """The row on the GPU, which shows that the cast ran there; `result` is its copy on the host."""
+
+    def arrived(self) -> NDArray[Any]:
+        return np.asarray(self.result)
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        _, width, channels = IMAGE_SHAPE
+        return data[: width * channels].astype(np.float32).reshape(width, channels)
+
+    def release(self) -> None:
+        super().release()
+        self.row = None  # it may be a view of the batch
+
+
+class ImageBatch(ImageRow):
+    """The same, sent as the transfer `sending` sends an array."""
+
+    def __init__(self, context: RouteContext, sending: Callable[..., HostUpload]) -> None:
+        super().__init__(context)
+        self.sending = sending(context, (context.batch, *IMAGE_SHAPE))
+
+    def write(self, data: NDArray[Any]) -> None:
+        self.sending.write(data)
+
+    def refresh(self) -> None:
+        self.sending.refresh()
+
+
+class HostCopy(FromHost):
     """`numpy.copyto` into memory that has been touched."""
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self._target = np.zeros(context.nbytes, np.uint8)
-        self._source = context.source()
-
-    def refresh(self) -> None:
-        self._source = self.context.source()
 
     def run(self) -> None:
-        np.copyto(self._target, self._source)
+        np.copyto(self._target, self.source)
 
     def where(self) -> Where:
         return "cpu"
@@ -234,15 +399,4 @@ class HostCopy(Transfer):
         return self._target
 
 
-HOST_COPY = Route(
-    name="raw.host-copy",
-    call="np.copyto(target, x)",
-    direction="ingest",
-    memory="pageable",
-    host_copies=1,
-    dma="none",
-    returns="done",
-    bracket="host",
-    copy=HostCopy,
-    image_batch=HostCopy,
-)
+HOST_COPY = ingest_route("raw.host-copy", "np.copyto(target, x)", HostCopy, HostCopy, host_copies=1)

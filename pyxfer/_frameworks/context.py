@@ -1,4 +1,4 @@
-"""What a route gets to set up a transfer, and base classes of transfers.
+"""What a route gets to set up a transfer.
 
 A `RouteContext` has the size, host memory for the sources, and raw access to device memory. All contexts of a worker
 share the memory of one `HostArena`.
@@ -8,39 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyxfer._document.printing import ShortRepr
-from pyxfer._frameworks.base import RefusedError, Transfer, Where
+from pyxfer._frameworks.base import IMAGE_BYTES, IMAGE_SHAPE, SourceKind
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import RefusedError
 from pyxfer.native import HOST
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._document.runs import FrameworkName
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, HostBuffer
 
 # --- contexts --------------------------------------------------------------------------------------------------------
 
-IMAGE_SHAPE = (256, 256, 3)
-IMAGE_BYTES = 256 * 256 * 3
-
-SourceKind = Literal["pageable", "aligned", "pinned"]
-"""`pageable` starts 16 bytes after a page boundary, as large arrays from malloc do; `aligned` at a multiple of 64."""
 MALLOC_HEADER = 16
 ALIGNMENT = 4096
 # Sources of one size rotate, so that staging does not read from a cache. More than this many would not help.
 MAX_SLOTS = 32
-# More pieces than two, so that the next one is not still in a cache.
-SLOTS = 3
 
 
 class RouteContext(ShortRepr):
@@ -191,127 +183,3 @@ def _aligned(nbytes: int) -> NDArray[np.uint8]:
 
 def _placed(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-# --- base classes of transfers ---------------------------------------------------------------------------------------
-
-
-class Slots:
-    """Arrays of one route that take turns."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._pieces = [make() for _ in range(SLOTS)]
-        self._turns = itertools.cycle(self._pieces)
-
-    def take(self) -> Any:
-        """The next array."""
-        return next(self._turns)
-
-    def fill(self, data: NDArray[Any]) -> None:
-        """Write the data into all arrays."""
-        for piece in self._pieces:
-            np.asarray(piece)[:] = data
-
-
-class ImageRow(Transfer):
-    """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
-
-    def __init__(self, context: RouteContext) -> None:
-        context.check_images()
-        super().__init__(context)
-        self.row: Any = None
-        """The row on the GPU, which shows that the cast ran there; `result` is its copy on the host."""
-
-    def arrived(self) -> NDArray[Any]:
-        return np.asarray(self.result)
-
-    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        _, width, channels = IMAGE_SHAPE
-        return data[: width * channels].astype(np.float32).reshape(width, channels)
-
-    def release(self) -> None:
-        super().release()
-        self.row = None  # it may be a view of the batch
-
-
-class HostUpload(Transfer):
-    """From an array in host memory to the GPU, by the method `upload` of a subclass."""
-
-    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(context)
-        self.shape = shape
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        self.source = self.context.source().reshape(self.shape)
-
-    def run(self) -> None:
-        self.result = self.upload()
-
-    def upload(self) -> Any:
-        """The framework's array on the GPU."""
-        raise NotImplementedError
-
-
-class SlotsUpload(HostUpload):
-    """From page-locked arrays of the framework, in turn."""
-
-    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(context, shape)
-        self._slots = self.slots()
-
-    def slots(self) -> Slots:
-        """The page-locked arrays."""
-        raise NotImplementedError
-
-    def write(self, data: NDArray[Any]) -> None:
-        self._slots.fill(data)
-
-    def refresh(self) -> None:
-        self.source = self._slots.take().reshape(self.shape)
-
-
-class RingUpload(HostUpload):
-    """`pyxfer.upload`: several threads copy into page-locked slots while the copy engine reads other slots."""
-
-    framework: FrameworkName
-
-    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(context, shape)
-        self._uploader = context.uploader()
-
-    def upload(self) -> Any:
-        return self._uploader.upload(self.source, self.framework)
-
-
-class RingDownload(Transfer):
-    """`pyxfer.download`: several threads empty page-locked slots that the copy engine fills.
-
-    Without `into` these threads write to a new array, and touch it first. With `into` three touched arrays take turns.
-    """
-
-    def __init__(self, context: RouteContext, *, into: bool = False) -> None:
-        super().__init__(context)
-        self._uploader = context.uploader()
-        self._targets = Slots(lambda: np.ones(context.nbytes, np.uint8)) if into else None
-        self._target: NDArray[np.uint8] | None = None
-
-    @property
-    def on_device(self) -> Any:
-        """The framework's array on the GPU."""
-        raise NotImplementedError
-
-    def refresh(self) -> None:
-        super().refresh()
-        if self._targets is not None:
-            self._target = self._targets.take()
-
-    def run(self) -> None:
-        self.result = self._uploader.download(self.on_device, self._target)
-
-    def where(self) -> Where:
-        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
-
-    def arrived(self) -> NDArray[Any]:
-        found: NDArray[Any] = self.result
-        return found

@@ -11,17 +11,29 @@ import numpy as np
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._frameworks.base import (
     Framework,
-    RefusedError,
-    Route,
+    FromHost,
+    HostUpload,
+    ImageBatch,
+    IntoNumpy,
+    RingDownload,
+    RingUpload,
+    Slots,
+    SlotsUpload,
     Started,
     Transfer,
     Where,
     first_line,
+    from_pinned,
     importing,
     ingest_route,
-    ring_route,
+    into_pinned,
+    off_gpu,
+    on_stream,
+    onto_gpu,
+    ring_download,
+    ring_upload,
 )
-from pyxfer._frameworks.context import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,66 +80,45 @@ class UploadThroughRing(RingUpload, Upload):
     framework = "cupy"
 
 
-class FromPinned(SlotsUpload, Upload):
+class Set(Upload):
+    """`ndarray.set` of pageable memory, which the driver stages."""
+
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context, shape)
+        self.target = self.cupy.empty(context.nbytes, self.cupy.uint8)
+
+    def upload(self) -> Any:
+        self.target.set(self.source)
+        return self.target
+
+
+class FromPinned(SlotsUpload):
     """From arrays of `cupyx.empty_pinned`."""
 
     def slots(self) -> Slots:
         return pinned_slots(self.context.nbytes)
 
 
-class AsarrayPinned(FromPinned):
+class AsarrayPinned(FromPinned, Asarray):
     """`cupy.asarray` of page-locked memory, which CuPy 12 and earlier copied on the host."""
 
-    def upload(self) -> Any:
-        return self.cupy.asarray(self.source)
 
-
-class Set(Upload):
-    """`ndarray.set` of pageable memory, which the driver stages."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.target = self.cupy.empty(context.nbytes, self.cupy.uint8)
-
-    def upload(self) -> Any:
-        self.target.set(self.source)
-        return self.target
-
-
-class SetPinned(FromPinned):
+class SetPinned(FromPinned, Set):
     """`ndarray.set` from page-locked memory."""
 
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.target = self.cupy.empty(context.nbytes, self.cupy.uint8)
 
-    def upload(self) -> Any:
-        self.target.set(self.source)
-        return self.target
-
-
-class ImageBatch(ImageRow, CupyTransfer):
-    """A batch of images, sent as an `Upload` does and cast on the GPU; then one row of pixels is read back."""
-
-    def __init__(self, context: RouteContext, way: type[Upload]) -> None:
-        super().__init__(context)
-        self._way = way(context, (context.batch, *IMAGE_SHAPE))
-
-    def write(self, data: NDArray[Any]) -> None:
-        self._way.write(data)
-
-    def refresh(self) -> None:
-        self._way.refresh()
+class Images(ImageBatch, CupyTransfer):
+    """A batch of images, sent as an `Upload` does."""
 
     def run(self) -> None:
-        self.row = self._way.upload().astype(self.cupy.float32)[0, 0]
+        self.row = self.sending.upload().astype(self.cupy.float32)[0, 0]
         self.result = self.row.get()
 
     def where(self) -> Where:
         return "gpu" if isinstance(self.row, self.cupy.ndarray) else "cpu"
 
 
-class Download(CupyTransfer):
+class Download(IntoNumpy, CupyTransfer):
     """From the GPU to a NumPy array."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -136,10 +127,6 @@ class Download(CupyTransfer):
 
     def write(self, data: NDArray[Any]) -> None:
         self.context.store(self.array.data.ptr, data)
-
-    def arrived(self) -> NDArray[Any]:
-        found: NDArray[Any] = self.result
-        return found
 
 
 class Get(Download):
@@ -178,7 +165,7 @@ class GetPinned(Download):
         self.result = self.array.get(out=self._target, blocking=False)
 
 
-class Ingest(Transfer):
+class Ingest(FromHost, IntoNumpy):
     """A copy into page-locked memory of CuPy's pool, the only kind of host array that CuPy has."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -189,21 +176,10 @@ class Ingest(Transfer):
         if not cupy.cuda.is_available():
             raise RefusedError("the only host arrays of CuPy are page-locked ones, which need a GPU")
         self._empty_pinned = cupyx.empty_pinned
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        self.source = self.context.source()
 
     def run(self) -> None:
         self.result = self._empty_pinned(self.source.shape, self.source.dtype)
         self.result[...] = self.source
-
-    def where(self) -> Where:
-        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
-
-    def arrived(self) -> NDArray[Any]:
-        found: NDArray[Any] = self.result
-        return found
 
 
 def pinned_slots(nbytes: int) -> Slots:
@@ -236,97 +212,39 @@ def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
     return Fact(f"{version // 1000}.{version % 1000 // 10}")
 
 
-_onto_gpu = partial(Route, direction="h2d", bracket="stream")
-_off_gpu = partial(Route, direction="d2h", bracket="stream")
-_through_ring = partial(ring_route, bracket="stream")
-
 _ROUTES = (
-    _onto_gpu(
-        name="cupy.asarray",
-        call="cupy.asarray(x)",
-        memory="pageable",
+    onto_gpu(
+        "cupy.asarray",
+        "cupy.asarray(x)",
+        Asarray,
+        partial(Images, sending=Asarray),
         host_copies=1,
         dma="pinned",
         returns="queued",
-        copy=Asarray,
-        image_batch=partial(ImageBatch, way=Asarray),
         usual=True,
     ),
-    _onto_gpu(
-        name="cupy.asarray-pinned",
-        call="cupy.asarray(pinned)",
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=AsarrayPinned,
-        image_batch=partial(ImageBatch, way=AsarrayPinned),
-    ),
-    _onto_gpu(
-        name="cupy.set",
-        call="array.set(x)",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
+    from_pinned("cupy.asarray-pinned", "cupy.asarray(pinned)", AsarrayPinned, partial(Images, sending=AsarrayPinned)),
+    onto_gpu("cupy.set", "array.set(x)", Set, returns="staged"),
+    from_pinned("cupy.set-pinned", "array.set(pinned)", SetPinned),
+    ring_upload(
+        "cupy.upload",
+        'pyxfer.upload(x, to="cupy")',
+        UploadThroughRing,
+        partial(Images, sending=UploadThroughRing),
         returns="staged",
-        copy=Set,
     ),
-    _onto_gpu(
-        name="cupy.set-pinned",
-        call="array.set(pinned)",
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=SetPinned,
-    ),
-    _through_ring(
-        name="cupy.upload",
-        call='pyxfer.upload(x, to="cupy")',
-        direction="h2d",
-        returns="staged",
-        copy=UploadThroughRing,
-        image_batch=partial(ImageBatch, way=UploadThroughRing),
-    ),
-    _off_gpu(
-        name="cupy.get",
-        call="array.get()",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        returns="done",
-        copy=Get,
-        usual=True,
-    ),
-    _off_gpu(
-        name="cupy.get-pinned",
-        call="array.get(out=pinned, blocking=False)",
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=GetPinned,
-    ),
-    _through_ring(
-        name="cupy.download",
-        call="pyxfer.download(array)",
-        direction="d2h",
-        returns="done",
-        copy=DownloadThroughRing,
-    ),
-    _through_ring(
-        name="cupy.download-into",
-        call="pyxfer.download(array, out=x)",
-        direction="d2h",
-        returns="done",
-        copy=partial(DownloadThroughRing, into=True),
-    ),
+    off_gpu("cupy.get", "array.get()", Get, usual=True),
+    into_pinned("cupy.get-pinned", "array.get(out=pinned, blocking=False)", GetPinned),
+    ring_download("cupy.download", "pyxfer.download(array)", DownloadThroughRing),
+    ring_download("cupy.download-into", "pyxfer.download(array, out=x)", partial(DownloadThroughRing, into=True)),
+)
+_INGEST = (
     ingest_route(
-        name="cupy.ingest",
-        call="cupyx.empty_pinned(x.shape, x.dtype)[...] = x",
+        "cupy.ingest",
+        "cupyx.empty_pinned(x.shape, x.dtype)[...] = x",
+        Ingest,
         memory="pinned",
         host_copies=1,
-        copy=Ingest,
         usual=True,
     ),
 )
@@ -337,5 +255,5 @@ FRAMEWORK = Framework(
     owner="cupy",
     distributions=("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
     start=_start,
-    routes=_ROUTES,
+    routes=(*on_stream(*_ROUTES), *_INGEST),
 )

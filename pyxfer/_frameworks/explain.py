@@ -12,8 +12,7 @@ from pyxfer._ceiling.plans import make_request as make_raw_request
 from pyxfer._ceiling.session import checked_choice, run_request
 from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import STAGED, Direction, OneWay, Run, Runtime, Workload
-from pyxfer._frameworks.base import HOST_COPY, Framework, Route
-from pyxfer._frameworks.context import IMAGE_BYTES
+from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework
 from pyxfer._frameworks.session import DEFAULT_BUDGET_S, DIRECTIONS, Request, make_request, run_workers

@@ -13,18 +13,27 @@ import numpy as np
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._frameworks.base import (
     Framework,
-    RefusedError,
-    Route,
+    FromHost,
+    HostUpload,
+    ImageBatch,
+    IntoNumpy,
+    RingDownload,
+    RingUpload,
     Started,
     Transfer,
     Where,
     first_line,
+    from_pinned,
     importing,
     ingest_route,
     installed_version,
-    ring_route,
+    into_pinned,
+    off_gpu,
+    onto_gpu,
+    ring_download,
+    ring_upload,
 )
-from pyxfer._frameworks.context import ImageRow, RingDownload, SourceKind
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,12 +67,8 @@ class JaxTransfer(Transfer):
         return place_of(self.result)
 
 
-class Upload(JaxTransfer):
+class Upload(HostUpload, JaxTransfer):
     """From host memory to the GPU."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.source: Any = None
 
     def arrived(self) -> NDArray[Any]:
         return self.context.fetch(self.result.unsafe_buffer_pointer(), self.result.nbytes)
@@ -76,13 +81,8 @@ class DevicePut(Upload):
     copy out, and the driver stages. JAX still reads the source after the call has returned.
     """
 
-    kind: SourceKind = "pageable"
-
-    def refresh(self) -> None:
-        self.source = self.context.source(self.kind)
-
-    def run(self) -> None:
-        self.result = self.jax.device_put(self.source, self.device)
+    def upload(self) -> Any:
+        return self.jax.device_put(self.source, self.device)
 
 
 class DevicePutPinned(DevicePut):
@@ -100,20 +100,11 @@ class DevicePutUnstaged(DevicePut):
             raise RefusedError(f"this route needs JAX to be started with the option {next(iter(UNSTAGED))}:false")
 
 
-class UploadThroughRing(Upload):
+class UploadThroughRing(RingUpload, Upload):
     """`pyxfer.upload`, after which JAX gets memory that already holds the bytes."""
 
+    framework = "jax"
     waits = False
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._uploader = context.uploader()
-
-    def refresh(self) -> None:
-        self.source = self.context.source()
-
-    def run(self) -> None:
-        self.result = self._uploader.upload(self.source, "jax")
 
 
 class PinnedHostToDevice(Upload):
@@ -127,54 +118,29 @@ class PinnedHostToDevice(Upload):
     def refresh(self) -> None:
         self.source = self.jax.device_put(self.context.source(), self._from).block_until_ready()
 
-    def run(self) -> None:
-        self.result = self.jax.device_put(self.source, self._to)
+    def upload(self) -> Any:
+        return self.jax.device_put(self.source, self._to)
 
     def release(self) -> None:
         super().release()
         self.source = None
 
 
-class ImageBatch(ImageRow, JaxTransfer):
-    """A batch of images, sent by `jax.device_put` and cast on the GPU; then one row of pixels is read back."""
+class Images(ImageBatch, JaxTransfer):
+    """A batch of images, sent as an `Upload` does."""
 
     waits = False
-    kind: SourceKind = "pageable"
 
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.source: Any = None
+    def __init__(self, context: RouteContext, sending: type[Upload]) -> None:
+        super().__init__(context, sending)
         self._first_row = self.jax.jit(_first_row)
 
-    def refresh(self) -> None:
-        self.source = self.context.images(self.kind)
-
     def run(self) -> None:
-        self.row = self._first_row(self.onto_gpu())
+        self.row = self._first_row(self.sending.upload())
         self.result = np.asarray(self.row)
-
-    def onto_gpu(self) -> Any:
-        return self.jax.device_put(self.source, self.device)
 
     def where(self) -> Where:
         return place_of(self.row)
-
-
-class ImageBatchPinned(ImageBatch):
-    """The same from page-locked memory."""
-
-    kind = "pinned"
-
-
-class ImageBatchThroughRing(ImageBatch):
-    """The same by `pyxfer.upload`."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._uploader = context.uploader()
-
-    def onto_gpu(self) -> Any:
-        return self._uploader.upload(self.source, "jax")
 
 
 def find_gpu(jax: Any, index: int) -> Any:
@@ -259,20 +225,13 @@ class Download(JaxTransfer):
         self._fresh = None
 
 
-class Asarray(Download):
+class Asarray(IntoNumpy, Download):
     """`np.asarray`: the DMA writes into page-locked memory, from which a callback of the stream copies."""
 
     waits = False
 
     def run(self) -> None:
         self.result = np.asarray(self._fresh)
-
-    def where(self) -> Where:
-        return "cpu" if isinstance(self.result, np.ndarray) else place_of(self.result)
-
-    def arrived(self) -> NDArray[Any]:
-        found: NDArray[Any] = self.result
-        return found
 
 
 class DownloadThroughRing(RingDownload, Download):
@@ -299,11 +258,10 @@ class ToPinnedHost(Download):
         return np.asarray(self.result)
 
 
-class Ingest(Transfer):
+class Ingest(FromHost):
     """NumPy to an array on JAX's CPU device."""
 
     waits = True
-    kind: SourceKind = "pageable"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
@@ -311,10 +269,6 @@ class Ingest(Transfer):
 
         self.jax: Any = jax
         self.device = find_cpu(jax)
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        self.source = self.context.source(self.kind)
 
     def wait(self) -> None:
         self.result.block_until_ready()
@@ -424,110 +378,51 @@ def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     return Fact(f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}")
 
 
-_onto_gpu = partial(Route, direction="h2d", bracket="drained")
-_off_gpu = partial(Route, direction="d2h", bracket="drained")
-_through_ring = partial(ring_route, returns="done", bracket="drained")
+def _images(sending: type[Upload]) -> partial[Images]:
+    return partial(Images, sending=sending)
+
 
 _H2D = (
-    _onto_gpu(
-        name="jax.device-put",
-        call="jax.device_put(x)",
-        memory="pageable",
+    onto_gpu(
+        "jax.device-put",
+        "jax.device_put(x)",
+        DevicePut,
+        _images(DevicePut),
         host_copies=1,
         dma="pinned",
         returns="queued",
-        copy=DevicePut,
-        image_batch=ImageBatch,
         usual=True,
     ),
-    _onto_gpu(
-        name="jax.device-put-pinned",
-        call="jax.device_put(pinned)",
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
+    from_pinned("jax.device-put-pinned", "jax.device_put(pinned)", DevicePutPinned, _images(DevicePutPinned)),
+    onto_gpu(
+        "jax.device-put-nostage",
+        "jax.device_put(x), should_stage_host_to_device_transfers:false",
+        DevicePutUnstaged,
         returns="queued",
-        copy=DevicePutPinned,
-        image_batch=ImageBatchPinned,
-    ),
-    _onto_gpu(
-        name="jax.device-put-nostage",
-        call="jax.device_put(x), should_stage_host_to_device_transfers:false",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        returns="queued",
-        copy=DevicePutUnstaged,
         setting=NOSTAGE,
     ),
-    _onto_gpu(
-        name="jax.pinned-host-to-device",
-        call='jax.device_put(x_in_pinned_host, SingleDeviceSharding(gpu, memory_kind="device"))',
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=PinnedHostToDevice,
+    from_pinned(
+        "jax.pinned-host-to-device",
+        'jax.device_put(x_in_pinned_host, SingleDeviceSharding(gpu, memory_kind="device"))',
+        PinnedHostToDevice,
     ),
-    _through_ring(
-        name="jax.upload",
-        call='pyxfer.upload(x, to="jax")',
-        direction="h2d",
-        copy=UploadThroughRing,
-        image_batch=ImageBatchThroughRing,
-    ),
+    ring_upload("jax.upload", 'pyxfer.upload(x, to="jax")', UploadThroughRing, _images(UploadThroughRing)),
 )
 
 _D2H = (
-    _off_gpu(
-        name="jax.asarray",
-        call="np.asarray(x)",
-        memory="pageable",
-        host_copies=1,
-        dma="pinned",
-        returns="done",
-        copy=Asarray,
-        usual=True,
+    off_gpu("jax.asarray", "np.asarray(x)", Asarray, host_copies=1, dma="pinned", usual=True),
+    into_pinned(
+        "jax.to-pinned-host", 'jax.device_put(x, SingleDeviceSharding(gpu, memory_kind="pinned_host"))', ToPinnedHost
     ),
-    _off_gpu(
-        name="jax.to-pinned-host",
-        call='jax.device_put(x, SingleDeviceSharding(gpu, memory_kind="pinned_host"))',
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=ToPinnedHost,
-    ),
-    _through_ring(
-        name="jax.download",
-        call="pyxfer.download(x)",
-        direction="d2h",
-        copy=DownloadThroughRing,
-    ),
-    _through_ring(
-        name="jax.download-into",
-        call="pyxfer.download(x, out=array)",
-        direction="d2h",
-        copy=partial(DownloadThroughRing, into=True),
-    ),
+    ring_download("jax.download", "pyxfer.download(x)", DownloadThroughRing),
+    ring_download("jax.download-into", "pyxfer.download(x, out=array)", partial(DownloadThroughRing, into=True)),
 )
 
 _INGEST = (
     ingest_route(
-        name="jax.ingest",
-        call="with jax.default_device(cpu): jnp.asarray(x)",
-        memory="pageable",
-        host_copies=2,
-        copy=IngestAsarray,
-        usual=True,
+        "jax.ingest", "with jax.default_device(cpu): jnp.asarray(x)", IngestAsarray, host_copies=2, usual=True
     ),
-    ingest_route(
-        name="jax.ingest-device-put",
-        call="jax.device_put(aligned, cpu)",
-        memory="pageable",
-        host_copies=0,
-        copy=IngestDevicePut,
-    ),
+    ingest_route("jax.ingest-device-put", "jax.device_put(aligned, cpu)", IngestDevicePut),
 )
 
 FRAMEWORK = Framework(

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from pyxfer._document.runs import Fact, Measurement, Remark, Tracing, WorkerEnding, unknown
-from pyxfer._frameworks.base import Framework, Make, RefusedError, Route, Started, Transfer
+from pyxfer._frameworks.base import Framework, Make, Route, Started, Transfer
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.messages import (
@@ -52,7 +52,7 @@ from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, 
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
 from pyxfer._trace.traced_trials import NOT_REACHED
-from pyxfer.errors import PyxferError
+from pyxfer.errors import PyxferError, RefusedError
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size
 

@@ -33,9 +33,8 @@ from pyxfer._document.runs import (
     unknown,
 )
 from pyxfer._document.runs import Ending as RunEnding
-from pyxfer._frameworks.base import Framework, Make, Route
+from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Make, Route
 from pyxfer._frameworks.bench import route_head
-from pyxfer._frameworks.context import IMAGE_BYTES
 from pyxfer._frameworks.messages import Doing, OwnRoute, Task
 from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Patience, Supervisor
 from pyxfer._frameworks.registry import (

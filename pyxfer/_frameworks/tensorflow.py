@@ -12,38 +12,48 @@ import numpy as np
 
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._frameworks import tensorflow_tensors as tensors
-from pyxfer._frameworks.base import Framework, RefusedError, Route, Started, Transfer, Where, ingest_route, ring_route
-from pyxfer._frameworks.context import RingDownload
+from pyxfer._frameworks.base import (
+    Framework,
+    FromHost,
+    RingDownload,
+    RingUpload,
+    SourceKind,
+    Started,
+    Transfer,
+    Where,
+    from_pinned,
+    ingest_route,
+    off_gpu,
+    onto_gpu,
+    ring_download,
+    ring_upload,
+)
 from pyxfer._frameworks.tensorflow_tensors import import_tensorflow
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.context import RouteContext, SourceKind
+    from pyxfer._frameworks.context import RouteContext
 
 
-class Aliasing(Transfer):
+class Aliasing(FromHost):
     """A tensor that uses the array's memory, which must be aligned."""
 
     kind: SourceKind = "aligned"
 
     def refresh(self) -> None:
-        self.array = tensors.check_alias(self.context.source(self.kind))
+        super().refresh()
+        tensors.check_alias(self.source)
 
 
-class OntoGpu(Transfer):
+class OntoGpu(FromHost):
     """From host memory to the GPU; the result is read past TensorFlow."""
-
-    kind: SourceKind = "pageable"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self.tf = tensors.import_tensorflow()
         tensors.require_gpu(self.tf)
-        self.array: NDArray[np.uint8] = context.source(self.kind)
-
-    def refresh(self) -> None:
-        self.array = self.context.source(self.kind)
 
     def where(self) -> Where:
         return tensors.where_is(self.result)
@@ -57,7 +67,7 @@ class Constant(OntoGpu):
 
     def run(self) -> None:
         with self.tf.device(tensors.GPU):
-            self.result = self.tf.constant(self.array)
+            self.result = self.tf.constant(self.source)
 
 
 class CastEager(OntoGpu):
@@ -65,7 +75,7 @@ class CastEager(OntoGpu):
 
     def run(self) -> None:
         with self.tf.device(tensors.GPU):
-            self.result = self.tf.cast(self.array, self.tf.float32)
+            self.result = self.tf.cast(self.source, self.tf.float32)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
         return data.astype(np.float32)
@@ -85,7 +95,7 @@ class Function(OntoGpu):
         self._function = tf.function(onto_gpu)
 
     def run(self) -> None:
-        self.result = self._function(self.array)
+        self.result = self._function(self.source)
 
 
 class FunctionJit(OntoGpu):
@@ -97,7 +107,7 @@ class FunctionJit(OntoGpu):
 
     def run(self) -> None:
         with self.tf.device(tensors.GPU):
-            self.result = self._function(self.array)
+            self.result = self._function(self.source)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
         inverted: NDArray[Any] = np.invert(data)
@@ -112,7 +122,7 @@ class RawOp(Aliasing, OntoGpu):
         self._tensor = tensors.eager_tensor_type(self.tf)
 
     def run(self) -> None:
-        self.result = self._tensor(self.array, tensors.CPU, None)._copy_to_device(tensors.GPU)
+        self.result = self._tensor(self.source, tensors.CPU, None)._copy_to_device(tensors.GPU)
 
 
 class CpuOp(OntoGpu):
@@ -148,18 +158,13 @@ class Dlpack(Aliasing, OntoGpu):
         self._import = self.tf.experimental.dlpack.from_dlpack
 
     def run(self) -> None:
-        self.result = self._import(self.array.__dlpack__())._copy_to_device(tensors.GPU)
+        self.result = self._import(self.source.__dlpack__())._copy_to_device(tensors.GPU)
 
 
-class UploadThroughRing(OntoGpu):
+class UploadThroughRing(RingUpload, OntoGpu):
     """`pyxfer.upload`, after which TensorFlow gets memory that already holds the bytes, through DLPack."""
 
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._uploader = context.uploader()
-
-    def run(self) -> None:
-        self.result = self._uploader.upload(self.array, "tensorflow")
+    framework = "tensorflow"
 
 
 class DataPrefetch(OntoGpu):
@@ -278,22 +283,16 @@ class DownloadThroughRing(RingDownload, OffGpu):
         return self.tensor
 
 
-class Ingest(Transfer):
+class Ingest(FromHost):
     """`tf.constant` on the CPU: NumPy copies, then TensorFlow copies to aligned memory."""
-
-    kind: SourceKind = "pageable"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self.tf = tensors.import_tensorflow()
-        self.array: NDArray[np.uint8] = context.source(self.kind)
-
-    def refresh(self) -> None:
-        self.array = self.context.source(self.kind)
 
     def run(self) -> None:
         with self.tf.device(tensors.CPU):
-            self.result = self.tf.constant(self.array)
+            self.result = self.tf.constant(self.source)
 
     def where(self) -> Where:
         return tensors.where_is(self.result)
@@ -310,14 +309,14 @@ class IngestRawOp(Aliasing, Ingest):
         self._tensor = tensors.eager_tensor_type(self.tf)
 
     def run(self) -> None:
-        self.result = self._tensor(self.array, tensors.CPU, None)
+        self.result = self._tensor(self.source, tensors.CPU, None)
 
 
 class IngestDlpack(Aliasing, Ingest):
     """A tensor in the array's memory, through DLPack."""
 
     def run(self) -> None:
-        self.result = self.tf.experimental.dlpack.from_dlpack(self.array.__dlpack__())
+        self.result = self.tf.experimental.dlpack.from_dlpack(self.source.__dlpack__())
 
 
 # With this option TensorFlow page-locks all host memory of its tensors.
@@ -341,147 +340,61 @@ VARIABLES = (
     "XLA_FLAGS",
 )
 
-_onto_gpu = partial(Route, direction="h2d", returns="done", bracket="drained")
-_off_gpu = partial(Route, direction="d2h", memory="pageable", dma="pageable", returns="done", bracket="drained")
-_through_ring = partial(ring_route, returns="done", bracket="drained")
-_ingest = partial(ingest_route, memory="pageable")
-
 ROUTES = (
-    _onto_gpu(
-        name="tf.constant",
-        call="with tf.device('/GPU:0'): tf.constant(x)",
-        memory="pageable",
+    onto_gpu(
+        "tf.constant",
+        "with tf.device('/GPU:0'): tf.constant(x)",
+        Constant,
+        tensors.ImagesConstant,
         host_copies=2,
-        dma="pageable",
-        copy=Constant,
-        image_batch=tensors.ImagesConstant,
         usual=True,
         usual_for_images=False,
     ),
-    _onto_gpu(
-        name="tf.function",
-        call="tf.function(f)(x)",
-        memory="pageable",
-        host_copies=2,
-        dma="pageable",
-        copy=Function,
-        image_batch=tensors.ImagesFunction,
-        usual_for_images=True,
+    onto_gpu(
+        "tf.function", "tf.function(f)(x)", Function, tensors.ImagesFunction, host_copies=2, usual_for_images=True
     ),
-    _onto_gpu(
-        name="tf.function-jit",
-        call="tf.function(f, jit_compile=True)(x)",
-        memory="pageable",
-        host_copies=2,
-        dma="pageable",
-        copy=FunctionJit,
-        image_batch=tensors.ImagesFunctionJit,
+    onto_gpu(
+        "tf.function-jit", "tf.function(f, jit_compile=True)(x)", FunctionJit, tensors.ImagesFunctionJit, host_copies=2
     ),
-    _onto_gpu(
-        name="tf.cast-eager",
-        call="with tf.device('/GPU:0'): tf.cast(x, tf.float32)",
-        memory="pageable",
-        host_copies=2,
-        dma="pageable",
-        copy=CastEager,
+    onto_gpu("tf.cast-eager", "with tf.device('/GPU:0'): tf.cast(x, tf.float32)", CastEager, host_copies=2),
+    onto_gpu("tf.rawop", "EagerTensor(x, 'CPU:0', None)._copy_to_device('GPU:0')", RawOp),
+    onto_gpu("tf.cpu-op", "tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')", CpuOp),
+    onto_gpu(
+        "tf.dlpack-pageable",
+        "from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')",
+        partial(Dlpack, kind="aligned"),
+        partial(tensors.ImagesDlpack, kind="aligned"),
     ),
-    _onto_gpu(
-        name="tf.rawop",
-        call="EagerTensor(x, 'CPU:0', None)._copy_to_device('GPU:0')",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        copy=RawOp,
+    from_pinned(
+        "tf.dlpack-pinned",
+        "from_dlpack(pinned.__dlpack__())._copy_to_device('GPU:0')",
+        partial(Dlpack, kind="pinned"),
+        partial(tensors.ImagesDlpack, kind="pinned"),
+        returns="done",
     ),
-    _onto_gpu(
-        name="tf.cpu-op",
-        call="tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        copy=CpuOp,
-    ),
-    _onto_gpu(
-        name="tf.dlpack-pageable",
-        call="from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        copy=partial(Dlpack, kind="aligned"),
-        image_batch=partial(tensors.ImagesDlpack, kind="aligned"),
-    ),
-    _onto_gpu(
-        name="tf.dlpack-pinned",
-        call="from_dlpack(pinned.__dlpack__())._copy_to_device('GPU:0')",
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        copy=partial(Dlpack, kind="pinned"),
-        image_batch=partial(tensors.ImagesDlpack, kind="pinned"),
-    ),
-    _onto_gpu(
-        name="tf.data-prefetch",
-        call="Dataset.from_tensor_slices(x).batch(8).apply(prefetch_to_device('/GPU:0'))",
-        memory="pageable",
+    onto_gpu(
+        "tf.data-prefetch",
+        "Dataset.from_tensor_slices(x).batch(8).apply(prefetch_to_device('/GPU:0'))",
+        DataPrefetch,
         host_copies=1,
-        dma="pageable",
-        copy=DataPrefetch,
     ),
-    _onto_gpu(
-        name="tf.data-prefetch-compatible",
-        call="GPUOptions(force_gpu_compatible=True); ds.apply(prefetch_to_device('/GPU:0'))",
-        memory="pageable",
+    onto_gpu(
+        "tf.data-prefetch-compatible",
+        "GPUOptions(force_gpu_compatible=True); ds.apply(prefetch_to_device('/GPU:0'))",
+        DataPrefetch,
         host_copies=1,
         dma="pinned",
-        copy=DataPrefetch,
         setting=COMPATIBLE,
     ),
-    _through_ring(
-        name="tf.upload",
-        call='pyxfer.upload(x, to="tensorflow")',
-        direction="h2d",
-        copy=UploadThroughRing,
-        image_batch=tensors.ImagesThroughRing,
-    ),
-    _through_ring(
-        name="tf.prefetch",
-        call='pyxfer.prefetch(batches, to="tensorflow")',
-        direction="h2d",
-        copy=Prefetch,
-    ),
-    _off_gpu(name="tf.numpy", call="t.numpy()", host_copies=1, copy=Numpy, usual=True),
-    _off_gpu(name="tf.array-view", call="np.asarray(t)", host_copies=0, copy=ArrayView),
-    _through_ring(
-        name="tf.download",
-        call="pyxfer.download(t)",
-        direction="d2h",
-        copy=DownloadThroughRing,
-    ),
-    _through_ring(
-        name="tf.download-into",
-        call="pyxfer.download(t, out=array)",
-        direction="d2h",
-        copy=partial(DownloadThroughRing, into=True),
-    ),
-    _ingest(
-        name="tf.ingest",
-        call="with tf.device('/CPU:0'): tf.constant(x)",
-        host_copies=2,
-        copy=Ingest,
-        usual=True,
-    ),
-    _ingest(
-        name="tf.ingest-rawop",
-        call="EagerTensor(x, 'CPU:0', None)",
-        host_copies=0,
-        copy=IngestRawOp,
-    ),
-    _ingest(
-        name="tf.ingest-dlpack",
-        call="tf.experimental.dlpack.from_dlpack(x.__dlpack__())",
-        host_copies=0,
-        copy=IngestDlpack,
-    ),
+    ring_upload("tf.upload", 'pyxfer.upload(x, to="tensorflow")', UploadThroughRing, tensors.ImagesThroughRing),
+    ring_upload("tf.prefetch", 'pyxfer.prefetch(batches, to="tensorflow")', Prefetch),
+    off_gpu("tf.numpy", "t.numpy()", Numpy, host_copies=1, usual=True),
+    off_gpu("tf.array-view", "np.asarray(t)", ArrayView),
+    ring_download("tf.download", "pyxfer.download(t)", DownloadThroughRing),
+    ring_download("tf.download-into", "pyxfer.download(t, out=array)", partial(DownloadThroughRing, into=True)),
+    ingest_route("tf.ingest", "with tf.device('/CPU:0'): tf.constant(x)", Ingest, host_copies=2, usual=True),
+    ingest_route("tf.ingest-rawop", "EagerTensor(x, 'CPU:0', None)", IngestRawOp),
+    ingest_route("tf.ingest-dlpack", "tf.experimental.dlpack.from_dlpack(x.__dlpack__())", IngestDlpack),
 )
 
 

@@ -9,29 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer._frameworks.base import RefusedError, Where, importing
-from pyxfer._frameworks.context import ImageRow
-from pyxfer.errors import MeasurementError
+from pyxfer._frameworks.base import IMAGE_SHAPE, FromHost, ImageRow, SourceKind, Where, importing
+from pyxfer.errors import MeasurementError, RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._frameworks.context import RouteContext, SourceKind
+    from pyxfer._frameworks.context import RouteContext
 
 
-class Images(ImageRow):
+class Images(ImageRow, FromHost):
     """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
-
-    kind: SourceKind = "pageable"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
+        self.shape = (context.batch, *IMAGE_SHAPE)
         self.tf = import_tensorflow()
         require_gpu(self.tf)
-        self.images: NDArray[np.uint8] = context.images(self.kind)
-
-    def refresh(self) -> None:
-        self.images = self.context.images(self.kind)
 
     def run(self) -> None:
         self.row = self.first_row()
@@ -53,7 +47,7 @@ class ImagesFunction(Images):
         self._function = row_function(self.tf)
 
     def first_row(self) -> Any:
-        return self._function(self.images)
+        return self._function(self.source)
 
 
 class ImagesFunctionJit(Images):
@@ -65,7 +59,7 @@ class ImagesFunctionJit(Images):
 
     def first_row(self) -> Any:
         with self.tf.device(GPU):
-            return self._function(self.images)
+            return self._function(self.source)
 
 
 class ImagesConstant(Images):
@@ -73,7 +67,7 @@ class ImagesConstant(Images):
 
     def first_row(self) -> Any:
         with self.tf.device(GPU):
-            return self.tf.cast(self.tf.constant(self.images), self.tf.float32)[0, 0]
+            return self.tf.cast(self.tf.constant(self.source), self.tf.float32)[0, 0]
 
 
 class ImagesDlpack(Images):
@@ -87,10 +81,11 @@ class ImagesDlpack(Images):
         self._function = row_function(self.tf)
 
     def refresh(self) -> None:
-        self.images = check_alias(self.context.images(self.kind))
+        super().refresh()
+        check_alias(self.source)
 
     def first_row(self) -> Any:
-        return self._function(self._import(self.images.__dlpack__())._copy_to_device(GPU))
+        return self._function(self._import(self.source.__dlpack__())._copy_to_device(GPU))
 
 
 class ImagesThroughRing(Images):
@@ -102,7 +97,7 @@ class ImagesThroughRing(Images):
         self._function = row_function(self.tf)
 
     def first_row(self) -> Any:
-        return self._function(self._uploader.upload(self.images, "tensorflow"))
+        return self._function(self._uploader.upload(self.source, "tensorflow"))
 
 
 def row_function(tf: Any, jit_compile: bool | None = None) -> Any:

@@ -12,17 +12,28 @@ import numpy as np
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._frameworks.base import (
     Framework,
-    RefusedError,
-    Route,
+    FromHost,
+    HostUpload,
+    ImageBatch,
+    RingDownload,
+    RingUpload,
+    Slots,
+    SlotsUpload,
     Started,
     Transfer,
     Where,
     first_line,
+    from_pinned,
     importing,
     ingest_route,
-    ring_route,
+    into_pinned,
+    off_gpu,
+    on_stream,
+    onto_gpu,
+    ring_download,
+    ring_upload,
 )
-from pyxfer._frameworks.context import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,22 +206,12 @@ class LoaderPinned(Upload):
             self.result = batch.to(self.device, non_blocking=True)
 
 
-class ImageBatch(ImageRow, TorchTransfer):
-    """A batch of images, sent as an `Upload` does and cast on the GPU; then one row of pixels is read back."""
-
-    def __init__(self, context: RouteContext, way: type[Upload]) -> None:
-        super().__init__(context)
-        self.way = way(context, (context.batch, *IMAGE_SHAPE))
-
-    def write(self, data: NDArray[Any]) -> None:
-        self.way.write(data)
-
-    def refresh(self) -> None:
-        self.way.refresh()
+class Images(ImageBatch, TorchTransfer):
+    """A batch of images, sent as an `Upload` does."""
 
     def run(self) -> None:
-        # Reading back waits for all work before it. `to` does nothing if the way has cast the batch.
-        self.row = self.way.upload().to(self.torch.float32)[0, 0]
+        # Reading back waits for all work before it. `to` does nothing if the upload has cast the batch.
+        self.row = self.sending.upload().to(self.torch.float32)[0, 0]
         self.result = self.row.cpu().numpy()
 
     def where(self) -> Where:
@@ -292,7 +293,7 @@ class DownloadThroughRing(RingDownload, Download):
         return self.tensor
 
 
-class Ingest(Transfer):
+class Ingest(FromHost):
     """NumPy to a tensor in host memory, without a GPU."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -300,10 +301,6 @@ class Ingest(Transfer):
         import torch
 
         self.torch: Any = torch
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        self.source = self.context.source()
 
     def where(self) -> Where:
         return place_of(self.result)
@@ -365,174 +362,73 @@ def _choose_device(torch: Any, device: int | None) -> Fact[str]:
     return Fact(str(torch.version.cuda))
 
 
-def _images(way: type[Upload]) -> partial[ImageBatch]:
-    return partial(ImageBatch, way=way)
+def _images(sending: type[Upload]) -> partial[Images]:
+    return partial(Images, sending=sending)
 
-
-_onto_gpu = partial(Route, direction="h2d", bracket="stream")
-_off_gpu = partial(Route, direction="d2h", bracket="stream")
-_through_ring = partial(ring_route, bracket="stream")
 
 _H2D = (
-    _onto_gpu(
-        name="torch.to",
-        call='torch.from_numpy(x).to("cuda")',
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        returns="done",
-        copy=To,
-        image_batch=_images(To),
-        usual=True,
+    onto_gpu("torch.to", 'torch.from_numpy(x).to("cuda")', To, _images(To), usual=True),
+    onto_gpu(
+        "torch.to-nonblocking", 'torch.from_numpy(x).to("cuda", non_blocking=True)', ToNonBlocking, returns="staged"
     ),
-    _onto_gpu(
-        name="torch.to-nonblocking",
-        call='torch.from_numpy(x).to("cuda", non_blocking=True)',
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        returns="staged",
-        copy=ToNonBlocking,
-    ),
-    _onto_gpu(
-        name="torch.pin-to",
-        call='torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)',
-        memory="pageable",
+    onto_gpu(
+        "torch.pin-to",
+        'torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)',
+        PinTo,
+        _images(PinTo),
         host_copies=1,
         dma="pinned",
         returns="queued",
-        copy=PinTo,
-        image_batch=_images(PinTo),
     ),
-    _onto_gpu(
-        name="torch.pinned-nonblocking",
-        call='pinned.to("cuda", non_blocking=True)',
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=PinnedNonBlocking,
-        image_batch=_images(PinnedNonBlocking),
+    from_pinned(
+        "torch.pinned-nonblocking",
+        'pinned.to("cuda", non_blocking=True)',
+        PinnedNonBlocking,
+        _images(PinnedNonBlocking),
     ),
-    _onto_gpu(
-        name="torch.cast-blocking",
-        call='torch.from_numpy(x).to("cuda", torch.float32)',
-        memory="pageable",
+    onto_gpu(
+        "torch.cast-blocking",
+        'torch.from_numpy(x).to("cuda", torch.float32)',
+        CastBlocking,
+        _images(CastBlocking),
         host_copies=1,
-        dma="pageable",
-        returns="done",
-        copy=CastBlocking,
-        image_batch=_images(CastBlocking),
         inflation=4.0,
     ),
-    _onto_gpu(
-        name="torch.cast-nonblocking",
-        call='torch.from_numpy(x).to("cuda", torch.float32, non_blocking=True)',
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
+    onto_gpu(
+        "torch.cast-nonblocking",
+        'torch.from_numpy(x).to("cuda", torch.float32, non_blocking=True)',
+        CastNonBlocking,
+        _images(CastNonBlocking),
         returns="staged",
-        copy=CastNonBlocking,
-        image_batch=_images(CastNonBlocking),
     ),
-    _onto_gpu(
-        name="torch.noncontiguous",
-        call='torch.from_numpy(wide)[:, ::2].to("cuda")',
-        memory="pageable",
-        host_copies=1,
-        dma="pageable",
-        returns="done",
-        copy=Noncontiguous,
+    onto_gpu("torch.noncontiguous", 'torch.from_numpy(wide)[:, ::2].to("cuda")', Noncontiguous, host_copies=1),
+    onto_gpu(
+        "torch.channels-last", 'torch.from_numpy(nchw).to("cuda", memory_format=torch.channels_last)', ChannelsLast
     ),
-    _onto_gpu(
-        name="torch.channels-last",
-        call='torch.from_numpy(nchw).to("cuda", memory_format=torch.channels_last)',
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        returns="done",
-        copy=ChannelsLast,
-    ),
-    _onto_gpu(
-        name="torch.loader-pinned",
-        call='for x in DataLoader(samples, 8, pin_memory=True): x.to("cuda", non_blocking=True)',
-        memory="pageable",
+    onto_gpu(
+        "torch.loader-pinned",
+        'for x in DataLoader(samples, 8, pin_memory=True): x.to("cuda", non_blocking=True)',
+        LoaderPinned,
         host_copies=2,
         dma="pinned",
         returns="queued",
-        copy=LoaderPinned,
     ),
-    _through_ring(
-        name="torch.upload",
-        call='pyxfer.upload(x, to="torch")',
-        direction="h2d",
-        returns="staged",
-        copy=UploadThroughRing,
-        image_batch=_images(UploadThroughRing),
+    ring_upload(
+        "torch.upload", 'pyxfer.upload(x, to="torch")', UploadThroughRing, _images(UploadThroughRing), returns="staged"
     ),
 )
 
 _D2H = (
-    _off_gpu(
-        name="torch.cpu",
-        call="x.cpu()",
-        memory="pageable",
-        host_copies=0,
-        dma="pageable",
-        returns="done",
-        copy=Cpu,
-        usual=True,
-    ),
-    _off_gpu(
-        name="torch.copy-to-pinned",
-        call="pinned.copy_(x, non_blocking=True)",
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=CopyToPinned,
-    ),
-    _off_gpu(
-        name="torch.to-cpu-nonblocking",
-        call='x.to("cpu", non_blocking=True)',
-        memory="pinned",
-        host_copies=0,
-        dma="pinned",
-        returns="queued",
-        copy=ToCpuNonBlocking,
-    ),
-    _through_ring(
-        name="torch.download",
-        call="pyxfer.download(x)",
-        direction="d2h",
-        returns="done",
-        copy=DownloadThroughRing,
-    ),
-    _through_ring(
-        name="torch.download-into",
-        call="pyxfer.download(x, out=array)",
-        direction="d2h",
-        returns="done",
-        copy=partial(DownloadThroughRing, into=True),
-    ),
+    off_gpu("torch.cpu", "x.cpu()", Cpu, usual=True),
+    into_pinned("torch.copy-to-pinned", "pinned.copy_(x, non_blocking=True)", CopyToPinned),
+    into_pinned("torch.to-cpu-nonblocking", 'x.to("cpu", non_blocking=True)', ToCpuNonBlocking),
+    ring_download("torch.download", "pyxfer.download(x)", DownloadThroughRing),
+    ring_download("torch.download-into", "pyxfer.download(x, out=array)", partial(DownloadThroughRing, into=True)),
 )
 
 _INGEST = (
-    ingest_route(
-        name="torch.ingest",
-        call="torch.from_numpy(x)",
-        memory="pageable",
-        host_copies=0,
-        copy=FromNumpy,
-        usual=True,
-    ),
-    ingest_route(
-        name="torch.ingest-copy",
-        call="torch.tensor(x)",
-        memory="pageable",
-        host_copies=1,
-        copy=IngestCopy,
-    ),
+    ingest_route("torch.ingest", "torch.from_numpy(x)", FromNumpy, usual=True),
+    ingest_route("torch.ingest-copy", "torch.tensor(x)", IngestCopy, host_copies=1),
 )
 
 FRAMEWORK = Framework(
@@ -541,5 +437,5 @@ FRAMEWORK = Framework(
     owner="torch",
     distributions=("torch",),
     start=_start,
-    routes=(*_H2D, *_D2H, *_INGEST),
+    routes=(*on_stream(*_H2D, *_D2H), *_INGEST),
 )

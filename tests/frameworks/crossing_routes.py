@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pyxfer
-from pyxfer._frameworks.context import RingDownload
+from pyxfer._frameworks.base import RingDownload
 from pyxfer._upload.device_arrays import DeviceArray
 from pyxfer._upload.targets import Target
 from pyxfer.native import load

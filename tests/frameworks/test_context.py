@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from pyxfer._frameworks.base import RefusedError
-from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext, SourceKind
+from pyxfer._frameworks.base import IMAGE_BYTES, SourceKind
+from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._upload.targets import Target
-from pyxfer.errors import UsageError
+from pyxfer.errors import RefusedError, UsageError
 from pyxfer.native._host import testing
 
 if TYPE_CHECKING:

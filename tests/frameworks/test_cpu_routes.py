@@ -9,7 +9,7 @@ from route_checks import HostPlace, a_place, copies_touched, import_or_skip, ver
 
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks import torch as torch_transfers
-from pyxfer._frameworks.context import IMAGE_BYTES
+from pyxfer._frameworks.base import IMAGE_BYTES
 from pyxfer._frameworks.registry import load_framework
 
 if TYPE_CHECKING:

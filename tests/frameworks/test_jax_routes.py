@@ -13,8 +13,9 @@ from route_checks import HostPlace, a_place, import_or_skip
 
 from pyxfer._frameworks import jax as jax_host_transfers
 from pyxfer._frameworks import jax as jax_transfers
-from pyxfer._frameworks.base import RefusedError, installed_version
+from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.jax import FRAMEWORK, NOSTAGE
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from pyxfer._frameworks.context import RouteContext
@@ -92,7 +93,7 @@ def test_a_missing_kind_of_memory_is_refused(jax: Any, cpu: Any) -> None:
 @pytest.mark.usefixtures("cpu")
 def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(context: RouteContext) -> None:
     with pytest.raises(RefusedError, match="65536 bytes are not a whole number of images"):
-        jax_transfers.ImageBatch(context)
+        jax_transfers.Images(context, jax_transfers.DevicePut)
 
 
 @pytest.mark.usefixtures("cpu")

@@ -9,7 +9,7 @@ from frameworks import own_routes
 
 import pyxfer
 from pyxfer._document.runs import Measurement, OneWay
-from pyxfer._frameworks.context import IMAGE_BYTES
+from pyxfer._frameworks.base import IMAGE_BYTES
 from pyxfer._frameworks.process import IN_WORKER
 from pyxfer._frameworks.registry import load_framework, register_route
 from pyxfer._frameworks.session import Request, make_request

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from route_checks import break_import
 
-from pyxfer._frameworks.base import RefusedError, Route
+from pyxfer._frameworks.base import Route
 from pyxfer._frameworks.jax import NOSTAGE
 from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 from pyxfer._frameworks.tensorflow import COMPATIBLE
+from pyxfer.errors import RefusedError
 
 each_framework = pytest.mark.parametrize("name", FRAMEWORKS)
 ROUTES = {

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from pyxfer._frameworks import tensorflow_tensors as tensors
-from pyxfer._frameworks.base import RefusedError, Route, Transfer
-from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext, as_array
+from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
+from pyxfer._frameworks.context import HostArena, RouteContext, as_array
 from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
-from pyxfer.errors import MeasurementError
+from pyxfer.errors import MeasurementError, RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,7 +175,7 @@ def test_ingest_routes_without_copies_alias_the_source(name: str, place_of: Any)
     transfer: Any = set_up(ROUTES[name], place_of())
     transfer.refresh()
     transfer.run()
-    aliased = transfer.arrived().ctypes.data == transfer.array.ctypes.data
+    aliased = transfer.arrived().ctypes.data == transfer.source.ctypes.data
     assert aliased == (ROUTES[name].host_copies == 0)
 
 

@@ -11,8 +11,8 @@ import pytest
 from route_checks import HostPlace, a_place, import_or_skip
 
 from pyxfer._frameworks import torch as torch_transfers
-from pyxfer._frameworks.base import RefusedError
 from pyxfer._frameworks.torch import FRAMEWORK
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from pyxfer._frameworks.context import RouteContext
@@ -94,7 +94,7 @@ def test_an_epoch_has_as_many_batches_as_its_transfer_declares(context: RouteCon
         (torch_transfers.ChannelsLast, 6000, "give multiples of 4096"),
         (torch_transfers.LoaderPinned, 4097, "give multiples of 8"),
         (
-            partial(torch_transfers.ImageBatch, way=torch_transfers.To),
+            partial(torch_transfers.Images, sending=torch_transfers.To),
             65536,
             "65536 bytes are not a whole number of images",
         ),

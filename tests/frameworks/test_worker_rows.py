@@ -12,9 +12,8 @@ from samples import make_link
 
 from pyxfer._ceiling.rows import Assembler, Ceilings, Item
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, Workload, unknown
-from pyxfer._frameworks.base import HOST_COPY, Route
+from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Route
 from pyxfer._frameworks.bench import ALIASED, MAX_ROUNDS, host_ceilings, route_head
-from pyxfer._frameworks.context import IMAGE_BYTES
 from pyxfer._frameworks.messages import Task
 from pyxfer._measure.sampler import Series
 

@@ -14,10 +14,10 @@ from route_checks import a_place, import_or_skip, verify
 from pyxfer._frameworks import cupy as cupy_transfers
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks import torch as torch_transfers
-from pyxfer._frameworks.base import RefusedError, Route
-from pyxfer._frameworks.context import IMAGE_BYTES
+from pyxfer._frameworks.base import IMAGE_BYTES, Route
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._measure.bracket import Bracket
+from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from pyxfer._frameworks.base import Make

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from pyxfer._frameworks import tensorflow_tensors as tensors
-from pyxfer._frameworks.base import Route, Transfer
-from pyxfer._frameworks.context import IMAGE_BYTES, HostArena, RouteContext
+from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
+from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
 from pyxfer.native import Engine, load
 

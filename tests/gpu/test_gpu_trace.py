@@ -202,11 +202,13 @@ def _run_of_own(kind: str, framework: str = "torch") -> pyxfer.Run:
     name = f"own.{kind.lower()}"
     pyxfer.register_route(
         pyxfer.Route(
-            *(name, f"{kind}()", "h2d", "pageable", 0),
+            *(name, f"{kind}()", getattr(own_tensors, kind)),
+            direction="h2d",
+            memory="pageable",
+            host_copies=0,
             dma="pageable",
             returns="done",
             bracket="drained",
-            copy=getattr(own_tensors, kind),
         ),
         framework,
     )
