@@ -214,7 +214,7 @@ LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--groups")
         slow(("ceiling", *HOST, "--modes", "auto,streams:2,batch,staged", "--fresh"), 0),
         slow(("frameworks", *HOST), 4),
         (("explain", "raw.pageable-memcpy", "--device", "host", "--size", "64KiB", "--budget", "0.2s"), 0),
-        slow((*LINKS, "together,pairs,local"), 0),
+        slow((*LINKS, "pairs,local", "--engines", "ce"), 0),
         slow(("links", "--devices", "host", "--budget", "0.2s", "--groups", "latency"), 0),
         (("links", "--devices", "host", "--budget", "0.2s", "--groups", "small"), 0),
         slow(("doctor", "--device", "host"), 0),

@@ -20,7 +20,7 @@ from fleet.stand_ins import link_of
 from fleet_samples import CELLS, make_host
 
 from pyxfer._document import codec
-from pyxfer._document.fleets import Fleet
+from pyxfer._document.fleets import Fleet, HostReport
 from pyxfer._fleet import launch, ray
 from pyxfer._fleet.launch import Answer, HostJob
 from pyxfer.errors import UsageError
@@ -119,8 +119,9 @@ def answers_of(launcher: ray.RayLauncher, act_when_running: Any = None) -> dict[
     return found
 
 
-def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, tmp_path: Path) -> None:
-    hosts = ("--hosts", "h0,h1,h2", "--devices", "host", "--budget", "60s", "--wait", "2min")
+def test_the_right_host_the_right_cell_and_its_labels(cluster: RayCluster, tmp_path: Path) -> None:
+    # test_run_command.py confirms a loss. Here another round would show the same.
+    hosts = ("--hosts", "h0,h1,h2", "--devices", "host", "--budget", "60s", "--wait", "2min", "--no-confirm")
     ended = subprocess.run(
         [*COMMAND, "fleet", "run", "--via", "ray", *hosts, "--output-folder", str(tmp_path / "out")],
         env=environment(),
@@ -129,10 +130,10 @@ def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, 
         check=False,
         timeout=280,
     )
-    assert ended.returncode == 1, ended.stderr
+    assert ended.returncode == 0, ended.stderr
     judged = Fleet.load(tmp_path / "out/fleet.json")
     assert {host.host: host.state for host in judged.hosts} == dict.fromkeys(FAULTS, "measured")
-    assert judged.host("h1").verdict == "slow"
+    assert judged.host("h1").verdict == "suspect"
     # Copies of pinned memory take the modelled time. Others depend on what else this machine does.
     losses = {
         (host.host, loss.cell.text): loss
@@ -142,10 +143,8 @@ def test_the_right_host_the_right_cell_and_what_is_special(cluster: RayCluster, 
     }
     assert list(losses) == [("h1", "h2d:gpu0:pinned:16MiB")]
     (found,) = losses.values()
-    assert found.confirmed
     assert found.stated == pytest.approx(0.5, abs=0.02)
-    special = {(found.what, found.value): (found.slow, found.others) for found in judged.contrasts}
-    assert special["rack", "b"] == (1, 0)
+    assert HostReport.load(tmp_path / "out/hosts/h1.json").labels["rack"] == "b"
 
 
 def test_a_host_that_hangs_is_late(cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

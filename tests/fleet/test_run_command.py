@@ -216,38 +216,23 @@ def test_the_way_to_the_hosts_is_found(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("via", "confirm", "verdict"), [("ssh", "--confirm", "slow"), ("srun", "--no-confirm", "suspect")]
-)
-def test_the_real_job_finds_the_host_the_cell_and_what_is_special(
-    via: str, confirm: str, verdict: Any, tmp_path: Path
-) -> None:
+def test_the_real_job_finds_the_host_the_cell_and_what_is_special(tmp_path: Path) -> None:
     hosts = {f"node-{number}": {"env": {**link_of(2), "PYXFER_LABELS": "rack=r1"}} for number in range(3)}
     hosts["node-1"] = {"env": {"PYXFER_HOSTRT": "link=1e9:1e-6:2e9:1e-6", "PYXFER_LABELS": "rack=r2"}}
     made = make_stand_ins(tmp_path / "bin", hosts)
-    arguments = (
-        "--devices",
-        "host",
-        "--output-folder",
-        str(tmp_path / "out"),
-        "--at-once",
-        "2",
-        "--budget",
-        "25s",
-        confirm,
-    )
-    allocation = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": names(made)}
+    out = ("--output-folder", str(tmp_path / "out"))
+    arguments = ("--devices", "host", *out, "--at-once", "2", "--budget", "25s", "--confirm")
     ended = subprocess.run(
-        [*COMMAND, "fleet", "run", "--via", via, "--hosts", names(made), *arguments],
-        env=environment(**made.environment, **allocation),
+        [*COMMAND, "fleet", "run", "--via", "ssh", "--hosts", names(made), *arguments],
+        env=environment(**made.environment),
         capture_output=True,
         text=True,
         check=False,
         timeout=280,
     )
-    assert ended.returncode == (verdict == "slow"), ended.stderr
+    assert ended.returncode == 1, ended.stderr
     judged = Fleet.load(tmp_path / "out/fleet.json")
-    assert judged.host("node-1").verdict == verdict
+    assert judged.host("node-1").verdict == "slow"
     # Copies of pinned memory take the modelled time. Others depend on what else this machine does.
     lost = [
         (host.host, loss.cell.text)
@@ -257,9 +242,8 @@ def test_the_real_job_finds_the_host_the_cell_and_what_is_special(
     ]
     assert lost == [("node-1", "h2d:gpu0:pinned:16MiB")]
     assert HostReport.load(tmp_path / "out/hosts/node-1.json").labels == {"rack": "r2"}
-    if verdict == "slow":  # a busy machine may make another host suspect, which is not confirmed
-        special = {(found.what, found.value): (found.slow, found.others) for found in judged.contrasts}
-        assert special["rack", "r2"] == (1, 0)
+    special = {(found.what, found.value): (found.slow, found.others) for found in judged.contrasts}
+    assert special["rack", "r2"] == (1, 0)
 
 
 LINK = "link=2e9:1e-6:1e9:1e-6"
