@@ -13,7 +13,8 @@ from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("gpu_engine")]
-SIZES = (64 << 10, 16 << 20)
+# An upload that is smaller than the ring pays for is one copy of the driver, from pageable memory.
+SIZES = (1 << 20, 16 << 20)
 USUAL = {"torch": "torch.to", "tensorflow": "tf.constant", "cupy": "cupy.asarray", "jax": "jax.device-put"}
 each_framework = pytest.mark.parametrize("name", USUAL)
 
