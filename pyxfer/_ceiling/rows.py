@@ -354,12 +354,17 @@ def ceiling_share(
     """The median of the ratios within rounds, because a drift of the machine affects both sides of a ratio."""
     if rate.value is None:
         return unknown(rate.reason or "")
-    reference = {trial.round: trial.elapsed_s for trial in ceiling or () if trial.invalid is None}
-    pairs = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
-    pairs = [(best_s, own_s) for best_s, own_s in pairs if best_s > 0 and own_s > 0]
+    pairs = shared_rounds(valid, ceiling or ())
     if not pairs:
         return unknown("no round has a valid trial of this and of the ceiling")
     return Fact(stats.ratio_share([best_s for best_s, _ in pairs], [own_s for _, own_s in pairs]))
+
+
+def shared_rounds(valid: Sequence[runs.Trial], ceiling: Sequence[runs.Trial]) -> list[tuple[float, float]]:
+    """The seconds of the ceiling and of these trials, in each round that has both."""
+    reference = {trial.round: trial.elapsed_s for trial in ceiling if trial.invalid is None}
+    pairs = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
+    return [(best_s, own_s) for best_s, own_s in pairs if best_s > 0 and own_s > 0]
 
 
 def share_remark(
