@@ -8,7 +8,7 @@ from statistics import median
 
 import msgspec
 
-from pyxfer._ceiling.arena import GIB, pays_after
+from pyxfer._ceiling.arena import cost_of
 from pyxfer._ceiling.plans import can_be_fresh, plan_of
 from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, raw_head, shared_rounds, summary_of
 from pyxfer._document import runs
@@ -150,12 +150,7 @@ def _share(row: runs.Measurement, rate: Fact[runs.Rate], references: Sequence[ru
 
 
 def _locking(cost: runs.LockingCost, rows: Sequence[runs.Measurement]) -> runs.LockingCost:
-    summary: runs.Summary | None = cost.summary
-    if summary is None:
-        return cost
-    per_byte = summary.median_s / cost.nbytes
-    pays = pays_after(per_byte, cost.memory, rows)
-    return replace(cost, s_per_gib=Fact(per_byte * GIB), pays_after_transfers=pays, pays_direction="h2d")
+    return cost if cost.summary is None else cost_of(cost.memory, cost.nbytes, cost.summary, rows)
 
 
 def _place(row: runs.Measurement) -> Place:
