@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pyxfer._document.files import check_writable
 from pyxfer._document.runs import Run, Side, Trial
-from pyxfer._measure import remarks, stats
+from pyxfer._measure import doubts, stats
 from pyxfer._measure.sampler import Group, Sampler
 from pyxfer._report.grid import markdown_table
 from pyxfer.errors import DocumentError, UsageError
@@ -278,7 +278,7 @@ def false_alarms(noise: str, trials: int, repeats: int, seed: int) -> Alarm:
     rng = np.random.default_rng([seed, trials, sum(noise.encode())])
     found = 0
     for _ in range(repeats):
-        remark = remarks.instability(list(1e-3 * np.exp(0.01 * NOISES[noise](rng, trials))), precision=1e-9)
+        remark = doubts.instability(list(1e-3 * np.exp(0.01 * NOISES[noise](rng, trials))), precision=1e-9)
         found += remark is not None and remark.code == "drift"
     return Alarm(noise, trials, found / repeats)
 

@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, cast
 
 from pyxfer._document.machines import STAGED, Fact, LinkState, unknown
-from pyxfer._document.runs import LockingCost, Measurement, Memory
+from pyxfer._document.runs import LockingCost, Measurement, Memory, Summary
 from pyxfer._machine.host import available_host_bytes
 from pyxfer._measure import stats
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
-    from pyxfer._document.runs import Direction, Memory
+    from pyxfer._document.runs import Direction
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, DeviceBuffer, HostBuffer, Lane
 
@@ -54,12 +54,15 @@ def locking_cost(
     if not seconds:
         why = "no page-locking was timed before the run ended"
         return LockingCost(memory, nbytes, None, unknown(why), unknown(why))
-    summary = stats.summarise(seconds)
+    return cost_of(memory, nbytes, stats.summarise(seconds), measurements)
+
+
+def cost_of(memory: Memory, nbytes: int, summary: Summary, measurements: Sequence[Measurement]) -> LockingCost:
     per_byte = summary.median_s / nbytes
-    return LockingCost(memory, nbytes, summary, Fact(per_byte * GIB), pays_after(per_byte, memory, measurements))
+    return LockingCost(memory, nbytes, summary, Fact(per_byte * GIB), _pays_after(per_byte, memory, measurements))
 
 
-def pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
+def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())

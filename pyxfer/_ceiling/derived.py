@@ -8,9 +8,9 @@ from statistics import median
 
 import msgspec
 
-from pyxfer._ceiling.arena import GIB, pays_after
+from pyxfer._ceiling.arena import cost_of
 from pyxfer._ceiling.plans import can_be_fresh, plan_of
-from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, raw_head, summary_of
+from pyxfer._ceiling.rows import WRONG_BYTES, ceiling_share, curves, raw_head, shared_rounds, summary_of
 from pyxfer._document import runs
 from pyxfer._document.machines import Fact, Link, Remark, unknown
 from pyxfer._document.sessions import Tested, XferSession
@@ -138,26 +138,19 @@ def _share(row: runs.Measurement, rate: Fact[runs.Rate], references: Sequence[ru
     if share is None or rate.value is None:
         return row.ceiling_share if rate.value is not None else unknown(rate.reason or "")
     valid = [trial for trial in row.trials if trial.invalid is None]
-    medians = {place: median(found) for place, each in enumerate(references) if (found := _ratios(valid, each))}
+    medians = {
+        place: median(best_s / own_s for best_s, own_s in pairs)
+        for place, each in enumerate(references)
+        if (pairs := shared_rounds(valid, each.trials))
+    }
     if not medians:
         return row.ceiling_share
     nearest = min(medians, key=lambda place: abs(medians[place] - share.value))
     return ceiling_share(valid, references[nearest].trials, rate)
 
 
-def _ratios(valid: Sequence[runs.Trial], reference: runs.Measurement) -> list[float]:
-    above = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
-    pairs = [(above.get(trial.round, 0.0), trial.elapsed_s) for trial in valid]
-    return [best_s / own_s for best_s, own_s in pairs if best_s > 0 and own_s > 0]
-
-
 def _locking(cost: runs.LockingCost, rows: Sequence[runs.Measurement]) -> runs.LockingCost:
-    summary: runs.Summary | None = cost.summary
-    if summary is None:
-        return cost
-    per_byte = summary.median_s / cost.nbytes
-    pays = pays_after(per_byte, cost.memory, rows)
-    return replace(cost, s_per_gib=Fact(per_byte * GIB), pays_after_transfers=pays, pays_direction="h2d")
+    return cost if cost.summary is None else cost_of(cost.memory, cost.nbytes, cost.summary, rows)
 
 
 def _place(row: runs.Measurement) -> Place:

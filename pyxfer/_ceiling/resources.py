@@ -11,24 +11,16 @@ from typing import TYPE_CHECKING
 
 from pyxfer._ceiling.arena import WAKE_BYTES, Arena, wake_link
 from pyxfer._document.machines import NOT_STAGED, Device, Fact, Link, Ring, unknown
-from pyxfer._document.runs import Direction
+from pyxfer._document.runs import Direction, Memory
 from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.bracket import Bracket
 from pyxfer._measure.run import Resource, Resources, own_failure
 from pyxfer._upload.settings import RING_VARIABLE, make_ring
 from pyxfer._upload.tuning import ChosenSettings, settings_for
-from pyxfer.errors import (
-    CancelledError,
-    CudaError,
-    CudaMemoryError,
-    DeviceTimeoutError,
-    MeasurementError,
-)
+from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer._document.runs import Memory
     from pyxfer._upload.settings import RingSettings
-    from pyxfer._upload.tuning import ChosenSettings
     from pyxfer.native import Engine
     from pyxfer.native import _cuda as compiled
     from pyxfer.native._cuda import Copier

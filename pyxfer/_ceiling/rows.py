@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document import runs
 from pyxfer._document.machines import MAX_SHARE, Fact, Link, Remark, Side, unknown
-from pyxfer._measure import remarks, stats
+from pyxfer._measure import doubts, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
@@ -216,7 +216,7 @@ class Assembler:
         self, item: Item[Any], valid: Sequence[runs.Trial], trials: Sequence[runs.Trial], findings: Findings
     ) -> Iterable[Remark]:
         if valid:
-            doubt = remarks.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
+            doubt = doubts.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
             if doubt is not None:
                 is_full = self.most_trials is not None and len(trials) >= self.most_trials
                 yield exhausted(doubt, len(valid)) if is_full else doubt
@@ -354,12 +354,17 @@ def ceiling_share(
     """The median of the ratios within rounds, because a drift of the machine affects both sides of a ratio."""
     if rate.value is None:
         return unknown(rate.reason or "")
-    reference = {trial.round: trial.elapsed_s for trial in ceiling or () if trial.invalid is None}
-    pairs = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
-    pairs = [(best_s, own_s) for best_s, own_s in pairs if best_s > 0 and own_s > 0]
+    pairs = shared_rounds(valid, ceiling or ())
     if not pairs:
         return unknown("no round has a valid trial of this and of the ceiling")
     return Fact(stats.ratio_share([best_s for best_s, _ in pairs], [own_s for _, own_s in pairs]))
+
+
+def shared_rounds(valid: Sequence[runs.Trial], ceiling: Sequence[runs.Trial]) -> list[tuple[float, float]]:
+    """The seconds of the ceiling and of these trials, in each round that has both."""
+    reference = {trial.round: trial.elapsed_s for trial in ceiling if trial.invalid is None}
+    pairs = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
+    return [(best_s, own_s) for best_s, own_s in pairs if best_s > 0 and own_s > 0]
 
 
 def share_remark(
@@ -380,7 +385,7 @@ def share_remark(
             "share",
             f"{format_percent(share.value)} of the ceiling in the {shared} rounds that both ran, "
             f"{format_percent(of_medians)} by the medians of all",
-            remarks.QUIETER,
+            doubts.QUIETER,
         )
     if low > 1:
         return Remark("above-ceiling", f"faster than its ceiling: {format_percent(share.value)} of it")
@@ -410,14 +415,14 @@ def why_no_trial(trials: Sequence[runs.Trial], none: str = NO_TRIAL) -> str:
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
     if invalid is None:
         return none
-    remedy = f"; {remarks.QUIETER}" if invalid.startswith(_DISTURBED) else ""
+    remedy = f"; {doubts.QUIETER}" if invalid.startswith(_DISTURBED) else ""
     return f"no trial was valid: {invalid}{remedy}"
 
 
 def exhausted(doubt: Remark, trials: int) -> Remark:
     if doubt.code not in ("unstable", "few-trials"):
         return doubt
-    return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", remarks.QUIETER)
+    return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", doubts.QUIETER)
 
 
 def _inflated(inflation: float) -> Remark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Generic, Literal, TypeVar
 
@@ -86,6 +87,7 @@ class Ring(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+Result = TypeVar("Result")
 
 Side = Literal["h2d", "d2h", "sum", "ingest"]
 Runtime = Literal["cuda", "host"]
@@ -101,6 +103,10 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
     def __post_init__(self) -> None:
         if (self.value is None) == (self.reason is None):
             raise ValueError("a fact has a value, or a reason why it has none, and not both")
+
+    def then(self, follow: Callable[[T], Result]) -> Fact[Result]:
+        """What follows from the value, or the reason why there is none."""
+        return Fact(reason=self.reason) if self.value is None else Fact(follow(self.value))
 
 
 def pyxfer_version() -> str:

@@ -226,15 +226,15 @@ def _together(request: LinksRequest, engine: CopyEngine, devices: Sequence[int])
 def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
     if len(devices) == 1:
         return [TrafficPlan("host", "both", "ce", request.host_bytes, (h2d(devices[0]), d2h(devices[0])))]
-    ways = (("h2d", h2d), ("d2h", d2h))
+    directions = (("h2d", h2d), ("d2h", d2h))
     alone = [
         TrafficPlan("host", case, "ce", request.host_bytes, (make(device),))
         for device in devices
-        for case, make in ways
+        for case, make in directions
     ]
     together = [
         TrafficPlan("together", case, "ce", request.host_bytes, tuple(make(device) for device in devices))
-        for case, make in ways
+        for case, make in directions
     ]
     return [*alone, *together, _ring(request, "ce", devices)]
 

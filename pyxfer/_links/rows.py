@@ -15,7 +15,7 @@ from pyxfer._links.chases import LatencySubject
 from pyxfer._links.plan import FlowPlan
 from pyxfer._links.traffic import WRONG, SmallSubject, TrafficSubject
 from pyxfer._measure import stats
-from pyxfer._measure.remarks import instability
+from pyxfer._measure.doubts import instability
 from pyxfer.errors import MeasurementError
 
 GIGABYTE = 10**9

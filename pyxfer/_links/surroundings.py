@@ -32,15 +32,14 @@ ONE_DEVICE = "one GPU shares no link with another"
 
 def read_device(machine: Engine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
     link = read_link(machine, device, root=root, nvml=nvml)
-    active = nvlink.active_links(nvml, device)
-    count: Fact[int] = unknown(active.reason or "") if active.value is None else Fact(len(active.value))
+    count = nvlink.active_links(nvml, device).then(len)
     return LinkDevice(
         device=device,
         link=link,
         node=device_node(device, root=root, nvml=nvml),
         pages_by_node=unknown(_NOT_READ),
         nvlinks=count,
-        nvlink_gbps=_carried(nvml, device, count),
+        nvlink_gbps=_carried(nvml, device, count, "the GPU has no active NVLink"),
         c2c_gbps=nvlink.c2c_gbps(nvml, device),
         kernels_s=unknown(_NOT_READ),
         natures=natures(machine, device, link, root),
@@ -48,11 +47,12 @@ def read_device(machine: Engine, device: Device, nvml: Nvml, root: Path = Path("
     )
 
 
-def _carried(nvml: Nvml, device: Device, links: Fact[int]) -> Fact[float]:
-    if not links.value:
-        return unknown(links.reason or "the GPU has no active NVLink")
-    each = nvlink.link_gbps(nvml, device)
-    return each if each.value is None else Fact(links.value * each.value)
+def _carried(nvml: Nvml, device: Device, links: Fact[int], why_none: str) -> Fact[float]:
+    """What so many NVLinks of a device carry."""
+    count = links.value
+    if not count:
+        return unknown(links.reason or why_none)
+    return nvlink.link_gbps(nvml, device).then(lambda each: count * each)
 
 
 def read_peers(machine: Engine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
@@ -70,11 +70,7 @@ def _read_peer(machine: Engine, one: Device, other: Device, nvml: Nvml) -> PeerL
     except CudaError as error:
         access = unknown(str(error))
     links = nvlink.links_between(nvml, one, other)
-    each = nvlink.link_gbps(nvml, one)
-    peak: Fact[float] = unknown(links.reason or _NO_LINK)
-    if links.value:
-        peak = each if each.value is None else Fact(links.value * each.value)
-    return PeerLink(one.index, other.index, access, _kind(links), links, peak)
+    return PeerLink(one.index, other.index, access, _kind(links), links, _carried(nvml, one, links, _NO_LINK))
 
 
 def _kind(links: Fact[int]) -> LinkKind:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from pyxfer._document.machines import pyxfer_version
 from pyxfer._document.runs import Device, Environment, Fact
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, is_host
@@ -158,9 +159,9 @@ def read_environment(
     return Environment(
         host=platform.node(),
         taken_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        pyxfer=_installed("pyxfer"),
+        pyxfer=pyxfer_version(),
         python=platform.python_version(),
-        numpy=_installed("numpy"),
+        numpy=metadata.version("numpy"),
         cuda_runtime=cuda_version(engine.RUNTIME_VERSION) + (", host runtime" if is_host(engine) else ""),
         driver=_driver(nvml, root),
         driver_cuda=_driver_cuda(engine),
@@ -188,13 +189,6 @@ def read_environment(
 def cuda_version(number: int) -> str:
     """`12.9` for 12090."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _installed(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _variable(name: str) -> Fact[str]:

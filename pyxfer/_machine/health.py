@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
 from pyxfer._document.runs import Device, Fact
@@ -34,22 +33,14 @@ def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counter
 
 def replays(nvml: Nvml, device: Device) -> Fact[int]:
     """The number of packets that the device's link has sent again since the driver was loaded."""
-    return _whole(nvml.ask_device(device, "nvmlDeviceGetPcieReplayCounter"))
+    return nvml.ask_device(device, "nvmlDeviceGetPcieReplayCounter").then(int)
 
 
 def read_device_memory(nvml: Nvml, device: Device) -> DeviceMemory:
     rows = nvml.ask_device(device, "nvmlDeviceGetRemappedRows")
-    pending, failed = (_flag(rows, place) for place in (2, 3))
     errors = nvml.ask_device(device, "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOADED)
-    return DeviceMemory(_whole(errors), pending, failed)
-
-
-def _flag(rows: Fact[Any], place: int) -> Fact[bool]:
-    return Fact(reason=rows.reason) if rows.value is None else Fact(bool(rows.value[place]))
-
-
-def _whole(answer: Fact[Any]) -> Fact[int]:
-    return answer if answer.value is None else Fact(int(answer.value))
+    pending, failed = rows.then(lambda counts: bool(counts[2])), rows.then(lambda counts: bool(counts[3]))
+    return DeviceMemory(errors.then(int), pending, failed)
 
 
 _CLASSIC_BYTES = 256
@@ -96,7 +87,7 @@ def _read_port(folder: Path) -> PortControl:
     if offset.value is None:
         return PortControl(folder.name, Fact(reason=offset.reason), Fact(reason=offset.reason), redirects)
     control = decode_device_control(config.value, offset.value, folder.name)
-    now: Fact[int] = Fact(reason=control.reason) if control.value is None else Fact(control.value.max_payload_bytes)
+    now = control.then(lambda read: read.max_payload_bytes)
     return PortControl(folder.name, now, _payload_most(config.value, offset.value, folder.name), redirects)
 
 

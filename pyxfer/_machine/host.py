@@ -88,14 +88,14 @@ def host_bytes(root: Path = Path("/")) -> Fact[int]:
     """The machine's memory, or the memory limit of the control groups if less."""
     total = _meminfo_bytes("MemTotal", root)
     limits = [limit for limit, _ in _group_limits(root)]
-    return total if total.value is None else Fact(min([total.value, *limits]))
+    return total.then(lambda nbytes: min([nbytes, *limits]))
 
 
 def available_host_bytes(root: Path = Path("/")) -> Fact[int]:
     """The memory that can be allocated now: the least that the machine and the control groups have left."""
     available = _meminfo_bytes("MemAvailable", root)
     left = [max(limit - used, 0) for limit, used in _group_limits(root)]
-    return available if available.value is None else Fact(min([available.value, *left]))
+    return available.then(lambda nbytes: min([nbytes, *left]))
 
 
 def _meminfo_bytes(name: str, root: Path) -> Fact[int]:

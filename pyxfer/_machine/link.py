@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -99,12 +99,6 @@ _WHY_NO_PEAK = {
 }
 
 
-class _Peaks(NamedTuple):
-    raw: Fact[float]
-    h2d: Fact[float]
-    d2h: Fact[float]
-
-
 def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Link:
     """Read the present and the largest state of the link. `with_load` adds its state under load."""
     if is_host(engine):
@@ -120,9 +114,9 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
         under_load=Fact(reason=NOT_UNDER_LOAD),
         device_most=_device_most(nvml, device, root),
         system_most=_first_known(management.link_system_most(nvml, device), _nearest(hops, lambda hop: hop.most)),
-        max_payload_bytes=_part(control, lambda read: read.max_payload_bytes),
-        max_read_request_bytes=_part(control, lambda read: read.max_read_request_bytes),
-        relaxed_ordering=_part(control, lambda read: read.relaxed_ordering),
+        max_payload_bytes=control.then(lambda read: read.max_payload_bytes),
+        max_read_request_bytes=control.then(lambda read: read.max_read_request_bytes),
+        relaxed_ordering=control.then(lambda read: read.relaxed_ordering),
         hops=hops,
         narrowest_hop=Fact(reason=NOT_UNDER_LOAD),
         raw_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
@@ -157,13 +151,14 @@ def derived_link(link: Link) -> Link:
 
 
 def _with_peaks(link: Link) -> Link:
-    peaks = _peaks(link, bottleneck(link))
+    why_not = _WHY_NO_PEAK.get(link.kind)
+    state: Fact[LinkState] = bottleneck(link) if why_not is None else Fact(reason=why_not)
     return msgspec.structs.replace(
         link,
         narrowest_hop=narrowest_hop(link),
-        raw_peak_gbps=peaks.raw,
-        h2d_peak_gbps=peaks.h2d,
-        d2h_peak_gbps=peaks.d2h,
+        raw_peak_gbps=pci.raw_peak_gbps(state),
+        h2d_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
+        d2h_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
     )
 
 
@@ -190,17 +185,6 @@ def narrowest_hop(link: Link) -> Fact[Hop]:
     if not known:
         return Fact(reason=states[0].reason)
     return Fact(min(known, key=lambda pair: pci.hop_gbps(pair[1]))[0])
-
-
-def _peaks(link: Link, state: Fact[LinkState]) -> _Peaks:
-    why_not = _WHY_NO_PEAK.get(link.kind)
-    if why_not is not None:
-        return _Peaks(Fact(reason=why_not), Fact(reason=why_not), Fact(reason=why_not))
-    return _Peaks(
-        pci.raw_peak_gbps(state),
-        pci.protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
-        pci.protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
-    )
 
 
 def _link_kind(nvml: Nvml, device: Device) -> LinkKind:
@@ -235,10 +219,6 @@ def _first_known(one: Fact[T], other: Fact[T]) -> Fact[T]:
     if one.value is not None:
         return one
     return other if other.value is not None else Fact(reason=f"{one.reason}; {other.reason}")
-
-
-def _part(control: Fact[pci.DeviceControl], part: Callable[[pci.DeviceControl], T]) -> Fact[T]:
-    return Fact(reason=control.reason) if control.value is None else Fact(part(control.value))
 
 
 def _no_link(reason: str) -> Link:

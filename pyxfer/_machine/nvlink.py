@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyxfer._document.links import Counter
 from pyxfer._document.runs import Device, Fact
-from pyxfer._machine.nvml import Nvml, field
+from pyxfer._machine.nvml import Nvml, field, is_unsupported
 from pyxfer._machine.pci import canonical_address
 
 # nvml.h: numbers of fields. Speeds are of one link in one direction.
@@ -29,8 +29,7 @@ def active_links(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
     states = [nvml.ask("nvmlDeviceGetNvLinkState", handle.value, link) for link in range(_MAX_LINKS)]
     known = [link for link, state in enumerate(states) if state.value is not None]
     if not known:
-        unsupported = states[0].reason is not None and states[0].reason.endswith(": Not Supported")
-        return Fact(()) if unsupported else Fact(reason=states[0].reason)
+        return Fact(()) if is_unsupported(states[0]) else Fact(reason=states[0].reason)
     return Fact(tuple(link for link in known if states[link].value))
 
 

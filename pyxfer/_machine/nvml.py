@@ -97,7 +97,7 @@ class Nvml:
         """The answer to a yes-or-no question about a device. "Not Supported" means no."""
         answer = self.ask_device(device, call)
         if answer.value is None:
-            return Fact(False) if _is_unsupported(answer) else Fact(reason=answer.reason)
+            return Fact(False) if is_unsupported(answer) else Fact(reason=answer.reason)
         return Fact(says_yes(answer.value))
 
     def _find(self, device: Device) -> Fact[Any]:
@@ -146,7 +146,7 @@ def _text(words: Any) -> str:
     return words.decode() if isinstance(words, bytes) else str(words or "")
 
 
-def _is_unsupported(answer: Fact[Any]) -> bool:
+def is_unsupported(answer: Fact[Any]) -> bool:
     return answer.reason is not None and answer.reason.endswith(": Not Supported")
 
 
@@ -216,7 +216,7 @@ def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
         return Fact(reason=handle.reason)
     state = nvml.ask("nvmlSystemGetConfComputeState")
     if state.value is None:
-        return Fact(False) if _is_unsupported(state) else Fact(reason=state.reason)
+        return Fact(False) if is_unsupported(state) else Fact(reason=state.reason)
     return Fact(bool(state.value.ccFeature) or _is_protected_pcie(nvml))
 
 
@@ -292,13 +292,10 @@ def temperature_c(nvml: Nvml, device: Device) -> Fact[int]:
 
 def persistence(nvml: Nvml, device: Device) -> Fact[bool]:
     """Whether the driver keeps the GPU initialised while it is not used."""
-    mode = nvml.ask_device(device, "nvmlDeviceGetPersistenceMode")
-    return mode if mode.value is None else Fact(bool(mode.value))
+    return nvml.ask_device(device, "nvmlDeviceGetPersistenceMode").then(bool)
 
 
 def process_ids(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
     """The ids of the processes that compute on the device, in the machine's first pid namespace."""
     processes = nvml.ask_device(device, "nvmlDeviceGetComputeRunningProcesses")
-    if processes.value is None:
-        return processes
-    return Fact(tuple(sorted({int(process.pid) for process in processes.value})))
+    return processes.then(lambda found: tuple(sorted({int(process.pid) for process in found})))

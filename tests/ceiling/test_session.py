@@ -129,14 +129,6 @@ def test_a_complete_run_says_so(modelled: Run) -> None:
     assert modelled.environment_after is not None
 
 
-def test_fresh_adds_a_row_to_pageable_d2h_alone(engine: Engine) -> None:
-    run = quick(memories=("pageable", "pinned"), directions=("h2d", "d2h"), fresh=True, sizes=(MIB,))
-    fresh = [each for each in run.measurements if each.variant == "fresh"]
-    assert [(each.route, each.direction) for each in fresh] == [("raw.pageable-memcpy", "d2h")]
-    assert fresh[0].gbps is not None
-    assert fresh[0].verified.value is True
-
-
 def test_an_unavailable_way_is_a_row_with_the_reason(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
     run = quick(modes=("async", "batch"))
@@ -233,9 +225,6 @@ def test_the_calling_thread_keeps_its_cpu_affinity(engine: Engine) -> None:
     before = os.sched_getaffinity(0)
     quick()
     assert os.sched_getaffinity(0) == before
-
-
-KIB, MIB = 1024, 1024**2
 
 
 def traced_run(**changes: Any) -> Run:
@@ -338,7 +327,6 @@ def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) 
     assert {each.dma.reason for each in before.measurements} == {"the run ended before it was traced"}
 
 
-KIB, MIB = 1024, 1024**2
 STAGED_ROUTE = "raw.pageable-staged"
 RING = "threads=2,chunk=128KiB,slots=2,fill=plain"
 
@@ -448,6 +436,3 @@ def test_a_failed_thread_start_affects_only_staged_rows(nothing_left: Engine, mo
     assert ended.run.ended == "complete"
     assert all("ulimit -u" in (each.rate.reason or "") for each in rows(ended.run))
     assert all(each.gbps for each in rows(ended.run, "raw.pageable-memcpy"))
-
-
-# A longer grace period, because a busy machine may need it.

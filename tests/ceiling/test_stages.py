@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -14,34 +15,36 @@ from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
 from pyxfer._ceiling.stages import Stages, circumstances
-from pyxfer._document.runs import NOT_ASKED, Fact, Tracing
+from pyxfer._document.runs import NOT_ASKED, Environment, Fact, Tracing
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError
 from pyxfer.native import Engine
 
 
-def test_a_quiet_machine_has_no_remark() -> None:
-    assert circumstances((), make_environment(), make_environment()) == []
+def throttled(*reasons: str) -> Environment:
+    return make_environment(throttle_reasons=Fact(reasons))
 
 
-def test_other_measuring_processes_are_named_in_order() -> None:
-    (remark,) = circumstances({812, 77}, make_environment(), None)
-    assert remark.code == "contended"
-    assert "(process 77, 812)" in remark.text
+QUIET, HOT = make_environment(), throttled("idle", "power cap")
 
 
-def test_throttled_clocks_are_one_remark() -> None:
-    hot = make_environment(throttle_reasons=Fact(("hardware thermal slowdown",)))
-    (remark,) = circumstances((), hot, hot)
-    assert remark.text == "The GPU's clocks were held down: hardware thermal slowdown."
-
-
-def test_an_idle_gpu_is_not_throttled() -> None:
-    idle = make_environment(throttle_reasons=Fact(("idle",)))
-    assert circumstances((), idle, idle) == []
-    (remark,) = circumstances((), make_environment(), make_environment(throttle_reasons=Fact(("idle", "power cap"))))
-    assert remark.text == "The GPU's clocks were held down: power cap."
+@pytest.mark.parametrize(
+    ("met", "before", "after", "codes", "words"),
+    [
+        ((), QUIET, QUIET, [], ""),
+        ({812, 77}, QUIET, None, ["contended"], "(process 77, 812)"),
+        ((), HOT, HOT, ["throttled"], "The GPU's clocks were held down: power cap."),
+        ((), QUIET, HOT, ["throttled"], "power cap"),
+        ((), throttled("idle"), throttled("idle"), [], ""),
+    ],
+)
+def test_circumstances_that_lower_figures_are_remarks(
+    met: Collection[int], before: Environment, after: Environment | None, codes: list[str], words: str
+) -> None:
+    remarks = circumstances(met, before, after)
+    assert [remark.code for remark in remarks] == codes
+    assert all(words in remark.text for remark in remarks)
 
 
 KIB = 1024

@@ -169,47 +169,33 @@ VIRTUAL_CPU = "processor : 0\nflags\t\t: fpu vme hypervisor\n"
 BARE_CPU = "processor : 0\nflags\t\t: fpu vme\n"
 
 
+CGROUP, VERSION = "proc/self/cgroup", "proc/version"
+
+
 @pytest.mark.parametrize(
-    ("groups", "name"),
+    ("files", "variables", "name"),
     [
-        ("0::/system.slice/docker-1234.scope\n", "docker"),
-        ("0::/machine.slice/libpod-1234.scope\n", "podman"),
-        ("4:memory:/kubepods/burstable/pod1/2\n", "kubernetes"),
-        ("0::/lxc.payload.box\n", "lxc"),
-        ("0::/user.slice/user-1000.slice\n", "none"),
+        ({CGROUP: "0::/system.slice/docker-1234.scope\n"}, {}, "docker"),
+        ({CGROUP: "0::/machine.slice/libpod-1234.scope\n"}, {}, "podman"),
+        ({CGROUP: "4:memory:/kubepods/burstable/pod1/2\n"}, {}, "kubernetes"),
+        ({CGROUP: "0::/lxc.payload.box\n"}, {}, "lxc"),
+        ({CGROUP: "0::/user.slice/user-1000.slice\n"}, {}, "none"),
+        ({".dockerenv": ""}, {}, "docker"),
+        ({"run/.containerenv": ""}, {}, "podman"),
+        ({"var/run/secrets/kubernetes.io/serviceaccount/token": "x"}, {}, "kubernetes"),
+        ({"run/systemd/container": "systemd-nspawn\n"}, {}, "systemd-nspawn"),
+        ({VERSION: "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n"}, {}, "gVisor"),
+        ({VERSION: "Linux version 4.19.0-gvisor #1 SMP\n"}, {}, "gVisor"),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+        ({}, {"container": "oci"}, "oci"),
+        ({".dockerenv": "", CGROUP: "0::/kubepods/docker/1", VERSION: "gVisor"}, {}, "kubernetes, docker, gVisor"),
     ],
 )
-def test_container_is_recognised_by_its_control_group(tmp_path: Path, groups: str, name: str) -> None:
-    write(tmp_path, proc__self__cgroup=groups)
-    assert read_container(tmp_path, {}).value == name
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "name"),
-    [
-        (".dockerenv", "", "docker"),
-        ("run/.containerenv", "", "podman"),
-        ("var/run/secrets/kubernetes.io/serviceaccount/token", "x", "kubernetes"),
-        ("run/systemd/container", "systemd-nspawn\n", "systemd-nspawn"),
-        ("proc/version", "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n", "gVisor"),
-        ("proc/version", "Linux version 4.19.0-gvisor #1 SMP\n", "gVisor"),
-    ],
-)
-def test_container_is_recognised_by_its_files(tmp_path: Path, file: str, text: str, name: str) -> None:
-    write(tmp_path, **{file: text})
-    assert read_container(tmp_path, {}).value == name
-
-
-@pytest.mark.parametrize(
-    ("variable", "name"), [({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"), ({"container": "oci"}, "oci")]
-)
-def test_container_is_recognised_by_environment_variables(tmp_path: Path, variable: dict[str, str], name: str) -> None:
-    assert read_container(tmp_path, variable).value == name
-
-
-def test_several_containers_are_each_listed_once(tmp_path: Path) -> None:
-    write(tmp_path, **{".dockerenv": "", "proc/self/cgroup": "0::/kubepods/docker/1", "proc/version": "gVisor"})
-    assert read_container(tmp_path, {}).value == "kubernetes, docker, gVisor"
+def test_containers_are_recognised_by_control_groups_files_and_variables(
+    tmp_path: Path, files: dict[str, str], variables: dict[str, str], name: str
+) -> None:
+    write(tmp_path, **files)
+    assert read_container(tmp_path, variables).value == name
 
 
 @pytest.mark.parametrize(
@@ -232,28 +218,22 @@ def test_virtual_machine_is_recognised_by_its_firmware(tmp_path: Path, maker: st
     assert read_system(tmp_path).value == f"{maker} {product}"
 
 
-def test_firecracker_is_recognised_by_its_acpi_tables(tmp_path: Path) -> None:
-    write(tmp_path, proc__cpuinfo=VIRTUAL_CPU, sys__firmware__acpi__tables__FACP="FACP....\6fFIRECKFCVMDSDT")
-    assert read_virtual_machine(tmp_path).value == "Firecracker"
-
-
 @pytest.mark.parametrize(
-    ("clocks", "name"),
-    [("tsc kvm-clock", "KVM"), ("hyperv_clocksource_tsc_page acpi_pm", "Hyper-V"), ("xen tsc", "Xen")],
+    ("files", "name"),
+    [
+        ({"sys/firmware/acpi/tables/FACP": "FACP....\6fFIRECKFCVMDSDT"}, "Firecracker"),
+        ({CLOCKS: "tsc kvm-clock"}, "KVM"),
+        ({CLOCKS: "hyperv_clocksource_tsc_page acpi_pm"}, "Hyper-V"),
+        ({CLOCKS: "xen tsc"}, "Xen"),
+        ({}, "a hypervisor that gives no name"),
+        ({"proc/cpuinfo": "processor : 0\nCPU part : 0xd4f\n"}, None),
+    ],
 )
-def test_virtual_machine_without_firmware_is_recognised_by_its_clocks(tmp_path: Path, clocks: str, name: str) -> None:
-    write(tmp_path, **{CLOCKS: clocks, "proc/cpuinfo": VIRTUAL_CPU})
+def test_virtual_machine_without_firmware_is_recognised_by_tables_clocks_and_the_processor(
+    tmp_path: Path, files: dict[str, str], name: str | None
+) -> None:
+    write(tmp_path, **{"proc/cpuinfo": VIRTUAL_CPU, **files})
     assert read_virtual_machine(tmp_path).value == name
-
-
-def test_unknown_hypervisor_is_recognised_by_the_processor(tmp_path: Path) -> None:
-    write(tmp_path, proc__cpuinfo=VIRTUAL_CPU)
-    assert "hypervisor" in (read_virtual_machine(tmp_path).value or "")
-
-
-def test_virtual_machine_is_unknown_if_the_processor_has_no_flags(tmp_path: Path) -> None:
-    write(tmp_path, proc__cpuinfo="processor : 0\nCPU part : 0xd4f\n")
-    assert read_virtual_machine(tmp_path).value is None
 
 
 def test_system_of_an_arm_board_is_read_from_the_device_tree(tmp_path: Path) -> None:

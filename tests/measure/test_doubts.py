@@ -1,4 +1,4 @@
-"""Remarks on doubtful medians."""
+"""Doubts about medians."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pyxfer import units
 from pyxfer._document.runs import Remark
 from pyxfer._measure import stats
-from pyxfer._measure.remarks import instability
+from pyxfer._measure.doubts import instability
 
 
 def remark(values: NDArray[np.float64] | list[float], budget_s: float | None = None) -> Remark:

@@ -1,4 +1,4 @@
-"""Remarks on trials whose median is doubtful: too few of them, a drift, two modes, a wide interval, outliers."""
+"""Doubts about medians: too few trials, a drift, two modes, a wide interval, outliers."""
 
 from __future__ import annotations
 
