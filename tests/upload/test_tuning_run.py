@@ -63,7 +63,7 @@ def test_a_lost_device_ends_a_tuning(engine: Engine) -> None:
 
 
 def test_a_process_that_tuned_at_the_same_time_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exclusive.Presence, "look", lambda self: self.met.add(4711))
+    monkeypatch.setattr(exclusive.Presence, "look", lambda self: self.other_processes.add(4711))
     assert quick(engine).remarks == (
         "process 4711 tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning",
     )
