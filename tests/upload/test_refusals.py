@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from upload.capsules import Capsuled
+from upload.memories import Capsuled
 from upload.tunings import START
 
 from pyxfer._upload.arrays import destination_of, dtype_to_send, source_of

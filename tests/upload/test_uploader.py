@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from upload.capsules import Capsuled
-from upload.memories import held
+from upload.memories import Capsuled, held
 
 import pyxfer
 from pyxfer._upload import api, native_calls, uploader
