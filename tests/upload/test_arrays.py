@@ -40,6 +40,8 @@ from pyxfer.errors import UsageError
 from pyxfer.native import Engine, load
 from pyxfer.units import format_size
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of frameworks
+
 
 @st.composite
 def views(draw: st.DrawFn) -> Any:
