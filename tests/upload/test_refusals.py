@@ -298,19 +298,6 @@ def test_timeouts(up: Uploader, own: Target, timeout: Any) -> None:
     sent.result(None)
 
 
-@pytest.mark.parametrize(
-    ("out", "word"),
-    [
-        (np.empty((2, 3), np.float32), "shape"),
-        (np.empty((2, 3, 4), np.int32), "int32"),
-        (np.broadcast_to(np.float32(0), (2, 3, 4)), "read-only"),
-    ],
-)
-def test_destinations_of_downloads(up: Uploader, own: Target, out: Any, word: str) -> None:
-    with pytest.raises(UsageError, match=f"^out .*{word}"):
-        up.download(up.upload(VALUES, own), out)
-
-
 @pytest.mark.parametrize(("y", "word"), [(3.0, "float"), (np.zeros((4, 4))[:, ::2], "C order")], ids=["number", "gaps"])
 def test_download(up: Uploader, y: Any, word: str) -> None:
     with pytest.raises(UsageError, match=word):

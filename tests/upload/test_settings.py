@@ -24,8 +24,6 @@ from pyxfer._upload.settings import (
     keep_tuning,
     make_ring,
     settings_from_environment,
-    settings_of,
-    setup_of,
     tuning_key,
 )
 from pyxfer.errors import UsageError
@@ -117,11 +115,6 @@ def test_make_ring_uses_the_settings(engine: Engine) -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_settings_survive_a_document() -> None:
-    assert settings_of(setup_of(START)) == START
-    assert setup_of(START).pinned_bytes == START.pinned_bytes
-
-
 EXAMPLE = 'Example: PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"'
 
 
@@ -173,16 +166,6 @@ def test_an_invalid_variable_is_refused_with_the_cause_and_an_example(text: str,
     assert EXAMPLE in str(refused.value)
 
 
-@given(st.text(max_size=300))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
-    message = ""
-    try:
-        read(text)
-    except UsageError as error:
-        message = str(error)
-    assert len(message) < 2000
-
-
 @pytest.mark.parametrize(
     ("some", "fill"),
     [
@@ -194,10 +177,6 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 )
 def test_few_given_threads_replace_demoting_by_streaming(some: PartialSettings, fill: str) -> None:
     assert some.applied_to(START).fill == fill
-
-
-def test_few_given_threads_keep_other_fills() -> None:
-    assert PartialSettings(threads=2).applied_to(replace(START, fill="plain")).fill == "plain"
 
 
 def test_given_settings_replace_others() -> None:
@@ -377,7 +356,3 @@ def root(tmp_path: Path) -> Path:
 
 def test_the_key_has_the_versions_of_the_driver_and_its_cuda(engine: Engine, root: Path) -> None:
     assert tuning_key(engine, 0, root).driver == f"580.95.05, CUDA {engine.driver_version()}"
-
-
-def test_the_key_has_an_unknown_driver_if_the_kernel_does_not_report_it(engine: Engine, tmp_path: Path) -> None:
-    assert tuning_key(engine, 0, tmp_path).driver == f"unknown, CUDA {engine.driver_version()}"

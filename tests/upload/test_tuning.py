@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -317,12 +316,6 @@ def test_a_process_that_tuned_at_the_same_time_is_named(engine: Engine, monkeypa
     )
 
 
-def test_the_affinity_of_the_caller_does_not_change(engine: Engine) -> None:
-    before = os.sched_getaffinity(0)
-    quick(engine)
-    assert os.sched_getaffinity(0) == before
-
-
 KIB = 1024
 MOST = 64 * KIB
 DIRECTIONS = get_args(CopyDirection)
@@ -403,8 +396,3 @@ def test_a_speedup_weighs_sizes_and_directions_equally(other: Transfer) -> None:
     assert speedup(fast, slow) == pytest.approx(2.0)
     assert speedup(slow, fast) == pytest.approx(0.5)
     assert ratios(fast, slow) == [4.0, 1.0]
-
-
-def test_a_speedup_accepts_times_of_zero() -> None:
-    times = {Transfer("h2d", 1): [0.0]}
-    assert speedup(times, times) == 1.0
