@@ -255,7 +255,7 @@ class Session(RunSession[Run]):
             measurements=measurements,
             curves=curves(measurements) if len(request.sizes) > 1 else (),
             locking=tuple(locking),
-            remarks=(*self._remarks, *circumstances(self._presence.met, self._before, self._after)),
+            remarks=(*self._remarks, *circumstances(self._presence.other_processes, self._before, self._after)),
             failure=failure,
             tracing=self._tracing,
             ring=self._resources.ring,

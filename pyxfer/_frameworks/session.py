@@ -453,7 +453,7 @@ class Session:
             environment_after=self._after,
             duration_s=time.perf_counter() - self._started,
             measurements=tuple(measurements),
-            remarks=tuple(circumstances(self._presence.met, self._before, self._after)),
+            remarks=tuple(circumstances(self._presence.other_processes, self._before, self._after)),
             workers=tuple(self._workers),
             published=published_for(request.workload, request.names),
             tracing=_tracing(self._workers),

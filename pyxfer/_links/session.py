@@ -313,7 +313,7 @@ class Session(RunSession[Links]):
         )
 
     def _circumstances(self) -> list[Remark]:
-        met = {pid for presence in self._presences for pid in presence.met}
+        met = {pid for presence in self._presences for pid in presence.other_processes}
         alone = msgspec.structs.replace(self._before, other_gpu_processes=unknown("of each GPU"))
         remarks = circumstances(met, alone, self._after)
         if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):

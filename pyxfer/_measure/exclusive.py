@@ -36,7 +36,7 @@ def turn(device: str) -> Iterator[None]:
 class Presence:
     """Shows other processes, by a locked file, that this one measures on a device.
 
-    `met` has the ids of the processes that did the same at its beginning, at its end or at a call of `look`.
+    `other_processes` has the ids of those that did the same at its beginning, at its end or at a call of `look`.
     """
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
@@ -44,7 +44,7 @@ class Presence:
         self._prefix = _file_name(device)
         self._file: int | None = None
         self._path = self._folder / f"{self._prefix}.{os.getpid()}.{threading.get_ident()}"
-        self.met: set[int] = set()
+        self.other_processes: set[int] = set()
 
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ class Presence:
         for path in found:
             pid = path.name.rsplit(".", 2)[1]
             if path != self._path and pid.isdigit() and int(pid) != os.getpid() and _is_held(path):
-                self.met.add(int(pid))
+                self.other_processes.add(int(pid))
 
 
 def _is_held(path: Path) -> bool:

@@ -93,7 +93,7 @@ class Timing:
                 budget_s=self.how.budget_s,
             )
             presence.look()
-            others = circumstances(presence.met, environment, self._environment())
+            others = circumstances(presence.other_processes, environment, self._environment())
         runtime = self._choice.runtime
         self.place = TestMachine(runtime, self._choice.reason, beside.device, beside.link, environment)
         return believed(beside, kept.value, others, fixed=counts is not None), kept.value

@@ -61,12 +61,7 @@ def is_array(x: object) -> bool:
 
 
 def source_of(x: Any) -> Source:
-    """The memory of a NumPy array or scalar, a buffer, or a tensor on the CPU that supports DLPack.
-
-    Raises:
-        UsageError: `x` is of another type, is on a GPU, or has items that cannot be sent; the message says what to do.
-
-    """
+    """The memory of a NumPy array or scalar, a buffer, or a tensor on the CPU that supports DLPack."""
     if isinstance(x, (np.ndarray, np.generic)):
         return _of_array(base_array(x))
     if hasattr(type(x), "__dlpack__"):
@@ -98,12 +93,7 @@ def _bases(array: NDArray[Any]) -> list[Any]:
 
 
 def base_array(x: Any) -> NDArray[Any]:
-    """`x` without its subclass. A scalar is copied, which is safe because it cannot change.
-
-    Raises:
-        UsageError: `x` has masked items.
-
-    """
+    """`x` without its subclass. A scalar is copied, which is safe because it cannot change."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise UsageError("a masked array would lose its mask: give x.filled(value), or both x.data and x.mask")
     return np.asarray(x)
@@ -198,12 +188,7 @@ def type_name(kind: type) -> str:
 
 
 def destination_of(out: Any, shape: tuple[int, ...], dtype: Dtype) -> Source:
-    """The memory of `out`, to which an array of that shape and dtype will be written.
-
-    Raises:
-        UsageError: the shape or dtype differs, or `out` cannot be written to; the message says what to do.
-
-    """
+    """The memory of `out`, to which an array of that shape and dtype will be written."""
     try:
         found = source_of(out)
     except UsageError as error:
@@ -263,12 +248,7 @@ _OF_DLPACK: dict[tuple[int, int], Dtype] = {
 
 
 def dtype_to_send(dtype: np.dtype[Any]) -> Dtype:
-    """The dtype on the device.
-
-    Raises:
-        UsageError: arrays of this dtype cannot be sent; the message says what to do.
-
-    """
+    """The dtype on the device."""
     if dtype.char in _SENT and dtype.isnative:
         return dtype
     if dtype.name == BFLOAT16 and dtype.itemsize == _BFLOAT16_BYTES:  # of ml_dtypes
@@ -364,12 +344,7 @@ class Exported(NamedTuple):
 
 
 def export(x: Any) -> Exported:
-    """Get the memory of an array on the host by DLPack.
-
-    Raises:
-        UsageError: the array is on a GPU, or its library refuses to export it.
-
-    """
+    """Get the memory of an array on the host by DLPack."""
     kind = type(x)
     if hasattr(kind, "__dlpack_device__"):
         _require_host(kind, *call_exporter(x, x.__dlpack_device__))
@@ -383,12 +358,7 @@ def export(x: Any) -> Exported:
 
 
 def read_capsule(x: Any, capsule: Any) -> Exported:
-    """Read a capsule of `x`, in host or device memory.
-
-    Raises:
-        UsageError: it is not a DLPack capsule, or is of a later version.
-
-    """
+    """Read a capsule of `x`, in host or device memory."""
     kind = type(x)
     tensor, flags = _opened(kind, capsule)
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
@@ -416,12 +386,7 @@ def _capsule(x: Any) -> Any:
 
 
 def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
-    """Call a function that exports `x` by DLPack.
-
-    Raises:
-        UsageError: in place of any exception of the library.
-
-    """
+    """Call a function that exports `x` by DLPack."""
     try:
         return export()
     except PyxferError:

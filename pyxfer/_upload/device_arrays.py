@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import itemsize_of, name_of
-from pyxfer._upload.native_calls import native_call
-from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError
+from pyxfer._upload.native_calls import Owner
+from pyxfer.errors import CudaMemoryError
 
 if TYPE_CHECKING:
     from pyxfer._upload.arrays import Dtype
@@ -51,12 +50,7 @@ class DevicePool:
         return sum(size * len(blocks) for size, blocks in list(self._idle.items()))
 
     def take(self, nbytes: int) -> DeviceBuffer:
-        """Get a block that no work on the device uses.
-
-        Raises:
-            CudaMemoryError: the device is out of memory even after all idle blocks were freed.
-
-        """
+        """Get a block that no work on the device uses."""
         size = block_bytes(nbytes)
         try:
             with self._lock:
@@ -228,25 +222,23 @@ class DeviceArray:
             raise BufferError(f"a DLPack stream is 1 or more, or -1 for none; got {stream!r}")
 
 
-class _Memory:
-    """The memory of a DeviceArray. Capsules keep this object, which releases the memory when it is dropped."""
+class _Memory(Owner):
+    """The memory of a DeviceArray, kept by capsules."""
+
+    failed = "Device memory was not released"
 
     def __init__(self, buffer: DeviceBuffer, pool: DevicePool | None) -> None:
         self.buffer = buffer
         self._pool = pool
 
-    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
-        with native_call() as allowed:
-            if not allowed:  # left to the end of the process: a free would wait for a device that may never answer
-                self.buffer.abandon()
-                return
-            try:
-                if self._pool is not None:
-                    self._pool.give(self.buffer)
-                else:
-                    self.buffer.close()
-            except CudaError as error:
-                warnings.warn(f"Device memory was not released: {error}", CleanupWarning, stacklevel=2)
+    def _release(self) -> None:
+        if self._pool is not None:
+            self._pool.give(self.buffer)
+        else:
+            self.buffer.close()
+
+    def _abandon(self) -> None:
+        self.buffer.abandon()
 
 
 def dlpack_type_of(dtype: Dtype) -> tuple[int, int]:

@@ -40,32 +40,6 @@ class Ticket(Protocol):
         """Wait at most `seconds`; raise its error, or DeviceTimeoutError if it has not ended."""
 
 
-class Mover(Protocol):
-    """Moves arrays to a device and back. Any thread may call it; calls take turns."""
-
-    @property
-    def pinned_bytes(self) -> int:
-        """The page-locked memory that it holds."""
-
-    def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
-        """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
-
-    def start(self, source: Source, address: int, stream: int | None) -> Ticket:
-        """Return at once. The source and the memory at `address` must exist until the ticket is done."""
-
-    def download(self, address: int, to: Source, stream: int | None) -> None:
-        """Return when the destination has been written."""
-
-    def close(self) -> None:
-        """Wait for all transfers, and release everything."""
-
-    def cancel(self) -> None:
-        """End all transfers that were begun before this call."""
-
-    def end(self, patience_s: float) -> None:
-        """After `cancel`, at exit: close, or leave everything to the process after `patience_s`."""
-
-
 def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
     """Make a ring. If no memory can be page-locked for it, warn and use the driver's own copies."""
     try:
@@ -82,7 +56,7 @@ def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
 
 
 class RingMover:
-    """Copies through the page-locked slots of a ring."""
+    """Copies through the page-locked slots of a ring. Any thread may call it; calls take turns."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -92,9 +66,11 @@ class RingMover:
         return self.ring.pinned_bytes
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
+        """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
         _transfer(self.ring.upload, source, address, stream, wait)
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
+        """Return at once. The source and the memory at `address` must exist until the ticket is done."""
         return _transfer(self.ring.start_upload, source, address, stream)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
@@ -115,6 +91,7 @@ class RingMover:
         self.ring.cancel()
 
     def end(self, patience_s: float) -> None:
+        """After `cancel`, at exit: close, or leave everything to the process after `patience_s`."""
         try:
             self.ring.close(patience_s)
         except DeviceTimeoutError:
@@ -175,6 +152,9 @@ class PlainMover:
             if array.nbytes:
                 lane = self._engine.Lane(direction, array.ctypes.data, address, array.nbytes, array.nbytes, 1)
                 self._copier.drained(lane, 0)
+
+
+Mover = RingMover | PlainMover
 
 
 class _Done:

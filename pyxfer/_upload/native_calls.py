@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import atexit
 import time
+import warnings
 from typing import ClassVar
+
+from pyxfer.errors import CleanupWarning, CudaError
 
 AT_EXIT_S = 0.5
 _POLL_S = 0.001
@@ -31,6 +34,32 @@ class native_call:  # noqa: N801 - reads as a function, and is a class because a
 
     def __exit__(self, *_: object) -> None:
         self.running.discard(self)
+
+
+class Owner:
+    """Releases native memory when it is dropped, and leaves it to the end of the process once Python's exit has begun.
+
+    A release would then wait for a device that may never answer.
+    """
+
+    failed: ClassVar[str]
+    """The beginning of the warning about a failed release."""
+
+    def _release(self) -> None:
+        raise NotImplementedError
+
+    def _abandon(self) -> None:
+        raise NotImplementedError
+
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
+        with native_call() as allowed:
+            if not allowed:
+                self._abandon()
+                return
+            try:
+                self._release()
+            except CudaError as error:
+                warnings.warn(f"{self.failed}: {error}", CleanupWarning, stacklevel=2)
 
 
 def _at_exit() -> None:

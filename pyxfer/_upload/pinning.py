@@ -6,7 +6,6 @@ import math
 import operator
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._upload.arrays import BFLOAT16, MAX_BYTES, base_array, dtype_to_send, owner_of, type_name
-from pyxfer._upload.native_calls import native_call
+from pyxfer._upload.native_calls import Owner
 from pyxfer.errors import (
-    CleanupWarning,
     CudaError,
     CudaMemoryError,
     CudaUnavailableError,
@@ -28,17 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import HostBuffer
+    from pyxfer.native._cuda import HostBuffer, Registration
 
 
 def pin(engine: Engine, x: NDArray[Any], device: int = 0) -> NDArray[Any]:
-    """Page-lock the memory of an array until the last view of the returned array is gone.
-
-    Raises:
-        UsageError: `x` is not an array, or its memory cannot be locked; the message says what to do.
-        CudaMemoryError: no more memory can be page-locked.
-
-    """
+    """Page-lock the memory of an array until the last view of the returned array is gone."""
     if not isinstance(x, np.ndarray):
         raise UsageError(f"this {type_name(type(x))} is not a NumPy array: give np.asarray(x)")
     array = base_array(x)
@@ -69,12 +61,15 @@ def _span(array: NDArray[Any]) -> tuple[int, int]:
     return first, end + array.itemsize
 
 
-class _Lock:
-    """The page lock of an array's memory. It keeps the array, and unlocks the memory when it is dropped."""
+class _Lock(Owner):
+    """The page lock of an array's memory. It keeps the array."""
+
+    failed = "Memory was not unlocked"
 
     def __init__(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> None:
         self.first, self.nbytes = first, nbytes
         self._array = array
+        self._registration: Registration | None = None  # stays None if the constructor raises
         try:
             self._registration = engine.Registration(first, nbytes, device, array.flags.writeable)
         except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
@@ -85,18 +80,13 @@ class _Lock:
                 f"locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
             ) from error
 
-    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
-        registration = self.__dict__.get("_registration")
-        if registration is None:  # the constructor raised
-            return
-        with native_call() as allowed:
-            if not allowed:  # left to the end of the process
-                registration.abandon()
-                return
-            try:
-                registration.close()
-            except CudaError as error:
-                warnings.warn(f"Memory was not unlocked: {error}", CleanupWarning, stacklevel=2)
+    def _release(self) -> None:
+        if self._registration is not None:
+            self._registration.close()
+
+    def _abandon(self) -> None:
+        if self._registration is not None:
+            self._registration.abandon()
 
 
 class _Locks:
@@ -135,13 +125,7 @@ class _LockedBytes:
 def empty_pinned(
     engine: Engine, shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int = 0
 ) -> NDArray[Any]:
-    """Make an array like `np.empty` in page-locked memory, which is freed with the last view of the array.
-
-    Raises:
-        UsageError: the shape is not valid, or arrays of that dtype cannot be sent.
-        CudaMemoryError: page-locked memory ran out.
-
-    """
+    """Make an array like `np.empty` in page-locked memory, which is freed with the last view of the array."""
     extents = _extents(shape)
     kind = _dtype(dtype)
     nbytes = math.prod(extents) * kind.itemsize
@@ -152,22 +136,20 @@ def empty_pinned(
     return array
 
 
-class _Pages:
-    """Page-locked memory with the attribute by which NumPy reads it. Arrays keep this object, which frees it."""
+class _Pages(Owner):
+    """Page-locked memory with the attribute by which NumPy reads it. Arrays keep this object."""
+
+    failed = "Page-locked memory was not freed"
 
     def __init__(self, buffer: HostBuffer) -> None:
         self._buffer = buffer
         self.__array_interface__ = _bytes_interface(buffer.address, buffer.nbytes, readonly=False)
 
-    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
-        with native_call() as allowed:
-            if not allowed:  # left to the end of the process: a free would wait for the device
-                self._buffer.abandon()
-                return
-            try:
-                self._buffer.close()
-            except CudaError as error:
-                warnings.warn(f"Page-locked memory was not freed: {error}", CleanupWarning, stacklevel=2)
+    def _release(self) -> None:
+        self._buffer.close()
+
+    def _abandon(self) -> None:
+        self._buffer.abandon()
 
 
 def _bytes_interface(address: int, nbytes: int, readonly: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.native_calls import native_call
+from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.targets import Cupy, Target, Torch
 from pyxfer.errors import ForkedError, UsageError
 
@@ -35,9 +35,6 @@ DELAY_S = 0.002
 
 # A signal that comes just before a wait does not end it, so waits are in slices.
 _SLICE_S = 0.1
-
-# A thread that returns from native code while Python shuts down would be unwound through it and abort the process.
-AT_EXIT_S = 0.5
 
 _running: set[Feeder[Any, Any]] = set()
 
@@ -86,12 +83,7 @@ class Feeder(Generic[Batch, Sent]):
         return self._stopped
 
     def take(self) -> Sent | _End:
-        """Wait for the next batch in order; `_END` after the last one. Only one thread at a time may take.
-
-        Raises:
-            BaseException: the error of the source or of sending, after which no batch follows.
-
-        """
+        """Wait for the next batch in order; `_END` after the last one. Only one thread at a time may take."""
         if self._stopped:
             return _END
         while True:
@@ -346,12 +338,7 @@ class Sending(Protocol[Result_co]):
 
 
 def depth_of(depth: object) -> int:
-    """Check the number of batches to send ahead.
-
-    Raises:
-        UsageError: it is not a whole number of at least 1.
-
-    """
+    """Check the number of batches to send ahead."""
     try:
         count = operator.index(depth)  # type: ignore[arg-type]
     except TypeError:

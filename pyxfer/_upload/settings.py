@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -71,12 +70,7 @@ _MAX_DEFAULT_THREADS = 8
 
 @dataclass(frozen=True)
 class RingSettings:
-    """Threads that share `slots` page-locked slots of `chunk_bytes` each.
-
-    Raises:
-        UsageError: a value is outside the engine's limits.
-
-    """
+    """Threads that share `slots` page-locked slots of `chunk_bytes` each."""
 
     threads: int
     chunk_bytes: int
@@ -110,10 +104,6 @@ class RingSettings:
         """Reduce the slots, and then the chunks, until the page-locked memory fits the budget.
 
         Threads stay as they are, because they hold no page-locked memory.
-
-        Raises:
-            UsageError: the budget is below `min_budget_bytes`.
-
         """
         if budget_bytes < self.min_budget_bytes:
             raise UsageError(
@@ -152,12 +142,7 @@ def default_settings() -> RingSettings:
 
 
 def settings_of(setup: RingSetup) -> RingSettings:
-    """The settings in a document.
-
-    Raises:
-        UsageError: a value is outside the engine's limits.
-
-    """
+    """The settings in a document."""
     return RingSettings(setup.threads, setup.chunk_bytes, setup.slots, setup.fill, setup.spin_us)
 
 
@@ -167,12 +152,7 @@ def setup_of(settings: RingSettings) -> RingSetup:
 
 
 def make_ring(engine: Engine, device: int, settings: RingSettings) -> Ring:
-    """Make a ring whose threads and slots are near the device.
-
-    Raises:
-        CudaMemoryError: page-locked memory ran out.
-
-    """
+    """Make a ring whose threads and slots are near the device."""
     with numa.bind(engine, node_of(engine, device)):  # the ring's threads inherit the CPUs of this thread
         return engine.Ring(device, **asdict(settings), direct_bytes=DIRECT_BYTES)
 
@@ -222,12 +202,7 @@ class PartialSettings:
         return PartialSettings(**{**other._given, **self._given})
 
     def applied_to(self, settings: RingSettings) -> RingSettings:
-        """Replace the given settings. If few threads are given, demoting becomes streaming.
-
-        Raises:
-            UsageError: a value is outside the engine's limits.
-
-        """
+        """Replace the given settings. If few threads are given, demoting becomes streaming."""
         are_few = isinstance(self.threads, int) and self.threads <= _FEW_THREADS
         fill = _FILL_OF_FEW if are_few and settings.fill == _FILL_OF_MANY else settings.fill
         return replace(settings, **{"fill": fill, **self._given})
@@ -238,12 +213,7 @@ _EXAMPLE = f'{RING_VARIABLE}="threads=8,chunk=64KiB,slots=512,fill=streaming"'
 
 
 def settings_from_environment(environ: Mapping[str, str]) -> PartialSettings:
-    """Parse PYXFER_RING.
-
-    Raises:
-        UsageError: the value cannot be parsed, or is outside the engine's limits.
-
-    """
+    """Parse PYXFER_RING."""
     text = environ.get(RING_VARIABLE, "").strip()
     values: dict[str, Any] = {}
     for item in text.split(",") if text else ():
@@ -301,7 +271,7 @@ def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey
     """All that a tuning of this device depends on, read without NVML, which takes long to start."""
     properties = engine.device_properties(device)
     return TuningKey(
-        host=platform.node().encode(errors="backslashreplace").decode(),  # JSON refuses half surrogates
+        host=platform.node(),
         device=properties.uuid or properties.name,
         driver=_driver(engine, root),
         cpus_usable=usable_cpus(),
@@ -333,7 +303,6 @@ CACHE_VARIABLE = "PYXFER_CACHE"
 _OFF = "off"
 _FILE_NAME = "ring.json"
 _REMEDY = f"set {CACHE_VARIABLE} to another folder"
-_MAX_FILE_BYTES = 1 << 20
 # Pods and containers have a new host name each time, and the same home folder.
 _MAX_TUNINGS = 32
 
@@ -371,8 +340,6 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
     others = [entry for entry in _read(path).value or () if entry.key != key]
     kept = (*others[1 - _MAX_TUNINGS :], KeptTuning(key, tuning))
     try:
-        if path.exists() and not path.is_file():  # a pipe without a reader would block
-            return f"the tuning is not kept: {str(path)!r} is not a regular file; {_REMEDY}"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, to_json(TuningFile(TUNING_SCHEMA_VERSION, kept)) + b"\n")
     except UsageError as error:
@@ -384,26 +351,15 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
 
 def _read(path: Path) -> Fact[tuple[KeptTuning, ...]]:
     try:
-        return Fact(_decoded(_bytes_of(path)))
+        return Fact(_decoded(path.read_bytes()))
     except FileNotFoundError:
         return Fact(reason="")
-    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors and UsageError are ValueErrors
+    except (OSError, ValueError) as error:  # msgspec's errors and UsageError are ValueErrors
         return Fact(reason=f"{str(path)!r} is ignored ({_text(error)}); the next tuning overwrites it")
 
 
 def _text(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _bytes_of(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would block
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is not a regular file")
-        data = file.read(_MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise ValueError("it is larger than any that pyxfer writes")
-    return data
 
 
 def _decoded(data: bytes) -> tuple[KeptTuning, ...]:
@@ -413,6 +369,5 @@ def _decoded(data: bytes) -> tuple[KeptTuning, ...]:
         raise ValueError(f"it has version {version!r:.20}, and this pyxfer reads {TUNING_SCHEMA_VERSION}")
     tunings = msgspec.convert(document, TuningFile).tunings
     for entry in tunings:
-        if settings_of(entry.tuning.ring).pinned_bytes > DEFAULT_BUDGET_BYTES:  # no tuning writes such a ring
-            raise ValueError(f"it has a ring of more than {format_size(DEFAULT_BUDGET_BYTES)}")
+        settings_of(entry.tuning.ring)  # raises if a value is outside the engine's limits
     return tunings

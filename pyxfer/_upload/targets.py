@@ -50,12 +50,7 @@ class DeviceSource:
 
 
 def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> DeviceSource:
-    """The memory of an array on the device. `target` returns the framework of a name.
-
-    Raises:
-        UsageError: `y` is not an array on this device, or has items that cannot be sent; the message says what to do.
-
-    """
+    """The memory of an array on the device. `target` returns the framework of a name."""
     name = _framework_of(type(y))
     if isinstance(y, DeviceArray) or name is None:
         capsule, stream = _export(y, engine)
@@ -128,12 +123,7 @@ class Target:
         self.pool = pool
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
-        """Allocate memory for an array.
-
-        Raises:
-            UsageError: the framework has no arrays of that dtype; the message says what to do.
-
-        """
+        """Allocate memory for an array."""
         array = self.own_array(shape, dtype, device)
         return array.address, lambda: array
 
@@ -151,12 +141,7 @@ class Target:
         return y.__dlpack__()
 
     def own_array(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> DeviceArray:
-        """An array in pyxfer's own memory.
-
-        Raises:
-            CudaMemoryError: the device is out of memory; the message has the advice of `takes_all`.
-
-        """
+        """An array in pyxfer's own memory."""
         try:
             return DeviceArray(self.engine, shape, dtype, device, self.pool)
         except CudaMemoryError as error:
@@ -319,12 +304,7 @@ TARGETS: dict[str, type[Target]] = {kind.module: kind for kind in (Torch, Tensor
 
 
 def target_of(name: str, engine: Engine, pool: DevicePool | None = None) -> Target:
-    """The framework of that name. pyxfer's own memory for its arrays comes from the pool.
-
-    Raises:
-        UsageError: the framework is unknown, is not installed, or cannot use the engine's devices.
-
-    """
+    """The framework of that name. pyxfer's own memory for its arrays comes from the pool."""
     kind = TARGETS.get(name) if isinstance(name, str) else None
     if kind is None:
         known = ", ".join(map(repr, TARGETS))

@@ -19,21 +19,12 @@ def map_arrays(tree: Any, send: Callable[[Any], Any], name: str = "batch") -> An
     """Copy a structure, with each array replaced by the result of `send`. Types and order stay the same.
 
     None, text, numbers and other single objects are not changed.
-
-    Raises:
-        UsageError: `send` refuses an array, or the structure cannot be walked; the message names the place.
-
     """
     return _mapped(tree, send, _Place(name))
 
 
 def send_arrays(tree: Any, send: Callable[[Any], Any], name: str) -> Any:
-    """`map_arrays` of a structure that must have an array, so that nothing that the user took for one is returned.
-
-    Raises:
-        UsageError: as `map_arrays`, or it has no array.
-
-    """
+    """`map_arrays` of a structure that must have an array, so that nothing that the user took for one is returned."""
     sent = 0
 
     def send_and_count(array: Any) -> Any:
@@ -84,19 +75,15 @@ _Children = Sequence[tuple[_Place, Any]]
 
 def _mapped(tree: Any, send: Callable[[Any], Any], place: _Place) -> Any:
     if is_array(tree):
-        return _sent(tree, send, place)
+        try:
+            return send(tree)
+        except UsageError as error:
+            raise UsageError(f"{place}: {error}") from error
     children = _children(tree, place)
     if children is None:
         return tree
     values = [_mapped(child, send, below) for below, child in children]
     return _rebuilt(tree, children, values)
-
-
-def _sent(array: Any, send: Callable[[Any], Any], place: _Place) -> Any:
-    try:
-        return send(array)
-    except UsageError as error:
-        raise UsageError(f"{place}: {error}") from error
 
 
 def _children(tree: Any, place: _Place) -> _Children | None:

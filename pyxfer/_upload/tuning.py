@@ -104,10 +104,6 @@ def settings_for(
     Over host memory a tuning says nothing about a link, so the default settings are used unless `on_host` is true. Both
     the ring and the rings of a tuning stay within the budget: a tuning made within a larger budget is reduced to fit,
     one made within a smaller budget is repeated.
-
-    Raises:
-        UsageError: the given settings are outside the engine's limits, or the budget is too small.
-
     """
     by_hand = given or PartialSettings()
     partial = by_hand.completed_by(settings_from_environment(environ))
@@ -237,12 +233,6 @@ def tune(
 
     Two rings are timed at a time, and share the budget. If the limit leaves no time for a trial, the result has the
     default settings.
-
-    Raises:
-        UsageError: the limit is not above zero, or the budget is too small for any ring.
-        MemoryError: out of host, page-locked or device memory.
-        KeyboardInterrupt: Ctrl-C, even if the device does not answer.
-
     """
     if not (math.isfinite(limit_s) and limit_s > 0):
         raise UsageError(f"the time limit of a tuning must be above zero, such as 1s; got {limit_s:g} s")
@@ -272,7 +262,7 @@ def tune(
     with Presence(_PRESENCE) as presence:
         if run_interruptible(work, bench.cancel) is not Ending.DONE:
             raise KeyboardInterrupt
-    return msgspec.structs.replace(results[0], remarks=_disturbed_by(presence.met))
+    return msgspec.structs.replace(results[0], remarks=_disturbed_by(presence.other_processes))
 
 
 def _disturbed_by(pids: set[int]) -> tuple[str, ...]:
@@ -288,15 +278,13 @@ def _disturbed_by(pids: set[int]) -> tuple[str, ...]:
 _CLEARLY = 1.03
 # A candidate whose first round is slower than this is not timed again: it would not become the best.
 _FAR_SLOWER = 1 / 1.15
-_MAX_REPEATS, _MIN_REPEATS = 5, 3
-# The share of the limit that one candidate may take with the most repeats.
-_CANDIDATE_SHARE = 0.05
+_REPEATS = 3
 # The search leaves a direction after this many candidates in succession that were not better.
 _PATIENCE = 2
 _SMALL_SIZES = tuple(1 << power for power in range(16, 23))  # 64 KiB to 4 MiB
 _SMALL_REPEATS = 5
-# Estimated times are multiplied by this.
-_SAFETY = 1.25
+# A candidate is tried if this many times the longest trial so far is left. The rest is for copies of small sizes.
+_SAFETY = 1.5
 
 
 class Search:
@@ -326,12 +314,10 @@ class Search:
         self._began_s = clock()
         self._best_copy: Copy
         self._best_ring = ExitStack()
+        self._longest_trial_s = 0.0
         self._seen: set[RingSettings] = set()
-        self._repeats = _MAX_REPEATS
         # How many times as fast the fastest ring was as the best one, which may be smaller and a little slower.
         self._given_up = 1.0
-        # Estimates: page-locking a byte, timing a candidate, and the copies of small sizes at the end.
-        self._lock_s_per_byte = self._timing_s = self._reserved_s = 0.0
 
     @property
     def spent_s(self) -> float:
@@ -344,12 +330,7 @@ class Search:
         return self._limit_s - self.spent_s
 
     def run(self, fills: Sequence[RingFill], cpus: int) -> None:
-        """Search until no change makes the ring better, or the time is over. One of the CPUs is left to the program.
-
-        Raises:
-            CudaMemoryError: there is no page-locked memory even for the smallest ring.
-
-        """
+        """Search until no change makes the ring better, or the time is over. One of the CPUs is left to the program."""
         max_threads = max(1, min(cpus - 1, _THREADS[-1]))
         self.best = first_candidate(fills, max_threads, self._budget_bytes)
         self._seen.add(self.best)
@@ -370,7 +351,6 @@ class Search:
     def _open_first(self) -> None:
         """Open the first ring, made smaller until page-locked memory suffices."""
         while True:
-            began_s = self.spent_s
             try:
                 self._best_copy = self._best_ring.enter_context(self._bench.ring(self.best))
             except CudaMemoryError:
@@ -379,27 +359,17 @@ class Search:
                     raise
                 self.best = self.best.within(half)
             else:
-                self._lock_s_per_byte = (self.spent_s - began_s) / self.best.pinned_bytes
                 return
 
     def _time_first(self) -> None:
         """Time the first ring, and plain copies only once, because they may take ten times as long."""
-        began_s = self.spent_s
-        (times,) = take_turns([self._best_copy], self._transfers, 1)
-        once_s = 2 * (self.spent_s - began_s)  # of a candidate and the best ring
-        if once_s * _MAX_REPEATS > self._limit_s * _CANDIDATE_SHARE:
-            self._repeats = _MIN_REPEATS
-        if self.left_s > 0:
-            (times,) = take_turns([self._best_copy], self._transfers, self._repeats, lambda _: self.left_s > 0)
-        self._timing_s = once_s * self._repeats
-        self._note(self.best, "first", times, began_s)
+        (times,) = take_turns([self._best_copy], self._transfers, _REPEATS, lambda _: self.left_s > 0)
+        self._note(self.best, "first", times, began_s=0.0)
+        self._longest_trial_s = 2 * self.spent_s  # a trial of a candidate times the best ring too
         for transfer in self._transfers[:2]:
             self._bench.plain(*transfer)  # warms up the driver
         (plain,) = take_turns([self._bench.plain], self._transfers, 1)
         self.plain = rates_of(plain)
-        smallest = self._transfers[0]
-        s_per_byte = (plain[smallest][0] + median(times[smallest])) / smallest.nbytes
-        self._reserved_s = s_per_byte * sum(self._small_sizes) * _SMALL_REPEATS
 
     def _walk(self, candidates: Sequence[RingSettings]) -> bool:
         """Try candidates until they stop getting better; whether one of them is the new best."""
@@ -430,8 +400,7 @@ class Search:
             if reason:
                 self.trials.append(TuningTrial(setup_of(candidate), "not tried", reason=reason))
                 return False
-            self._lock_s_per_byte = max(self._lock_s_per_byte / 2, (self.spent_s - began_s) / candidate.pinned_bytes)
-            best, own = self._time_beside_best(copy)
+            best, own = take_turns([self._best_copy, copy], self._transfers, _REPEATS, self._may_win)
             ratio = speedup(own, best)
             verdict = self._verdict(candidate, ratio, min(ratios(own, best)), _rounds(own))
             self._note(candidate, verdict, own, began_s, ratio)
@@ -451,23 +420,15 @@ class Search:
                 f"{format_size(both_bytes)} of page-locked memory for it and the best so far are above the budget of "
                 f"{format_size(self._budget_bytes)}"
             )
-        takes_s = 2 * self._lock_s_per_byte * candidate.pinned_bytes + self._timing_s  # unlocking takes as long
-        if takes_s * _SAFETY + self._reserved_s > self.left_s:
+        if self._longest_trial_s * _SAFETY > self.left_s:
             return f"the limit of {format_seconds(self._limit_s)} left no time for it"
         return ""
 
-    def _time_beside_best(self, copy: Copy) -> list[Times]:
-        def goes_on(times: list[Times]) -> bool:
-            return self.left_s > 0 and speedup(times[1], times[0]) > _FAR_SLOWER
-
-        began_s = self.spent_s
-        times = take_turns([self._best_copy, copy], self._transfers, self._repeats, goes_on)
-        round_s = (self.spent_s - began_s) / _rounds(times[0])
-        self._timing_s = max(round_s * self._repeats, self._timing_s / 2)
-        return times
+    def _may_win(self, times: list[Times]) -> bool:
+        return self.left_s > 0 and speedup(times[1], times[0]) > _FAR_SLOWER
 
     def _verdict(self, candidate: RingSettings, ratio: float, worst_ratio: float, rounds: int) -> Verdict:
-        if rounds < _MIN_REPEATS:
+        if rounds < _REPEATS:
             return "cut short" if ratio > _FAR_SLOWER else "given up"
         if ratio > _CLEARLY:
             return "faster"
@@ -479,6 +440,7 @@ class Search:
         self, ring: RingSettings, verdict: Verdict, times: Times, began_s: float, ratio: float | None = None
     ) -> None:
         seconds = self.spent_s - began_s
+        self._longest_trial_s = max(self._longest_trial_s, seconds)
         self.trials.append(TuningTrial(setup_of(ring), verdict, rates_of(times), ratio, _rounds(times), seconds))
 
     def _pays_from(self) -> Fact[int]:
@@ -513,12 +475,7 @@ _FIRST_CHUNK_BYTES, _FIRST_SLOTS = 64 << 10, 512
 
 
 def distinct_fills(engine: Engine, device: int) -> tuple[RingFill, ...]:
-    """The fills that this processor really has, demoting first: one that it lacks is done as the next simpler one.
-
-    Raises:
-        CudaMemoryError: there is no page-locked memory even for the smallest ring.
-
-    """
+    """The fills that this processor really has, demoting first: one that it lacks is done as the next simpler one."""
     by_kernel: dict[str, RingFill] = {}
     for fill in get_args(RingFill):
         smallest = RingSettings(threads=1, chunk_bytes=MIN_CHUNK_BYTES, slots=MIN_SLOTS, fill=fill, spin_us=0)
@@ -531,10 +488,6 @@ def first_candidate(fills: Sequence[RingFill], max_threads: int, budget_bytes: i
     """All threads with the first fill: a search that begins with fewer threads does not find this combination.
 
     It gets half of the budget, because another ring is timed beside it.
-
-    Raises:
-        UsageError: the budget is too small for any ring.
-
     """
     first = RingSettings(max_threads, _FIRST_CHUNK_BYTES, _FIRST_SLOTS, fills[0], spin_us=20)
     return first.within(max(budget_bytes // 2, min(budget_bytes, first.min_budget_bytes)))

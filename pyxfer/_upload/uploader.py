@@ -21,7 +21,7 @@ from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import copy_on_host, make_mover
-from pyxfer._upload.native_calls import native_call
+from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
 from pyxfer._upload.prefetch import Prefetch, SentBatch, StreamOrder, depth_of, order_of
 from pyxfer._upload.settings import PartialSettings, default_settings
@@ -60,7 +60,6 @@ def _whole(value: int | None) -> int | None:
     return int(value) if isinstance(value, np.integer) else value
 
 
-AT_EXIT_S = 0.5
 _CLOSED = "this Uploader is closed: make a new one"
 
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
@@ -337,13 +336,7 @@ class Uploader(ShortRepr):
 
 
 def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
-    """The engine and the index of a device. Without a GPU it is host memory, with a warning at `stacklevel`.
-
-    Raises:
-        UsageError: the device does not exist.
-        CudaUnavailableError: `require_gpu` is true and no GPU is usable.
-
-    """
+    """The engine and the index of a device. Without a GPU it is host memory, with a warning at `stacklevel`."""
     choice = choose(device, require_gpu)
     if choice.reason and not could_be_device(device):
         raise UsageError(f"{device!r:.60} is not a device: give an index, a UUID, a PCI address, or 'host'")

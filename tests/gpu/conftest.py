@@ -11,6 +11,19 @@ from route_checks import import_or_skip
 from pyxfer._document.runs import FrameworkName
 
 
+@pytest.fixture
+def torch() -> Any:
+    module: Any = import_or_skip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("PyTorch has no GPU")
+    return module
+
+
+@pytest.fixture
+def cupy() -> Any:
+    return import_or_skip("cupy")
+
+
 @pytest.fixture(params=["torch", "tensorflow", "jax", "cupy"])
 def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FrameworkName:
     """Each installed framework, configured not to reserve all device memory."""

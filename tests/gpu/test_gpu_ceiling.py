@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import pyxfer
 from pyxfer._ceiling.plans import MEMORIES
-from pyxfer._document.runs import Memory, Run
+from pyxfer._document.runs import Measurement, Memory, Run
 from pyxfer.errors import UsageError
 
 pytestmark = pytest.mark.gpu
@@ -105,3 +107,67 @@ def test_many_runs_leave_no_memory_allocated(gpu_engine: object) -> None:
         pyxfer.ceiling(sizes=(MIB,), budget_s=0.2)
     after, _ = engine.memory_info(0)
     assert abs(before - after) <= 16 * MIB
+
+
+# --- consistency of the figures ---------------------------------------------------------------------------------------
+
+KIB = 1024
+SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB)
+
+
+@pytest.fixture(scope="module")
+def figures() -> Run:
+    return pyxfer.ceiling(directions=("h2d", "d2h"), sizes=SIZES, budget_s=4.0, seed=1)
+
+
+def pinned(figures: Run, direction: str, nbytes: int) -> Measurement:
+    (found,) = (
+        each
+        for each in figures.measurements
+        if (each.route, each.direction, each.nbytes) == ("raw.pinned-async", direction, nbytes)
+    )
+    return found
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_larger_copies_are_faster(figures: Run, direction: str) -> None:
+    rates = [pinned(figures, direction, nbytes).gbps or 0 for nbytes in SIZES]
+    assert rates == sorted(rates)
+
+
+def test_small_pinned_copies_have_the_speed_that_a_gate_shows(figures: Run) -> None:
+    found = pinned(figures, "h2d", 4 * KIB)
+    assert found.bracket == "gated"
+    assert found.elapsed_s is not None
+    assert found.elapsed_s < 5e-6
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_a_caller_waits_for_small_copies_no_shorter_than_the_device_takes(figures: Run, direction: str) -> None:
+    found = pinned(figures, direction, 4 * KIB)
+    assert found.has_both_clocks
+    assert 0.95 * (found.elapsed_s or 0.0) < (found.wall_s or 0.0) < 50e-6
+
+
+def test_the_fit_has_a_latency_of_microseconds_or_a_reason(figures: Run) -> None:
+    (curve,) = (each for each in figures.curves if (each.route, each.direction) == ("raw.pinned-async", "h2d"))
+    if curve.latency_s.value is None:
+        assert curve.latency_s.reason
+    else:
+        assert 0 < curve.latency_s.value < 50e-6
+
+
+def test_page_locking_has_a_cost_and_a_break_even(figures: Run) -> None:
+    (cost,) = (each for each in figures.locking if each.memory == "pinned")
+    assert cost.s_per_gib.value is not None
+    assert 0 < cost.s_per_gib.value < 60
+    assert cost.pays_after_transfers.value is not None
+    assert 0 < cost.pays_after_transfers.value < 1000
+
+
+def test_the_run_has_the_numa_node_of_its_memory(figures: Run) -> None:
+    nodes = {path.name.removeprefix("node") for path in Path("/sys/devices/system/node").glob("node[0-9]*")}
+    pages = figures.placement.pages_by_node.value
+    assert pages is not None
+    assert sum(pages.values()) > 0
+    assert pages.keys() <= nodes

@@ -44,17 +44,17 @@ def another_process(folder: Path, device: str = DEVICE) -> Iterator[subprocess.P
 def test_a_presence_alone_meets_no_process_and_leaves_no_file(tmp_path: Path) -> None:
     with Presence(DEVICE, tmp_path) as presence:
         assert len(list(tmp_path.iterdir())) == 1
-    assert presence.met == set()
+    assert presence.other_processes == set()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_processes_on_the_device_are_met_at_the_beginning_and_later(tmp_path: Path) -> None:
     with another_process(tmp_path) as first, another_process(tmp_path, f"{DEVICE}-2"):
         with Presence(DEVICE, tmp_path) as presence:
-            assert presence.met == {first.pid}
+            assert presence.other_processes == {first.pid}
             with another_process(tmp_path) as later:
                 presence.look()
-        assert presence.met == {first.pid, later.pid}
+        assert presence.other_processes == {first.pid, later.pid}
 
 
 def test_a_presence_is_locked_before_others_can_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +77,13 @@ def test_threads_of_this_process_are_not_met(tmp_path: Path) -> None:
 
         def measure() -> None:
             with Presence(DEVICE, tmp_path) as inner:
-                found.append(inner.met)
+                found.append(inner.other_processes)
 
         thread = threading.Thread(target=measure)
         thread.start()
         thread.join()
     assert found == [set()]
-    assert outer.met == set()
+    assert outer.other_processes == set()
 
 
 def test_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
         (stale,) = tmp_path.iterdir()
         with Presence(DEVICE, tmp_path) as presence:
             assert not stale.exists()
-    assert presence.met == set()
+    assert presence.other_processes == set()
 
 
 @pytest.mark.parametrize("name", ["GPU-6a1f2c3d-0001.notes.txt", "GPU-6a1f2c3d-0001.", "GPU-6a1f2c3d-0001..", "readme"])
@@ -101,7 +101,7 @@ def test_other_files_in_the_folder_stay(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("kept")
     with Presence(DEVICE, tmp_path) as presence:
         pass
-    assert presence.met == set()
+    assert presence.other_processes == set()
     assert (tmp_path / name).read_text() == "kept"
 
 
@@ -116,7 +116,7 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     with Presence(DEVICE, folder) as presence:
         pass
     assert victim.read_text() == "kept"
-    assert presence.met == set()
+    assert presence.other_processes == set()
 
 
 def test_a_folder_that_cannot_be_used_does_not_stop_a_measurement(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_folder_that_cannot_be_used_does_not_stop_a_measurement(tmp_path: Path
     blocked.write_text("no folder")
     with Presence(DEVICE, blocked) as presence:
         presence.look()
-    assert presence.met == set()
+    assert presence.other_processes == set()
 
 
 def test_on_a_file_system_without_locks_no_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,4 +225,4 @@ def test_a_thread_may_hold_the_device_repeatedly(tmp_path: Path) -> None:
 def test_the_queues_file_is_not_a_presence(tmp_path: Path) -> None:
     with queue_for(DEVICE, tmp_path), Presence(DEVICE, tmp_path) as presence:
         presence.look()
-    assert presence.met == set()
+    assert presence.other_processes == set()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,7 +11,7 @@ import pytest
 from native.scenarios import NBYTES, lanes
 from numpy.typing import NDArray
 
-from pyxfer._trace.records import RECORD, Flag, Kind
+from pyxfer._trace.records import RECORD, Kind
 from pyxfer.errors import CudaUnavailableError, TraceUnavailableError
 from pyxfer.native import load
 
@@ -26,28 +23,6 @@ if TYPE_CHECKING:
 CAPACITY_BYTES = 1 << 20
 
 # In a separate process, because a fork would copy the locks of the tests' threads.
-FORKED = """
-import os, sys
-from pyxfer.errors import ForkedError
-from pyxfer.native import load
-engine = load("host")
-tracer = engine.Tracer([], engine.trace_kinds, 1 << 20)
-tracer.start()
-child = os.fork()
-if child == 0:
-    try:
-        tracer.{use}()
-    except ForkedError as error:
-        print(error, flush=True)
-        del tracer
-        os._exit(7)
-    os._exit(0)
-code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-engine.DeviceBuffer(4096).close()
-tracer.stop()
-assert len(tracer.take().records) > 0
-sys.exit(code)
-"""
 
 
 @pytest.fixture
@@ -88,48 +63,10 @@ def test_the_kinds_of_records_have_words(engine: Engine) -> None:
     assert len(engine.trace_kinds) == len(Kind)
 
 
-def test_a_copy_has_the_correlation_of_its_calls(engine: Engine, tracer: Tracer) -> None:
-    taken = copied(engine, tracer, "pageable")
-    calls = of(taken, Kind.CALL)
-    for copy in of(taken, Kind.COPY):
-        behind = calls[calls["correlation"] == copy["correlation"]]
-        assert sorted(taken.names[call["name"]] for call in behind) == ["cuMemcpyAsync", "cudaMemcpyAsync"]
-        assert sorted(behind["flags"].tolist()) == [0, Flag.RUNTIME]
-        assert (behind["start_ns"] <= copy["start_ns"]).all()
-        assert behind["thread"].tolist() == [threading.get_native_id()] * 2
-
-
 def test_the_table_outlives_the_tracer(engine: Engine) -> None:
     with closing(engine.Tracer([], ["copies"], CAPACITY_BYTES)) as tracer:
         records = copied(engine, tracer, "pinned").records
     assert records["nbytes"].tolist() == [NBYTES, NBYTES]
-
-
-@pytest.mark.threads
-def test_threads_may_copy_and_take_simultaneously(engine: Engine, tracer: Tracer) -> None:
-    found: list[int] = []
-
-    def copy_and_take() -> None:
-        with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier:
-            for _ in range(50):
-                copier.on_stream("async", h2d, 0)
-                found.append(len(of(tracer.take(), Kind.COPY)))
-
-    with running(tracer):
-        threads = [threading.Thread(target=copy_and_take) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sum(found) + len(of(tracer.take(), Kind.COPY)) == 150
-
-
-@pytest.mark.parametrize("use", ["start", "stop", "take"])
-def test_a_forked_child_does_not_stop_the_parents_tracer(use: str) -> None:
-    script = [sys.executable, "-c", FORKED.format(use=use)]
-    result = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
-    assert result.returncode == 7, result.stderr
-    assert 'multiprocessing.get_context("spawn")' in result.stdout
 
 
 KINDS = ["copies"]

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
-from upload.capsules import Capsuled, CapsuledVersion0
-from upload.memories import DTYPES, gathered
+from upload.memories import DTYPES, Capsuled, CapsuledVersion0, gathered
 
 from pyxfer._upload.arrays import is_array, source_of
 from pyxfer.errors import UsageError
@@ -85,7 +84,7 @@ def test_a_source_keeps_the_memory_of_its_capsule_alive(kind: type[Capsuled]) ->
 def test_an_array_on_a_gpu_is_refused(device: tuple[int, int], where: str) -> None:
     x = Capsuled(np.zeros(3))
     x.device = device
-    why = f"this upload.capsules.Capsuled is on {where} already: use it as it is"
+    why = f"this upload.memories.Capsuled is on {where} already: use it as it is"
     assert refused(x) == why
     assert refused(Capsuled(np.zeros(3), device=device[0], index=device[1])) == why
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,38 +81,6 @@ def test_without_memory_to_allocate_the_error_is_cudas(engine: Engine) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     with pytest.raises(CudaMemoryError, match="cudaHostAlloc"):
         empty_pinned(engine, 16, np.uint8)
-
-
-def test_a_program_ends_cleanly_while_a_thread_drops_an_array() -> None:
-    """The stall ends when Python's exit waits for native calls, at the latest when modules are cleared."""
-    program = """
-import sys, threading, time
-import numpy as np
-from pyxfer.native import load
-from pyxfer.native._host import testing
-from pyxfer._upload.native_calls import native_call
-from pyxfer._upload.pinning import empty_pinned
-
-class ReleasedLast:
-    def __del__(self, release=testing.release_stalls, sleep=time.sleep):
-        release()
-        sleep(0.3)
-
-def release_at_exit():
-    while not native_call.exit_begun:
-        time.sleep(0.001)
-    testing.release_stalls()
-
-sys.released_last = ReleasedLast()
-held = [empty_pinned(load("host"), 16, np.uint8)]
-testing.stall("cudaFreeHost", 1, 30)
-threading.Thread(target=release_at_exit, daemon=True).start()
-threading.Thread(target=held.clear, daemon=True).start()
-while "cudaFreeHost" not in testing.calls():
-    time.sleep(0.001)
-"""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_failed_free_gives_a_warning(engine: Engine) -> None:
@@ -291,35 +257,3 @@ def test_a_failed_unlock_gives_a_warning(engine: Engine) -> None:
     testing.fail("cudaHostUnregister", 1, 719)
     with pytest.warns(CleanupWarning, match=r"^Memory was not unlocked: cudaHostUnregister failed"):
         del y
-
-
-PROGRAM = """
-import os, sys
-import numpy as np
-from pyxfer.errors import ForkedError
-from pyxfer.native import load
-from pyxfer.native._host import testing
-from pyxfer._upload.pinning import pin
-x = np.arange(4000)
-y = pin(load("host"), x)
-"""
-FORKING = """
-if os.fork() == 0:
-    try:
-        pin(load("host"), x)
-    except ForkedError as error:
-        print("spawn" in str(error), int(y[7]), flush=True)
-    del y
-    os._exit(testing.calls().get("cudaHostUnregister", 0))
-print(os.waitstatus_to_exitcode(os.wait()[1]), len(testing.allocated()))
-"""
-
-
-def run(program: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-c", PROGRAM + program]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return result.returncode, result.stdout, result.stderr
-
-
-def test_a_forked_child_has_the_contents_and_unlocks_nothing() -> None:
-    assert run(FORKING) == (0, "True 7\n0 1\n", "")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from upload.capsules import Capsuled
+from upload.memories import Capsuled
 from upload.tunings import START
 
 from pyxfer._upload.arrays import destination_of, dtype_to_send, source_of
@@ -296,19 +296,6 @@ def test_timeouts(up: Uploader, own: Target, timeout: Any) -> None:
     with pytest.raises(UsageError, match=r"^timeout "):
         sent.result(timeout)
     sent.result(None)
-
-
-@pytest.mark.parametrize(
-    ("out", "word"),
-    [
-        (np.empty((2, 3), np.float32), "shape"),
-        (np.empty((2, 3, 4), np.int32), "int32"),
-        (np.broadcast_to(np.float32(0), (2, 3, 4)), "read-only"),
-    ],
-)
-def test_destinations_of_downloads(up: Uploader, own: Target, out: Any, word: str) -> None:
-    with pytest.raises(UsageError, match=f"^out .*{word}"):
-        up.download(up.upload(VALUES, own), out)
 
 
 @pytest.mark.parametrize(("y", "word"), [(3.0, "float"), (np.zeros((4, 4))[:, ::2], "C order")], ids=["number", "gaps"])

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyxfer._upload.arrays import source_of
 from pyxfer._upload.trees import map_arrays
 from pyxfer.errors import UsageError
 
@@ -162,11 +161,6 @@ def test_the_place_of_each_array_is_a_python_expression(tree: Any) -> None:
         assert eval(place, {"batch": tree}) is x
 
 
-def test_an_array_alone_is_a_structure() -> None:
-    assert map_arrays(array(3), number) == 3
-    assert [place for place, _ in arrays_of(array(3), "x")] == ["x"]
-
-
 def test_scalars_and_buffers_in_a_structure_are_arrays() -> None:
     tree = {"scalar": np.float64(2.0), "bytes": b"\x01\x02", "text": np.str_("a"), "number": 1.5}
     assert map_arrays(tree, number) == {"scalar": 2, "bytes": 3, "text": "a", "number": 1.5}
@@ -230,12 +224,6 @@ def test_a_single_object_is_unchanged(leaf: Any) -> None:
 def test_an_unknown_container_is_refused(unknown: Any) -> None:
     with pytest.raises(UsageError, match=r'^batch\["x"\]: pyxfer does not look for arrays in this'):
         map_arrays({"x": unknown}, number)
-
-
-def test_an_error_names_the_place_of_its_array() -> None:
-    tree = {"images": [array(1), np.array([{}], object)]}
-    with pytest.raises(UsageError, match=re.escape('batch["images"][1]: ')):
-        map_arrays(tree, source_of)
 
 
 PLACES = {

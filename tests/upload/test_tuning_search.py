@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 from ring_samples import MIB, SIZES
-from upload.tunings import BUDGET, FILLS, PLAIN_GBPS, START, ModelledBench, run_search
+from upload.tunings import FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
 
 from pyxfer._document.tunings import RingFill, Verdict
 from pyxfer._upload import tuning
 from pyxfer._upload.settings import RingSettings, settings_of
-from pyxfer._upload.tuning import Search, distinct_fills, first_candidate, neighbours
+from pyxfer._upload.tuning import Search, distinct_fills, first_candidate
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import Engine
-from pyxfer.native._host import testing
 
 KIB = 1024
 DEMOTING = {2: 7.0, 4: 14.0, 6: 20.0, 8: 27.0, 10: 35.0, 12: 46.0, 15: 49.0}
@@ -44,10 +43,6 @@ def down(settings: RingSettings) -> float:
 
 def rings(found: Search, *verdicts: Verdict) -> list[RingSettings]:
     return [settings_of(trial.ring) for trial in found.trials if trial.verdict in verdicts]
-
-
-def test_the_search_begins_with_all_threads_and_demoting() -> None:
-    assert rings(run_search(ModelledBench(flat)), "first") == [START]
 
 
 def test_the_search_keeps_all_threads_with_demoting_if_that_is_fastest() -> None:
@@ -133,11 +128,6 @@ def test_of_equally_fast_rings_the_smallest_wins() -> None:
     assert run_search(ModelledBench(flat), limit_s=3).best == replace(START, threads=2, slots=128)
 
 
-def test_a_larger_ring_that_is_hardly_faster_does_not_win() -> None:
-    found = run_search(ModelledBench(lambda settings: 20.0 * (1.0 if settings.slots <= 512 else 1.029)))
-    assert found.best.slots <= 512
-
-
 def test_smaller_rings_together_cost_at_most_three_percent() -> None:
     trials = run_search(ModelledBench(by_memory)).trials
     given_up = [trial.against_best or 0 for trial in trials if trial.verdict == "smaller"]
@@ -150,31 +140,17 @@ def by_memory(settings: RingSettings) -> float:
     return float(20.0 * min(settings.pinned_bytes / START.pinned_bytes, 1.0) ** 0.03)
 
 
-def test_a_far_slower_candidate_is_timed_once() -> None:
-    bench = ModelledBench(lambda settings: 20.0 if settings.fill == "demoting" else 17.0)
-    found = run_search(bench)
+@pytest.mark.parametrize(("gbps", "verdict", "repeats"), [(17.0, "given up", 1), (18.0, "not faster", 3)])
+def test_only_a_far_slower_candidate_is_timed_once(gbps: float, verdict: Verdict, repeats: int) -> None:
+    found = run_search(ModelledBench(lambda settings: 20.0 if settings.fill == "demoting" else gbps))
     trial = next(trial for trial in found.trials if trial.ring.fill == "streaming")
-    assert (trial.verdict, trial.repeats) == ("given up", 1)
-    assert [nbytes for ring, _, nbytes in bench.copied if ring == settings_of(trial.ring)] == [
-        nbytes for nbytes in SIZES for _ in range(2)
-    ]
-
-
-def test_a_slightly_slower_candidate_is_timed_fully() -> None:
-    found = run_search(ModelledBench(lambda settings: 20.0 if settings.fill == "demoting" else 18.0))
-    trial = next(trial for trial in found.trials if trial.ring.fill == "streaming")
-    assert (trial.verdict, trial.repeats) == ("not faster", 3)
+    assert (trial.verdict, trial.repeats) == (verdict, repeats)
 
 
 def test_plain_copies_of_the_largest_size_are_timed_once_in_each_direction() -> None:
     bench = ModelledBench(up, down)
     run_search(bench)
     assert [way for ring, way, nbytes in bench.copied if ring is None and nbytes == max(SIZES)] == ["h2d", "d2h"]
-
-
-def test_no_candidate_is_tried_twice() -> None:
-    tried = [trial.ring for trial in run_search(ModelledBench(by_threads), limit_s=60).trials]
-    assert len(tried) == len(set(tried))
 
 
 def test_open_rings_together_stay_within_the_budget() -> None:
@@ -189,17 +165,13 @@ def test_a_budget_below_the_smallest_ring_is_refused() -> None:
         run_search(ModelledBench(flat), budget_bytes=32 * KIB - 1)
 
 
-def test_the_search_closes_all_rings() -> None:
-    bench = ModelledBench(by_threads)
-    run_search(bench)
-    assert bench.open == []
-
-
-@pytest.mark.parametrize("limit_s", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("limit_s", [0.2, 1.0, 60.0])
 def test_the_time_limit_is_kept(limit_s: float) -> None:
     bench = ModelledBench(by_threads)
-    run_search(bench, limit_s=limit_s)
+    tried = [trial.ring for trial in run_search(bench, limit_s=limit_s).trials]
     assert bench.now_s <= limit_s
+    assert len(tried) == len(set(tried))
+    assert bench.open == []
 
 
 def test_on_a_slow_link_the_limit_leaves_candidates_untried() -> None:
@@ -250,12 +222,9 @@ def test_a_search_without_page_locked_memory_raises() -> None:
         run_search(bench)
 
 
-def test_the_ring_pays_from_the_smallest_size_at_which_it_is_faster() -> None:
-    assert run_search(ModelledBench(flat)).pays_from_bytes.value == 64 * KIB
-
-
-def test_downloads_do_not_count_for_the_size_from_which_the_ring_pays() -> None:
-    assert run_search(ModelledBench(flat, lambda _: PLAIN_GBPS / 2)).pays_from_bytes.value == 64 * KIB
+@pytest.mark.parametrize("back", [flat, lambda _: PLAIN_GBPS / 2])
+def test_the_ring_pays_from_the_smallest_size_at_which_its_uploads_are_faster(back: Speed) -> None:
+    assert run_search(ModelledBench(flat, back)).pays_from_bytes.value == 64 * KIB
 
 
 def test_a_ring_that_is_never_faster_pays_at_no_size() -> None:
@@ -269,19 +238,13 @@ def test_each_trial_has_its_rates_repeats_and_seconds() -> None:
     assert len(timed) > 5
     for trial in timed:
         assert [rate.nbytes for rate in trial.rates if rate.direction == "h2d"] == list(SIZES)
-        assert 1 <= trial.repeats <= 5
+        assert 1 <= trial.repeats <= 3
         assert trial.seconds > 0
         up_gbps = by_threads(settings_of(trial.ring))
         assert {(rate.direction, round(rate.gbps, 6)) for rate in trial.rates} == {("h2d", up_gbps), ("d2h", 30.0)}
     assert [(rate.direction, rate.nbytes) for rate in found.plain] == [
         (way, nbytes) for nbytes in SIZES for way in ("h2d", "d2h")
     ]
-
-
-def test_a_huge_budget_is_not_used_up() -> None:
-    bench = ModelledBench(flat)
-    run_search(bench, budget_bytes=BUDGET * 1024)
-    assert bench.most_pinned_bytes < BUDGET
 
 
 def test_a_smaller_ring_does_not_win_if_one_direction_is_slower() -> None:
@@ -320,29 +283,9 @@ def test_a_fill_with_the_same_kernel_as_another_is_left_out(
     assert distinct_fills(engine, 0) == fills
 
 
-def test_fills_need_page_locked_memory(engine: Engine) -> None:
-    testing.fail("cudaHostAlloc", 1, 2)
-    with pytest.raises(CudaMemoryError):
-        distinct_fills(engine, 0)
-
-
 @pytest.mark.parametrize(
     ("budget_bytes", "first"),
     [(64 * MIB, START), (16 * MIB, replace(START, slots=128)), (32 * KIB, START.within(32 * KIB))],
 )
 def test_the_first_candidate_has_half_of_a_small_budget(budget_bytes: int, first: RingSettings) -> None:
     assert first_candidate(FILLS, START.threads, budget_bytes) == first
-
-
-@pytest.mark.parametrize(
-    ("name", "more", "less"),
-    [
-        ("fill", ["streaming", "plain"], []),
-        ("threads", [], [12, 10, 8, 6, 4, 2]),
-        ("chunk_bytes", [128 * KIB, 256 * KIB], [32 * KIB]),
-        ("slots", [1024], [256, 128]),
-    ],
-)
-def test_neighbours_are_sorted_by_distance(name: str, more: list[object], less: list[object]) -> None:
-    found = neighbours(START, name, FILLS, START.threads)
-    assert [[getattr(ring, name) for ring in rings] for rings in found] == [more, less]

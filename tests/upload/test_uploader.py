@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from upload.capsules import Capsuled
-from upload.memories import held
+from upload.memories import Capsuled, held
 
 import pyxfer
-from pyxfer._upload import api, uploader
+from pyxfer._upload import api, native_calls, uploader
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaError, FallbackWarning, UsageError
@@ -221,7 +220,7 @@ def test_open_uploaders_share_the_time_limit_at_exit(engine: Engine, monkeypatch
     for up in uploaders:
         monkeypatch.setattr(up, "_mover", Stuck())
     uploader._at_exit()
-    assert patience == [uploader.AT_EXIT_S, 0, 0]
+    assert patience == [native_calls.AT_EXIT_S, 0, 0]
 
 
 # --- failing calls ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from route_checks import import_or_skip
-from upload.capsules import Capsuled
+from upload.memories import Capsuled
 
 import pyxfer
 from pyxfer._document.runs import FrameworkName

@@ -1,16 +1,77 @@
-"""CUDA does not survive a fork: a forked child raises an error and releases nothing; a spawned process works."""
+"""When memory and handles are released: by close, with the last reference, and in forked children."""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
 import pytest
+from native.scenarios import MEMORIES, NBYTES
 
 from pyxfer._machine.api import devices
-from pyxfer.native import load
+from pyxfer.native import Engine, load
+from pyxfer.native._host import testing
+
+_MEMORY = ctypes.create_string_buffer(NBYTES)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_buffer_can_be_written_to_its_end(engine: Engine, memory: str) -> None:
+    with closing(engine.HostBuffer(NBYTES + 1, memory)) as buffer:
+        assert buffer.nbytes == NBYTES + 1
+        ctypes.memset(buffer.address, 7, NBYTES + 1)
+        assert ctypes.string_at(buffer.address + NBYTES, 1) == b"\x07"
+
+
+def test_a_second_close_does_nothing(engine: Engine) -> None:
+    buffer = engine.HostBuffer(NBYTES, "pinned")
+    buffer.close()
+    buffer.close()
+    assert testing.calls()["cudaFreeHost"] == 1
+
+
+def test_a_buffer_is_released_with_its_last_reference(engine: Engine) -> None:
+    buffer = engine.DeviceBuffer(NBYTES)
+    assert testing.allocated() == [("device", buffer.address, NBYTES)]
+    del buffer
+    assert testing.allocated() == []
+
+
+OWNERS: dict[str, tuple[str, Callable[[Engine], Any]]] = {
+    "HostBuffer": ("cudaFreeHost", lambda engine: engine.HostBuffer(NBYTES, "pinned")),
+    "DeviceBuffer": ("cudaFree", lambda engine: engine.DeviceBuffer(NBYTES)),
+    "Registration": ("cudaHostUnregister", lambda engine: engine.Registration(ctypes.addressof(_MEMORY), NBYTES)),
+    "Stream": ("cudaStreamDestroy", lambda engine: engine.Stream()),
+    "Bracket": ("cuEventDestroy", lambda engine: engine.Bracket(0)),
+    "Copier": ("cuEventDestroy", lambda engine: engine.Copier(0)),
+}
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize(("call", "make"), OWNERS.values(), ids=OWNERS)
+def test_other_threads_run_during_a_release(engine: Engine, call: str, make: Callable[[Engine], Any]) -> None:
+    testing.stall(call, 1, 30)
+    held = [make(engine)]
+    before = testing.allocated()
+    dropping = threading.Thread(target=held.clear)
+    dropping.start()
+    while call not in testing.calls():
+        time.sleep(0.001)
+    assert testing.allocated() == before  # the stall, which only this thread ends, holds up nothing here
+    testing.release_stalls()
+    dropping.join()
+    assert testing.allocated() == []
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
 
 # In a separate process, because a fork would copy the locks of the tests' threads.
 FORKED = """
@@ -74,22 +135,18 @@ def test_a_child_forked_after_use_raises_forked_error() -> None:
     assert raising(uses) == uses
 
 
-@pytest.mark.parametrize(
-    "held",
-    [
+def test_a_forked_child_releases_nothing() -> None:
+    held = (
         "engine.DeviceBuffer(4096)",
         "engine.HostBuffer(4096, 'registered')",
         "engine.Stream()",
         "engine.Copier(0, 2)",
         "engine.Ring(0, 2, 4096, 2, 'plain', 50)",
-        "engine.Kernels(0)",
         "(lambda to, of, kernels: [engine.Flow(device=0, engine='ce', destination=to.address, source=of.address,"
         " nbytes=8, kernels=kernels, destination_device=0), to, of])"
         "(engine.DeviceBuffer(8), engine.HostBuffer(8, 'pinned'), engine.Kernels(0))",
-    ],
-)
-def test_a_forked_child_releases_nothing(held: str) -> None:
-    assert raising([USES["count"]], held) == [USES["count"]]
+    )
+    assert raising([USES["count"]], f"[{', '.join(held)}]") == [USES["count"]]
 
 
 def test_a_spawned_process_may_use_the_engine() -> None:
