@@ -271,7 +271,7 @@ def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey
     """All that a tuning of this device depends on, read without NVML, which takes long to start."""
     properties = engine.device_properties(device)
     return TuningKey(
-        host=platform.node(),
+        host=platform.node().encode(errors="backslashreplace").decode(),  # JSON refuses half surrogates
         device=properties.uuid or properties.name,
         driver=_driver(engine, root),
         cpus_usable=usable_cpus(),
@@ -340,6 +340,8 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
     others = [entry for entry in _read(path).value or () if entry.key != key]
     kept = (*others[1 - _MAX_TUNINGS :], KeptTuning(key, tuning))
     try:
+        if path.exists() and not path.is_file():
+            return f"the tuning is not kept: {str(path)!r} is not a regular file; {_REMEDY}"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, to_json(TuningFile(TUNING_SCHEMA_VERSION, kept)) + b"\n")
     except UsageError as error:
@@ -351,10 +353,12 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
 
 def _read(path: Path) -> Fact[tuple[KeptTuning, ...]]:
     try:
+        if path.exists() and not path.is_file():  # a pipe without a writer would block
+            raise ValueError("it is not a regular file")
         return Fact(_decoded(path.read_bytes()))
     except FileNotFoundError:
         return Fact(reason="")
-    except (OSError, ValueError) as error:  # msgspec's errors and UsageError are ValueErrors
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors and UsageError are ValueErrors
         return Fact(reason=f"{str(path)!r} is ignored ({_text(error)}); the next tuning overwrites it")
 
 

@@ -304,8 +304,10 @@ def test_a_file_with_an_impossible_ring_is_ignored(ring: dict[str, Any], stored:
     assert "is ignored" in (find_tuning(stored, KEY).reason or "")
 
 
-def test_a_folder_in_place_of_the_file_is_reported(path: Path) -> None:
-    path.mkdir(parents=True)
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_file_in_place_of_the_file_is_reported(path: Path, make: Callable[[Path], None]) -> None:
+    path.parent.mkdir(parents=True)
+    make(path)
     assert "is ignored" in (find_tuning(path, KEY).reason or "")
     assert keep_tuning(path, KEY, TUNED).startswith("the tuning is not kept: ")
 
