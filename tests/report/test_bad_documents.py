@@ -19,7 +19,7 @@ from pyxfer._document import runs
 from pyxfer._document.baselines import Comparison, History
 from pyxfer._document.codec import KINDS
 from pyxfer._document.runs import unknown
-from pyxfer._report.kinds import charts_of, headline
+from pyxfer._report.kinds import charts_of, report_of
 from pyxfer._report.webpage import page_html, report_bytes
 
 pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
@@ -36,7 +36,7 @@ def test_every_kind_of_document_that_is_written_has_a_report() -> None:
 def test_every_kind_of_run_has_a_report() -> None:
     measured = make_run(kind="measure", measurements=(make_measurement(),), curves=())
     for run in (measured, *(DOCUMENTS[name] for name in ("ceiling", "frameworks", "explain"))):
-        assert headline(run)
+        assert report_of(run).headline(run)
         assert f"<h2>pyxfer {run.kind}</h2>" in page_html([run])
 
 
