@@ -414,7 +414,7 @@ def _host_grids(report: HostReport) -> list[Grid]:
             cell.cell.text,
             grid.number(cell.value.value, partial(fleet_words.figure_text, unit=cell.unit)),
             "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
-            Cell(str(len(cell.samples)), len(cell.samples)),
+            grid.Cell(str(len(cell.samples)), len(cell.samples)),
             cell.value.reason or "",
         )
         for cell in report.cells

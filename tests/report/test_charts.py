@@ -283,8 +283,3 @@ def test_without_altair_a_chart_says_how_to_install_it(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"pip install 'pyxfer\[report\]'"):
         altair_chart(full_run(), "sizes")
-
-
-def test_other_objects_have_no_charts() -> None:
-    with pytest.raises(TypeError):
-        charts_of(3)
