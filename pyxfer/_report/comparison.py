@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 from pyxfer import units
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
 from pyxfer._document.runs import Fact
+from pyxfer._report import junit
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import Page, fitting_table, rate_cells
@@ -263,53 +262,27 @@ def _listed(lines: Sequence[str]) -> Lines:
 
 
 _SUITE = "pyxfer baseline check"
-# Characters that XML 1.0 cannot hold, not even escaped.
-_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(comparison: Comparison) -> bytes:
     """A confirmed SLOW is a failure; an undecided, unconfirmed or uncompared cell is skipped."""
-    counts = {"tests": len(comparison.cells), "failures": 0, "errors": 0, "skipped": 0}
-    suite = ElementTree.Element("testsuite", name=_SUITE)
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in _properties(comparison):
-        ElementTree.SubElement(properties, "property", name=name, value=legal(value))
+    suite = junit.Suite(_SUITE, _properties(comparison))
     for row in comparison.cells:
-        case = ElementTree.SubElement(suite, "testcase", classname=_class(row), name=legal(row.text))
+        # CI systems group test cases by the text before the last dot.
+        case = suite.add_case(f"pyxfer.{row.cell.direction}.{row.cell.memory}", row.text)
         if row.confirmed:
-            counts["failures"] += 1
-            failure = ElementTree.SubElement(case, "failure", type="SLOW", message=legal(_message(row)))
-            failure.text = legal("\n".join(map(cause_text, comparison.causes)))
+            suite.fail(case, "SLOW", _message(row), map(cause_text, comparison.causes))
         elif row.verdict in ("SLOW", "AMBIGUOUS"):
-            counts["skipped"] += 1
-            ElementTree.SubElement(case, "skipped", type=row.verdict, message=legal(_message(row)))
-        ElementTree.SubElement(case, "system-out").text = legal(_figures(row))
-    ElementTree.SubElement(suite, "system-out").text = legal(headline(comparison))
-    return junit_document(suite, counts)
-
-
-def junit_document(suite: ElementTree.Element, counts: Mapping[str, int]) -> bytes:
-    """The file of one suite. `counts`: its cases by outcome."""
-    whole = ElementTree.Element("testsuites", name=suite.get("name", ""))
-    for element in (suite, whole):
-        for key, count in counts.items():
-            element.set(key, str(count))
-    whole.append(suite)
-    ElementTree.indent(whole)
-    text: bytes = ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)
-    return text + b"\n"
+            suite.skip(case, row.verdict, _message(row))
+        junit.add_output(case, _figures(row))
+    return suite.to_xml(headline(comparison))
 
 
 def _properties(comparison: Comparison) -> list[tuple[str, str]]:
     differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
     remarks = [(f"remark: {remark.code}", remark_text(remark)) for remark in comparison.remarks]
     sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
-    return [*sides, *((legal(name), value) for name, value in (*differences, *remarks))]
-
-
-def _class(row: CellComparison) -> str:
-    """CI systems group test cases by the text before the last dot."""
-    return legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
+    return [*sides, *differences, *remarks]
 
 
 def _message(row: CellComparison) -> str:
@@ -324,11 +297,6 @@ def _figures(row: CellComparison) -> str:
     factor = NANO if row.cell.is_latency else 1
     rates = " -> ".join("unknown" if fact.value is None else f"{fact.value * factor:.3f}" for fact in facts)
     return f"{row.verdict}: {rates} {unit}, {signed_change(row.ratio.value)} (95 % {interval_text(row)})"
-
-
-def legal(text: str) -> str:
-    """The text with the characters that XML cannot hold as Python escapes."""
-    return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 # --- exports and the chart -------------------------------------------------------------------------------------------
