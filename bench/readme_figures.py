@@ -56,10 +56,9 @@ from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline
-from pyxfer._report.fleet import print_fleet
+from pyxfer._report.fleet import print_fleet, print_host_report
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.host import print_host_card
-from pyxfer._report.host_report import print_host_report
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.links import print_links
 from pyxfer._report.run import print_run

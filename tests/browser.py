@@ -43,11 +43,15 @@ class Browser:
     def open(self, path: Path, width: int, scheme: str = "light") -> None:
         """Load a file at a width in CSS pixels."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.show_in(scheme)
         self.events = []
         self.call("Page.navigate", url=path.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
+
+    def show_in(self, scheme: str) -> None:
+        """Colours for `light` or `dark`, also of the page that is open."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""

@@ -63,7 +63,7 @@ def host(
     import msgspec
 
     from pyxfer._fleet.job import CLOSING_S, Job, budget_of, find_devices, labels_of
-    from pyxfer._report.host_report import print_host_report
+    from pyxfer._report.fleet import print_host_report
 
     exports: Exports[HostReport] = Exports((export_json, document_json))
     budget_s = budget_of(budget)

@@ -178,7 +178,7 @@ def list_all(
 def _list_machine(exports: Exports[object]) -> None:
     from pyxfer._ceiling.plans import list_routes
     from pyxfer._machine import devices
-    from pyxfer._report.routes import mode_states, print_routes
+    from pyxfer._report.host import mode_states, print_routes
 
     engine = announce_runtime(0).engine
     found, routes = devices.list_devices(engine), list_routes(engine)
@@ -188,7 +188,7 @@ def _list_machine(exports: Exports[object]) -> None:
 
 def _list_routes(exports: Exports[object]) -> None:
     from pyxfer._frameworks.registry import list_frameworks, list_routes
-    from pyxfer._report.routes import print_framework_routes
+    from pyxfer._report.host import print_framework_routes
     from pyxfer.native import choose
 
     exports.deliver(list_routes(), lambda page: print_framework_routes(list_frameworks(choose(0)), page))

@@ -62,6 +62,11 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     node: int | None = None
 
     @property
+    def is_latency(self) -> bool:
+        """Whether its times are those of one load, which are shown in nanoseconds."""
+        return self.direction == "latency"
+
+    @property
     def text(self) -> str:
         """The text, which `parse_cell` reads. A mode that `--modes auto` selects is left out."""
         return self._text(has_mode=not self.is_automatic)

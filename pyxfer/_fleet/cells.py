@@ -79,7 +79,7 @@ def _latency_cell(latency: Latency) -> HostCell:
 
 
 def unit_of(cell: Cell) -> CellUnit:
-    return "ns" if cell.direction == "latency" else "GB/s"
+    return "ns" if cell.is_latency else "GB/s"
 
 
 def _cell(cell: Cell, samples: Sequence[float], reason: str, peak: Fact[float]) -> HostCell:

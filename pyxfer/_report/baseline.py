@@ -88,10 +88,9 @@ def _cell_columns(lines: Mapping[str, Sequence[float]]) -> list[Column]:
         ("slowest",): [rates[0] for rates in lines.values()],
         ("fastest",): [rates[-1] for rates in lines.values()],
     }
-    missing = [""] * len(lines)
     return [
         Column(("cell",), tuple(map(clean, lines)), left=True),
-        *(Column(heading, rate_cells(values, missing)) for heading, values in rates.items()),
+        *(Column(heading, rate_cells(values)) for heading, values in rates.items()),
         Column(("processes",), tuple(str(len(rates)) for rates in lines.values())),
     ]
 

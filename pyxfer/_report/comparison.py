@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 from pyxfer import units
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
 from pyxfer._document.runs import Fact
+from pyxfer._report import junit
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import Page, fitting_table, rate_cells
 from pyxfer._report.plots import MAX_BARS, Make, Spec, change_plot
 from pyxfer._report.report import Badge, Caption, Report, Section
 from pyxfer._report.tables import Value
-from pyxfer._report.text import NANO, Lines, clean, escaped, format_latency, nanoseconds_text, remark_text, sentence
+from pyxfer._report.text import (
+    NANO,
+    Lines,
+    clean,
+    counted,
+    escaped,
+    format_latency,
+    nanoseconds_text,
+    remark_text,
+    sentence,
+)
 from pyxfer.units import format_percent
 
 # --- words -----------------------------------------------------------------------------------------------------------
-
-
-def is_latency(row: CellComparison) -> bool:
-    """Whether its times are those of one load, which are shown in nanoseconds."""
-    return row.cell.direction == "latency"
 
 
 def signed_change(ratio: float | None) -> str:
@@ -99,16 +103,16 @@ def headline(comparison: Comparison) -> str:
 
 def _verdict_text(comparison: Comparison) -> str:
     rows, limit = compared(comparison), format_percent(comparison.tolerance)
-    verdict = comparison.verdict
+    verdict, cells = comparison.verdict, counted(len(rows), "cell")
     those = [row for row in rows if row.verdict == verdict]
     if verdict == "SAME":
-        return f"SAME: {_count_text(rows)} of {comparison.b} {_is(rows)} within {limit} of {comparison.a}."
+        return f"SAME: {cells} of {comparison.b} {_is(rows)} within {limit} of {comparison.a}."
     if verdict == "AMBIGUOUS":
         fast = sum(row.verdict == "FAST" for row in rows)
         same = len(rows) - len(those) - fast
         others = ", ".join(f"{count} {word}" for count, word in ((same, "SAME"), (fast, "FAST")) if count)
         may_lose = all((row.high.value or 1.0) * (1 - comparison.tolerance) > 1 for row in those)
-        which = f"{len(those)} of {_count_text(rows)} {_have(those)}"
+        which = f"{len(those)} of {cells} {_have(those)}"
         if any(row.assumed for row in those):
             doubt = f"one process on each side cannot show whether {which} changed by {limit}"
         else:
@@ -120,7 +124,7 @@ def _verdict_text(comparison: Comparison) -> str:
     sure = [row for row in those if row.confirmed]
     confirmed = f" {_processes(sure)} {len(sure)} of them." if sure else ""
     return (
-        f"{verdict}: {len(those)} of {_count_text(rows)} of {comparison.b} {_is(those)} {word} than {comparison.a} by "
+        f"{verdict}: {len(those)} of {cells} of {comparison.b} {_is(those)} {word} than {comparison.a} by "
         f"more than {limit}, most of all {worst}.{confirmed}"
     )
 
@@ -128,10 +132,6 @@ def _verdict_text(comparison: Comparison) -> str:
 def cause_text(cause: Cause) -> str:
     fix = f" To do: {cause.fix}." if cause.fix else ""
     return f"{cause.text} Seen: {cause.evidence}.{fix}"
-
-
-def _count_text(rows: Sequence[CellComparison]) -> str:
-    return "1 cell" if len(rows) == 1 else f"{len(rows)} cells"
 
 
 def _is(rows: Sequence[CellComparison]) -> str:
@@ -185,11 +185,11 @@ def _cells(comparison: Comparison, page: Page) -> None:
     names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
     if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):
         page.line(f"{', '.join(names)}.")
-    rates = [row for row in rows if not is_latency(row)]
+    rates = [row for row in rows if not row.cell.is_latency]
     if rates:
-        ends = [rate_cells([fact.value for fact in side], [""] * len(rates)) for side in _sides(rates, "gbps")]
+        ends = [rate_cells([fact.value for fact in side]) for side in _sides(rates, "gbps")]
         page.show(fitting_table(_comparison_columns(rates, (a, b), "GB/s", ends), page.columns))
-    latencies = [row for row in rows if is_latency(row)]
+    latencies = [row for row in rows if row.cell.is_latency]
     if latencies:
         page.heading("Latencies of one load; twice the latency is a change of -50 %")
         ends = [tuple(nanoseconds_text(fact.value) for fact in side) for side in _sides(latencies, "s")]
@@ -262,53 +262,27 @@ def _listed(lines: Sequence[str]) -> Lines:
 
 
 _SUITE = "pyxfer baseline check"
-# Characters that XML 1.0 cannot hold, not even escaped.
-_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(comparison: Comparison) -> bytes:
     """A confirmed SLOW is a failure; an undecided, unconfirmed or uncompared cell is skipped."""
-    counts = {"tests": len(comparison.cells), "failures": 0, "errors": 0, "skipped": 0}
-    suite = ElementTree.Element("testsuite", name=_SUITE)
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in _properties(comparison):
-        ElementTree.SubElement(properties, "property", name=name, value=legal(value))
+    suite = junit.Suite(_SUITE, _properties(comparison))
     for row in comparison.cells:
-        case = ElementTree.SubElement(suite, "testcase", classname=_class(row), name=legal(row.text))
+        # CI systems group test cases by the text before the last dot.
+        case = suite.add_case(f"pyxfer.{row.cell.direction}.{row.cell.memory}", row.text)
         if row.confirmed:
-            counts["failures"] += 1
-            failure = ElementTree.SubElement(case, "failure", type="SLOW", message=legal(_message(row)))
-            failure.text = legal("\n".join(map(cause_text, comparison.causes)))
+            suite.fail(case, "SLOW", _message(row), map(cause_text, comparison.causes))
         elif row.verdict in ("SLOW", "AMBIGUOUS"):
-            counts["skipped"] += 1
-            ElementTree.SubElement(case, "skipped", type=row.verdict, message=legal(_message(row)))
-        ElementTree.SubElement(case, "system-out").text = legal(_figures(row))
-    ElementTree.SubElement(suite, "system-out").text = legal(headline(comparison))
-    return junit_document(suite, counts)
-
-
-def junit_document(suite: ElementTree.Element, counts: Mapping[str, int]) -> bytes:
-    """The file of one suite. `counts`: its cases by outcome."""
-    whole = ElementTree.Element("testsuites", name=suite.get("name", ""))
-    for element in (suite, whole):
-        for key, count in counts.items():
-            element.set(key, str(count))
-    whole.append(suite)
-    ElementTree.indent(whole)
-    text: bytes = ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)
-    return text + b"\n"
+            suite.skip(case, row.verdict, _message(row))
+        junit.add_output(case, _figures(row))
+    return suite.to_xml(headline(comparison))
 
 
 def _properties(comparison: Comparison) -> list[tuple[str, str]]:
     differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
     remarks = [(f"remark: {remark.code}", remark_text(remark)) for remark in comparison.remarks]
     sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
-    return [*sides, *((legal(name), value) for name, value in (*differences, *remarks))]
-
-
-def _class(row: CellComparison) -> str:
-    """CI systems group test cases by the text before the last dot."""
-    return legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
+    return [*sides, *differences, *remarks]
 
 
 def _message(row: CellComparison) -> str:
@@ -319,15 +293,10 @@ def _message(row: CellComparison) -> str:
 def _figures(row: CellComparison) -> str:
     if row.ratio.value is None:
         return row.why
-    facts, unit = ((row.a_s, row.b_s), "ns") if is_latency(row) else ((row.a_gbps, row.b_gbps), "GB/s")
-    factor = NANO if is_latency(row) else 1
+    facts, unit = ((row.a_s, row.b_s), "ns") if row.cell.is_latency else ((row.a_gbps, row.b_gbps), "GB/s")
+    factor = NANO if row.cell.is_latency else 1
     rates = " -> ".join("unknown" if fact.value is None else f"{fact.value * factor:.3f}" for fact in facts)
     return f"{row.verdict}: {rates} {unit}, {signed_change(row.ratio.value)} (95 % {interval_text(row)})"
-
-
-def legal(text: str) -> str:
-    """The text with the characters that XML cannot hold as Python escapes."""
-    return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 # --- exports and the chart -------------------------------------------------------------------------------------------
@@ -346,7 +315,7 @@ def benchmarks(comparison: Comparison) -> list[dict[str, Value]]:
 
 
 def _larger_is_better(row: CellComparison) -> dict[str, Value]:
-    if is_latency(row) and row.b_s.value:
+    if row.cell.is_latency and row.b_s.value:
         return {"unit": "million loads/s", "value": 1e-6 / row.b_s.value}
     return {"unit": "GB/s", "value": row.b_gbps.value}
 
@@ -357,7 +326,7 @@ def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _metric(row: CellComparison) -> dict[str, dict[str, float]]:
-    if is_latency(row):
+    if row.cell.is_latency:
         return {"latency": {"value": (row.b_s.value or 0.0) * NANO}}
     return {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}}
 
@@ -427,8 +396,8 @@ def _grids(comparison: Comparison) -> list[Grid]:
 
 
 def _row(comparison: Comparison, row: CellComparison) -> Row:
-    facts = (row.a_s, row.b_s) if is_latency(row) else (row.a_gbps, row.b_gbps)
-    a, b = (number(fact.value, format_latency if is_latency(row) else units.format_gbps) for fact in facts)
+    facts = (row.a_s, row.b_s) if row.cell.is_latency else (row.a_gbps, row.b_gbps)
+    a, b = (number(fact.value, format_latency if row.cell.is_latency else units.format_gbps) for fact in facts)
     return {
         "cell": row.text,
         "A": a,

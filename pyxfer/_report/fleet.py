@@ -1,18 +1,30 @@
-"""Fleets: the page with the worst hosts, causes, groups and what is missing; the table of figures; histories."""
+"""Fleets: the page with the worst hosts, causes, groups and what is missing; histories; the document of one host."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from pyxfer._document.fleets import Cohort, CohortCell, Fleet, FleetHost, HostPoint, KeptFleet, hosts_once
+from pyxfer import units
+from pyxfer._document.fleets import (
+    Cohort,
+    CohortCell,
+    Fleet,
+    FleetHost,
+    HostCell,
+    HostPoint,
+    HostReport,
+    KeptFleet,
+    hosts_once,
+)
 from pyxfer._report import fleet_words, grid
-from pyxfer._report.fleet_charts import charts_of_fleet
+from pyxfer._report.fleet_charts import charts_of_fleet, charts_of_host
 from pyxfer._report.grid import Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table
-from pyxfer._report.report import Badge, Caption, Report, Section
-from pyxfer._report.text import Lines, clean, remark_text
+from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, reason_text, remark_text
 from pyxfer.units import format_percent
 
 _MAX_HOSTS = 10
@@ -124,7 +136,7 @@ def group_lines(fleet: Fleet) -> Lines:
 
 def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None:
     members = sum(host.cohort == number for host in fleet.hosts)
-    page.heading(f"{fleet_words.counted(members, 'host')} with {fleet_words.cohort_text(cohort.alike)}")
+    page.heading(f"{counted(members, 'host')} with {fleet_words.cohort_text(cohort.alike)}")
     page.line(f"Judged: {clean(cohort.reason, _LONGEST_REASON)}.")
     families = fleet_words.by_family(cohort.cells)
     rows = [family_row(name, cells) for name, cells in list(families.items())[:_MAX_FAMILIES]]
@@ -339,4 +351,91 @@ REPORT = Report(
         )
     },
     table=lambda fleet, _: _figures_of_hosts(fleet),
+)
+
+
+# --- the document of one host: figures and findings without a verdict, which needs other hosts -----------------------
+
+_LONGEST_FINDING = 600
+
+
+def print_host_report(report: HostReport, page: Page) -> None:
+    page.hanging(_host_heading(report), style="bold")
+    page.section("Figures", [(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
+    findings = [(clean(found.subject), clean(found.seen, longest=_LONGEST_FINDING)) for found in report.findings]
+    page.section("Findings", findings)
+    page.section("Remarks", [(clean(remark.code), remark_text(remark)) for remark in report.remarks])
+
+
+def _host_heading(report: HostReport) -> Lines:
+    names = list(dict.fromkeys(device.name for device in report.devices))
+    lines = [
+        ("host", f"{clean(report.host or 'not known')}, {clean(report.began_at)}"),
+        ("devices", f"{len(report.devices)} x {clean(', '.join(names))}"),
+        ("ended", f"{report.ended} after {units.format_seconds(report.duration_s)}"),
+    ]
+    if report.failure is not None:
+        lines.append(("failure", clean(report.failure, longest=_LONGEST_FINDING)))
+    if report.labels:
+        lines.append(("labels", clean(", ".join(f"{name}={value}" for name, value in report.labels.items()))))
+    return lines
+
+
+def _figure(cell: HostCell) -> str:
+    if cell.value.value is None:
+        return clean(f"none: {cell.value.reason}")
+    figure = f"{cell.value.value:.4g} {cell.unit}"
+    if cell.low is not None and cell.high is not None:
+        figure += f" ({cell.low:.4g} to {cell.high:.4g})"
+    if cell.unit == "GB/s" and cell.peak.value is not None:
+        figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of peak"
+    return figure
+
+
+def _host_headline(report: HostReport) -> str:
+    known = sum(cell.value.value is not None for cell in report.cells)
+    where = f" These figures are of {HOST_MEMORY}." if report.runtime == "host" else ""
+    name = clean(report.host or "a host without a name")
+    text = f"{name}: {known} of {counted(len(report.cells), 'figure')} for a fleet, without a verdict.{where}"
+    return text if report.ended == "complete" else f"{text} {reason_text(report.failure or report.ended)}"
+
+
+def _host_badge(report: HostReport) -> tuple[Badge, str]:
+    """A host alone has no verdict."""
+    if report.ended != "complete":
+        return "doubtful", report.ended
+    wrong = sum(finding.status == "wrong" for finding in report.findings)
+    return "doubtful" if wrong else "none", f"{wrong} wrong" if wrong else "complete"
+
+
+def _host_grids(report: HostReport) -> list[Grid]:
+    figures = [
+        (
+            cell.cell.text,
+            grid.number(cell.value.value, partial(fleet_words.figure_text, unit=cell.unit)),
+            "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
+            grid.Cell(str(len(cell.samples)), len(cell.samples)),
+            cell.value.reason or "",
+        )
+        for cell in report.cells
+    ]
+    findings = [(each.status, each.subject, each.seen, each.expected, each.do or "") for each in report.findings]
+    return [
+        text_grid("Figures", ("cell", "figure", "95 % interval", "trials", "missing because"), figures),
+        text_grid("Facts", ("fact", "value"), report.facts.items()),
+        text_grid("Findings", ("status", "what", "seen", "expected", "to do"), findings),
+    ]
+
+
+HOST_REPORT = Report(
+    struct=HostReport,
+    title=lambda _: "pyxfer fleet host",
+    page=print_host_report,
+    headline=_host_headline,
+    badge=_host_badge,
+    heading=_host_heading,
+    grids=_host_grids,
+    sections=lambda report: [("Remarks", [("-", remark_text(remark)) for remark in report.remarks])],
+    charts=charts_of_host,
+    captions={"figures": Caption("Figures of this host", INTERVALS)},
 )

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from xml.etree import ElementTree
 
 from pyxfer._document.fleets import Contrast, Fleet, FleetHost, HostVerdict, hosts_once
-from pyxfer._report.comparison import junit_document, legal
+from pyxfer._report import junit
 from pyxfer._report.fleet_words import contrast_text, host_name, loss_text, sentence, worst_first
 from pyxfer._report.prometheus import Gauge, exposed, gauges
 from pyxfer._report.text import clean
@@ -108,22 +107,15 @@ def host_text(host: FleetHost, cause: Contrast | None) -> str:
 
 def to_junit(fleet: Fleet) -> bytes:
     """One case a host: a slow one is a failure, a suspect one and one that was not judged are skipped."""
-    hosts = hosts_once(fleet)
-    counts = {"tests": len(hosts), "failures": 0, "errors": 0, "skipped": 0}
-    suite = ElementTree.Element("testsuite", name=_SUITE)
-    causes = causes_of(fleet)
-    for host in hosts:
-        case = ElementTree.SubElement(suite, "testcase", classname="pyxfer.fleet", name=legal(host_name(host)))
-        text = legal(host_text(host, causes.get(host.host))) if host.verdict != "fine" else ""
+    suite, causes = junit.Suite(_SUITE), causes_of(fleet)
+    for host in hosts_once(fleet):
+        case = suite.add_case("pyxfer.fleet", host_name(host))
+        text = host_text(host, causes.get(host.host))
         if host.verdict == "slow":
-            counts["failures"] += 1
-            failure = ElementTree.SubElement(case, "failure", type="slow", message=text)
-            failure.text = legal("\n".join(f"{clean(loss.cell.text)}: {loss_text(loss)}" for loss in host.losses))
+            suite.fail(case, "slow", text, (f"{clean(loss.cell.text)}: {loss_text(loss)}" for loss in host.losses))
         elif host.verdict != "fine":
-            counts["skipped"] += 1
-            ElementTree.SubElement(case, "skipped", type=host.verdict, message=text)
-    ElementTree.SubElement(suite, "system-out").text = legal(sentence(fleet))
-    return junit_document(suite, counts)
+            suite.skip(case, host.verdict, text)
+    return suite.to_xml(sentence(fleet))
 
 
 # --- Prometheus ------------------------------------------------------------------------------------------------------

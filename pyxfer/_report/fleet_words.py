@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyxfer._document.fleets import CellLoss, CellUnit, CohortCell, Contrast, Fleet, FleetHost, hosts_once
-from pyxfer._report.text import clean
+from pyxfer._report.text import clean, counted
 from pyxfer.units import format_gbps, format_percent
 
 LONGEST_NAME = 60
@@ -16,11 +16,6 @@ _MAX_NAMED = 5
 
 def host_name(host: FleetHost) -> str:
     return clean(host.host, LONGEST_NAME) or "(no name)"
-
-
-def counted(count: int, one: str) -> str:
-    """`1 host`, `2 hosts`."""
-    return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
 def sentence(fleet: Fleet) -> str:

@@ -134,7 +134,7 @@ def _published(run: runs.Run, group: route_tables.Group, row: route_tables.Row) 
         values = [published.mbps.get(route_tables.batch_of(group, nbytes) or 0) for nbytes in group.sizes]
         words = [clean(text, longest=_LONGEST_LABEL).split(" ") for text in (published.label, published.gpu)]
         heading = [line for part in words for line in _wrapped(part, " ")]
-        columns.append(Column(("published:", *heading), rate_cells(values, [""] * len(values), least=0)))
+        columns.append(Column(("published:", *heading), rate_cells(values, least=0)))
     return [column for column in columns if any(column.cells)]
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from pyxfer._document.machines import Fact
 from pyxfer._report.tables import Kind, Table, Value, without_surrogates
 from pyxfer._report.text import clean
-from pyxfer.errors import UsageError
 
 _LONGEST_CELL = 600
 _MAX_SMALL = 20
@@ -188,10 +187,3 @@ def _inert(cell: Value) -> Value:
         return cell
     text = cell.replace("\r\n", "\n").replace("\r", "\n")  # csv leaves a bare return unquoted up to Python 3.12
     return "'" + text if _FORMULA.match(text) else text
-
-
-def named(grids: Mapping[str, Grid], name: str, what: str) -> Grid:
-    """The grid of a name."""
-    if name not in grids:
-        raise UsageError(f"{what} has no table {name!r}; choose one of {', '.join(grids)}")
-    return grids[name]

@@ -16,6 +16,7 @@ from pyxfer._report.text import (
     HOST_MEMORY,
     NANO,
     clean,
+    counted,
     escaped,
     format_latency,
     moment_text,
@@ -59,7 +60,7 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     scale = _scale([point.change for point in points])
     columns = [
         PageColumn(("time (UTC)",), tuple(moment_text(point.taken_at)[:16] for point in points), left=True),
-        PageColumn(("ns" if _is_latency(group) else "GB/s",), _figures_of(points, group)),
+        PageColumn(("ns" if group.cell.is_latency else "GB/s",), _figures_of(points, group)),
         PageColumn(("95 % interval",), _intervals(points, group)),
         PageColumn(("to median",), tuple(_change(point.change) for point in points)),
         PageColumn((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in points), left=True),
@@ -68,21 +69,17 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     page.show(fitting_table(columns, page.columns))
 
 
-def _is_latency(group: HistoryGroup) -> bool:
-    return group.cell.direction == "latency"
-
-
 def _figure(gbps: float, group: HistoryGroup | None) -> str:
     """`55.01 GB/s`, or of a latency `1180.2 ns`."""
-    if group is not None and _is_latency(group):
+    if group is not None and group.cell.is_latency:
         return format_latency(LOAD_BYTES / gbps / NANO)
     return units.format_gbps(gbps)
 
 
 def _figures_of(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
-    if _is_latency(group):
+    if group.cell.is_latency:
         return tuple(nanoseconds_text(point.median_s) for point in points)
-    return rate_cells([point.gbps for point in points], [""] * len(points))
+    return rate_cells([point.gbps for point in points])
 
 
 def change_text(change: HistoryChange, group: HistoryGroup | None = None) -> str:
@@ -102,7 +99,7 @@ def group_text(group: HistoryGroup) -> str:
 
 
 def without_change(group: HistoryGroup) -> str:
-    count = "1 run" if len(group.points) == 1 else f"{len(group.points)} runs"
+    count = counted(len(group.points), "run")
     if group.drift is not None:
         word = "slower" if group.drift < 0 else "faster"
         return f"a drift, no step: {units.format_percent(abs(group.drift))} {word} over {count}"
@@ -145,7 +142,7 @@ def _print_lines(groups: Sequence[HistoryGroup], page: Page) -> None:
         PageColumn(("GPU",), tuple(gpu_text(group) for group in ordered), left=True),
         *(_cell_column(ordered) if len(texts) > 1 else []),
         PageColumn(("points",), tuple(str(len(group.points)) for group in ordered)),
-        PageColumn(("GB/s",), rate_cells([point.gbps for point in newest], [""] * len(newest))),
+        PageColumn(("GB/s",), rate_cells([point.gbps for point in newest])),
         PageColumn(("to median",), tuple(_change(point.change) for point in newest)),
         PageColumn((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in newest), left=True),
     ]
@@ -157,12 +154,11 @@ def _cell_column(groups: Sequence[HistoryGroup]) -> list[PageColumn]:
 
 
 def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
-    missing = [""] * len(points)
-    if _is_latency(group):
+    if group.cell.is_latency:
         ends = [(point.high_gbps, point.low_gbps) for point in points]
         return tuple(f"{LOAD_BYTES / high:.1f} to {LOAD_BYTES / low:.1f}" if low and high else "" for high, low in ends)
-    lows = rate_cells([point.low_gbps for point in points], missing)
-    highs = rate_cells([point.high_gbps for point in points], missing)
+    lows = rate_cells([point.low_gbps for point in points])
+    highs = rate_cells([point.high_gbps for point in points])
     return tuple(f"{low} to {high}" if low and high else "" for low, high in zip(lows, highs, strict=True))
 
 
@@ -247,7 +243,9 @@ def _rows(history: History) -> list[Row]:
 
 
 def _cells(point: HistoryPoint, group: HistoryGroup) -> Row:
-    bandwidth = number(point.median_s, format_latency) if _is_latency(group) else number(point.gbps, units.format_gbps)
+    bandwidth = (
+        number(point.median_s, format_latency) if group.cell.is_latency else number(point.gbps, units.format_gbps)
+    )
     return {"bandwidth": bandwidth, "change": Cell(_change(point.change), point.change - 1)}
 
 

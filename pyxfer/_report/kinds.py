@@ -7,23 +7,12 @@ from html import escape
 from typing import Any
 
 from pyxfer._document import runs
-from pyxfer._report import (
-    baseline,
-    comparison,
-    doctor,
-    fleet,
-    history,
-    host_report,
-    links,
-    run,
-    session,
-    tune,
-    watch,
-)
+from pyxfer._report import baseline, comparison, doctor, fleet, history, links, run, session, tune, watch
 from pyxfer._report.grid import Grid, escape_markdown
 from pyxfer._report.layout import Page, checked_columns
 from pyxfer._report.plots import WIDE, Make, Spec, themed
-from pyxfer._report.report import Badge, Report
+from pyxfer._report.report import Report
+from pyxfer._report.tables import library
 from pyxfer.errors import UsageError
 
 REPORTS: tuple[Report[Any], ...] = (
@@ -37,7 +26,7 @@ REPORTS: tuple[Report[Any], ...] = (
     comparison.REPORT,
     history.REPORT,
     session.REPORT,
-    host_report.REPORT,
+    fleet.HOST_REPORT,
     fleet.REPORT,
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}
@@ -69,14 +58,6 @@ def page_text(document: object, columns: int) -> str:
     stream = io.StringIO()
     print_document(document, Page(stream, checked_columns(columns)))
     return stream.getvalue()
-
-
-def headline(document: object) -> str:
-    return report_of(document).headline(document)
-
-
-def badge(document: object) -> tuple[Badge, str]:
-    return report_of(document).badge(document)
 
 
 def table_of(document: object, name: str = "") -> Grid:
@@ -121,16 +102,12 @@ def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
     """The specification of one chart."""
     found = charts_of(document)
     if name not in found:
-        known = f"it has {', '.join(found)}" if found else "it has no figures to draw"
-        raise UsageError(f"this document has no chart {name!r:.80}; {known}")
+        remedy = f"choose one of {', '.join(found)}" if found else "it has no figures to draw"
+        raise UsageError(f"Chart {name!r:.80} is not one of this document: {remedy}.")
     return themed(found[name](width))
 
 
 def altair_chart(document: object, name: str) -> Any:
     """One chart as an Altair chart."""
     spec = chart_of(document, name)
-    try:
-        import altair
-    except ModuleNotFoundError as error:
-        raise UsageError("charts need Altair, which is not installed: pip install 'pyxfer[report]'") from error
-    return altair.Chart.from_dict(spec)
+    return library("altair", "Charts need Altair", "'pyxfer[report]'").Chart.from_dict(spec)

@@ -228,21 +228,25 @@ def time_cells(values: Sequence[float | None]) -> tuple[str, tuple[str, ...]]:
     unit, factor = next((time for time in _TIMES if max(sizes, default=0.0) * time[1] >= 1), _TIMES[-1])
     scaled = [None if value is None else value * factor for value in values]
     whole = len(f"{max(sizes, default=0.0) * factor:.0f}")
-    return unit, rate_cells(scaled, [""] * len(values), least=1, most=max(1, min(3, _DIGITS_OF_TIMES - whole)))
+    return unit, rate_cells(scaled, least=1, most=max(1, min(3, _DIGITS_OF_TIMES - whole)))
 
 
 def rate_cells(
-    values: Sequence[float | None], missing: Sequence[str], least: int = 2, most: int = _MAX_DECIMALS
+    values: Sequence[float | None], missing: str | Sequence[str] = "", least: int = 2, most: int = _MAX_DECIMALS
 ) -> tuple[str, ...]:
-    """Values with the same number of decimals: at least `least`, and two digits of the smallest value."""
+    """Values with the same number of decimals: at least `least`, and two digits of the smallest value.
+
+    `missing`: the cell of each missing value, or one text for all.
+    """
+    gaps = [missing] * len(values) if isinstance(missing, str) else missing
     smallest = min((abs(value) for value in values if value and math.isfinite(value)), default=1.0)
     decimals = min(max(least, 1 - math.floor(math.log10(smallest))), most)
-    return tuple(gap if value is None else f"{value:.{decimals}f}" for value, gap in zip(values, missing, strict=True))
+    return tuple(gap if value is None else f"{value:.{decimals}f}" for value, gap in zip(values, gaps, strict=True))
 
 
-def percent_cells(values: Sequence[float | None]) -> tuple[str, ...]:
-    """Shares in percent with one decimal; an empty cell for None."""
-    return tuple("" if value is None else f"{value * 100:.1f} %" for value in values)
+def percent_cells(values: Sequence[float | None], missing: str = "") -> tuple[str, ...]:
+    """Shares in percent with one decimal."""
+    return tuple(missing if value is None else f"{value * 100:.1f} %" for value in values)
 
 
 # --- bars ------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pyxfer._report.grid import Grid, fields
 from pyxfer._report.layout import Column, Page, fitting_table, spread
 from pyxfer._report.link_charts import charts_of_links
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, fact_text, link_text, remark_text
 from pyxfer._report.text import sentence as as_sentence
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
@@ -370,34 +370,26 @@ _COLUMNS = (
     GridColumn("peer_access", "flag"),
     GridColumn("node", "whole", "node"),
     GridColumn("gbps", "number", "bandwidth", format_gbps),
-    GridColumn("low_gbps", "number"),
-    GridColumn("high_gbps", "number"),
+    *(GridColumn(name, "number") for name in ("low_gbps", "high_gbps")),
     GridColumn("caller_gbps", "number", "caller gets", format_gbps),
-    GridColumn("caller_low_gbps", "number"),
-    GridColumn("caller_high_gbps", "number"),
+    *(GridColumn(name, "number") for name in ("caller_low_gbps", "caller_high_gbps")),
     GridColumn("of_alone", "number", "of alone", format_percent),
-    GridColumn("of_alone_low", "number"),
-    GridColumn("of_alone_high", "number"),
+    *(GridColumn(name, "number") for name in ("of_alone_low", "of_alone_high")),
     GridColumn("of_peak", "number", "of peak", format_percent),
     GridColumn("sum_alone_gbps", "number", "sum of separate", format_gbps),
-    GridColumn("slowest_gbps", "number"),
-    GridColumn("least_overlap", "number"),
+    *(GridColumn(name, "number") for name in ("slowest_gbps", "least_overlap")),
     GridColumn("n", "whole"),
     GridColumn("verified", "flag"),
     GridColumn("ns", "number", "median", _ns_text),
-    GridColumn("low_ns", "number"),
-    GridColumn("high_ns", "number"),
+    *(GridColumn(name, "number") for name in ("low_ns", "high_ns")),
     GridColumn("p99_ns", "number", "p99", _ns_text),
-    GridColumn("p99_low_ns", "number"),
-    GridColumn("p99_high_ns", "number"),
+    *(GridColumn(name, "number") for name in ("p99_low_ns", "p99_high_ns")),
     GridColumn("load", "number", "load", format_percent),
     GridColumn("load_gbps", "number", "copied beside it", format_gbps),
     GridColumn("footprint_bytes", "whole", "within", format_size),
     GridColumn("hops", "whole", "loads in a launch"),
-    GridColumn("fastest_ns", "number"),
-    GridColumn("slowest_ns", "number"),
-    GridColumn("missing", heading="missing"),
-    GridColumn("remarks", heading="remarks"),
+    *(GridColumn(name, "number") for name in ("fastest_ns", "slowest_ns")),
+    *(GridColumn(name, heading=name) for name in ("missing", "remarks")),
 )
 _Row = dict[str, Any]
 
@@ -513,7 +505,7 @@ def _badge(run: Links) -> tuple[Badge, str]:
         return "none", "host memory"
     slow = () if run.sharing is None else run.sharing.slow.value or ()
     if slow:
-        return "doubtful", f"{len(slow)} slow {'link' if len(slow) == 1 else 'links'}"
+        return "doubtful", counted(len(slow), "slow link")
     if run.sharing is not None and run.sharing.groups.value:
         return "doubtful", "shared uplink"
     return "good", "complete"

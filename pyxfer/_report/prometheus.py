@@ -12,7 +12,7 @@ from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.links import Links, end_name
 from pyxfer._document.machines import pyxfer_version
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
-from pyxfer.errors import UsageError
+from pyxfer._report.tables import library
 from pyxfer.units import parse_moment
 
 if TYPE_CHECKING:
@@ -39,15 +39,11 @@ def exposition(exported: Sequence[Exported], links: Links | None = None) -> byte
 
 def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
     """The metrics as text."""
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        raise UsageError(
-            "this needs prometheus-client, which is not installed: pip install 'pyxfer[prometheus]'"
-        ) from None
-    registry = CollectorRegistry()
+    client = library("prometheus_client", "Metrics need prometheus-client", "'pyxfer[prometheus]'")
+    registry = client.CollectorRegistry()
     registry.register(_Collector(collect))
-    return generate_latest(registry)
+    text: bytes = client.generate_latest(registry)
+    return text
 
 
 def beyond_peak(run: Run) -> list[Measurement]:

@@ -13,7 +13,6 @@ from pyxfer._document import runs
 from pyxfer._report.layout import GAPS, Column, fitting_table, grid_width, pack, percent_cells, rate_cells, to_table
 from pyxfer._report.notes import label_words
 from pyxfer._report.text import Lines, clean, fact_text, link_state_text, machine_lines, remark_text
-from pyxfer.errors import UsageError
 
 RATES_HEADING = "GB/s (1 GB = 1e9 bytes), medians; a letter leads to a note below"
 _CURVES_NAMED = 2
@@ -46,8 +45,8 @@ def fits_table(run: runs.Run) -> Table | None:
         return None
     return to_table(
         [
-            Column(("route",), tuple(_curve_name(curve) for curve in curves), left=True),
-            Column(("way",), tuple(_curve_way(curve) for curve in curves), left=True),
+            Column(("route",), tuple(_route(curve, 40) for curve in curves), left=True),
+            Column(("way",), tuple(_way(curve) for curve in curves), left=True),
             _fact_column("t0", [curve.latency_s for curve in curves], units.format_seconds),
             _fact_column("B", [curve.asymptote_gbps for curve in curves], units.format_gbps),
             _fact_column("half B at", [curve.half_size for curve in curves], _rounded_size),
@@ -66,7 +65,7 @@ def fit_reasons(run: runs.Run) -> Lines:
         if missing is not None:
             # Figures in brackets differ from curve to curve; without them the same reason is one line.
             reason = _IN_BRACKETS.sub("", clean(missing))
-            names.setdefault((what, reason), []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
+            names.setdefault((what, reason), []).append(f"{_route(curve, 40)} {_way(curve)}")
     return [
         ("-", f"no {what} ({_names_text(found, len(run.curves))}): {reason}") for (what, reason), found in names.items()
     ]
@@ -180,15 +179,6 @@ def _protocol_text(link: runs.Link) -> str:
     return f"{sides}: without the packet headers at {size}"
 
 
-def _curve_name(curve: runs.Curve) -> str:
-    name = clean(curve.route, longest=40)
-    return f"{name} (fresh)" if curve.variant == "fresh" else name
-
-
-def _curve_way(curve: runs.Curve) -> str:
-    return f"both {curve.side}" if curve.direction == "both" else curve.direction
-
-
 def _fact_column(name: str, facts: Sequence[runs.Fact[float]], say: Callable[[float], str]) -> Column:
     return Column((name,), tuple("-" if fact.value is None else say(fact.value) for fact in facts))
 
@@ -256,8 +246,8 @@ def _heading(measurement: runs.Measurement, run: runs.Run) -> _Key:
     return (_way(measurement), *label_words(measurement, run))
 
 
-def _way(measurement: runs.Measurement) -> str:
-    return f"both {measurement.side}" if measurement.direction == "both" else measurement.direction
+def _way(row: runs.Measurement | runs.Curve) -> str:
+    return f"both {row.side}" if row.direction == "both" else row.direction
 
 
 def _rate_column(
@@ -285,10 +275,7 @@ def _other_clock(run: runs.Run) -> list[Column]:
             clock, value = ("device", m.gbps) if _is_by_caller(m) else ("caller", m.caller_gbps)
             columns.setdefault((*_heading(m, run), clock), {})[m.nbytes] = value
     sizes = sorted({size for at in columns.values() for size in at})
-    rates = [
-        Column(heading, rate_cells([at.get(size) for size in sizes], [""] * len(sizes)))
-        for heading, at in columns.items()
-    ]
+    rates = [Column(heading, rate_cells([at.get(size) for size in sizes])) for heading, at in columns.items()]
     return [_size_column(sizes), *rates] if rates else []
 
 
@@ -300,7 +287,7 @@ def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Co
         "device": [m.gbps if m is not None and _is_by_caller(m) else None for m in both],
     }
     most = _MAX_DECIMALS[bool(run.workers)]
-    return [Column((clock,), rate_cells(rates, [""] * len(rates), most=most)) for clock, rates in values.items()]
+    return [Column((clock,), rate_cells(rates, most=most)) for clock, rates in values.items()]
 
 
 def _half_width(m: runs.Measurement) -> float | None:
@@ -332,18 +319,18 @@ def _best_share(run: runs.Run, indices: Sequence[int]) -> float | None:
 def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> Table:
     order = list(range(len(run.measurements)))
     if sort is not None:
-        key = _sort_key(sort)
+        key = SORTS[units.word_of(sort, SORTS, "--sort")]
         order.sort(key=lambda index: key(run.measurements[index]))
     chosen = [run.measurements[index] for index in order]
     halves = [_half_width(m) for m in chosen]
     widths = list(zip(halves, percent_cells(halves), strict=True))
     columns = [
-        Column(("route",), tuple(_route(measurement) for measurement in chosen), left=True),
+        Column(("route",), tuple(_route(measurement, 60) for measurement in chosen), left=True),
         Column(("way",), tuple(_way(measurement) for measurement in chosen), left=True),
         *_place_columns(run, chosen),
         Column(
             ("GB/s",),
-            rate_cells([_shown_gbps(m) for m in chosen], ["-"] * len(chosen), most=_MAX_DECIMALS[bool(run.workers)]),
+            rate_cells([_shown_gbps(m) for m in chosen], "-", most=_MAX_DECIMALS[bool(run.workers)]),
             tuple(marks[index] for index in order),
         ),
         *_clock_columns(run, chosen),
@@ -373,12 +360,6 @@ def _words(run: runs.Run, heading: str) -> tuple[str, ...]:
     return tuple(heading.split()) if run.workers else (heading,)
 
 
-def _sort_key(sort: str) -> Callable[[runs.Measurement], tuple[str | float, ...]]:
-    if sort not in SORTS:
-        raise UsageError(f"cannot sort by {clean(sort)!r}: choose one of {', '.join(SORTS)}, such as --sort gbps")
-    return SORTS[sort]
-
-
-def _route(measurement: runs.Measurement) -> str:
-    name = clean(measurement.route, longest=60)
-    return f"{name} (fresh)" if measurement.variant == "fresh" else name
+def _route(row: runs.Measurement | runs.Curve, longest: int) -> str:
+    name = clean(row.route, longest)
+    return f"{name} (fresh)" if row.variant == "fresh" else name

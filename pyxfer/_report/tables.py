@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.printing import ShortRepr
@@ -47,10 +48,7 @@ class Table(ShortRepr):
             UsageError: nanoarrow is not installed.
 
         """
-        try:
-            import nanoarrow
-        except ModuleNotFoundError as error:
-            raise UsageError("the Arrow interface needs nanoarrow: pip install 'pyxfer[report]'") from error
+        nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow", "'pyxfer[report]'")
         columns = {name: getattr(nanoarrow, _ARROW[kind])() for name, kind in self._typed()}
         cells = [
             nanoarrow.c_array(column, kind) for column, kind in zip(self._columns(), columns.values(), strict=True)
@@ -65,12 +63,12 @@ class Table(ShortRepr):
             UsageError: pandas is not installed.
 
         """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise UsageError("pandas is not installed: pip install pandas") from error
+        pandas = library("pandas", "`to_pandas` needs pandas", "pandas")
         columns = zip(self._typed(), self._columns(), strict=True)
-        return pd.DataFrame({name: pd.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns})
+        frame: pd.DataFrame = pandas.DataFrame(
+            {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
+        )
+        return frame
 
     def to_polars(self) -> pl.DataFrame:
         """Return a polars data frame.
@@ -79,14 +77,12 @@ class Table(ShortRepr):
             UsageError: polars is not installed.
 
         """
-        try:
-            import polars as pl
-        except ModuleNotFoundError as error:
-            raise UsageError("polars is not installed: pip install polars") from error
+        polars = library("polars", "`to_polars` needs polars", "polars")
         columns = zip(self._typed(), self._columns(), strict=True)
-        return pl.DataFrame(
-            [pl.Series(name, cells, dtype=getattr(pl, _POLARS[kind])) for (name, kind), cells in columns]
+        frame: pl.DataFrame = polars.DataFrame(
+            [polars.Series(name, cells, dtype=getattr(polars, _POLARS[kind])) for (name, kind), cells in columns]
         )
+        return frame
 
     def _typed(self) -> list[tuple[str, Kind]]:
         return list(zip(self.names, self._kinds, strict=True))
@@ -98,6 +94,14 @@ class Table(ShortRepr):
             [float(cell) if cell is not None else None for cell in column] if kind == "number" else column
             for kind, column in zip(self._kinds, cells, strict=True)
         ]
+
+
+def library(name: str, needed: str, install: str) -> Any:
+    """Import an optional library. `needed` says what needs it, and `install` is what pip installs."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{needed}, which is not installed: pip install {install}.") from error
 
 
 def _value(cell: Value) -> Value:

@@ -60,6 +60,11 @@ def sentence(text: str) -> str:
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
+def counted(count: int, one: str) -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{count} {one}" if count == 1 else f"{count} {one}s"
+
+
 def fact_text(fact: runs.Fact[T], say: Callable[[T], str] = str) -> str:
     """The value, or `unknown:` and the reason."""
     if fact.value is None:

@@ -11,7 +11,7 @@ from pyxfer._report.grid import Grid, number, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
 from pyxfer._report.plots import MAX_BARS, Values, bar, bar_plot, stacked
 from pyxfer._report.report import Caption, Charts, Report
-from pyxfer._report.text import Lines, capitalised, clean, reason_text
+from pyxfer._report.text import Lines, capitalised, clean, counted, reason_text
 
 _PLAIN = "plain copy"
 
@@ -29,7 +29,7 @@ def ring_lines(state: RingState) -> Lines:
 
 def setup_text(ring: RingSetup) -> str:
     """`8 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked`."""
-    threads = f"{ring.threads} {'thread' if ring.threads == 1 else 'threads'}"
+    threads = counted(ring.threads, "thread")
     slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
     return f"{threads}, {slots}, {ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
 
@@ -73,7 +73,7 @@ def _ring_columns(tuned: Tuned) -> list[Column]:
         Column(("threads x", "slots x", "chunk"), (*map(_made_text, rings), ""), left=True),
         Column(("fill",), (*(ring.fill for ring in rings), ""), left=True),
         *_rate_columns(trials, tuned.plain),
-        Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials], [""] * len(trials)), "")),
+        Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials]), "")),
         Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
     ]
 
@@ -86,7 +86,7 @@ def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> l
     columns = []
     for way in get_args(CopyDirection):
         for nbytes in sorted({size for row in rows for direction, size in row if direction == way}):
-            cells = rate_cells([row.get((way, nbytes)) for row in rows], ["-"] * len(rows), least=1, most=3)
+            cells = rate_cells([row.get((way, nbytes)) for row in rows], "-", least=1, most=3)
             columns.append(Column((way, *units.format_size(nbytes).split()), cells))
     return columns
 

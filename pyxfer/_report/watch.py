@@ -10,7 +10,7 @@ from rich.table import Table
 from pyxfer import units
 from pyxfer._document import watches
 from pyxfer._report import grid, watch_words
-from pyxfer._report.grid import Cell, Grid, Row, fields, named, text_grid
+from pyxfer._report.grid import Cell, Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells, time_cells, waterfall
 from pyxfer._report.plots import MAX_BARS, Make, Spec, Values, bar, bar_plot, step_plot, timeline_plot, waterfall_plot
 from pyxfer._report.report import Badge, Caption, Charts, Report, Section
@@ -37,9 +37,9 @@ def copies_table(copies: Sequence[watches.CopyClass], width: int) -> Table:
             Column(("copies",), tuple(str(row.count) for row in copies)),
             Column(("bytes",), tuple(watch_words.sum_text(row.nbytes) for row in copies)),
             Column((unit,), times),
-            Column(("GB/s",), rate_cells([row.gbps.value for row in copies], ["-"] * len(copies), most=3)),
-            Column(("of", "ceiling"), _share_cells([row.of_ceiling for row in copies])),
-            Column(("under", "kernels"), _share_cells([row.hidden_share.value for row in copies])),
+            Column(("GB/s",), rate_cells([row.gbps.value for row in copies], "-", most=3)),
+            Column(("of", "ceiling"), percent_cells([row.of_ceiling for row in copies], "-")),
+            Column(("under", "kernels"), percent_cells([row.hidden_share.value for row in copies], "-")),
         ],
         width,
     )
@@ -58,10 +58,6 @@ def ranges_table(ranges: Sequence[watches.NamedRange], width: int) -> Table:
         Column(("d2h",), tuple(_bytes_cell(row.d2h_bytes) for row in shown)),
     ]
     return fitting_table([column for column in columns if any(column.cells)], width)
-
-
-def _share_cells(shares: Sequence[float | None]) -> tuple[str, ...]:
-    return tuple("-" if share is None else f"{share * 100:.1f} %" for share in shares)
 
 
 def _busy_share(row: watches.NamedRange) -> float | None:
@@ -191,6 +187,11 @@ def _tables(watched: watches.Watched) -> dict[str, Grid]:
         ),
         "ranges": Grid("Ranges", _RANGES, [_saved(row, _RANGES) for row in watched.ranges]),
     }
+
+
+def _table(watched: watches.Watched, name: str) -> Grid:
+    tables = _tables(watched)
+    return tables[units.word_of(name or "steps", tables, "Table")]
 
 
 def _said(row: watches.CopyClass) -> Row:
@@ -381,5 +382,5 @@ REPORT = Report(
             "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
         ),
     },
-    table=lambda watched, name: named(_tables(watched), name or "steps", "a watch"),
+    table=_table,
 )

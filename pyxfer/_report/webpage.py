@@ -23,10 +23,10 @@ from pyxfer._report import plots
 from pyxfer._report.grid import Cell, Grid
 from pyxfer._report.kinds import charts_of, page_text, report_of
 from pyxfer._report.report import Caption
+from pyxfer._report.tables import library
 from pyxfer._report.text import Lines, clean, environment_lines
 from pyxfer.errors import UsageError
 
-NEEDS_REPORT = "reports need vl-convert, which is not installed: pip install 'pyxfer[report]'"
 SUFFIXES = (".html", ".svg", ".png", ".pdf")
 MAX_EMBEDDED = 400_000
 """Bytes of compressed JSON in a page; a larger document is embedded without its trials."""
@@ -50,13 +50,11 @@ _MAX_TWICE = 3
 
 
 def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = None) -> bytes:
-    """The file of a report: a page, or the charts of all documents as one picture."""
+    """The file of a report with a suffix of `SUFFIXES`: a page, or the charts of all documents as one picture."""
     if suffix == ".html":
         if chart is not None:
-            raise UsageError("a page has all charts: leave out --chart, or write to .svg, .png or .pdf")
+            raise UsageError("--chart is for pictures, a page has all: leave it out, or write to .svg, .png or .pdf.")
         return page_html(documents).encode(errors="backslashreplace")
-    if suffix not in SUFFIXES:
-        raise UsageError(f"a report is written as {', '.join(SUFFIXES)}; {suffix or 'no suffix'} is none of them")
     return _picture(documents, suffix, chart)
 
 
@@ -64,7 +62,7 @@ def suffix_of(path: str) -> str:
     """The suffix that decides about a report's form."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
-        raise UsageError(f"the name of a report ends in {', '.join(SUFFIXES)}; got {path!r:.200}")
+        raise UsageError(f"Report {path!r:.200} has no known suffix: end its name in {', '.join(SUFFIXES)}.")
     return suffix
 
 
@@ -77,11 +75,7 @@ def check_report(path: str | None) -> None:
 
 def check_drawing() -> Any:
     """Import vl-convert."""
-    try:
-        import vl_convert
-    except ModuleNotFoundError as error:
-        raise UsageError(NEEDS_REPORT) from error
-    return vl_convert
+    return library("vl_convert", "Reports need vl-convert", "'pyxfer[report]'")
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -91,9 +85,10 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
     found = [(name, make) for document in documents for name, make in charts_of(document).items()]
     chosen = [make for name, make in found if chart is None or name == chart]
     if not chosen:
-        known = ", ".join(dict.fromkeys(name for name, _ in found)) or "no figures to draw"
-        what = "nothing can be drawn" if chart is None else f"there is no chart {chart!r:.80}"
-        raise UsageError(f"{what}; the documents have {known}")
+        known = ", ".join(dict.fromkeys(name for name, _ in found))
+        if chart is None or not known:
+            raise UsageError("Nothing can be drawn: the documents have no figures.")
+        raise UsageError(f"--chart {chart!r:.80} is not in the documents: choose one of {known}.")
     drawing = check_drawing()
     svg = _svg(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), "white"))
     if suffix == ".svg":

@@ -156,8 +156,8 @@ def test_the_suffix_decides_about_the_form(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-o", "report.txt"), "ends in .html, .svg, .png, .pdf"),
-        (("-o", "-"), "ends in .html"),
+        (("-o", "report.txt"), "end its name in .html, .svg, .png, .pdf"),
+        (("-o", "-"), "end its name in .html"),
         (("-o", "nowhere/report.html"), "nowhere"),
         (("-o", "x.svg", "--chart", "cells"), "waterfall, routes, trials"),
         (("-o", "x.html", "--chart", "routes"), "--chart"),

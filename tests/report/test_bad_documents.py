@@ -17,27 +17,13 @@ from xfer_samples import session
 
 from pyxfer._document import runs
 from pyxfer._document.baselines import Comparison, History
-from pyxfer._document.codec import KINDS
 from pyxfer._document.runs import unknown
-from pyxfer._report.kinds import charts_of, headline
+from pyxfer._report.kinds import charts_of
 from pyxfer._report.webpage import page_html, report_bytes
 
 pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
 HOSTILE = f"{BREAKOUT}{RIGHT_TO_LEFT}\x1b[31m\x00\x9b2J\ufffe"
 MAX_BYTES = 1_500_000
-
-
-def test_every_kind_of_document_that_is_written_has_a_report() -> None:
-    with_reports = {type(document) for document in DOCUMENTS.values()}
-    assert {kind.name for kind in KINDS if kind.struct not in with_reports} == set()
-
-
-@pytest.mark.slow
-def test_every_kind_of_run_has_a_report() -> None:
-    measured = make_run(kind="measure", measurements=(make_measurement(),), curves=())
-    for run in (measured, *(DOCUMENTS[name] for name in ("ceiling", "frameworks", "explain"))):
-        assert headline(run)
-        assert f"<h2>pyxfer {run.kind}</h2>" in page_html([run])
 
 
 # --- hostile names ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from xfer_samples import row_of, session
 
 from pyxfer._ceiling.rows import curves
 from pyxfer._document import runs
-from pyxfer._report.kinds import altair_chart, badge, chart_of, charts_of
+from pyxfer._report.kinds import altair_chart, chart_of, charts_of, report_of
 from pyxfer._report.notes import label_words
 from pyxfer._report.plots import COLOURS, NARROW, WIDE
 from pyxfer._report.run_charts import is_alone
@@ -78,7 +78,7 @@ def test_host_memory_has_no_peak_and_says_so() -> None:
     spec = chart_of(run, "sizes")
     assert not [value for value in values_of(spec) if "share" in value]
     assert all("host memory" in title for title in titles_of(spec))
-    assert badge(run)[0] == "none"
+    assert report_of(run).badge(run)[0] == "none"
 
 
 def test_the_knee_of_a_fit_lies_on_its_curve() -> None:
@@ -154,7 +154,7 @@ def test_wrong_contents_are_not_drawn() -> None:
     wrong = make_measurement(verified=runs.Fact(False))
     run = make_run(measurements=(make_measurement(nbytes=4096), wrong), curves=())
     assert {value["nbytes"] for value in values_of(chart_of(run, "sizes")) if "low" in value} == {4096}
-    assert badge(run)[0] == "bad"
+    assert report_of(run).badge(run)[0] == "bad"
 
 
 def test_an_interval_that_explodes_does_not_flatten_the_plot() -> None:
@@ -227,7 +227,7 @@ def test_a_comparison_draws_changes_of_bandwidth_and_the_tolerance() -> None:
         assert values[row.text]["change"] == pytest.approx((1 / row.ratio.value - 1) * 100)
         assert values[row.text]["low"] <= values[row.text]["change"] <= values[row.text]["high"]
     assert {"from": -100 * comparison.tolerance, "to": 100 * comparison.tolerance} in list(values_of(spec))
-    assert badge(comparison)[0] == "bad"
+    assert report_of(comparison).badge(comparison)[0] == "bad"
 
 
 def test_a_history_draws_every_run_and_its_changes() -> None:
@@ -239,7 +239,7 @@ def test_a_history_draws_every_run_and_its_changes() -> None:
     assert [value["run"] for value in values if "before" in value] == [40.5]
     assert [value["gbps"] for value in values if "end" in value] == pytest.approx([55.0, 55.0 * 0.95])
     assert "5 % slower" in titles_of(spec)[0]
-    assert badge(DOCUMENTS["history"])[0] == "doubtful"
+    assert report_of(DOCUMENTS["history"]).badge(DOCUMENTS["history"])[0] == "doubtful"
     quiet = chart_of(DOCUMENTS["history without changes"], "history")
     assert "no change in 60 runs" in titles_of(quiet)[0]
     assert not [value for value in values_of(quiet) if "end" in value]
@@ -283,8 +283,3 @@ def test_without_altair_a_chart_says_how_to_install_it(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"pip install 'pyxfer\[report\]'"):
         altair_chart(full_run(), "sizes")
-
-
-def test_other_objects_have_no_charts() -> None:
-    with pytest.raises(TypeError):
-        charts_of(3)

@@ -292,7 +292,7 @@ def test_ranges_have_their_time() -> None:
 
 
 def test_an_unknown_table_is_refused() -> None:
-    with pytest.raises(UsageError, match="a watch has no table 'kernels'; choose one of steps, copies, calls, ranges"):
+    with pytest.raises(UsageError, match="Table 'kernels' is unknown: choose one of steps, copies, calls, ranges"):
         WATCHED.to_csv("kernels")
 
 

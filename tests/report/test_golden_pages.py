@@ -40,10 +40,9 @@ from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.baseline import print_baselines
 from pyxfer._report.fleet import print_fleets, print_host_history
-from pyxfer._report.host import print_host_card, print_machine
+from pyxfer._report.host import print_framework_routes, print_host_card, print_machine, print_routes
 from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
-from pyxfer._report.routes import print_framework_routes, print_routes
 
 FOLDER = Path(__file__).parent / "pages"
 CARD = full_run(sizes=(4 * KIB, MIB, 64 * MIB))

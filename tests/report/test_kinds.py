@@ -11,7 +11,7 @@ from report_samples import DOCUMENTS
 from samples import make_measurement, make_missing
 
 from pyxfer._document import codec, runs
-from pyxfer._report.kinds import CHARTS, badge, charts_of, headline, page_text, report_of, small_table, table_of
+from pyxfer._report.kinds import CHARTS, charts_of, page_text, report_of, small_table, table_of
 from pyxfer._report.kinds import to_markdown as markdown_of
 from pyxfer._report.report import Badge
 
@@ -25,8 +25,8 @@ def test_each_kind_of_file_has_a_report_and_a_sample() -> None:
 def test_a_document_has_every_part(document: Any) -> None:
     report = report_of(document)
     assert report.title(document)
-    assert headline(document)
-    colour, word = badge(document)
+    assert report_of(document).headline(document)
+    colour, word = report_of(document).badge(document)
     assert colour in get_args(Badge)
     assert word
     assert page_text(document, 80).strip()

@@ -215,7 +215,7 @@ def test_rows_sorted_by_rate_fall() -> None:
 
 
 def test_an_unknown_order_names_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"cannot sort by 'colour': choose one of size, gbps, route"):
+    with pytest.raises(UsageError, match=r"--sort 'colour' is unknown: choose one of size, gbps, route"):
         tables(full_run(), sort="colour")
 
 

@@ -18,8 +18,8 @@ from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.runs import Direction, Fact, Run
 from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
 from pyxfer._report.doctor import print_examination, summary
+from pyxfer._report.host import mode_states, print_framework_routes
 from pyxfer._report.layout import Page
-from pyxfer._report.routes import mode_states, print_framework_routes
 from pyxfer._report.tune import print_tuning
 
 

@@ -1,0 +1,284 @@
+"""Text made harmless, pages on terminals and in pipes, and the tables, cells and bars on them."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import Terminal
+from samples import make_device, make_link
+
+from pyxfer._document.runs import Fact, LinkState, Remark, unknown
+from pyxfer._report.layout import (
+    Column,
+    Page,
+    bars,
+    grid_width,
+    is_plain,
+    percent_cells,
+    rate_cells,
+    spread,
+    time_cells,
+    to_table,
+)
+from pyxfer._report.text import (
+    capitalised,
+    clean,
+    device_text,
+    link_text,
+    reason_text,
+    remark_text,
+    sentence,
+)
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hostile", "harmless"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;new title\x07name", "name"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x9b2Jcleared", "cleared"),
+        ("\x1bPq#0;2;0;0;0\x1b\\sixel", "sixel"),
+        ("one\ntwo\rthree\tfour", "one two three four"),
+        ("right\u202eleft", "right left"),
+        ("bell\x07 null\x00 delete\x7f", "bell null delete"),
+        ("[red]markup stays[/red] :smile:", "[red]markup stays[/red] :smile:"),
+    ],
+)
+def test_clean_removes_control_sequences(hostile: str, harmless: str) -> None:
+    assert clean(hostile) == harmless
+
+
+@given(st.text(alphabet=st.characters(), max_size=400))
+def test_clean_text_is_one_printable_line(text: str) -> None:
+    assert clean(text).isprintable()
+
+
+def test_a_long_name_is_cut() -> None:
+    assert clean("x" * 10_000_000, longest=20) == "x" * 17 + "..."
+
+
+def test_a_link_has_its_state_under_load() -> None:
+    idle = make_link(now=Fact(LinkState(generation=1, width=16)))
+    assert link_text(idle) == "PCIe 5.0 x16, 256 B payload"
+
+
+def test_a_link_not_seen_under_load_has_its_current_state() -> None:
+    idle = make_link(now=Fact(LinkState(generation=1, width=16)), under_load=unknown("not asked"))
+    assert link_text(idle) == "PCIe 1.0 x16, 256 B payload, not seen under load"
+
+
+def test_a_chip_to_chip_link_has_the_reason_for_no_peak() -> None:
+    assert link_text(make_link(kind="c2c", raw_peak_gbps=unknown("joined chip to chip"))) == "joined chip to chip"
+
+
+def test_a_device_names_its_sharing() -> None:
+    assert device_text(make_device(mig=Fact(True))) == "NVIDIA H200, GPU 0, 0000:19:00.0, MIG instance"
+
+
+def test_host_memory_is_not_named_as_a_gpu() -> None:
+    assert device_text(make_device(runtime="host", name="NVIDIA H200")) == "host memory, not a PCIe link"
+
+
+@pytest.mark.parametrize(
+    ("remark", "text"),
+    [
+        (Remark("a", "It varies.", "--budget 60s"), "It varies; try --budget 60s"),
+        (Remark("a", "It is narrow.", "reseat the card."), "It is narrow. Reseat the card."),
+        (Remark("a", "It is so."), "It is so."),
+    ],
+)
+def test_a_remark_has_its_fix(remark: Remark, text: str) -> None:
+    assert remark_text(remark) == text
+
+
+def test_a_long_reason_is_not_cut() -> None:
+    reason = f"the tracer was refused {'by the driver ' * 40}: run it as root"
+    assert reason_text(reason) == reason
+    assert reason_text(None) == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("the run ended", "The run ended."),
+        ("trace: unavailable.", "Trace: unavailable."),
+        ("was it cut off...", "Was it cut off..."),
+        ("libcupti.so is not there", "libcupti.so is not there."),
+        ("cudaMalloc failed", "cudaMalloc failed."),
+    ],
+)
+def test_a_sentence_is_capitalised_except_names(text: str, line: str) -> None:
+    assert sentence(text) == line
+    assert capitalised(text) == line[: len(text)]
+
+
+def test_bars_are_consecutive() -> None:
+    assert bars([0.25, 0.5, 0.25], 8) == ["##", "  ####", "      ##"]
+
+
+def test_a_small_share_has_a_bar() -> None:
+    assert bars([1e-9, 0.0, 1.0], 4) == ["#", "", "####"]
+
+
+@pytest.mark.parametrize("share", [1e19, 1e308, math.inf])
+def test_shares_above_1_are_clipped(share: float) -> None:
+    assert bars([share, share], 4) == ["####", "   #"]
+
+
+@pytest.mark.parametrize("share", [-1e19, -math.inf, math.nan])
+def test_shares_below_0_have_no_bar(share: float) -> None:
+    assert bars([share, 0.5], 4) == ["", "##"]
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def colourful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_a_terminal_has_colour() -> None:
+    stream = Terminal()
+    Page(stream).line("bold", style="bold")
+    assert stream.getvalue() == "\x1b[1mbold\x1b[0m\n"
+
+
+def test_a_pipe_has_plain_text() -> None:
+    stream = io.StringIO()
+    Page(stream).line("bold", style="bold")
+    assert stream.getvalue() == "bold\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("NO_COLOR", "false"), ("TERM", "dumb")])
+def test_no_color_and_dumb_terminals_have_no_colour(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    stream = Terminal()
+    Page(stream).line("bold", style="bold red")
+    assert stream.getvalue() == "bold\n"
+
+
+def test_an_empty_no_color_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "")
+    assert not is_plain(Terminal())
+
+
+def test_text_wraps_beside_its_label_on_a_terminal() -> None:
+    stream = Terminal()
+    Page(stream).hanging([("a", "word " * 30)])
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= 80 and line.startswith(("a  word", "   word")) for line in lines)
+
+
+def test_text_is_not_wrapped_in_a_pipe() -> None:
+    stream = io.StringIO()
+    Page(stream).hanging([("a", "word " * 1000)])
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_pages_have_at_least_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert Page(Terminal()).columns == 120
+    monkeypatch.setenv("COLUMNS", "60")
+    assert Page(Terminal()).columns == 80
+
+
+@pytest.mark.parametrize("text", ["[red]x[/red]", ":smile:", "[link=http://evil]x[/link]", "\\[bold]"])
+def test_markup_is_text(text: str) -> None:
+    stream = Terminal()
+    Page(stream).line(text)
+    assert re.sub(r"\x1b\[\d*m", "", stream.getvalue()) == f"{text}\n"
+
+
+# --- tables and cells ------------------------------------------------------------------------------------------------
+
+
+def shown(columns: list[Column], gap: int = 2) -> list[str]:
+    stream = io.StringIO()
+    Page(stream).show(to_table(columns, gap))
+    return stream.getvalue().splitlines()
+
+
+def test_marks_do_not_move_numbers() -> None:
+    column = Column(("GB/s",), ("1.62", "55.10", "-"), ("", "ab", "c"))
+    assert shown([column, Column(("n",), ("1", "2", "3"))]) == [
+        " GB/s     n",
+        " 1.62     1",
+        "55.10 ab  2",
+        "    - c   3",
+    ]
+
+
+def test_headings_are_aligned_at_the_bottom() -> None:
+    columns = [Column(("size",), ("4 KiB",)), Column(("h2d", "pinned"), ("1.62",))]
+    assert shown(columns) == ["          h2d", " size  pinned", "4 KiB    1.62"]
+
+
+def test_grid_width_is_the_printed_width() -> None:
+    columns = [Column(("route",), ("raw.pinned-async",), left=True), Column(("GB/s",), ("1.62",), ("a",))]
+    assert grid_width(columns, gap=2) == max(len(line) for line in shown(columns))
+
+
+def test_wide_characters_take_two_cells() -> None:
+    assert Column(("x",), ("速い",)).width == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "cells"),
+    [
+        ((1.6234, 55.1), ("1.62", "55.10")),
+        ((0.0312, 55.1), ("0.031", "55.100")),
+        ((None, 3.0), ("-", "3.00")),
+        ((0.0, 2.0), ("0.00", "2.00")),
+        ((1e-12,), ("0.00000",)),
+    ],
+)
+def test_rates_of_a_column_have_the_same_number_of_decimals(values: tuple[float], cells: tuple[str]) -> None:
+    assert rate_cells(values, ["-"] * len(values)) == cells
+
+
+def test_a_share_that_is_missing_leaves_its_cell_empty() -> None:
+    assert percent_cells([0.9491, None]) == ("94.9 %", "")
+
+
+def figures(count: int, digits: int = 5) -> list[Column]:
+    return [Column((f"{number}",), ("9" * digits,)) for number in range(count)]
+
+
+def test_columns_that_fit_are_one_table() -> None:
+    assert len(spread([Column(("name",), ("x",))], figures(5), [], 80)) == 1
+
+
+def test_columns_are_spread_evenly_over_tables() -> None:
+    tables = spread([Column(("name",), ("x" * 20,))], figures(12), [], 80)
+    assert [len(table.columns) for table in tables] == [7, 7]
+
+
+def test_the_tail_follows_the_last_table() -> None:
+    tables = spread([Column(("name",), ("x" * 20,))], figures(12), [Column(("note",), ("a",))], 80)
+    assert [len(table.columns) for table in tables] == [7, 8]
+
+
+def test_a_column_wider_than_the_page_is_still_a_table() -> None:
+    assert len(spread([], figures(2, digits=100), [], 80)) == 2
+
+
+def test_times_share_the_unit_of_the_longest() -> None:
+    assert time_cells([8e-6, None, 73.84e-3]) == ("ms", ("0.008", "", "73.840"))
+
+
+def test_long_times_have_fewer_decimals() -> None:
+    assert time_cells([8e-6, 126.588e-3]) == ("ms", ("0.01", "126.59"))
