@@ -15,18 +15,13 @@ import msgspec
 from pyxfer._document.machines import (
     NOT_STAGED,
     STAGED,
-    Clocks,
     Device,
     Environment,
     Fact,
-    Hop,
     Link,
-    LinkKind,
-    LinkState,
     Placement,
     Remark,
     Ring,
-    RingSource,
     Runtime,
     SavedDocument,
     Side,
@@ -35,28 +30,6 @@ from pyxfer._document.machines import (
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
-
-# Other packages import these from here.
-__all__ = [
-    "STAGED",
-    "Clocks",
-    "Device",
-    "Environment",
-    "Fact",
-    "Hop",
-    "Link",
-    "LinkKind",
-    "LinkState",
-    "Placement",
-    "Remark",
-    "Ring",
-    "RingSource",
-    "Runtime",
-    "SavedDocument",
-    "Side",
-    "unknown",
-]
-
 
 # Reasons for a row without traced trials. They are compared with those in saved documents.
 NOT_TRACED = "not traced"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from pyxfer._document import runs
+from pyxfer._document import machines
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._report.layout import Page
 from pyxfer._report.text import clean, device_text, memory_text
@@ -15,7 +15,7 @@ _LONGEST_NAME = 40
 _LONGEST_WORD = 14
 
 
-def print_routes(devices: Sequence[runs.Device], routes: Sequence[RouteStatus], page: Page) -> None:
+def print_routes(devices: Sequence[machines.Device], routes: Sequence[RouteStatus], page: Page) -> None:
     page.line("Devices", style="bold")
     page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
     page.heading("Routes")
@@ -49,11 +49,11 @@ def mode_states(routes: Sequence[RouteStatus]) -> dict[str, str]:
     return states
 
 
-def _selector(device: runs.Device) -> str:
+def _selector(device: machines.Device) -> str:
     return "host" if device.runtime == "host" else str(device.index)
 
 
-def _device_line(device: runs.Device) -> str:
+def _device_line(device: machines.Device) -> str:
     words = f"{device_text(device)}, {memory_text(device.memory_bytes)}"
     return words if device.uuid.value is None else f"{words}, {clean(device.uuid.value)}"
 

@@ -12,7 +12,8 @@ from samples import make_device, make_missing, make_run
 
 from pyxfer._baseline.check import Checked, added_to, check, make_baseline
 from pyxfer._document.baselines import Baseline
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent
 

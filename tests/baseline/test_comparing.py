@@ -30,7 +30,8 @@ from pyxfer._baseline.compare import certainly_slower, compare_samples
 from pyxfer._baseline.judge import ASSUMED, ASSUMED_LOCKED, Plan, estimate, make_pair, slow_limit
 from pyxfer._baseline.samples import Sample, collect, standard_error
 from pyxfer._document.baselines import AnyRun, Comparison
-from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Measurement, Rate, Run, Summary
 from pyxfer._measure.stats import variance_inflation
 from pyxfer._report.comparison import overall_text
 from pyxfer.errors import UsageError

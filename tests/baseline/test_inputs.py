@@ -14,7 +14,8 @@ import pyxfer
 from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.inputs import sample_of
 from pyxfer._baseline.store import open_store
-from pyxfer._document.runs import Fact, Link, LinkState, Measurement, unknown
+from pyxfer._document.machines import Fact, Link, LinkState, unknown
+from pyxfer._document.runs import Measurement
 from pyxfer.errors import UsageError
 
 MEASURED = Path(__file__).parents[2] / "bench" / "results"

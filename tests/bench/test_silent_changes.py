@@ -22,7 +22,7 @@ from pyxfer._baseline.fingerprints import fingerprint_of
 from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.fleets import Fleet
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._document.watches import Watched
 from pyxfer._fleet import small_cohorts
 from pyxfer._trace.findings import Expected, inflated

@@ -23,7 +23,8 @@ from pyxfer._document.cells import (
     parse_cell,
 )
 from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowSide, LinkGroup
-from pyxfer._document.runs import Memory, Side
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Memory
 from pyxfer.errors import UsageError
 
 PINNED = Cell("raw", "raw.pinned-async", "h2d", "h2d", "pinned", 256 * MIB, "async")

@@ -29,7 +29,8 @@ from pyxfer._doctor.session import examine, examine_run, nearest_known, without_
 from pyxfer._document import codec
 from pyxfer._document.codec import KINDS, Kind
 from pyxfer._document.examinations import Examination
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run
 from pyxfer._document.sessions import XferSession
 from pyxfer.errors import DocumentError, UsageError
 

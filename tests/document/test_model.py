@@ -13,7 +13,7 @@ from xfer_samples import row_of, session
 
 from pyxfer._doctor.session import examine_run
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.sessions import runs_of
 
 STRUCTS = [

@@ -13,7 +13,7 @@ from link_samples import make_links
 from report_samples import DOCUMENTS, make_links_of_four
 
 from pyxfer._document.links import LinksSharing
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._report.kinds import badge, chart_of, charts_of
 from pyxfer._report.link_words import sentence
 from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE

@@ -9,7 +9,7 @@ import pytest
 from link_samples import h200_rate, make_links, peer_links
 
 from pyxfer._document.links import Counted, Links, LinksSharing
-from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._report.layout import Page
 from pyxfer._report.link_words import limits, losing_sides, remarks, sentence, ways_around

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import make_device, make_link
 
-from pyxfer._document.runs import Fact, LinkState, Remark, unknown
+from pyxfer._document.machines import Fact, LinkState, Remark, unknown
 from pyxfer._report.layout import bars
 from pyxfer._report.text import (
     capitalised,
