@@ -235,14 +235,7 @@ def add_fleet(connection: Connection, row: Row, hosts: list[Row]) -> str:
 
 
 def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
-    columns = (
-        FLEETS.c.id,
-        FLEETS.c.judged_at,
-        FLEETS.c.hosts,
-        FLEETS.c.slow,
-        FLEETS.c.suspect,
-        FLEETS.c.not_judged,
-    )
+    columns = (FLEETS.c[name] for name in KeptFleet.__struct_fields__)
     rows = connection.execute(select(*columns).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit))
     return [KeptFleet(*row) for row in rows][::-1]
 
@@ -258,22 +251,15 @@ def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
 def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
     """A host in the newest fleets that have it, the oldest of them first; of several documents the judged one."""
     wanted = (FLEET_HOSTS.c.host == tables.without_nul(host)) & (FLEET_HOSTS.c.state != "duplicate")
-    of_host = [FLEET_HOSTS.c[name] for name in ("state", "verdict", "cell", "loss", "reason", "figures")]
+    names = ("state", "verdict", "cell", "loss", "reason")
+    of_host = [FLEET_HOSTS.c[name] for name in (*names, "figures")]
     query = select(FLEETS.c.id, FLEETS.c.judged_at, *of_host).join(FLEET_HOSTS, FLEET_HOSTS.c.fleet == FLEETS.c.seq)
     newest = query.where(wanted).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
-    points = [
-        HostPoint(
-            fleet=row.id,
-            judged_at=row.judged_at,
-            state=row.state,
-            verdict=row.verdict,
-            cell=row.cell,
-            loss=row.loss,
-            reason=row.reason,
-            figures={name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()},
-        )
-        for row in connection.execute(newest)
-    ]
+    points = []
+    for row in connection.execute(newest):
+        figures = {name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()}
+        values = {name: getattr(row, name) for name in names}
+        points.append(HostPoint(row.id, row.judged_at, **values, figures=figures))
     return points[::-1]
 
 

@@ -37,31 +37,38 @@ Row = dict[str, Any]
 VERSION = 1
 TABLES = MetaData()
 
+
+def _required(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+def _table(name: str, *parts: Any) -> Table:
+    """A table of rows that are appended, each with a number, an id, the time of storing and a digest."""
+    return Table(
+        name,
+        TABLES,
+        Column("seq", Number, primary_key=True, autoincrement=True),
+        Column("id", Text, nullable=False, unique=True),
+        Column("stored_at", Text, nullable=False),
+        Column("sha256", Text, nullable=False, index=True),
+        *parts,
+        sqlite_autoincrement=True,
+    )
+
+
 VERSIONS = Table(
     "pyxfer_schema",
     TABLES,
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("made_at", Text, nullable=False),
+    *_required(Text, "made_at"),
 )
 
-RUNS = Table(
+RUNS = _table(
     "pyxfer_runs",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("stored_s", Double, nullable=False),
-    Column("taken_at", Text, nullable=False),
-    Column("taken_s", Double, nullable=False),
-    Column("host", Text, nullable=False),
+    *_required(Double, "stored_s", "taken_s"),
+    *_required(Text, "taken_at", "host", "device", "runtime", "identity", "labels"),
     Column("gpu", Text),
-    Column("device", Text, nullable=False),
-    Column("runtime", Text, nullable=False),
-    Column("identity", Text, nullable=False),
-    Column("labels", Text, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
     Index("pyxfer_runs_of_host", "host", "seq"),
-    sqlite_autoincrement=True,
 )
 
 # In a separate table, so that a history does not read the pages of documents.
@@ -69,26 +76,15 @@ DOCUMENTS = Table(
     "pyxfer_documents",
     TABLES,
     Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True, autoincrement=False),
-    Column("document", LargeBinary, nullable=False),
+    *_required(LargeBinary, "document"),
 )
 
-BASELINES = Table(
+BASELINES = _table(
     "pyxfer_baselines",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("name", Text, nullable=False),
-    Column("identity", Text, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("made_at", Text, nullable=False),
-    Column("stored_at", Text, nullable=False),
-    Column("labels", Text, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
+    *_required(Text, "name", "identity", "host", "fingerprint", "made_at", "labels"),
     Column("removed_at", Text),
     Index("pyxfer_baselines_current", "identity", "name", "seq"),
     Index("pyxfer_baselines_of_host", "host", "name"),
-    sqlite_autoincrement=True,
 )
 
 BASELINE_RUNS = Table(
@@ -104,8 +100,7 @@ CELLS = Table(
     TABLES,
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("key", Text, nullable=False, unique=True),
-    Column("group", Text, nullable=False),
-    Column("cell", Text, nullable=False),  # JSON
+    *_required(Text, "group", "cell"),  # the cell is JSON
 )
 
 MEASURED = Table(
@@ -114,32 +109,21 @@ MEASURED = Table(
     Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True),
     Column("place", Integer, primary_key=True),
     Column("cell", Number, ForeignKey(CELLS.c.id), nullable=False),
-    Column("host", Text, nullable=False),
-    Column("taken_s", Double, nullable=False),
+    *_required(Text, "host"),
     Column("worker", Text),
-    Column("gbps", Double, nullable=False),
+    *_required(Double, "taken_s", "gbps", "median_s"),
     Column("low_gbps", Double),
     Column("high_gbps", Double),
-    Column("median_s", Double, nullable=False),
     Index("pyxfer_measured_cell", "cell", "taken_s"),
     Index("pyxfer_measured_host", "host", "cell", "taken_s"),
 )
 
-FLEETS = Table(
+FLEETS = _table(
     "pyxfer_fleets",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("judged_at", Text, nullable=False),
-    Column("judged_s", Double, nullable=False),
-    Column("hosts", Integer, nullable=False),
-    Column("slow", Integer, nullable=False),
-    Column("suspect", Integer, nullable=False),
-    Column("not_judged", Integer, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
-    Column("document", LargeBinary, nullable=False),
-    sqlite_autoincrement=True,
+    *_required(Text, "judged_at"),
+    *_required(Double, "judged_s"),
+    *_required(Integer, "hosts", "slow", "suspect", "not_judged"),
+    *_required(LargeBinary, "document"),
 )
 
 FLEET_HOSTS = Table(
@@ -147,28 +131,19 @@ FLEET_HOSTS = Table(
     TABLES,
     Column("fleet", Number, ForeignKey(FLEETS.c.seq), primary_key=True),
     Column("place", Integer, primary_key=True),
-    Column("host", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("verdict", Text, nullable=False),
+    *_required(Text, "host", "state", "verdict", "figures"),
     Column("cell", Text),
     Column("loss", Double),
     Column("reason", Text),
-    Column("figures", Text, nullable=False),
     Index("pyxfer_fleet_hosts_of_host", "host", "fleet"),
 )
 
-HOST_REPORTS = Table(
+HOST_REPORTS = _table(
     "pyxfer_host_reports",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("stored_s", Double, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
-    Column("document", LargeBinary, nullable=False),
+    *_required(Double, "stored_s"),
+    *_required(Text, "host"),
+    *_required(LargeBinary, "document"),
     Index("pyxfer_host_reports_stored", "stored_s"),
-    sqlite_autoincrement=True,
 )
 
 
