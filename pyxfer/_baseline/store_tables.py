@@ -188,11 +188,11 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
     except zlib.error:
         data = b""
     if data is None or (most_bytes and len(data) > most_bytes):
-        raise StoreError(f"{what} is larger than {most_bytes >> 20} MiB")
+        raise StoreError(f"{what} is larger than {most_bytes >> 20} MiB.")
     if sha256_of(data) != sha256:
         raise StoreError(
-            f"{what} is damaged: it has changed since it was stored. The others can be read; check the disk, and "
-            "restore this one from a backup"
+            f"{what} is damaged, because it has changed since it was stored: check the disk, and restore this one "
+            "from a backup; the others can be read."
         )
     return data
 
@@ -220,31 +220,36 @@ _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
 
 
+def check_type(value: object, types: tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, types):
+        raise UsageError(f"Expected {expected}; got a {type(value).__name__}.")
+
+
 def check_name(name: str) -> None:
-    _check_text(name, "the name of a baseline", 1, MAX_NAME)
+    _check_text(name, "The name of a baseline", 1, MAX_NAME)
 
 
 def check_host(name: str) -> None:
-    _check_text(name, "the name of a host", 1, MAX_HOST)
+    _check_text(name, "The name of a host", 1, MAX_HOST)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > MAX_LABELS:
-        raise UsageError(f"a run or baseline has up to {MAX_LABELS} labels, and not {len(labels)}")
+        raise UsageError(f"A run or baseline has up to {MAX_LABELS} labels, not {len(labels)}.")
     for name, value in labels.items():
-        _check_text(name, "the name of a label", 1, MAX_NAME)
-        _check_text(value, f"the value of the label {name!r:.80}", 0, MAX_VALUE)
+        _check_text(name, "The name of a label", 1, MAX_NAME)
+        _check_text(value, f"The value of the label {name!r:.80}", 0, MAX_VALUE)
 
 
 def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
     if not isinstance(value, str):
-        raise UsageError(f"{what} must be text, and is a {type(value).__name__}")
+        raise UsageError(f"{what} is a {type(value).__name__}: give text.")
     if not shortest <= len(value) <= longest:
-        raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}")
+        raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8") from None
+        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8.") from None
 
 
 def seconds_of(moment: str) -> float:
@@ -259,7 +264,7 @@ def parse_since(text: str, now_s: float | None = None) -> float:
     try:
         return seconds_of(text.strip())
     except UsageError:
-        raise UsageError(f"since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
+        raise UsageError(f"since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31.") from None
 
 
 def now_text() -> str:

@@ -221,9 +221,9 @@ PARTS = [
 @pytest.mark.parametrize(
     ("runs", "error", "words"),
     [
-        (make_processes(2), UsageError, "takes 3 or more"),
+        (make_processes(2), UsageError, "give 3 or more"),
         ((*make_processes(2), *make_processes(1, run=OTHER)), UsageError, "several machines"),
-        (PARTS, MeasurementError, "no cell was measured in every process"),
+        (PARTS, MeasurementError, "No cell was measured in every process"),
     ],
     ids=["few", "machines", "cells"],
 )
