@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 import shared
 
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.machines import Device, Environment
 from pyxfer._machine.environment import read_environment
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, choose

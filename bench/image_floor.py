@@ -23,7 +23,8 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer._document.runs import Device, Environment, FrameworkName
+from pyxfer._document.machines import Device, Environment
+from pyxfer._document.runs import FrameworkName
 from pyxfer._frameworks.base import IMAGE_BYTES, IMAGE_SHAPE
 from pyxfer._machine.environment import read_environment
 from pyxfer._report.route_tables import title

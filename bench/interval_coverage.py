@@ -27,7 +27,8 @@ import shared
 from numpy.typing import NDArray
 
 from pyxfer._document.files import check_writable
-from pyxfer._document.runs import Run, Side, Trial
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Run, Trial
 from pyxfer._measure import doubts, stats
 from pyxfer._measure.sampler import Group, Sampler
 from pyxfer._report.grid import markdown_table

@@ -25,7 +25,7 @@ import shared
 import pyxfer
 from pyxfer._document.files import check_writable
 from pyxfer._document.links import HOST_END, CopyEngine, Links, Traffic
-from pyxfer._document.runs import Device, Environment, Fact
+from pyxfer._document.machines import Device, Environment, Fact
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer.errors import MeasurementError, UsageError
 

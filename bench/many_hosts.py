@@ -30,7 +30,8 @@ from pyxfer._document import codec
 from pyxfer._document.cells import ALL_GPUS, IDLE, Cell
 from pyxfer._document.fleets import HostCell, HostReport
 from pyxfer._document.links import HOST_END
-from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Run
 from pyxfer._fleet.cells import figure_of, unit_of
 from pyxfer.units import format_seconds, format_size
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._document.runs import Direction, Fact, Side, unknown
+from pyxfer._document.machines import Fact, Side, unknown
+from pyxfer._document.runs import Direction
 from pyxfer.errors import MeasurementError, UsageError
 
 # pyxfer's direction of each testcase, and the side whose rate it prints.

@@ -22,7 +22,8 @@ import shared
 
 import pyxfer
 from pyxfer._document.files import check_writable
-from pyxfer._document.runs import Device, Direction, Environment, Fact, Run, Side, Summary, unknown
+from pyxfer._document.machines import Device, Environment, Fact, Side, unknown
+from pyxfer._document.runs import Direction, Run, Summary
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent, format_size, parse_ratio, parse_sizes
 

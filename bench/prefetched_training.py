@@ -26,7 +26,8 @@ from training_loops import CLASSES, LOOPS, Shape
 from watched_training import cost_text, device_word
 
 import pyxfer
-from pyxfer._document.runs import Device, Environment, Summary
+from pyxfer._document.machines import Device, Environment
+from pyxfer._document.runs import Summary
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure import stats
 from pyxfer.units import format_seconds, format_size

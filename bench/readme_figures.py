@@ -51,8 +51,9 @@ from prefetched_training import Prefetched
 from pyxfer._document.examinations import Examination
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
+from pyxfer._document.machines import Link, Side
 from pyxfer._document.remark_codes import REMARKS
-from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
+from pyxfer._document.runs import Measurement, Memory, Run
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline

@@ -22,7 +22,8 @@ import shared
 
 import pyxfer
 from pyxfer._document.files import check_writable
-from pyxfer._document.runs import Device, Environment, Run, Side
+from pyxfer._document.machines import Device, Environment, Side
+from pyxfer._document.runs import Run
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent, format_size
 

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import shared
 
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.machines import Device, Environment
 from pyxfer._machine.environment import read_environment
 from pyxfer._upload.settings import RingSettings, make_ring
 from pyxfer._upload.tuning import settings_for

@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from pyxfer._document.files import check_writable, write_whole
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.machines import Device, Environment
 from pyxfer._machine.devices import find_device
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError

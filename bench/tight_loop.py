@@ -24,7 +24,7 @@ import shared
 
 from pyxfer import native
 from pyxfer._document.files import check_writable
-from pyxfer._document.runs import Device, Environment, Fact
+from pyxfer._document.machines import Device, Environment, Fact
 from pyxfer._frameworks.base import IMAGE_BYTES
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment

@@ -44,7 +44,8 @@ from timed_calls import EMPTY, NAMES, NBYTES, TIMERS, Call, Calls, Samples, Time
 import pyxfer
 from pyxfer import native
 from pyxfer._document.files import check_writable
-from pyxfer._document.runs import Device, Environment, Fact, Summary, unknown
+from pyxfer._document.machines import Device, Environment, Fact, unknown
+from pyxfer._document.runs import Summary
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure.stats import summarise

@@ -24,7 +24,7 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.machines import Device, Environment
 from pyxfer._machine.engine import is_host
 from pyxfer._machine.environment import read_environment
 from pyxfer._report.grid import escape_markdown, markdown_table

@@ -45,7 +45,7 @@ from pyxfer._baseline.judge import (
 from pyxfer._baseline.samples import Series
 from pyxfer._document.cells import Cell
 from pyxfer._document.files import check_writable
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.machines import Device, Environment
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._report.grid import markdown_table

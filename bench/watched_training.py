@@ -28,7 +28,8 @@ import shared
 from training_loops import LOOPS, Loop, Shape
 
 import pyxfer
-from pyxfer._document.runs import Device, Environment, Summary
+from pyxfer._document.machines import Device, Environment
+from pyxfer._document.runs import Summary
 from pyxfer._document.watches import Watched
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure import stats

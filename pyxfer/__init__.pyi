@@ -13,11 +13,11 @@ from pyxfer._document.examinations import Finding as Finding
 from pyxfer._document.fleets import Fleet as Fleet
 from pyxfer._document.fleets import HostReport as HostReport
 from pyxfer._document.links import Links as Links
+from pyxfer._document.machines import Device as Device
+from pyxfer._document.machines import Link as Link
+from pyxfer._document.machines import Remark as Remark
 from pyxfer._document.routes import RouteStatus as RouteStatus
-from pyxfer._document.runs import Device as Device
-from pyxfer._document.runs import Link as Link
 from pyxfer._document.runs import Measurement as Measurement
-from pyxfer._document.runs import Remark as Remark
 from pyxfer._document.runs import Run as Run
 from pyxfer._document.sessions import XferSession as XferSession
 from pyxfer._document.watches import Watched as Watched

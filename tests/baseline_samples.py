@@ -11,10 +11,11 @@ from pages import host_run
 from samples import MIB, make_environment, make_parameters, make_run
 
 from pyxfer._baseline.samples import Sample
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.baselines import CellComparison, Comparison
 from pyxfer._document.cells import Cell
-from pyxfer._document.runs import Direction, Fact, Measurement, Run
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Direction, Measurement, Run
 from pyxfer._measure import stats
 
 SIZES = (MIB, 16 * MIB, 256 * MIB)
@@ -100,11 +101,11 @@ def verdicts(comparison: Comparison) -> dict[Cell, str]:
 
 def on_host(run: Run) -> Run:
     """The run, measured in host memory."""
-    device = msgspec.structs.replace(run.device, runtime="host", uuid=runs.unknown("no GPU"), name="host memory")
+    device = msgspec.structs.replace(run.device, runtime="host", uuid=machines.unknown("no GPU"), name="host memory")
     return msgspec.structs.replace(host_run(run), device=device)
 
 
-def named_host(host: str) -> runs.Environment:
+def named_host(host: str) -> machines.Environment:
     return make_environment(host=host)
 
 
@@ -125,7 +126,7 @@ def _measured(
 
 def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overrides: Any) -> Measurement:
     """A raw copy without a time."""
-    reason: Any = runs.unknown("not timed")
+    reason: Any = machines.unknown("not timed")
     measurement = Measurement(
         route=f"raw.{memory}-{mode}",
         direction=direction,

@@ -10,7 +10,7 @@ from pages import printed
 from samples import MIB, make_link, make_parameters, make_run
 
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._measure import stats
 from pyxfer._report.run import print_run
 

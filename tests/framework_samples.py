@@ -9,7 +9,7 @@ import msgspec
 from samples import KIB, make_environment, make_link, make_measurement, make_missing, make_parameters, make_run
 
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks.registry import FRAMEWORKS, known_route
 from pyxfer._measure import stats
 

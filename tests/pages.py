@@ -10,9 +10,9 @@ import msgspec
 from samples import KIB, MIB, make_device, make_link, make_measurement, make_run, retimed
 
 from pyxfer._ceiling.rows import curves
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.derivations import derived
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._report.layout import Page
 
 USUAL_SIZES = tuple(4 * KIB * 4**step for step in range(9))
@@ -63,14 +63,16 @@ def full_run(
 def host_run(run: runs.Run) -> runs.Run:
     """The run as if it had been made without a GPU: it has no link and no peak."""
     reason: Any = unknown(HOST_REASON)
-    names = [name for name in runs.Link.__struct_fields__ if name not in ("kind", "hops", "remarks")]
+    names = [name for name in machines.Link.__struct_fields__ if name not in ("kind", "hops", "remarks")]
     link = msgspec.structs.replace(make_link(kind="none", hops=()), **dict.fromkeys(names, reason))
     measurements = tuple(msgspec.structs.replace(m, peak_share=reason) for m in run.measurements)
     device = make_device(runtime="host", name=HOST_REASON, uuid=reason, pci=reason)
     return msgspec.structs.replace(run, runtime="host", device=device, link=link, measurements=measurements)
 
 
-def _measurement(direction: runs.Direction, side: runs.Side, memory: str, mode: str, nbytes: int) -> runs.Measurement:
+def _measurement(
+    direction: runs.Direction, side: machines.Side, memory: str, mode: str, nbytes: int
+) -> runs.Measurement:
     below_pinned = {"pageable": 3.7}.get(memory, 1.0)
     sample = make_measurement(16 * MIB, side, below_pinned * (1 + 2.33e-6 * 55e9 / nbytes))
     times = nbytes / sample.nbytes
@@ -85,7 +87,7 @@ def _measurement(direction: runs.Direction, side: runs.Side, memory: str, mode: 
 
 def with_remark(measurement: runs.Measurement, code: str, text: str, fix: str | None = None) -> runs.Measurement:
     """The measurement with one remark."""
-    return msgspec.structs.replace(measurement, remarks=(runs.Remark(code, text, fix),))
+    return msgspec.structs.replace(measurement, remarks=(machines.Remark(code, text, fix),))
 
 
 def widened(measurement: runs.Measurement, half_width: float) -> runs.Measurement:

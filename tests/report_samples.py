@@ -22,12 +22,12 @@ from xfer_samples import row_of, session
 from pyxfer._baseline import check
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known, without_trials
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.baselines import History, HistoryChange, HistoryGroup, HistoryLimit, HistoryPoint
 from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Examination
 from pyxfer._document.links import Links
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._fleet.judge import judge
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 
@@ -51,7 +51,10 @@ def make_outside_run() -> runs.Run:
         make_missing(BREAKOUT, route=SCRIPT, bracket="drained"),
     )
     return make_run(
-        device=make_device(name=BREAKOUT), remarks=(runs.Remark("x", BREAKOUT, SCRIPT),), measurements=rows, curves=()
+        device=make_device(name=BREAKOUT),
+        remarks=(machines.Remark("x", BREAKOUT, SCRIPT),),
+        measurements=rows,
+        curves=(),
     )
 
 
@@ -113,7 +116,7 @@ def make_outside_links() -> Links:
         msgspec.structs.replace(each, device=msgspec.structs.replace(each.device, name=BREAKOUT))
         for each in run.devices
     )
-    return msgspec.structs.replace(run, devices=devices, remarks=(runs.Remark("x", BREAKOUT, SCRIPT),))
+    return msgspec.structs.replace(run, devices=devices, remarks=(machines.Remark("x", BREAKOUT, SCRIPT),))
 
 
 DOCUMENTS: dict[str, Any] = {

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.derivations import derived
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES, Fact, unknown
 from pyxfer._measure import stats
 
 KIB, MIB = 1024, 1024**2
@@ -26,9 +25,9 @@ PINNED = "raw.pinned-async"
 PAGEABLE = "raw.pageable-memcpy"
 
 
-def make_device(**overrides: Any) -> runs.Device:
+def make_device(**overrides: Any) -> machines.Device:
     """One GPU."""
-    device = runs.Device(
+    device = machines.Device(
         index=0,
         runtime="cuda",
         name="NVIDIA H200",
@@ -44,11 +43,11 @@ def make_device(**overrides: Any) -> runs.Device:
     return msgspec.structs.replace(device, **overrides)
 
 
-def make_link(**overrides: Any) -> runs.Link:
+def make_link(**overrides: Any) -> machines.Link:
     """PCIe 5.0 x16 under one switch."""
-    gen5 = runs.LinkState(generation=5, width=16)
-    hop = runs.Hop(pci="0000:19:00.0", now=Fact(gen5), most=Fact(gen5))
-    link = runs.Link(
+    gen5 = machines.LinkState(generation=5, width=16)
+    hop = machines.Hop(pci="0000:19:00.0", now=Fact(gen5), most=Fact(gen5))
+    link = machines.Link(
         kind="pcie",
         now=Fact(gen5),
         under_load=Fact(gen5),
@@ -66,9 +65,9 @@ def make_link(**overrides: Any) -> runs.Link:
     return msgspec.structs.replace(link, **overrides)
 
 
-def make_environment(**overrides: Any) -> runs.Environment:
+def make_environment(**overrides: Any) -> machines.Environment:
     """A container on a two-socket host."""
-    environment = runs.Environment(
+    environment = machines.Environment(
         host="node-7",
         taken_at="2025-11-21T08:30:00+00:00",
         pyxfer="0.1.0",
@@ -78,7 +77,7 @@ def make_environment(**overrides: Any) -> runs.Environment:
         driver=Fact("570.124.06"),
         driver_cuda=Fact("12.8"),
         visible_devices=unknown("CUDA_VISIBLE_DEVICES is not set"),
-        gpu_clocks=Fact(runs.Clocks(sm_mhz=1980, memory_mhz=3201, sm_most_mhz=1980, memory_most_mhz=3201)),
+        gpu_clocks=Fact(machines.Clocks(sm_mhz=1980, memory_mhz=3201, sm_most_mhz=1980, memory_most_mhz=3201)),
         throttle_reasons=Fact(()),
         performance_state=Fact("P0"),
         temperature_c=Fact(34),
@@ -100,7 +99,7 @@ def make_environment(**overrides: Any) -> runs.Environment:
 
 
 def make_measurement(
-    nbytes: int = 16 * MIB, side: runs.Side = "h2d", slower: float = 1.0, **overrides: Any
+    nbytes: int = 16 * MIB, side: machines.Side = "h2d", slower: float = 1.0, **overrides: Any
 ) -> runs.Measurement:
     """Eight slightly different trials of a pinned copy."""
     moved_bytes = 2 * nbytes if side == "sum" else nbytes
@@ -173,7 +172,7 @@ def make_hostile() -> runs.Measurement:
         memory=SCRIPT,
         mode=MARKUP,
         bracket="drained",
-        remarks=(runs.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),),
+        remarks=(machines.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),),
     )
 
 
@@ -182,7 +181,7 @@ _PLAIN: Any = {"route": PAGEABLE, "memory": "pageable", "mode": "memcpy", "brack
 
 def make_measurements() -> tuple[runs.Measurement, ...]:
     """Measurements of all directions at two sizes, a missing one, and a hostile one."""
-    unstable = runs.Remark(
+    unstable = machines.Remark(
         code="unstable", text="the median is known to 1.2 %, not to 0.5 %", fix="--budget 180s or --precision 2%"
     )
     return (
@@ -220,7 +219,7 @@ def make_run(**overrides: Any) -> runs.Run:
         parameters=make_parameters(),
         device=make_device(),
         link=make_link(),
-        placement=runs.Placement(
+        placement=machines.Placement(
             device_node=Fact(0), cpus=Fact("0-15"), memory_node=Fact(0), pages_by_node=Fact({"0": 4096})
         ),
         environment=make_environment(),
@@ -248,7 +247,7 @@ def make_run(**overrides: Any) -> runs.Run:
                 pays_after_transfers=Fact(4),
             ),
         ),
-        remarks=(runs.Remark(code="note", text=MARKUP, fix=None),),
+        remarks=(machines.Remark(code="note", text=MARKUP, fix=None),),
     )
     if "measurements" in overrides:  # from which the curves and the costs of page-locking follow
         overrides = {"curves": (), "locking": (), **overrides}

@@ -21,7 +21,7 @@ from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._measure import bracket
 from pyxfer._report.comparison import print_comparison
 from pyxfer._report.doctor import print_examination

@@ -7,7 +7,7 @@ from typing import Any
 
 from watch.windows import MAIN, MIB, US, Flat, Script, analysed, make_window, mark, seen, steps_at
 
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._document.watches import Watched
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.window import Window

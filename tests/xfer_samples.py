@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from pyxfer._ceiling.rows import ceiling_share
-from pyxfer._document.runs import Fact, Measurement, Remark, Trial, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import Measurement, Trial
 from pyxfer._document.sessions import Expected, Tested, TestMachine, XferSession
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment

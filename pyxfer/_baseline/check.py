@@ -81,10 +81,9 @@ def these_links(devices: str | None) -> tuple[Fingerprint, tuple[str, ...]]:
 def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:
     found = store.baseline(name, identity(machine))
     if found is None:
-        where = f"{machine.host}, {machine.gpu.value or machine.device}"
         raise UsageError(
-            f"the store {store.shown} has no baseline {name!r} of this machine ({where})"
-            f"{_nearest(store.baselines(), machine)}; pyxfer baseline save makes one"
+            f"The store {store.shown} has no baseline {name!r} of this machine ({machine.machine})"
+            f"{_nearest(store.baselines(), machine)}: make one with pyxfer baseline save."
         )
     return found
 
@@ -175,8 +174,8 @@ def baseline_sample(baseline: Baseline) -> Sample:
     if count < MIN_PROCESSES:
         processes = "one process" if count == 1 else f"{count} processes"
         raise UsageError(
-            f"the baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ; save "
-            f"one of {MIN_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
+            f"The baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ: save "
+            f"one of {MIN_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare."
         )
     sample = Sample(f"baseline {baseline.name!r}", baseline.processes)
     sample.check()
@@ -187,8 +186,8 @@ def _check_machine(baseline: Baseline, run: AnyRun) -> None:
     measured = fingerprint_of(run)
     if identity(measured) != identity(baseline.fingerprint):
         raise UsageError(
-            f"the baseline {baseline.name!r} is of another machine or device than the measured one "
-            f"({measured.host}, {measured.gpu.value or measured.device}); save one here: pyxfer baseline save"
+            f"The baseline {baseline.name!r} is of another machine or device than the measured one "
+            f"({measured.machine}): save one here with pyxfer baseline save."
         )
 
 
@@ -239,8 +238,8 @@ def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
 def check_processes(count: int) -> None:
     if count < MIN_PROCESSES:
         raise UsageError(
-            f"--processes {count}: a baseline takes {MIN_PROCESSES} or more, because it must show how much "
-            "processes differ"
+            f"--processes {count} is too few: give {MIN_PROCESSES} or more, because a baseline must show how much "
+            "processes differ."
         )
 
 
@@ -256,5 +255,5 @@ def make_baseline(name: str, labels: dict[str, str], runs: Sequence[AnyRun], mad
     check_processes(len(runs))
     Sample(f"baseline {name!r}", tuple(runs)).check()
     if not any(series.n == len(runs) for series in collect(runs).values()):
-        raise MeasurementError("no cell was measured in every process, so there is nothing to compare with later")
+        raise MeasurementError("No cell was measured in every process, so there is nothing to compare with later.")
     return Baseline.of_processes(name, fingerprint_of(runs[0]), made_at, labels, runs)

@@ -28,8 +28,8 @@ def compare_samples(
     tolerance: float = judge.DEFAULT_TOLERANCE,
     plan: judge.Plan = judge.COMPARISON,
 ) -> Comparison:
-    if not isinstance(tolerance, (int, float)) or not 0 < tolerance < 1:
-        raise UsageError(f"the tolerance must be between 0 and 1, and is {tolerance!r}; 0.03 is 3 %")
+    if not 0 < tolerance < 1:
+        raise UsageError(f"tolerance {tolerance!r} is not between 0 and 1: give 0.03 for 3 %.")
     samples.check_comparable(a, b)
     of_a, of_b = samples.collect(a.runs), samples.collect(b.runs)
     judged = judge.judge(of_a, of_b, tolerance, plan, in_memory=a.first.runtime == "host")

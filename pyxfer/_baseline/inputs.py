@@ -64,7 +64,7 @@ def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Samp
         return _named(os.fspath(side), store_url)
     runs = tuple(side) if isinstance(side, Iterable) else (side,)
     if not all(isinstance(run, (Run, Links)) for run in runs):
-        raise UsageError(f"{name} is not a run, a sequence of runs, a baseline, a file or a store id")
+        raise UsageError(f"{name} is not a run, a sequence of runs, a baseline, a file or a store id.")
     return Sample(name, runs)
 
 
@@ -88,7 +88,7 @@ def _of_file(path: str) -> Sample:
         return Sample(os.path.basename(path), codec.decode(Baseline, data, source).processes)
     if kind not in (codec.RUN, codec.LINKS):
         raise UsageError(
-            f"{source} is {kind.phrase}, and not a run, links or a baseline; name files that hold one of these"
+            f"{source} is {kind.phrase}, not a run, links or a baseline: name files that hold one of these."
         )
     return Sample(os.path.basename(path), (codec.decode(kind.struct, data, source),))
 
@@ -106,17 +106,12 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
         found = [row for row in found if row.fingerprint.host == platform.node()] or found
     if not found:
         names = listed(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
-        there = f"it has {names}" if names else "it has none; pyxfer baseline save makes one"
-        raise StoreError(f"the store {store.shown} has no baseline {wanted!r:.80}{of_host}; {there}")
+        there = f"name one of {names}" if names else "make one with pyxfer baseline save"
+        raise StoreError(f"The store {store.shown} has no baseline {wanted!r:.80}{of_host}: {there}.")
     if len(found) > 1:
-        ids = listed([f"{row.id} ({machine(row)})" for row in found], _MAX_NAMED)
-        raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}")
+        ids = listed([f"{row.id} ({row.fingerprint.machine})" for row in found], _MAX_NAMED)
+        raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}.")
     return found[0]
-
-
-def machine(kept: KeptBaseline) -> str:
-    gpu = kept.fingerprint.gpu.value
-    return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
 
 
 def check_import(baseline: Baseline, source: str) -> None:
@@ -132,11 +127,11 @@ def check_import(baseline: Baseline, source: str) -> None:
     stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]
     if any(identity(fingerprint) != identity(stated) for fingerprint in found):
         raise DocumentError(
-            f"{source} names another machine than its runs: it was changed after pyxfer baseline export wrote it; "
-            "export it again"
+            f"{source} names another machine than its runs, so it was changed after pyxfer baseline export wrote it: "
+            "export it again."
         )
     if not any(series.n for series in collect(baseline.processes).values()):
         raise DocumentError(
-            f"{source} has no valid time of any cell, so there is nothing to compare with later; export it again from "
-            "the store that has it"
+            f"{source} has no valid time of any cell, so there is nothing to compare with later: export it again from "
+            "the store that has it."
         )

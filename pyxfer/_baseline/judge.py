@@ -17,11 +17,10 @@ from pyxfer._baseline.causes import LOCKED
 from pyxfer._baseline.samples import Series, common, leave_out
 from pyxfer._document.baselines import Verdict
 from pyxfer._document.cells import IDLE, Cell
-from pyxfer._document.intervals import quantile
+from pyxfer._document.intervals import CONFIDENCE, quantile
 
 Key = TypeVar("Key")
 
-CONFIDENCE = 0.95
 BORROWED_DF = 2
 MIN_SPREAD = 0.001
 """The spread of two processes is never assumed to be below this."""

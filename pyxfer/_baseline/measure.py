@@ -270,8 +270,8 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> 
         waited_s = time.monotonic() - begun
         if waited_s > limit_s:
             raise MeasurementError(
-                f"a measuring process had not ended after {format_seconds(waited_s)} and was killed; a longer "
-                "--budget gives it more time; if the GPU does not answer, check nvidia-smi, and dmesg for Xid"
+                f"A measuring process had not ended after {format_seconds(waited_s)} and was killed: give it a longer "
+                "--budget, or if the GPU does not answer, check nvidia-smi, and dmesg for Xid."
             )
         on_wait(waited_s)
 
@@ -298,22 +298,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _result(code: int, request: Request[T], path: Path, last_line: str) -> T:
     if code == _USAGE:
-        raise UsageError(last_line or "the measuring process refused its options without a message")
+        raise UsageError(last_line or "The measuring process refused its options without a message.")
     if code not in _EXIT_CODES:
-        said = f"; its last line is: {last_line}" if last_line else ""
-        raise MeasurementError(f"a measuring process {_ending(code)}{said}")
+        said = f": {last_line}" if last_line else "."
+        raise MeasurementError(f"A measuring process {_ending(code)}{said}")
     try:
         run = request.load(path)
     except DocumentError as error:
-        raise MeasurementError(f"a measuring process measured nothing: {last_line or error}") from error
+        raise MeasurementError(f"A measuring process measured nothing: {last_line or error}") from error
     if run.ended == "failed":
-        raise MeasurementError(f"a measuring process failed: {run.failure or last_line or 'no reason given'}")
+        raise MeasurementError(f"A measuring process failed: {run.failure or last_line or 'no reason given'}")
     figures = list(figures_of(run))
     if all(figure.rate is None for figure in figures):
         why = next((figure.missing for figure in figures), last_line or "no reason given")
-        raise MeasurementError(
-            f"a measuring process measured nothing: {why}; a longer --budget or fewer --sizes may help"
-        )
+        raise MeasurementError(f"A measuring process measured nothing ({why}): try a longer --budget or fewer --sizes.")
     return run
 
 

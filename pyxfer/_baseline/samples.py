@@ -18,7 +18,7 @@ from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Remark
+from pyxfer._document.machines import Remark
 from pyxfer._measure.stats import variance_inflation
 from pyxfer.errors import UsageError
 from pyxfer.units import parse_moment
@@ -280,21 +280,21 @@ class Sample:
 
     def check(self) -> None:
         if not self.runs:
-            raise UsageError(f"{self.name} has no runs; measure first, e.g. with pyxfer ceiling --export-json FILE")
+            raise UsageError(f"{self.name} has no runs: measure first, e.g. with pyxfer ceiling --export-json FILE.")
         for number, run in enumerate(self.runs, start=1):
             which = self.name if len(self.runs) == 1 else f"run {number} of {self.name}"
             if run.ended == "failed":
-                raise UsageError(f"{which} failed ({run.failure or 'no reason given'}), so it cannot be compared")
+                raise UsageError(f"{which} failed ({run.failure or 'no reason given'}), so it cannot be compared.")
         if len({isinstance(run, Links) for run in self.runs}) > 1:
-            raise UsageError(f"{self.name} has runs of links beside other runs; compare one kind at a time")
+            raise UsageError(f"{self.name} has runs of links beside other runs: compare one kind at a time.")
         machines = {identity(fingerprint_of(run)) for run in self.runs}
         if len(machines) > 1:
             names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
-            raise UsageError(f"{self.name} has runs of several machines ({names}); compare the runs of one machine")
+            raise UsageError(f"{self.name} has runs of several machines ({names}): compare the runs of one machine.")
         if len({_run_key(run) for run in self.runs}) < len(self.runs):
             raise UsageError(
-                f"{self.name} holds the same run more than once, so it does not show how much processes differ; give "
-                "each run once, or save a new baseline: pyxfer baseline save"
+                f"{self.name} holds the same run more than once, so it does not show how much processes differ: give "
+                "each run once, or save a new baseline with pyxfer baseline save."
             )
 
     def remarks(self) -> list[Remark]:
@@ -314,13 +314,13 @@ def check_comparable(a: Sample, b: Sample) -> None:
         links, run = (a, b) if isinstance(one, Links) else (b, a)
         raise UsageError(
             f"{links.name} is of links, whose rates are those of many copies one after the other, and {run.name} times "
-            "single copies; the two cannot be compared, so measure both with pyxfer links or both with pyxfer ceiling"
+            "single copies, so the two cannot be compared: measure both with pyxfer links or both with pyxfer ceiling."
         )
     if one.runtime != other.runtime:
         host, real = (a, b) if one.runtime == "host" else (b, a)
         raise UsageError(
             f"{host.name} was measured in host memory, without a GPU, and {real.name} over the link of "
-            f"{_models_text(real.first)}; the two cannot be compared"
+            f"{_models_text(real.first)}, so the two cannot be compared."
         )
     if _uuids(one) == _uuids(other) and None not in _uuids(one).values():
         return
@@ -332,24 +332,26 @@ def _check_alike(a: Sample, b: Sample) -> None:
     one, other = a.first, b.first
     if _models(one) != _models(other):
         raise UsageError(
-            f"{a.name} is of {_models_text(one)} and {b.name} of {_models_text(other)}: different devices cannot be "
-            "compared; pyxfer doctor compares each of them with what it should reach"
+            f"{a.name} is of {_models_text(one)} and {b.name} of {_models_text(other)}, and different devices "
+            "cannot be compared: compare each of them with what it should reach, with pyxfer doctor."
         )
     if isinstance(one, Links) and _uuids(one).keys() != _uuids(other).keys():
         numbers = (", ".join(map(str, _uuids(run))) for run in (one, other))
         raise UsageError(
-            f"{a.name} has the GPUs {next(numbers)} and {b.name} {next(numbers)}; measure the same --devices"
+            f"{a.name} has the GPUs {next(numbers)} and {b.name} {next(numbers)}: measure the same --devices."
         )
     moved = set(_uuids(one).values()) & set(_uuids(other).values()) - {None}
     if any(uuid in moved and _uuids(other)[number] != uuid for number, uuid in _uuids(one).items()):
         raise UsageError(
-            f"{a.name} and {b.name} have the same GPU under different numbers, by which their cells are named; measure "
-            "both with the same CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER"
+            f"{a.name} and {b.name} have the same GPU under different numbers, by which their cells are named: measure "
+            "both with the same CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER."
         )
     for (_, link), (_, other_link) in zip(devices_of(one), devices_of(other), strict=True):
         if link.kind != other_link.kind:
             kinds = _KINDS[link.kind], _KINDS[other_link.kind]
-            raise UsageError(f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}: different links cannot be compared")
+            raise UsageError(
+                f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}, and different links cannot be compared."
+            )
 
 
 def _uuids(run: AnyRun) -> dict[int, str | None]:
@@ -365,10 +367,10 @@ def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: di
     for cell, series in of_a.items():
         if cell in of_b:
             missing = series.missing or of_b[cell].missing
-            return f"{a.name} and {b.name} have cells in common, but no time in any of them: {missing}"
+            return f"{a.name} and {b.name} have cells in common, but no time in any of them: {missing}."
     return (
-        f"{a.name} and {b.name} have no cell in common: {a.name} has {_cells(of_a)}, and {b.name} has {_cells(of_b)}; "
-        "measure both with the same directions, memories, modes and sizes"
+        f"{a.name} and {b.name} have no cell in common: {a.name} has {_cells(of_a)}, and {b.name} has {_cells(of_b)}. "
+        "Measure both with the same directions, memories, modes and sizes."
     )
 
 
@@ -392,17 +394,13 @@ def _machine(run: AnyRun) -> str:
 
 
 def _models(run: AnyRun) -> list[str]:
-    return [_model(device) for device, _ in devices_of(run)]
+    """The names of its devices without the vendor, which only some drivers put before it."""
+    return [_VENDOR.sub("", device.name) for device, _ in devices_of(run)]
 
 
 def _models_text(run: AnyRun) -> str:
     models = _models(run)
     return f"{'a ' if len(models) == 1 else ''}{devices_text(models)}"
-
-
-def _model(device: Device) -> str:
-    """The device's name without the vendor, which only some drivers put before it."""
-    return _VENDOR.sub("", device.name)
 
 
 def common(of_a: Mapping[Cell, Series], of_b: Mapping[Cell, Series]) -> Sequence[Cell]:

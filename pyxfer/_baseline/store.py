@@ -79,7 +79,7 @@ class Store(ShortRepr):
 
         """
         new = store_rows.new_run(run, labels)
-        return self._database.write(f"the run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
+        return self._database.write(f"The run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
         """The run with this id, as it was stored.
@@ -91,7 +91,7 @@ class Store(ShortRepr):
         with self._database.reading() as connection:
             row = connection.execute(_WHOLE_RUN.where(RUNS.c.id == run_id)).first()
         if row is None:
-            raise StoreError(f"the store {self.shown} has no run {run_id!r:.60}; pyxfer history lists the stored runs")
+            raise StoreError(f"The store {self.shown} has no run {run_id!r:.60}: see pyxfer history.")
         return _stored_run(row)
 
     def newest_raw_runs(self, host: str) -> list[StoredRun]:
@@ -113,7 +113,7 @@ class Store(ShortRepr):
 
         """
         row, runs = store_rows.new_baseline(baseline)
-        what = f"the baseline {baseline.name!r:.80}"
+        what = f"The baseline {baseline.name!r:.80}"
         return self._database.write(what, lambda connection: store_rows.add_baseline(connection, row, runs))
 
     def baseline(self, name: str, identity: str) -> Baseline | None:
@@ -132,9 +132,7 @@ class Store(ShortRepr):
         with self._database.reading() as connection:
             found = _whole_baseline(connection, select(BASELINES).where(BASELINES.c.id == baseline_id, _KEPT))
         if found is None:
-            raise StoreError(
-                f"the store {self.shown} has no baseline {baseline_id!r:.60}; pyxfer baseline list shows them all"
-            )
+            raise StoreError(f"The store {self.shown} has no baseline {baseline_id!r:.60}: see pyxfer baseline list.")
         return found
 
     def baselines(self, host: str | None = None) -> list[KeptBaseline]:
@@ -166,7 +164,7 @@ class Store(ShortRepr):
             removed = select(func.count()).where(*which, BASELINES.c.removed_at == removed_at)
             return connection.execute(removed).scalar() or 0
 
-        return self._database.write(f"the removal of {what}", remove)
+        return self._database.write(f"The removal of {what}", remove)
 
     def history(
         self,
@@ -199,7 +197,7 @@ class Store(ShortRepr):
 
         """
         row, hosts = store_rows.new_fleet(fleet)
-        what = f"the fleet {row['id']}"
+        what = f"The fleet {row['id']}"
         return self._database.write(what, lambda connection: store_rows.add_fleet(connection, row, hosts))
 
     def fleets(self, limit: int = 30) -> list[KeptFleet]:
@@ -217,7 +215,7 @@ class Store(ShortRepr):
         with self._database.reading() as connection:
             found = store_rows.find_fleet(connection, fleet_id)
         if found is None:
-            raise StoreError(f"the store {self.shown} has no fleet {fleet_id!r:.60}; pyxfer fleet history lists them")
+            raise StoreError(f"The store {self.shown} has no fleet {fleet_id!r:.60}: see pyxfer fleet history.")
         return found
 
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
@@ -236,7 +234,7 @@ class Store(ShortRepr):
 
         """
         row = store_rows.new_report(report, host)
-        what = f"the document {row['id']}"
+        what = f"The document {row['id']}"
         return self._database.write(what, lambda connection: store_rows.add_report(connection, row))
 
     def moment(self, since: str) -> float:
@@ -300,9 +298,9 @@ def _whole_baseline(connection: Connection, query: Select[Any]) -> Baseline | No
     digests = [run.sha256 for run in runs]
     if row.sha256 != store_rows.digest_of_parts(row.name, row.fingerprint, row.made_at, labels, digests):
         raise StoreError(
-            f"the baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged: it has changed "
-            "since it was stored. Restore the store from a backup, or remove the baseline in Python with "
-            f"pyxfer.open_store().remove_baseline_of_id({row.id!r})"
+            f"The baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged, because it has "
+            "changed since it was stored: restore the store from a backup, or remove the baseline in Python with "
+            f"pyxfer.open_store().remove_baseline_of_id({row.id!r})."
         )
     decoded = [store_rows.read_run(run.id, run.sha256, run.document) for run in runs]
     return Baseline.of_processes(row.name, _fingerprint(row), row.made_at, labels, decoded)
@@ -359,8 +357,8 @@ def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
     cells = {number: cell for number, cell in every.items() if query.pattern and query.pattern.matches(cell)}
     if len(cells) > _MAX_CELLS:
         raise UsageError(
-            f"the cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MAX_CELLS} are shown; add a "
-            "memory and a size"
+            f"The cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MAX_CELLS} are shown: add a "
+            "memory and a size."
         )
     return cells
 

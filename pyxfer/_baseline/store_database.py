@@ -44,9 +44,9 @@ class StoreLocation:
 def find_location(url: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> StoreLocation:
     """The location that `url` names, else the one that `PYXFER_STORE` names, else the file in the data directory."""
     if url is not None:
-        return _location(os.fsdecode(url), "the store")
+        return _location(os.fsdecode(url), "The store")
     if environ.get(VARIABLE):
-        return _location(environ[VARIABLE], f"the store that {VARIABLE} names")
+        return _location(environ[VARIABLE], f"The store that {VARIABLE} names")
     path = _data_folder(environ) / "pyxfer" / "store.db"
     return StoreLocation(repr(str(path)), path, is_default=True)
 
@@ -60,24 +60,24 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
 
 def _location(text: str, what: str) -> StoreLocation:
     if not text.strip():
-        raise UsageError(f"{what} has an empty name; {_EXAMPLES}")
+        raise UsageError(f"{what} has an empty name: {_EXAMPLES}.")
     scheme, is_url, _ = text.partition("://")
     if not is_url:
         if _LIKE_A_SERVER.match(text):  # a mistyped URL: as a path its password would be shown
-            raise UsageError(f"{what}, 'postgresql...', is not a valid URL; {_EXAMPLES}")
+            raise UsageError(f"{what}, 'postgresql...', is not a valid URL: {_EXAMPLES}.")
         return _file(text)
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # the message must not contain the text, which may have a password
-        raise UsageError(f"{what} is not a valid URL; {_EXAMPLES}") from None
+        raise UsageError(f"{what} is not a valid URL: {_EXAMPLES}.") from None
     dialect = scheme.lower()
     if dialect in _SQLITE:
         return _file_of(url, what)
     if dialect in _POSTGRESQL:
         return _server(text, url, what)
     if dialect.startswith("postgresql+"):
-        raise UsageError(f"{what} names the driver {scheme!r:.60}; write postgresql+psycopg://")
-    raise UsageError(f"{what} is of the kind {scheme!r:.60}; pyxfer supports SQLite and PostgreSQL; {_EXAMPLES}")
+        raise UsageError(f"{what} names the driver {scheme!r:.60}: {_EXAMPLES}.")
+    raise UsageError(f"{what} is of the kind {scheme!r:.60}, and pyxfer supports SQLite and PostgreSQL: {_EXAMPLES}.")
 
 
 def _file(text: str) -> StoreLocation:
@@ -87,9 +87,9 @@ def _file(text: str) -> StoreLocation:
 
 def _file_of(url: URL, what: str) -> StoreLocation:
     if not url.database or url.database == ":memory:":
-        raise UsageError(f"{what} is in memory and would be lost with this process; {_EXAMPLES}")
+        raise UsageError(f"{what} is in memory and would be lost with this process: {_EXAMPLES}.")
     if url.query or url.host:
-        raise UsageError(f"{what} has options; write the path alone, such as sqlite:////path/store.db")
+        raise UsageError(f"{what} has options: write the path alone, such as sqlite:////path/store.db.")
     return _file(url.database)
 
 
@@ -97,13 +97,13 @@ def _server(text: str, url: URL, what: str) -> StoreLocation:
     """Refuses a URL from which a part of the password would be shown."""
     if text.count("@") > 1 or (url.username is None and "@" in text):
         raise UsageError(
-            f"{what}, 'postgresql...', has an @ besides the one before the server; write it as %40, such as "
-            "postgresql+psycopg://user:pass%40word@server/database"
+            f"{what}, 'postgresql...', has an @ besides the one before the server: write it as %40, such as "
+            "postgresql+psycopg://user:pass%40word@server/database."
         )
     if any("password" in name.lower() for name in url.query):
         raise UsageError(
-            f"{what} has a password after the question mark, where it would be shown; write "
-            "postgresql+psycopg://user:password@server/database, or use a passfile (~/.pgpass)"
+            f"{what} has a password after the question mark, where it would be shown: write "
+            "postgresql+psycopg://user:password@server/database, or use a passfile (~/.pgpass)."
         )
     server = url.set(drivername="postgresql+psycopg")
     return StoreLocation(repr(server.render_as_string(hide_password=True)), url=server)
@@ -131,7 +131,7 @@ def _make_engine(location: StoreLocation, create: bool) -> Engine:
     try:
         return create_engine(location.url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
     except ImportError as error:
-        raise StoreError(f"a store on PostgreSQL needs psycopg ({error}): pip install 'pyxfer[postgresql]'") from error
+        raise StoreError(f"A store on PostgreSQL needs psycopg ({error}): pip install 'pyxfer[postgresql]'.") from error
 
 
 def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
@@ -154,12 +154,14 @@ def _is_store(location: StoreLocation, path: Path) -> bool:
         return False
     except OSError as error:
         raise StoreError(
-            f"the store {location.shown} cannot be opened ({error.strerror}); check the path and its permissions"
+            f"The store {location.shown} cannot be opened ({error.strerror}): check the path and its permissions."
         ) from error
     if header and not header.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{location.shown} is not a pyxfer store (not an SQLite file); {_NAME_ANOTHER}")
+        raise StoreError(f"{location.shown} is not a pyxfer store (not an SQLite file): {_NAME_ANOTHER}.")
     if header and header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-        raise StoreError(f"{location.shown} is not a pyxfer store (an SQLite file of another program); {_NAME_ANOTHER}")
+        raise StoreError(
+            f"{location.shown} is not a pyxfer store (an SQLite file of another program): {_NAME_ANOTHER}."
+        )
     return bool(header)
 
 
@@ -170,7 +172,7 @@ def _create_file(location: StoreLocation, path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         remedy = "create its folder first" if isinstance(error, FileNotFoundError) else _NAME_ANOTHER
-        raise StoreError(f"the store {location.shown} cannot be created ({error.strerror}); {remedy}") from error
+        raise StoreError(f"The store {location.shown} cannot be created ({error.strerror}): {remedy}.") from error
 
 
 def check_location(location: StoreLocation) -> None:
@@ -184,8 +186,8 @@ def check_location(location: StoreLocation) -> None:
 
 def _missing(location: StoreLocation) -> StoreError:
     return StoreError(
-        f"the store {location.shown} does not exist yet: the first command that saves, such as pyxfer baseline save, "
-        f"creates it; {_NAME_ANOTHER}"
+        f"The store {location.shown} does not exist yet: save something first, e.g. with pyxfer baseline save, or "
+        f"{_NAME_ANOTHER}."
     )
 
 
@@ -239,7 +241,7 @@ class Database:
     @property
     def engine(self) -> Engine:
         if self._is_closed:
-            raise StoreError(f"the store {self.location.shown} is closed; open it again")
+            raise StoreError(f"The store {self.location.shown} is closed: open it again.")
         if os.getpid() != self._process:
             self._engine.dispose(close=False)
             self._process = os.getpid()
@@ -285,8 +287,8 @@ class Database:
     def check_version(self, version: int) -> None:
         if version > VERSION:
             raise StoreError(
-                f"the store {self.location.shown} has version {version}, and this pyxfer knows versions up to "
-                f"{VERSION}; upgrade pyxfer (pip install --upgrade pyxfer)"
+                f"The store {self.location.shown} has version {version}, and this pyxfer knows versions up to "
+                f"{VERSION}: upgrade pyxfer (pip install --upgrade pyxfer)."
             )
 
     def _can_retry(self, error: DBAPIError, lost: bool) -> bool:
@@ -304,7 +306,7 @@ class Database:
         remedy = next((remedy for said, remedy in _REMEDIES.items() if re.search(said, words, re.IGNORECASE)), "")
         if not remedy and self._can_retry(error, lost=False):
             remedy = _UNREACHABLE
-        return f"the store {self.location.shown}: {words}" + (f"; {remedy}" if remedy else "")
+        return f"The store {self.location.shown} failed ({words})" + (f": {remedy}." if remedy else ".")
 
 
 def open_database(location: StoreLocation, *, create: bool) -> Database:
@@ -316,7 +318,7 @@ def open_database(location: StoreLocation, *, create: bool) -> Database:
         if version == 0 and not create:
             raise _missing(location)
         if version == 0:
-            database.write("the schema of the store", create_tables, is_creation=True)
+            database.write("The schema of the store", create_tables, is_creation=True)
     except BaseException:
         database.close()
         raise

@@ -152,7 +152,7 @@ def _numbers(connection: Connection) -> dict[str, int]:
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
-    what = f"the run {run_id} in the store"
+    what = f"The run {run_id} in the store"
     data = tables.unpack(what, sha256, packed)
     kind: type[AnyRun] = Links if codec.kind_of(data) is codec.LINKS else Run
     return tables.decode_stored(kind, data, what)
@@ -170,19 +170,16 @@ def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str,
 
 
 def check_run(run: AnyRun) -> None:
-    if not isinstance(run, (Run, Links)):
-        raise UsageError(f"expected a run, such as pyxfer.Run.load returns, and got a {type(run).__name__}")
+    tables.check_type(run, (Run, Links), "a run, such as pyxfer.Run.load returns")
     tables.seconds_of(run.environment.taken_at)
 
 
 def check_baseline(baseline: Baseline) -> None:
-    if not isinstance(baseline, Baseline):
-        kind = type(baseline).__name__
-        raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {kind}")
+    tables.check_type(baseline, (Baseline,), "a baseline, such as pyxfer.Baseline.load returns")
     tables.check_name(baseline.name)
     tables.check_labels(baseline.labels)
     if not baseline.processes:
-        raise UsageError("a baseline has one run or more, and this one has none")
+        raise UsageError("A baseline has one run or more, and this one has none.")
     tables.seconds_of(baseline.made_at)
 
 
@@ -190,8 +187,7 @@ def check_baseline(baseline: Baseline) -> None:
 
 
 def new_fleet(fleet: Fleet) -> tuple[Row, list[Row]]:
-    if not isinstance(fleet, Fleet):
-        raise UsageError(f"expected a fleet, such as pyxfer fleet judge saves, and got a {type(fleet).__name__}")
+    tables.check_type(fleet, (Fleet,), "a fleet, such as pyxfer fleet judge saves")
     once = hosts_once(fleet)
     counts = Counter(host.verdict for host in once)
     row = {
@@ -235,14 +231,7 @@ def add_fleet(connection: Connection, row: Row, hosts: list[Row]) -> str:
 
 
 def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
-    columns = (
-        FLEETS.c.id,
-        FLEETS.c.judged_at,
-        FLEETS.c.hosts,
-        FLEETS.c.slow,
-        FLEETS.c.suspect,
-        FLEETS.c.not_judged,
-    )
+    columns = (FLEETS.c[name] for name in KeptFleet.__struct_fields__)
     rows = connection.execute(select(*columns).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit))
     return [KeptFleet(*row) for row in rows][::-1]
 
@@ -251,29 +240,22 @@ def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
     row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
     if row is None:
         return None
-    what = f"the fleet {fleet_id} in the store"
+    what = f"The fleet {fleet_id} in the store"
     return tables.decode_stored(Fleet, tables.unpack(what, row.sha256, row.document), what)
 
 
 def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
     """A host in the newest fleets that have it, the oldest of them first; of several documents the judged one."""
     wanted = (FLEET_HOSTS.c.host == tables.without_nul(host)) & (FLEET_HOSTS.c.state != "duplicate")
-    of_host = [FLEET_HOSTS.c[name] for name in ("state", "verdict", "cell", "loss", "reason", "figures")]
+    names = ("state", "verdict", "cell", "loss", "reason")
+    of_host = [FLEET_HOSTS.c[name] for name in (*names, "figures")]
     query = select(FLEETS.c.id, FLEETS.c.judged_at, *of_host).join(FLEET_HOSTS, FLEET_HOSTS.c.fleet == FLEETS.c.seq)
     newest = query.where(wanted).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
-    points = [
-        HostPoint(
-            fleet=row.id,
-            judged_at=row.judged_at,
-            state=row.state,
-            verdict=row.verdict,
-            cell=row.cell,
-            loss=row.loss,
-            reason=row.reason,
-            figures={name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()},
-        )
-        for row in connection.execute(newest)
-    ]
+    points = []
+    for row in connection.execute(newest):
+        figures = {name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()}
+        values = {name: getattr(row, name) for name in names}
+        points.append(HostPoint(row.id, row.judged_at, **values, figures=figures))
     return points[::-1]
 
 
@@ -297,14 +279,13 @@ class StoredReport:
 
 
 def new_report(report: HostReport, host: str | None) -> Row:
-    if not isinstance(report, HostReport):
-        raise UsageError(f"expected a document that pyxfer fleet host writes; got a {type(report).__name__}")
+    tables.check_type(report, (HostReport,), "a document that pyxfer fleet host writes")
     name = tables.without_nul(report.host or host or "")
     tables.check_host(name)
     data = to_sealed_json(report)
     if len(data) > MAX_HOST_BYTES:
         limit = f"{MAX_HOST_BYTES >> 20} MiB"
-        raise UsageError(f"the document of a host has at most {limit}; this one has {len(data)} bytes")
+        raise UsageError(f"The document of a host has at most {limit}, and this one has {len(data)} bytes.")
     return {"id": tables.new_id("h"), "host": name, **tables.pack(data)}
 
 
@@ -335,7 +316,7 @@ def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredR
     small = sa.case((func.length(HOST_REPORTS.c.document) <= MAX_HOST_BYTES, HOST_REPORTS.c.document))
     rows = select(HOST_REPORTS.c.id, HOST_REPORTS.c.host, HOST_REPORTS.c.sha256, small.label("document"))
     for row in connection.execute(rows.where(HOST_REPORTS.c.id.in_(ids))):
-        what = f"the document {row.id} in the store"
+        what = f"The document {row.id} in the store"
         try:
             data = tables.unpack(what, row.sha256, row.document, MAX_HOST_BYTES)
             yield StoredReport(row.id, row.host, tables.decode_stored(HostReport, data, what), None)

@@ -37,31 +37,38 @@ Row = dict[str, Any]
 VERSION = 1
 TABLES = MetaData()
 
+
+def _required(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+def _table(name: str, *parts: Any) -> Table:
+    """A table of rows that are appended, each with a number, an id, the time of storing and a digest."""
+    return Table(
+        name,
+        TABLES,
+        Column("seq", Number, primary_key=True, autoincrement=True),
+        Column("id", Text, nullable=False, unique=True),
+        Column("stored_at", Text, nullable=False),
+        Column("sha256", Text, nullable=False, index=True),
+        *parts,
+        sqlite_autoincrement=True,
+    )
+
+
 VERSIONS = Table(
     "pyxfer_schema",
     TABLES,
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("made_at", Text, nullable=False),
+    *_required(Text, "made_at"),
 )
 
-RUNS = Table(
+RUNS = _table(
     "pyxfer_runs",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("stored_s", Double, nullable=False),
-    Column("taken_at", Text, nullable=False),
-    Column("taken_s", Double, nullable=False),
-    Column("host", Text, nullable=False),
+    *_required(Double, "stored_s", "taken_s"),
+    *_required(Text, "taken_at", "host", "device", "runtime", "identity", "labels"),
     Column("gpu", Text),
-    Column("device", Text, nullable=False),
-    Column("runtime", Text, nullable=False),
-    Column("identity", Text, nullable=False),
-    Column("labels", Text, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
     Index("pyxfer_runs_of_host", "host", "seq"),
-    sqlite_autoincrement=True,
 )
 
 # In a separate table, so that a history does not read the pages of documents.
@@ -69,26 +76,15 @@ DOCUMENTS = Table(
     "pyxfer_documents",
     TABLES,
     Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True, autoincrement=False),
-    Column("document", LargeBinary, nullable=False),
+    *_required(LargeBinary, "document"),
 )
 
-BASELINES = Table(
+BASELINES = _table(
     "pyxfer_baselines",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("name", Text, nullable=False),
-    Column("identity", Text, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("made_at", Text, nullable=False),
-    Column("stored_at", Text, nullable=False),
-    Column("labels", Text, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
+    *_required(Text, "name", "identity", "host", "fingerprint", "made_at", "labels"),
     Column("removed_at", Text),
     Index("pyxfer_baselines_current", "identity", "name", "seq"),
     Index("pyxfer_baselines_of_host", "host", "name"),
-    sqlite_autoincrement=True,
 )
 
 BASELINE_RUNS = Table(
@@ -104,8 +100,7 @@ CELLS = Table(
     TABLES,
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("key", Text, nullable=False, unique=True),
-    Column("group", Text, nullable=False),
-    Column("cell", Text, nullable=False),  # JSON
+    *_required(Text, "group", "cell"),  # the cell is JSON
 )
 
 MEASURED = Table(
@@ -114,32 +109,21 @@ MEASURED = Table(
     Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True),
     Column("place", Integer, primary_key=True),
     Column("cell", Number, ForeignKey(CELLS.c.id), nullable=False),
-    Column("host", Text, nullable=False),
-    Column("taken_s", Double, nullable=False),
+    *_required(Text, "host"),
     Column("worker", Text),
-    Column("gbps", Double, nullable=False),
+    *_required(Double, "taken_s", "gbps", "median_s"),
     Column("low_gbps", Double),
     Column("high_gbps", Double),
-    Column("median_s", Double, nullable=False),
     Index("pyxfer_measured_cell", "cell", "taken_s"),
     Index("pyxfer_measured_host", "host", "cell", "taken_s"),
 )
 
-FLEETS = Table(
+FLEETS = _table(
     "pyxfer_fleets",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("judged_at", Text, nullable=False),
-    Column("judged_s", Double, nullable=False),
-    Column("hosts", Integer, nullable=False),
-    Column("slow", Integer, nullable=False),
-    Column("suspect", Integer, nullable=False),
-    Column("not_judged", Integer, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
-    Column("document", LargeBinary, nullable=False),
-    sqlite_autoincrement=True,
+    *_required(Text, "judged_at"),
+    *_required(Double, "judged_s"),
+    *_required(Integer, "hosts", "slow", "suspect", "not_judged"),
+    *_required(LargeBinary, "document"),
 )
 
 FLEET_HOSTS = Table(
@@ -147,28 +131,19 @@ FLEET_HOSTS = Table(
     TABLES,
     Column("fleet", Number, ForeignKey(FLEETS.c.seq), primary_key=True),
     Column("place", Integer, primary_key=True),
-    Column("host", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("verdict", Text, nullable=False),
+    *_required(Text, "host", "state", "verdict", "figures"),
     Column("cell", Text),
     Column("loss", Double),
     Column("reason", Text),
-    Column("figures", Text, nullable=False),
     Index("pyxfer_fleet_hosts_of_host", "host", "fleet"),
 )
 
-HOST_REPORTS = Table(
+HOST_REPORTS = _table(
     "pyxfer_host_reports",
-    TABLES,
-    Column("seq", Number, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("stored_at", Text, nullable=False),
-    Column("stored_s", Double, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("sha256", Text, nullable=False, index=True),
-    Column("document", LargeBinary, nullable=False),
+    *_required(Double, "stored_s"),
+    *_required(Text, "host"),
+    *_required(LargeBinary, "document"),
     Index("pyxfer_host_reports_stored", "stored_s"),
-    sqlite_autoincrement=True,
 )
 
 
@@ -213,11 +188,11 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
     except zlib.error:
         data = b""
     if data is None or (most_bytes and len(data) > most_bytes):
-        raise StoreError(f"{what} is larger than {most_bytes >> 20} MiB")
+        raise StoreError(f"{what} is larger than {most_bytes >> 20} MiB.")
     if sha256_of(data) != sha256:
         raise StoreError(
-            f"{what} is damaged: it has changed since it was stored. The others can be read; check the disk, and "
-            "restore this one from a backup"
+            f"{what} is damaged, because it has changed since it was stored: check the disk, and restore this one "
+            "from a backup; the others can be read."
         )
     return data
 
@@ -245,31 +220,36 @@ _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
 
 
+def check_type(value: object, types: tuple[type, ...], expected: str) -> None:
+    if not isinstance(value, types):
+        raise UsageError(f"Expected {expected}; got a {type(value).__name__}.")
+
+
 def check_name(name: str) -> None:
-    _check_text(name, "the name of a baseline", 1, MAX_NAME)
+    _check_text(name, "The name of a baseline", 1, MAX_NAME)
 
 
 def check_host(name: str) -> None:
-    _check_text(name, "the name of a host", 1, MAX_HOST)
+    _check_text(name, "The name of a host", 1, MAX_HOST)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > MAX_LABELS:
-        raise UsageError(f"a run or baseline has up to {MAX_LABELS} labels, and not {len(labels)}")
+        raise UsageError(f"A run or baseline has up to {MAX_LABELS} labels, not {len(labels)}.")
     for name, value in labels.items():
-        _check_text(name, "the name of a label", 1, MAX_NAME)
-        _check_text(value, f"the value of the label {name!r:.80}", 0, MAX_VALUE)
+        _check_text(name, "The name of a label", 1, MAX_NAME)
+        _check_text(value, f"The value of the label {name!r:.80}", 0, MAX_VALUE)
 
 
 def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
     if not isinstance(value, str):
-        raise UsageError(f"{what} must be text, and is a {type(value).__name__}")
+        raise UsageError(f"{what} is a {type(value).__name__}: give text.")
     if not shortest <= len(value) <= longest:
-        raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}")
+        raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8") from None
+        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8.") from None
 
 
 def seconds_of(moment: str) -> float:
@@ -284,7 +264,7 @@ def parse_since(text: str, now_s: float | None = None) -> float:
     try:
         return seconds_of(text.strip())
     except UsageError:
-        raise UsageError(f"since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
+        raise UsageError(f"since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31.") from None
 
 
 def now_text() -> str:

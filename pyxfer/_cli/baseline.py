@@ -206,12 +206,13 @@ def remove(name: Which, host: Host = None, store: opt.Store = None) -> None:
 
     The earlier baselines of that name are removed with it. Their runs stay in the history.
     """
-    from pyxfer._baseline.inputs import choose, machine
+    from pyxfer._baseline.inputs import choose
 
     with _open(store) as opened:
         kept = choose(opened, name, host)
         count = opened.remove_baseline(kept.name, kept.identity)
-    say(f"removed the baseline {kept.name!r} of {machine(kept)} ({count} stored); its runs stay in the history")
+    what = f"the baseline {kept.name!r} of {kept.fingerprint.machine}"
+    say(f"removed {what} ({count} stored); its runs stay in the history")
 
 
 @app.command(epilog=opt.example("pyxfer baseline export default node-7.json.gz"))

@@ -119,7 +119,7 @@ def _exported(run: Run) -> Exported:
     """The run with the current count of replays, if its GPU is in this host. The GPU is found by its UUID alone."""
     import msgspec
 
-    from pyxfer._document.runs import unknown
+    from pyxfer._document.machines import unknown
     from pyxfer._machine import nvml
     from pyxfer._machine.health import replays
     from pyxfer._report.prometheus import Exported

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from pyxfer._document.examinations import Finding, Health, Nearest, Status, Sureness, is_beyond_peak
-from pyxfer._document.machines import MAX_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
-from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
+from pyxfer._document.machines import (
+    MAX_SHARE,
+    SMALLEST_PAYLOAD_BYTES,
+    USUAL_PAYLOAD_BYTES,
+    Fact,
+    LinkState,
+    Side,
+    protocol_gbps,
+)
+from pyxfer._document.runs import Measurement, Run
 from pyxfer._machine.link import bottleneck, describe
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyxfer._doctor.case import SIDES, Case, Findings, fine, first_reason, undetermined
 from pyxfer._document.examinations import Bound, FarRates, Finding, Status
-from pyxfer._document.runs import Placement
+from pyxfer._document.machines import Placement
 from pyxfer._machine.environment import UNTRANSLATED
 from pyxfer._machine.nvml import throttled_by
 from pyxfer.units import format_gbps, format_percent, format_size

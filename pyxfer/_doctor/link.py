@@ -12,9 +12,11 @@ from pyxfer._document.machines import (
     MAX_SHARE,
     SMALLEST_PAYLOAD_BYTES,
     USUAL_PAYLOAD_BYTES,
+    Fact,
+    Hop,
+    LinkState,
     protocol_gbps,
 )
-from pyxfer._document.runs import Fact, Hop, LinkState
 from pyxfer._machine.link import narrowest_hop
 from pyxfer.units import format_gbps, format_percent, format_size
 

@@ -11,7 +11,7 @@ from pyxfer._doctor.session import examine, examined_again, in_order, without_tr
 from pyxfer._document.derivations import derived
 from pyxfer._document.examinations import Examination, Finding
 from pyxfer._document.links import SHARED_BELOW, Links, end_name, end_names
-from pyxfer._document.runs import unknown
+from pyxfer._document.machines import unknown
 from pyxfer._measure.link_runs import runs_of
 from pyxfer._report.link_words import ways_around, without_nvlink
 from pyxfer.errors import UsageError

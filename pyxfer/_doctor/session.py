@@ -18,7 +18,8 @@ from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Findings, undetermined
 from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, FarRates, Finding, Health, Nearest, Reference, Status
-from pyxfer._document.runs import Device, Fact, LinkState, Memory, Run
+from pyxfer._document.machines import Device, Fact, LinkState
+from pyxfer._document.runs import Memory, Run
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.health import read_counters, read_health

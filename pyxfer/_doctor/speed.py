@@ -21,8 +21,8 @@ from pyxfer._doctor.case import (
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness
-from pyxfer._document.machines import MAX_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, protocol_gbps
-from pyxfer._document.runs import Measurement, Rate, Side
+from pyxfer._document.machines import MAX_SHARE, SMALLEST_PAYLOAD_BYTES, USUAL_PAYLOAD_BYTES, Side, protocol_gbps
+from pyxfer._document.runs import Measurement, Rate
 from pyxfer._machine.environment import UNTRANSLATED
 from pyxfer._machine.link import bottleneck
 from pyxfer._machine.nvml import throttled_by

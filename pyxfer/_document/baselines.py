@@ -42,6 +42,11 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
     runtime_major: Fact[int]
     gpus: dict[int, str] = {}
 
+    @property
+    def machine(self) -> str:
+        """The host and its GPU, by the device's name if it has no UUID."""
+        return f"{self.host}, {self.gpu.value or self.device}"
+
 
 class Baseline(ShortRepr, SavedDocument, frozen=True):
     """The figures that a host has reached: those of several processes, one after the other.

@@ -85,10 +85,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
             gpus = [_end_text(end) for end in (self.source, self.destination) if end not in ((), (HOST_END,))]
             return ":".join([way, *gpus, self.memory, *([self.mode] if has_mode else []), *size, *fresh])
         head = ".".join(filter(None, (LINKS, self.group, self.case, self.engine)))
-        return ":".join([head, self._ends_text(), *size])
-
-    def _ends_text(self) -> str:
-        return "-".join(_end_text(end, self.node) for end in (self.source, self.destination) if end)
+        ends = "-".join(_end_text(end, self.node) for end in (self.source, self.destination) if end)
+        return ":".join([head, ends, *size])
 
     @property
     def is_automatic(self) -> bool:
@@ -284,7 +282,7 @@ class CellPattern:
 
 _EXAMPLE = (
     "write a cell such as h2d:pinned:256MiB, both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh, torch.to:96MiB or "
-    "links.pairs.write.ce:gpu0-gpu1:512MiB"
+    "links.pairs.write.ce:gpu0-gpu1:512MiB."
 )
 _MAX_LENGTH = 300
 _NUMBER = re.compile(r"[.0-9]")
@@ -298,7 +296,7 @@ def parse_cell(text: str) -> CellPattern:
     """A pattern of cells from text; a part that the text leaves out matches any value."""
     parts = [part.strip() for part in text.split(":")]
     if len(text) > _MAX_LENGTH or not all(parts):
-        raise UsageError(f"{text[:_MAX_LENGTH]!r} is not a cell: a part of it is empty or too long; {_EXAMPLE}")
+        raise UsageError(f"{text[:_MAX_LENGTH]!r} is not a cell, because a part of it is empty or too long: {_EXAMPLE}")
     head = parts[0].split(".")
     if head[0] == LINKS:
         return _links_pattern(head[1:], parts[1:], text)
@@ -310,7 +308,7 @@ def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
     fields: dict[str, Any] = dict(zip(("group", "case", "engine"), head, strict=False))
     if len(head) > 3 or fields.get("group", GROUPS[0]) not in GROUPS or fields.get("engine", "ce") not in COPY_ENGINES:  # noqa: PLR2004
         raise UsageError(
-            f"{'.'.join(head)!r} in the cell {text!r} is not a group, case and engine of links; {_EXAMPLE}"
+            f"{'.'.join(head)!r} in the cell {text!r} is not a group, case and engine of links: {_EXAMPLE}"
         )
     ends = None if not rest else _ends(rest[0])
     if ends is not None:
@@ -319,7 +317,7 @@ def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
     if rest and _NUMBER.match(rest[0]):
         fields["nbytes"] = parse_size(rest.pop(0))
     if rest:
-        raise UsageError(f"{rest[0]!r} in the cell {text!r} is not a size, or is in the wrong place; {_EXAMPLE}")
+        raise UsageError(f"{rest[0]!r} in the cell {text!r} is not a size, or is in the wrong place: {_EXAMPLE}")
     return CellPattern(GROUPS, fields)
 
 
@@ -358,7 +356,7 @@ def _raw_pattern(direction: CellDirection, side: CellSide | None, parts: list[st
     variant = _taken(rest, lambda part: part in get_args(Variant))
     if rest:
         raise UsageError(
-            f"{rest[0]!r} in the cell {text!r} is not a GPU, memory, mode, size or variant, or is in the wrong place; "
+            f"{rest[0]!r} in the cell {text!r} is not a GPU, memory, mode, size or variant, or is in the wrong place: "
             f"{_EXAMPLE}"
         )
     nbytes = None if size is None else parse_size(size)
@@ -374,7 +372,7 @@ def _route_pattern(parts: list[str], text: str) -> CellPattern:
     route = ":".join(rest[::-1])
     if "." not in route:
         raise UsageError(
-            f"{text!r} is not a cell: {route!r} is not a direction or a route such as torch.to; {_EXAMPLE}"
+            f"{text!r} is not a cell, because {route!r} is not a direction or a route such as torch.to: {_EXAMPLE}"
         )
     batch = int(size) if size is not None and _BATCH.fullmatch(size) else None
     nbytes = parse_size(size) if size is not None and batch is None else None

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pyxfer._document import links
 from pyxfer._document.baselines import Baseline, CellComparison, Comparison
 from pyxfer._document.cells import is_of_host
+from pyxfer._document.derivations import TOLERANCE
 from pyxfer._document.examinations import Examination
 from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, Cohort, Fleet, FleetHost, HostCell, HostReport
 from pyxfer._document.links import HOST_END, Links
@@ -28,8 +29,6 @@ WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 """Lanes of a PCI Express link."""
 MAX_DEVICES = 1024
 PAYLOADS = tuple(128 << step for step in range(6))
-TOLERANCE = 1e-6
-"""Relative. Figures are quotients of doubles, which another machine may round differently."""
 
 
 def refuse(source: str, problems: Problems) -> None:

@@ -36,15 +36,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Kind(Generic[T]):
-    """One kind of document.
+    """One kind of document. Its `kind` field has `name`, or of a run one of `also`.
 
-    Attributes:
-        name: Value of its `kind` field; "run" for runs, whose field has one of `also`.
-        struct: Type that it is decoded into.
-        phrase: What it is, for errors about a file of another kind.
-        writer: What writes such a file.
-        problems: Finds contents that the struct's types allow and pyxfer never writes.
-
+    `problems` finds contents that the struct's types allow and pyxfer never writes.
     """
 
     name: str

@@ -248,7 +248,7 @@ class Fleet(HasTable, SavedDocument, frozen=True):
 
         """
         if verdict not in get_args(HostVerdict):
-            raise UsageError(f"verdict {verdict!r:.40} is not one of {', '.join(get_args(HostVerdict))}")
+            raise UsageError(f"verdict {verdict!r:.40} is unknown: choose one of {', '.join(get_args(HostVerdict))}.")
         return tuple(host for host in self.hosts if host.verdict == verdict)
 
     def host(self, name: str) -> FleetHost:

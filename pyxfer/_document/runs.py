@@ -15,18 +15,13 @@ import msgspec
 from pyxfer._document.machines import (
     NOT_STAGED,
     STAGED,
-    Clocks,
     Device,
     Environment,
     Fact,
-    Hop,
     Link,
-    LinkKind,
-    LinkState,
     Placement,
     Remark,
     Ring,
-    RingSource,
     Runtime,
     SavedDocument,
     Side,
@@ -35,28 +30,6 @@ from pyxfer._document.machines import (
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
-
-# Other packages import these from here.
-__all__ = [
-    "STAGED",
-    "Clocks",
-    "Device",
-    "Environment",
-    "Fact",
-    "Hop",
-    "Link",
-    "LinkKind",
-    "LinkState",
-    "Placement",
-    "Remark",
-    "Ring",
-    "RingSource",
-    "Runtime",
-    "SavedDocument",
-    "Side",
-    "unknown",
-]
-
 
 # Reasons for a row without traced trials. They are compared with those in saved documents.
 NOT_TRACED = "not traced"
@@ -71,6 +44,7 @@ PartName = Literal[
     "preparing", "waiting", "copying", "staging", "gaps", "kernels", "other copies", "returning", "finishing"
 ]
 PARTS: tuple[PartName, ...] = get_args(PartName)
+_TRACED = "a traced trial"
 # The parts are sums of floating-point numbers.
 _ROUNDING = 1e-6
 
@@ -103,7 +77,7 @@ class Dma(msgspec.Struct, frozen=True):
     trials: int
 
     def __post_init__(self) -> None:
-        _check_amounts(seconds=self.seconds.value or 0.0, nbytes=self.nbytes, copies=self.copies)
+        check_amounts(_TRACED, seconds=self.seconds.value, nbytes=self.nbytes, copies=self.copies)
         _check_trials(self.trials)
 
     @property
@@ -119,7 +93,7 @@ class Part(msgspec.Struct, frozen=True):
     seconds: float
 
     def __post_init__(self) -> None:
-        _check_amounts(seconds=self.seconds)
+        check_amounts(_TRACED, seconds=self.seconds)
 
 
 class Breakdown(msgspec.Struct, frozen=True):
@@ -144,9 +118,8 @@ class Breakdown(msgspec.Struct, frozen=True):
     page_bytes: int = 4096
 
     def __post_init__(self) -> None:
-        _check_amounts(elapsed_s=self.elapsed_s, dispatch_s=self.dispatch_s, wall_s=self.wall_s)
-        _check_amounts(faults=self.faults, switches=self.switches, preemptions=self.preemptions)
-        _check_amounts(left_out=self.left_out, page_bytes=self.page_bytes)
+        amounts = ("elapsed_s", "dispatch_s", "wall_s", "faults", "switches", "preemptions", "left_out", "page_bytes")
+        check_amounts(_TRACED, **{name: getattr(self, name) for name in amounts})
         _check_trials(self.trials)
         whole = sum(part.seconds for part in self.parts)
         if abs(whole - self.elapsed_s) > _ROUNDING * self.elapsed_s:
@@ -157,10 +130,11 @@ class Breakdown(msgspec.Struct, frozen=True):
         return sum(part.seconds for part in self.parts if part.name == name)
 
 
-def _check_amounts(**amounts: float) -> None:
+def check_amounts(of: str, **amounts: float | None) -> None:
+    """Raise ValueError for an amount that is negative or not finite. None is allowed."""
     for name, amount in amounts.items():
-        if not 0 <= amount < math.inf:
-            raise ValueError(f"{name} of a traced trial is zero or above, and finite; got {amount}")
+        if amount is not None and not 0 <= amount < math.inf:
+            raise ValueError(f"{name} of {of} is zero or above, and finite; got {amount}")
 
 
 def _check_trials(trials: int) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime, SavedDocument
 from pyxfer._document.printing import HasTables
-from pyxfer._document.runs import Summary, Tracing
+from pyxfer._document.runs import Summary, Tracing, check_amounts
 from pyxfer.units import format_seconds
 
 # Every instant belongs to the first part that applies. In the last three the device is idle.
@@ -146,13 +146,6 @@ class Steps(msgspec.Struct, frozen=True):
     def usual(self) -> int:
         """The number of steps that are not slow."""
         return self.watched - (0 if self.slow is None else self.slow.count)
-
-
-def check_amounts(of: str, **amounts: float | None) -> None:
-    """Raise ValueError for an amount that is negative or not finite. None is allowed."""
-    for name, amount in amounts.items():
-        if amount is not None and not 0 <= amount < math.inf:
-            raise ValueError(f"{name} of {of} is zero or above, and finite; got {amount}")
 
 
 WATCH_SCHEMA_VERSION = 1

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pyxfer._document.machines import Fact
 from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import Direction, Fact, Memory, Returns, RouteInfo, Workload
+from pyxfer._document.runs import Direction, Memory, Returns, RouteInfo, Workload
 from pyxfer.errors import RefusedError
 from pyxfer.units import format_size
 

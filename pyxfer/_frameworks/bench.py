@@ -14,7 +14,8 @@ from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, raw_head
 from pyxfer._ceiling.stages import Stages, prepare_raw
-from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark, Tracing
+from pyxfer._document.machines import Device, Fact, Placement, Remark
+from pyxfer._document.runs import Direction, Measurement, Memory, Tracing
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Make, Route, SourceKind
 from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer

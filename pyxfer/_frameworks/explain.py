@@ -10,8 +10,9 @@ from pyxfer._ceiling import plans as raw_plans
 from pyxfer._ceiling.plans import DEFAULT_PRECISION
 from pyxfer._ceiling.plans import make_request as make_raw_request
 from pyxfer._ceiling.session import checked_choice, run_request
+from pyxfer._document.machines import STAGED, Runtime
 from pyxfer._document.routes import RouteStatus
-from pyxfer._document.runs import STAGED, Direction, OneWay, Run, Runtime, Workload
+from pyxfer._document.runs import Direction, OneWay, Run, Workload
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._document.runs import Fact, Link, Measurement, Placement, Remark, Tracing, Workload
+from pyxfer._document.machines import Fact, Link, Placement, Remark
+from pyxfer._document.runs import Measurement, Tracing, Workload
 
 _BYTES = 256
 

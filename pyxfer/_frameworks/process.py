@@ -25,7 +25,8 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._document.runs import Fact, Measurement, Remark, Tracing, WorkerEnding, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import Measurement, Tracing, WorkerEnding
 from pyxfer._frameworks.base import Framework, Make, Route, Started, Transfer
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.context import RouteContext

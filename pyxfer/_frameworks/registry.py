@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Any, get_args
 
 from pyxfer._ceiling import plans
+from pyxfer._document.machines import Fact
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.runs import Fact, Memory, Published, Returns, Workload
+from pyxfer._document.runs import Memory, Published, Returns, Workload
 from pyxfer._frameworks.base import Dma, Framework, Route, RouteBracket, Started, installed_version
 from pyxfer.errors import RefusedError, UsageError
 from pyxfer.native import Choice, choose

@@ -13,24 +13,18 @@ from pyxfer._ceiling.plans import DEFAULT_PRECISION, seed_of
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
 from pyxfer._ceiling.session import checked_choice
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.machines import NOT_STAGED
+from pyxfer._document.machines import NOT_STAGED, Device, Environment, Fact, Placement, Runtime, unknown
 from pyxfer._document.runs import (
     UNTRACED,
-    Device,
     Direction,
-    Environment,
-    Fact,
     Measurement,
     OneWay,
     OneWayDirections,
     Parameters,
-    Placement,
     Run,
-    Runtime,
     Tracing,
     Worker,
     Workload,
-    unknown,
 )
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Make, Route

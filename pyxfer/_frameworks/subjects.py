@@ -11,7 +11,8 @@ import numpy as np
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.subjects import traced_call
-from pyxfer._document.runs import Fact, Side, Trial
+from pyxfer._document.machines import Fact, Side
+from pyxfer._document.runs import Trial
 from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
 from pyxfer._measure.bracket import Bracket, HostClock
 from pyxfer._measure.sampler import WAKE_BELOW_S

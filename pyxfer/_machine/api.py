@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyxfer._document.runs import Device, Link
+from pyxfer._document.machines import Device, Link
 from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError

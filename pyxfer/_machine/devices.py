@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from pyxfer._document.runs import Device, Fact, Runtime
+from pyxfer._document.machines import Device, Fact, Runtime
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml

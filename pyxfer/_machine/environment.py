@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from pyxfer._document.machines import pyxfer_version
-from pyxfer._document.runs import Device, Environment, Fact
+from pyxfer._document.machines import Device, Environment, Fact, pyxfer_version
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.host import available_host_bytes, host_bytes

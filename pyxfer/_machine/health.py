@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
-from pyxfer._document.runs import Device, Fact
+from pyxfer._document.machines import Device, Fact
 from pyxfer._machine.devices import list_devices
 from pyxfer._machine.environment import read_translation
 from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes

@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 
 from pyxfer._document.examinations import Bound
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._machine.numa import read_nodes
 from pyxfer._machine.sysfs import group_folders, read_text
 from pyxfer.errors import UsageError

@@ -9,8 +9,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, SMALLEST_PAYLOAD_BYTES, WRITE_OVERHEAD_BYTES
-from pyxfer._document.runs import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
+from pyxfer._document.machines import (
+    COMPLETION_OVERHEAD_BYTES,
+    SMALLEST_PAYLOAD_BYTES,
+    WRITE_OVERHEAD_BYTES,
+    Device,
+    Fact,
+    Hop,
+    Link,
+    LinkKind,
+    LinkState,
+    Remark,
+)
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
 from pyxfer._machine.engine import HOST_REASON, is_host

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyxfer._document.runs import Device, Fact, Placement
+from pyxfer._document.machines import Device, Fact, Placement
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON
 from pyxfer._machine.nvml import Nvml

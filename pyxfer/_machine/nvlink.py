@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyxfer._document.links import Counter
-from pyxfer._document.runs import Device, Fact
+from pyxfer._document.machines import Device, Fact
 from pyxfer._machine.nvml import Nvml, field, is_unsupported
 from pyxfer._machine.pci import canonical_address
 

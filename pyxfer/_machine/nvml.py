@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyxfer._document.runs import Clocks, Device, Environment, Fact, LinkState
+from pyxfer._document.machines import Clocks, Device, Environment, Fact, LinkState
 from pyxfer._machine.engine import HOST_REASON
 
 IDLE = "idle"

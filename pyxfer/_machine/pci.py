@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from pyxfer._document.machines import GIGATRANSFERS
-from pyxfer._document.runs import Fact, Hop, LinkState
+from pyxfer._document.machines import GIGATRANSFERS, Fact, Hop, LinkState
 from pyxfer._machine.sysfs import read_int, read_text
 
 _FIRST_WITH_FLITS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 
 _MOUNT = "sys/fs/cgroup"
 

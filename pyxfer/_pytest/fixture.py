@@ -13,7 +13,8 @@ import pytest
 from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_beside
 from pyxfer._ceiling.session import ceiling
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.runs import Fact, LinkDirection, Measurement, Remark, Share, Summary
+from pyxfer._document.machines import Fact, Remark
+from pyxfer._document.runs import LinkDirection, Measurement, Share, Summary
 from pyxfer._document.sessions import TestMachine
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -23,7 +24,8 @@ from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import size_of, whole_of
 
 if TYPE_CHECKING:
-    from pyxfer._document.runs import Device, Environment, Measurement
+    from pyxfer._document.machines import Device, Environment
+    from pyxfer._document.runs import Measurement
     from pyxfer._measure.bracket import StreamLike
 
 

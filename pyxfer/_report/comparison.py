@@ -8,7 +8,7 @@ from typing import Any
 
 from pyxfer import units
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._report import junit
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
 from pyxfer._report.layout import Column as PageColumn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Examination, Finding, Nearest, Status
 from pyxfer._report import run
 from pyxfer._report.grid import Grid, text_grid
@@ -19,7 +19,7 @@ _IN_FULL: tuple[Status, ...] = ("wrong", "suspicious")
 _IN_ONE_LINE: tuple[Status, ...] = ("unknown", "fine")
 ORDER: tuple[Status, ...] = (*_IN_FULL, *_IN_ONE_LINE)
 _NAMED = 4
-_SIDES: tuple[runs.Side, ...] = ("h2d", "d2h")
+_SIDES: tuple[machines.Side, ...] = ("h2d", "d2h")
 _LONGEST = 600
 
 
@@ -66,7 +66,7 @@ def heading_lines(examination: Examination) -> Lines:
     return lines
 
 
-def _with_text(environment: runs.Environment) -> str:
+def _with_text(environment: machines.Environment) -> str:
     driver = "" if environment.driver.value is None else f", driver {clean(environment.driver.value)}"
     return f"pyxfer {clean(environment.pyxfer)}{driver}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.machines import MAX_SHARE
 from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import Page, waterfall
@@ -458,7 +458,7 @@ def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
 
 
 def _is_staged(m: runs.Measurement) -> bool:
-    return m.mode == runs.STAGED or (m.nature is not None and m.nature.staged)
+    return m.mode == machines.STAGED or (m.nature is not None and m.nature.staged)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._report import route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
 from pyxfer._report.rates import RATES_HEADING, worker_number
@@ -258,7 +258,7 @@ def _worker_text(worker: runs.Worker) -> str:
     return f"{name}: {', '.join(words)}"
 
 
-def _cuda_text(cuda: runs.Fact[str]) -> str:
+def _cuda_text(cuda: machines.Fact[str]) -> str:
     if cuda.value is not None:
         return f"CUDA {clean(cuda.value)}"
     reason = clean(cuda.reason or "no reason given").rstrip(".")  # more words follow

@@ -8,7 +8,7 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.tunings import RingState
 from pyxfer._report import rates as sections
@@ -31,11 +31,11 @@ from pyxfer._report.tune import ring_lines
 
 
 def print_machine(
-    devices: Sequence[runs.Device],
-    links: Sequence[runs.Link],
-    placements: Sequence[runs.Placement],
+    devices: Sequence[machines.Device],
+    links: Sequence[machines.Link],
+    placements: Sequence[machines.Placement],
     rings: Sequence[RingState],
-    environment: runs.Environment,
+    environment: machines.Environment,
     page: Page,
 ) -> None:
     for device, link, placement, ring in zip(devices, links, placements, rings, strict=True):
@@ -53,7 +53,7 @@ def _indented(lines: Lines) -> Lines:
     return [(f"  {name}", text) for name, text in lines]
 
 
-def _device_lines(device: runs.Device) -> Lines:
+def _device_lines(device: machines.Device) -> Lines:
     memory = [("memory", memory_text(device.memory_bytes))]
     if device.runtime == "host":
         return [("name", clean(device.name)), *memory]
@@ -70,7 +70,7 @@ def _device_lines(device: runs.Device) -> Lines:
     ]
 
 
-def _link_lines(link: runs.Link, device: runs.Device) -> Lines:
+def _link_lines(link: machines.Link, device: machines.Device) -> Lines:
     if device.runtime == "host":
         return [("peaks", "none: nothing crosses a link")]
     peaks = [(f"{name} peak", text) for name, text in peak_lines(link)]
@@ -89,11 +89,11 @@ def _link_lines(link: runs.Link, device: runs.Device) -> Lines:
     ]
 
 
-def _hop_text(hop: runs.Hop) -> str:
+def _hop_text(hop: machines.Hop) -> str:
     return f"now {fact_text(hop.now, link_state_text)}, at most {fact_text(hop.most, link_state_text)}"
 
 
-def _placement_lines(placement: runs.Placement) -> Lines:
+def _placement_lines(placement: machines.Placement) -> Lines:
     return [
         ("NUMA node of the device", fact_text(placement.device_node)),
         ("CPUs for measuring", fact_text(placement.cpus)),
@@ -209,7 +209,7 @@ def _peak_cells(run: runs.Run, direction: runs.Direction) -> list[str]:
     if not _has_peaks(run):
         return []
     raw = run.link.raw_peak_gbps.value
-    sides: runs.Side = "sum" if direction == "both" else direction
+    sides: machines.Side = "sum" if direction == "both" else direction
     doubled = None if raw is None else raw * (2 if direction == "both" else 1)
     return [_number(doubled), _number(run.link.peak_gbps(sides).value)]
 
@@ -241,7 +241,7 @@ _LONGEST_NAME = 40
 _LONGEST_WORD = 14
 
 
-def print_routes(devices: Sequence[runs.Device], routes: Sequence[RouteStatus], page: Page) -> None:
+def print_routes(devices: Sequence[machines.Device], routes: Sequence[RouteStatus], page: Page) -> None:
     page.line("Devices", style="bold")
     page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
     page.heading("Routes")
@@ -275,11 +275,11 @@ def mode_states(routes: Sequence[RouteStatus]) -> dict[str, str]:
     return states
 
 
-def _selector(device: runs.Device) -> str:
+def _selector(device: machines.Device) -> str:
     return "host" if device.runtime == "host" else str(device.index)
 
 
-def _device_line(device: runs.Device) -> str:
+def _device_line(device: machines.Device) -> str:
     words = f"{device_text(device)}, {memory_text(device.memory_bytes)}"
     return words if device.uuid.value is None else f"{words}, {clean(device.uuid.value)}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, SHARED_BELOW, Links, Traffic, end_name, end_names
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, Links, Traffic, end_name
-from pyxfer._document.runs import Fact, Rate, Share
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Rate, Share
 from pyxfer._report import link_words
 from pyxfer._report.grid import Column as GridColumn
 from pyxfer._report.grid import Grid, fields

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import NO_FAULT
 from pyxfer._report.text import clean, remark_text
@@ -32,7 +32,7 @@ class Note:
 class _Concern:
     index: int
     group: str
-    remark: runs.Remark
+    remark: machines.Remark
 
 
 def gather(run: runs.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
@@ -93,7 +93,7 @@ def label_words(measurement: runs.Measurement, run: runs.Run) -> tuple[str, ...]
     words = [clean(measurement.memory, longest=40)]
     place = measurement.memory, measurement.direction
     modes = {other.mode for other in run.measurements if (other.memory, other.direction) == place}
-    if len(modes) > 1 or runs.STAGED in modes:
+    if len(modes) > 1 or machines.STAGED in modes:
         words.append(clean(measurement.mode, longest=40))
     if measurement.variant == "fresh":
         words.append("fresh")
@@ -113,15 +113,17 @@ def sizes_text(sizes: Sequence[int], known: Sequence[int], say: Callable[[int], 
 def _concerns(index: int, measurement: runs.Measurement, precision: float) -> list[_Concern]:
     if measurement.rate.value is None:
         reason = measurement.rate.reason or "no reason given"
-        return [_Concern(index, f"missing {reason}", runs.Remark("missing", reason))]
+        return [_Concern(index, f"missing {reason}", machines.Remark("missing", reason))]
     doubts = [remark for remark in measurement.remarks if severity_of(remark.code) != "info"]
     found = [_Concern(index, f"remark {remark.code}", remark) for remark in doubts]
     if measurement.verified.value is False:
-        wrong = runs.Remark("contents", "the bytes that arrived are not the bytes that were sent", None)
+        wrong = machines.Remark("contents", "the bytes that arrived are not the bytes that were sent", None)
         found.append(_Concern(index, "contents", wrong))
     half_width = measurement.summary.relative_half_width if measurement.summary is not None else None
     if not found and half_width is not None and half_width > precision:
-        found.append(_Concern(index, "remark unstable", runs.Remark("wide", _precision_text([half_width], precision))))
+        found.append(
+            _Concern(index, "remark unstable", machines.Remark("wide", _precision_text([half_width], precision)))
+        )
     return found
 
 
@@ -130,7 +132,7 @@ def _untraced(index: int, measurement: runs.Measurement) -> list[_Concern]:
     reason = measurement.dma.reason
     if measurement.rate.value is None or measurement.direction == "ingest" or reason is None or reason in NO_FAULT:
         return []
-    return [_Concern(index, f"untraced {reason}", runs.Remark("untraced", reason))]
+    return [_Concern(index, f"untraced {reason}", machines.Remark("untraced", reason))]
 
 
 def _text(run: runs.Run, concerns: Sequence[_Concern], where: str) -> str:

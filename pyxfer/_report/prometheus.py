@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.links import Links, end_name
-from pyxfer._document.machines import pyxfer_version
-from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
+from pyxfer._document.machines import Fact, LinkState, Side, pyxfer_version
+from pyxfer._document.runs import Measurement, Run
 from pyxfer._report.tables import library
 from pyxfer.units import parse_moment
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from rich.table import Table
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._report.layout import GAPS, Column, fitting_table, grid_width, pack, percent_cells, rate_cells, to_table
 from pyxfer._report.notes import label_words
 from pyxfer._report.text import Lines, clean, fact_text, link_state_text, machine_lines, remark_text
@@ -17,7 +17,7 @@ from pyxfer._report.text import Lines, clean, fact_text, link_state_text, machin
 RATES_HEADING = "GB/s (1 GB = 1e9 bytes), medians; a letter leads to a note below"
 _CURVES_NAMED = 2
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
-_SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
+_SIDES: tuple[machines.Side, ...] = ("h2d", "d2h", "sum")
 
 
 def heading_lines(run: runs.Run) -> Lines:
@@ -82,7 +82,7 @@ def locking_lines(run: runs.Run) -> Lines:
 
 
 def ring_lines(run: runs.Run) -> Lines:
-    if not any(measurement.mode == runs.STAGED for measurement in run.measurements):
+    if not any(measurement.mode == machines.STAGED for measurement in run.measurements):
         return []
     ring = run.ring.value
     if ring is None:
@@ -97,7 +97,7 @@ def ring_lines(run: runs.Run) -> Lines:
     ]
 
 
-def peak_lines(link: runs.Link) -> Lines:
+def peak_lines(link: machines.Link) -> Lines:
     if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
         return [("none", clean(link.raw_peak_gbps.reason or "no reason given"))]
     raw = fact_text(link.raw_peak_gbps, units.format_gbps)
@@ -158,7 +158,7 @@ def _locking_text(cost: runs.LockingCost) -> str:
     return f"{speed}; {cost.pays_direction} transfers of that size until it pays: {cost.pays_after_transfers.value}"
 
 
-def _peak_state(link: runs.Link) -> str:
+def _peak_state(link: machines.Link) -> str:
     """The link state that the peak is computed from, and the hop that limits it if that is not the device's own."""
     state, when = link.under_load, "under load"
     if state.value is None:
@@ -170,7 +170,7 @@ def _peak_state(link: runs.Link) -> str:
     return words
 
 
-def _protocol_text(link: runs.Link) -> str:
+def _protocol_text(link: machines.Link) -> str:
     sides = ", ".join(
         f"{side} {fact_text(link.peak_gbps(side), units.format_gbps)}" for side in _SIDES if side != "sum"
     )
@@ -179,7 +179,7 @@ def _protocol_text(link: runs.Link) -> str:
     return f"{sides}: without the packet headers at {size}"
 
 
-def _fact_column(name: str, facts: Sequence[runs.Fact[float]], say: Callable[[float], str]) -> Column:
+def _fact_column(name: str, facts: Sequence[machines.Fact[float]], say: Callable[[float], str]) -> Column:
     return Column((name,), tuple("-" if fact.value is None else say(fact.value) for fact in facts))
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from rich.table import Table
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._report import rates
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.explain import headline as explained_text
@@ -226,7 +226,7 @@ def _figures_text(run: runs.Run) -> str:
         lines = summary_lines(run, [""] * len(run.measurements))
         first = next((f"{name} {text}" for name, text in lines if name), "")
         return f"{first}." if first else ""
-    texts = [text for side in get_args(runs.Side) if (text := reached_text(run, side))]
+    texts = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
     return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._report import plots
 from pyxfer._report.explain import Explained, find_explained, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
@@ -67,7 +67,7 @@ def charts_of_run(run: runs.Run) -> Charts:
 
 
 def _sizes_chart(run: runs.Run, timed: Sequence[runs.Measurement], width: int) -> plots.Spec:
-    sides: tuple[runs.Side, ...] = ("h2d", "d2h", "sum", "ingest")
+    sides: tuple[machines.Side, ...] = ("h2d", "d2h", "sum", "ingest")
     names = list(dict.fromkeys(_series(run, m) for m in timed))
     colours = dict(zip(names, plots.COLOURS, strict=False))
     by_side = {side: [(_series(run, m), m) for m in timed if is_alone(m, side)] for side in sides}
@@ -82,7 +82,7 @@ def _series(run: runs.Run, m: runs.Measurement) -> str:
 def _size_plot(
     run: runs.Run,
     named: Sequence[tuple[str, runs.Measurement]],
-    side: runs.Side,
+    side: machines.Side,
     colours: Mapping[str, str],
     width: int,
 ) -> plots.Spec:
@@ -133,14 +133,14 @@ def _largest_of_each(timed: Sequence[runs.Measurement]) -> list[runs.Measurement
     return [m for m in alone if m.memory == "pageable"] or alone
 
 
-def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime) -> plots.Make | None:
+def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: machines.Runtime) -> plots.Make | None:
     drawn = [
         (name, m) for name, m in named if m.summary is not None and any(trial.invalid is None for trial in m.trials)
     ]
     return (lambda width: _trials_chart(drawn[: len(plots.COLOURS)], runtime, width)) if drawn else None
 
 
-def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: runs.Runtime, width: int) -> plots.Spec:
+def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: machines.Runtime, width: int) -> plots.Spec:
     values: plots.Values = []
     for name, m in named:
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
@@ -156,7 +156,7 @@ def charts_of_measurement(m: runs.Measurement) -> Charts:
     return {"trials": _trials([(f"{clean(m.route, _LONGEST_LABEL)} {m.side}", m)], "cuda")}
 
 
-def reached_text(run: runs.Run, side: runs.Side) -> str:
+def reached_text(run: runs.Run, side: machines.Side) -> str:
     """`h2d: 55.31 GB/s at 256 MiB from pinned memory, 97.9 % of the peak`; empty without a figure."""
     rows = [m for m in run.measurements if is_alone(m, side) and m.gbps is not None and m.verified.value is not False]
     best = max(rows, key=lambda m: m.gbps or 0.0, default=None)
@@ -166,7 +166,7 @@ def reached_text(run: runs.Run, side: runs.Side) -> str:
     text = (
         f"{name}: {units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)} with {clean(best.memory)} memory"
     )
-    if best.mode == runs.STAGED:
+    if best.mode == machines.STAGED:
         text += ", staged"
     return text if best.of_peak is None else f"{text}, {units.format_percent(best.of_peak)} of the peak"
 
@@ -180,7 +180,7 @@ def trials_text(row: runs.Measurement, name: str) -> str:
     return f"{name}, {units.format_size(row.nbytes)}: half of {len(times)} trials took {low} to {high}, median {middle}"
 
 
-def is_alone(m: runs.Measurement, side: runs.Side) -> bool:
+def is_alone(m: runs.Measurement, side: machines.Side) -> bool:
     """Whether a row is of one direction alone, or the sum of both."""
     return m.side == side and side in (m.direction, "sum")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pyxfer import units
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._document.watches import Watched
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def counted(count: int, one: str) -> str:
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
-def fact_text(fact: runs.Fact[T], say: Callable[[T], str] = str) -> str:
+def fact_text(fact: machines.Fact[T], say: Callable[[T], str] = str) -> str:
     """The value, or `unknown:` and the reason."""
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
@@ -98,7 +98,7 @@ def rate_interval(rate: runs.Rate | None) -> str:
     return f"{low} to {units.format_gbps(rate.high_gbps)}"
 
 
-def titled(runtime: runs.Runtime, text: str) -> str:
+def titled(runtime: machines.Runtime, text: str) -> str:
     """The finding. Of host memory it says so, because no link has these figures."""
     return f"{text} ({HOST_MEMORY})" if runtime == "host" else text
 
@@ -111,12 +111,12 @@ def yes_no(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def link_state_text(state: runs.LinkState) -> str:
+def link_state_text(state: machines.LinkState) -> str:
     """`PCIe 5.0 x16`."""
     return f"PCIe {state.generation}.0 x{state.width}"
 
 
-def link_text(link: runs.Link) -> str:
+def link_text(link: machines.Link) -> str:
     """`PCIe 5.0 x16, 256 B payload`: the state under load if it is known, else the state now."""
     if link.kind != "pcie":
         return clean(link.raw_peak_gbps.reason or link.kind)
@@ -131,7 +131,7 @@ def link_text(link: runs.Link) -> str:
     return ", ".join(words)
 
 
-def device_text(device: runs.Device) -> str:
+def device_text(device: machines.Device) -> str:
     """`NVIDIA H200, GPU 0, 0000:19:00.0`, or that it is host memory."""
     if device.runtime == "host":
         return HOST_MEMORY
@@ -155,7 +155,7 @@ def machine_lines(document: runs.Run | Watched, more: str = "") -> Lines:
     return lines
 
 
-def remark_text(remark: runs.Remark) -> str:
+def remark_text(remark: machines.Remark) -> str:
     text = clean(remark.text)
     if remark.fix is None:
         return text
@@ -165,7 +165,7 @@ def remark_text(remark: runs.Remark) -> str:
     return f"{text.rstrip('.')}. {fix[:1].upper()}{fix[1:]}"
 
 
-def environment_lines(environment: runs.Environment) -> Lines:
+def environment_lines(environment: machines.Environment) -> Lines:
     return [
         ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
         ("pyxfer", clean(environment.pyxfer)),
@@ -194,7 +194,7 @@ def environment_lines(environment: runs.Environment) -> Lines:
     ]
 
 
-def _clocks_text(clocks: runs.Clocks) -> str:
+def _clocks_text(clocks: machines.Clocks) -> str:
     return (
         f"SM {clocks.sm_mhz} MHz of at most {clocks.sm_most_mhz}, "
         f"memory {clocks.memory_mhz} MHz of at most {clocks.memory_most_mhz}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.watches import Advice, BoundBy, Degree, Pageable, Parts, StepPartName, Steps, Surprise, Verdict
 from pyxfer._watch.framework_calls import Calls
 from pyxfer._watch.parts import Columns, mean_s

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from pyxfer._document import watches
-from pyxfer._document.runs import Device, Environment, Fact, Link, Remark, Runtime, unknown
+from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyWay, Flag, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict

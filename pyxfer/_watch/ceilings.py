@@ -7,14 +7,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pyxfer._document.runs import Direction, Fact, LinkState, Memory, OneWay, Remark, Run
+from pyxfer._document.machines import Fact, LinkState, Remark
+from pyxfer._document.runs import Direction, Memory, OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyWayName
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._document.runs import Device, Link
+    from pyxfer._document.machines import Device, Link
     from pyxfer._watch.options import Target
     from pyxfer._watch.window import Window
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pyxfer._document import watches
-from pyxfer._document.runs import Direction, Fact, Memory, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Direction, Memory
 from pyxfer._trace.records import CopyWay, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._trace.libraries import candidates
 from pyxfer._watch import step_finding
 from pyxfer._watch.options import WatchOptions

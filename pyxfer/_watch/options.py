@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyxfer._document.runs import Device, Fact, Remark
+from pyxfer._document.machines import Device, Fact, Remark
 from pyxfer._machine import nvml
 from pyxfer._machine.devices import find_device
 from pyxfer.errors import UsageError

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyxfer._document.runs import Fact, Remark, Tracing
+from pyxfer._document.machines import Fact, Remark
+from pyxfer._document.runs import Tracing
 from pyxfer._trace.libraries import candidates_here
 from pyxfer._watch.framework_calls import framework_in_use
 from pyxfer._watch.marks import LineSampler, RangeRecorder, why_no_lines

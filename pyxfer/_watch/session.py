@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
-from pyxfer._document.runs import Fact, Remark
+from pyxfer._document.machines import Fact, Remark
 from pyxfer._watch.options import Target, find_target
 from pyxfer._watch.recording import OpenWindow, Recording
 from pyxfer._watch.step_tracking import NO_STEP, AnySteps, SkippedSteps, error_line

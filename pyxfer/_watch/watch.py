@@ -20,7 +20,7 @@ from pyxfer._watch.step_tracking import StepContext
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._document.runs import Remark
+    from pyxfer._document.machines import Remark
     from pyxfer._document.watches import Watched
     from pyxfer._watch.options import Target
     from pyxfer._watch.window import Window

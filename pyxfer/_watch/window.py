@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 
 from pyxfer._document.codec import to_bare_json
-from pyxfer._document.runs import Fact, Remark, Tracing
+from pyxfer._document.machines import Fact, Remark
+from pyxfer._document.runs import Tracing
 from pyxfer._document.watches import StepFinder
 from pyxfer._trace.records import RECORD, Capture, Clock
 from pyxfer._watch.marks import Range, Seen

@@ -14,7 +14,8 @@ from pyxfer._baseline.causes import differences, most_pages_on
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Cause, Difference
-from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Placement, Remark, Run, unknown
+from pyxfer._document.machines import Fact, Hop, Link, LinkState, Placement, Remark, unknown
+from pyxfer._document.runs import Measurement, Run
 from pyxfer._machine.pci import protocol_peak_gbps, raw_peak_gbps
 from pyxfer.units import format_percent
 

@@ -12,7 +12,8 @@ from samples import make_device, make_missing, make_run
 
 from pyxfer._baseline.check import Checked, added_to, check, make_baseline
 from pyxfer._document.baselines import Baseline
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent
 
@@ -220,9 +221,9 @@ PARTS = [
 @pytest.mark.parametrize(
     ("runs", "error", "words"),
     [
-        (make_processes(2), UsageError, "takes 3 or more"),
+        (make_processes(2), UsageError, "give 3 or more"),
         ((*make_processes(2), *make_processes(1, run=OTHER)), UsageError, "several machines"),
-        (PARTS, MeasurementError, "no cell was measured in every process"),
+        (PARTS, MeasurementError, "No cell was measured in every process"),
     ],
     ids=["few", "machines", "cells"],
 )

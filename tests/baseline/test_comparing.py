@@ -30,7 +30,8 @@ from pyxfer._baseline.compare import certainly_slower, compare_samples
 from pyxfer._baseline.judge import ASSUMED, ASSUMED_LOCKED, Plan, estimate, make_pair, slow_limit
 from pyxfer._baseline.samples import Sample, collect, standard_error
 from pyxfer._document.baselines import AnyRun, Comparison
-from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Measurement, Rate, Run, Summary
 from pyxfer._measure.stats import variance_inflation
 from pyxfer._report.comparison import overall_text
 from pyxfer.errors import UsageError
@@ -84,12 +85,6 @@ def scaled(run: AnyRun, factor: float) -> Run:
 )
 def test_the_verdict_depends_on_the_loss_and_the_tolerance(factor: float, tolerance: float, verdict: str) -> None:
     assert set(verdicts(compared(factor, tolerance)).values()) == {verdict}
-
-
-@pytest.mark.parametrize("tolerance", [0, 1, -0.1, math.nan, math.inf, "3%", None])
-def test_a_tolerance_that_is_not_a_share_is_refused(tolerance: Any) -> None:
-    with pytest.raises(UsageError, match="the tolerance must be between 0 and 1"):
-        compared(1.0, tolerance)
 
 
 def test_a_run_on_both_sides_gets_a_remark() -> None:
@@ -389,13 +384,6 @@ def test_trials_that_show_no_deviation_have_no_error(times: tuple[float, ...]) -
     assert standard_error(times) == 0.0
 
 
-def test_a_measurement_with_wrong_contents_is_not_used() -> None:
-    wrong = timed(make_copy("h2d", "pinned", "async", MIB, verified=Fact(False)), [1e-4] * 8)
-    right = timed(make_copy("d2h", "pinned", "async", MIB), [1e-4] * 8)
-    bad = Sample("B", (make_run(measurements=(wrong, right)),))
-    assert "contents differ" in row_of(compare_samples(make_sample("A"), bad), nbytes=MIB).why
-
-
 def test_a_cell_that_a_run_has_twice_counts_once() -> None:
     twice = make_run(measurements=tuple(timed(make_copy("h2d", "pinned", "async", MIB), [s] * 8) for s in (1e-4, 4e-4)))
     row = row_of(compare_samples(Sample("A", (twice,)), Sample("B", (twice,))), nbytes=MIB)
@@ -421,7 +409,7 @@ def test_sides_without_a_common_cell_are_refused_with_their_cells() -> None:
 def test_sides_without_a_time_in_common_are_refused_with_the_reason(swap: bool) -> None:
     lacking = Sample("B", (make_run(measurements=(make_missing("the device is gone", nbytes=16 * MIB),)),))
     sides = (lacking, make_sample("A")) if swap else (make_sample("A"), lacking)
-    assert refusal(*sides).endswith("have cells in common, but no time in any of them: the device is gone")
+    assert refusal(*sides).endswith("have cells in common, but no time in any of them: the device is gone.")
 
 
 A100 = make_run(device=make_device(name="NVIDIA A100", uuid=Fact("GPU-a100")))
@@ -437,8 +425,8 @@ C2C = make_run(device=make_device(uuid=Fact("GPU-other")), link=make_link(kind="
             [on_host(run) for run in make_processes()],
             "B was measured in host memory, without a GPU, and A over the link",
         ),
-        (make_processes(run=A100), "B of a A100: different devices"),
-        (make_processes(run=C2C), "A has PCI Express and B NVLink-C2C: different links"),
+        (make_processes(run=A100), "B of a A100, and different devices"),
+        (make_processes(run=C2C), "A has PCI Express and B NVLink-C2C, and different links"),
     ],
     ids=["none", "twice", "host memory", "device", "link"],
 )

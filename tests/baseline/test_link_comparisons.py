@@ -10,8 +10,6 @@ from baseline.link_processes import make_process, make_processes, make_sample, s
 from link_samples import h200_rate, link_device, make_links, peer_links
 from samples import make_device, make_run
 
-import pyxfer
-from pyxfer._baseline.check import check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._baseline.samples import Sample
@@ -143,12 +141,6 @@ def test_a_longer_latency_is_slow() -> None:
     assert row.b_s.value == pytest.approx(284e-9, rel=0.01)
 
 
-def test_one_document_of_each_side_shows_no_loss() -> None:
-    found = pyxfer.compare(make_process(0, 1), make_process(0, 2, rate_of=shared_uplink(0, 1)))
-    assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
-    assert all(row.assumed for row in found.cells)
-
-
 def test_a_cell_with_wrong_contents_is_not_compared() -> None:
     def damaged(links: Any) -> Any:
         row = links.traffics[0]
@@ -176,12 +168,6 @@ def test_another_number_of_gpus_is_refused_with_both_numbers() -> None:
     assert "A is of 2 x H200 and B of 4 x H200" in refusal(make_sample("A"), make_sample("B", seed=2, gpus=4))
 
 
-def test_another_model_is_refused() -> None:
-    named = [make_device(index=n, uuid=Fact(f"GPU-x{n}"), name=f"NVIDIA H{200 - 100 * n}") for n in (0, 1)]
-    other = make_sample("B", seed=2, devices=tuple(map(link_device, named)))
-    assert "A is of 2 x H200 and B of H200, H100" in refusal(make_sample("A"), other)
-
-
 def test_the_same_gpus_under_other_numbers_are_refused() -> None:
     devices = tuple(link_device(make_device(index=n, uuid=Fact(f"GPU-{1 - n}"))) for n in (0, 1))
     other = make_sample("B", seed=2, devices=devices)
@@ -200,15 +186,6 @@ def test_a_side_with_links_and_other_runs_is_refused() -> None:
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_check_confirms_a_slow_pair() -> None:
-    baseline = make_baseline("links", {}, make_processes(), MADE_AT)
-    numbers = iter(range(20))
-    found = check(baseline, lambda: make_process(next(numbers), 2, rate_of=slow_pair(0, 1)))
-    confirmed = {row.text for row in found.confirmed}
-    assert confirmed >= {f"links.pairs.{case}.ce:gpu0-gpu1:512MiB" for case in ("read", "write")}
-    assert all("gpu0-gpu1" in text or "gpu0+gpu1" in text for text in confirmed)
 
 
 # --- cells of links --------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL; possibly out of memory)"),
         (
             "import sys; print('first\\npyxfer: the last words', file=sys.stderr); sys.exit(7)",
-            "ended with exit code 7; its last line is: the last words",
+            "ended with exit code 7: the last words",
         ),
         ("pass", "measured nothing: There is no file"),
     ],
@@ -88,7 +88,7 @@ def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
 )
 def test_the_ending_of_a_process_is_named(run_instead: Callable[[str], None], code: str, words: str) -> None:
     run_instead(code)
-    assert message().startswith(f"a measuring process {words}")
+    assert message().startswith(f"A measuring process {words}")
 
 
 def ends_within(seconds: float, pid: int) -> bool:
@@ -120,7 +120,7 @@ def test_a_hung_process_is_killed_with_its_children(
 
 def test_a_device_lost_before_the_first_measurement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYXFER_HOSTRT", "lose=cudaMalloc:1:999")
-    assert "a measuring process measured nothing: cudaMalloc failed" in message()
+    assert "A measuring process measured nothing: cudaMalloc failed" in message()
 
 
 @pytest.mark.slow

@@ -33,7 +33,8 @@ from pyxfer._ceiling.arena import (
     wake_link,
 )
 from pyxfer._ceiling.plans import MEMORIES
-from pyxfer._document.runs import Direction, Fact, LinkState, Measurement, Memory, unknown
+from pyxfer._document.machines import Fact, LinkState, unknown
+from pyxfer._document.runs import Direction, Measurement, Memory
 from pyxfer._measure import stats
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Engine

@@ -10,7 +10,8 @@ from tracing.captures import copy, traced
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, raw_head, share_remark
-from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, unknown
+from pyxfer._document.machines import Fact, Link, Side, unknown
+from pyxfer._document.runs import Measurement, Trial
 from pyxfer._measure import stats
 from pyxfer._measure.doubts import QUIETER
 from pyxfer._measure.sampler import Series

@@ -15,7 +15,8 @@ from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
 from pyxfer._ceiling.stages import Stages, circumstances
-from pyxfer._document.runs import NOT_ASKED, Environment, Fact, Tracing
+from pyxfer._document.machines import Environment, Fact
+from pyxfer._document.runs import NOT_ASKED, Tracing
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError

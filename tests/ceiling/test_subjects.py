@@ -18,7 +18,8 @@ from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
 from pyxfer._ceiling.plans import MEMORIES, CopyPlan
 from pyxfer._ceiling.resources import StagedCopier
 from pyxfer._ceiling.subjects import MAX_COPIES, MAX_QUEUED, WINDOW_S, RawCopies, StagedCopies, make_subject
-from pyxfer._document.runs import Direction, Fact, Side, Trial
+from pyxfer._document.machines import Fact, Side
+from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.bracket import Bracket
 from pyxfer.native import Engine
 from pyxfer.native._host import testing

@@ -21,7 +21,8 @@ from samples import make_measurement, make_missing, make_parameters, make_run
 from pyxfer._cli import failures
 from pyxfer._cli.failures import as_exit_codes, end_as, say, why_invalid
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, Trial, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Trial
 from pyxfer.errors import (
     CudaError,
     CudaMemoryError,

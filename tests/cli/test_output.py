@@ -22,7 +22,8 @@ from pyxfer._ceiling.session import ceiling
 from pyxfer._cli.failures import ExitingOutput, NotKeptError
 from pyxfer._cli.output import Exports, ProgressReport, run_exports
 from pyxfer._document import codec, files
-from pyxfer._document.runs import Remark, Run
+from pyxfer._document.machines import Remark
+from pyxfer._document.runs import Run
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import UsageError
 

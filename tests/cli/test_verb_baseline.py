@@ -93,7 +93,7 @@ def test_the_own_host_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("store")
 def test_an_unknown_name_lists_the_known_names() -> None:
-    assert "no baseline 'old'; it has 'default', 'two\\nlines" in output_of("show", "old", code=2)
+    assert "no baseline 'old': name one of 'default', 'two\\nlines" in output_of("show", "old", code=2)
 
 
 @pytest.mark.usefixtures("store")

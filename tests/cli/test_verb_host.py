@@ -18,9 +18,10 @@ from pages import line_with
 from typer.testing import CliRunner
 
 from pyxfer._cli.main import app
-from pyxfer._document import runs
+from pyxfer._document import machines
 from pyxfer._document.examinations import Examination
-from pyxfer._document.runs import LinkState, Run
+from pyxfer._document.machines import LinkState
+from pyxfer._document.runs import Run
 from pyxfer._document.tunings import RingState
 from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 from pyxfer._measure.sampler import FEWEST_ROUNDS
@@ -67,11 +68,11 @@ def test_json_holds_the_same_documents_as_a_run() -> None:
     result = pyxfer("info", "--export-json", "-", CUDA_VISIBLE_DEVICES="")
     assert "No usable GPU" in result.stderr
     whole = json.loads(result.stdout)
-    assert msgspec.convert(whole["devices"], list[runs.Device])[0].runtime == "host"
-    assert msgspec.convert(whole["links"], list[runs.Link])[0].kind == "none"
-    assert msgspec.convert(whole["placements"], list[runs.Placement])
+    assert msgspec.convert(whole["devices"], list[machines.Device])[0].runtime == "host"
+    assert msgspec.convert(whole["links"], list[machines.Link])[0].kind == "none"
+    assert msgspec.convert(whole["placements"], list[machines.Placement])
     assert msgspec.convert(whole["rings"], list[RingState])[0].source == "default"
-    assert msgspec.convert(whole["environment"], runs.Environment).cpus_usable > 0
+    assert msgspec.convert(whole["environment"], machines.Environment).cpus_usable > 0
 
 
 def test_a_ring_that_was_given_is_told_with_where_from() -> None:

@@ -16,7 +16,8 @@ from link_samples import make_links
 from pages import host_run
 
 from pyxfer._baseline.store import open_store
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
 

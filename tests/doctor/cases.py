@@ -10,7 +10,7 @@ import msgspec
 from samples import make_device, make_environment, make_link, make_measurement, make_run
 
 from pyxfer._doctor.case import Case, Findings
-from pyxfer._document import codec, runs
+from pyxfer._document import codec, machines
 from pyxfer._document.examinations import (
     Bound,
     Counters,
@@ -22,7 +22,8 @@ from pyxfer._document.examinations import (
     PortErrors,
     Reference,
 )
-from pyxfer._document.runs import Fact, LinkState, Measurement, Rate, Run, Side, unknown
+from pyxfer._document.machines import Fact, LinkState, Side, unknown
+from pyxfer._document.runs import Measurement, Rate, Run
 from pyxfer._machine.link import with_load
 from pyxfer._measure import stats
 
@@ -62,7 +63,7 @@ def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = L
     return msgspec.structs.replace(made, **{"nbytes": nbytes, "moved_bytes": nbytes, "trials": (), **overrides})
 
 
-def copies(share: float = 1.0, nbytes: int = LARGE, link: runs.Link | None = None) -> tuple[Measurement, ...]:
+def copies(share: float = 1.0, nbytes: int = LARGE, link: machines.Link | None = None) -> tuple[Measurement, ...]:
     """All four ways of the H200, with pinned copies at a share of its bandwidth."""
     made = (copy(side, _reached(side, memory, share), memory, nbytes) for side, memory in H200_GBPS)
     link = link or make_link()
@@ -77,18 +78,18 @@ def _reached(side: Side, memory: str, share: float) -> float:
     return pinned if memory == "pinned" else min(H200_GBPS[side, memory], 0.8 * pinned)
 
 
-def _share_of_h200(link: runs.Link) -> float:
+def _share_of_h200(link: machines.Link) -> float:
     """The peak of a link over that of the H200's own."""
     return (link.h2d_peak_gbps.value or H200_PEAK_GBPS) / H200_PEAK_GBPS
 
 
-def h200_link(loaded: LinkState = GEN5_X16, **overrides: Any) -> runs.Link:
+def h200_link(loaded: LinkState = GEN5_X16, **overrides: Any) -> machines.Link:
     """The H200's link in a state under load, with the peaks that the model gives it."""
     fields = {
         "max_read_request_bytes": Fact(4096),
         "relaxed_ordering": Fact(True),
         "now": Fact(loaded),
-        "hops": (runs.Hop("0000:00:06.0", Fact(loaded), Fact(GEN5_X16)),),
+        "hops": (machines.Hop("0000:00:06.0", Fact(loaded), Fact(GEN5_X16)),),
     }
     return with_load(make_link(**{**fields, **overrides}), Fact(loaded))
 
@@ -123,9 +124,9 @@ def bare_metal(**overrides: Any) -> Run:
     return h200(environment=more, **{"environment_after": None, **overrides})
 
 
-def one_node() -> runs.Placement:
+def one_node() -> machines.Placement:
     alone = "not bound: this machine shows one NUMA node with CPUs, so there is nothing to choose"
-    return runs.Placement(Fact(0), unknown(alone), unknown(alone), Fact({"0": 4096}))
+    return machines.Placement(Fact(0), unknown(alone), unknown(alone), Fact({"0": 4096}))
 
 
 def counters(replays: int | None = 0, ports: tuple[PortErrors, ...] = (), **counts: int | None) -> Counters:

@@ -10,7 +10,8 @@ from doctor.cases import MIB, bare_metal, copies, copy, far, found, h200, health
 
 from pyxfer._doctor import host
 from pyxfer._document.examinations import Bound, DeviceMemory, Finding, PortControl
-from pyxfer._document.runs import Fact, Placement, Remark, Run, unknown
+from pyxfer._document.machines import Fact, Placement, Remark, unknown
+from pyxfer._document.runs import Run
 
 GIB = 1 << 30
 

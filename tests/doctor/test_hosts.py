@@ -35,7 +35,8 @@ from pyxfer._document.examinations import (
     PortControl,
     Reference,
 )
-from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Run, Side, unknown
+from pyxfer._document.machines import Fact, Hop, Link, LinkState, Side, unknown
+from pyxfer._document.runs import Measurement, Run
 from pyxfer.errors import DocumentError
 
 ABOVE = "0000:18:00.0"

@@ -27,7 +27,7 @@ from pyxfer._doctor import link
 from pyxfer._doctor import link as links
 from pyxfer._doctor.case import Case
 from pyxfer._document.examinations import Finding, Health, PortControl, PortErrors
-from pyxfer._document.runs import Fact, Hop, LinkState, unknown
+from pyxfer._document.machines import Fact, Hop, LinkState, unknown
 from pyxfer._machine.link import with_load
 from pyxfer._measure import stats
 

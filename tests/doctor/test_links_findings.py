@@ -10,7 +10,8 @@ from pyxfer._doctor.links import examine_links
 from pyxfer._document import codec
 from pyxfer._document.examinations import Examination
 from pyxfer._document.links import Counted
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._measure.link_runs import runs_of
 from pyxfer.errors import UsageError

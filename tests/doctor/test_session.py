@@ -17,7 +17,8 @@ from pyxfer._document.examinations import (
     Examination,
     Status,
 )
-from pyxfer._document.runs import Fact, Placement, Run, Trial, unknown
+from pyxfer._document.machines import Fact, Placement, unknown
+from pyxfer._document.runs import Run, Trial
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import UsageError
 

@@ -27,7 +27,8 @@ from pyxfer._doctor import speed
 from pyxfer._doctor.case import Case
 from pyxfer._doctor.session import examine, nearest_known
 from pyxfer._document.examinations import Finding
-from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Rate, Remark, Side, unknown
+from pyxfer._document.machines import Fact, Hop, Link, LinkState, Remark, Side, unknown
+from pyxfer._document.runs import Measurement, Rate
 
 PEAK = h200_link().h2d_peak_gbps.value or 0.0
 

@@ -13,7 +13,8 @@ from samples import make_link, make_measurement, make_missing, make_run, retimed
 
 from pyxfer import Run
 from pyxfer._document import checks, codec
-from pyxfer._document.runs import Fact, Hop, LinkState, Measurement, Share, unknown
+from pyxfer._document.machines import Fact, Hop, LinkState, unknown
+from pyxfer._document.runs import Measurement, Share
 from pyxfer._machine.link import with_load
 from pyxfer.errors import DocumentError
 

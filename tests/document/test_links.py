@@ -14,7 +14,7 @@ from marks import slow
 import pyxfer
 from pyxfer._document import codec
 from pyxfer._document.links import Links
-from pyxfer._document.runs import unknown
+from pyxfer._document.machines import unknown
 from pyxfer.errors import DocumentError, UsageError
 
 RUN = make_links()

@@ -1,9 +1,11 @@
-"""The rules of all structs: facts have a value or a reason, fields cannot be set, names end in units."""
+"""The rules of all structs, and the codes of remarks as a closed set."""
 
 from __future__ import annotations
 
+import ast
 import inspect
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -11,10 +13,14 @@ from doctor.cases import h200
 from samples import SIZES, make_link, make_measurement, make_run
 from xfer_samples import row_of, session
 
+import pyxfer
 from pyxfer._doctor.session import examine_run
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.remark_codes import REMARKS, Severity, severity_of
+from pyxfer._document.runs import INFLATED
 from pyxfer._document.sessions import runs_of
+from pyxfer._document.watches import FIRST_STEPS
 
 STRUCTS = [
     struct
@@ -37,11 +43,6 @@ def test_a_fact_has_a_value_or_a_reason_and_not_both(arguments: dict[str, Any]) 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_structs_are_frozen(struct: type[msgspec.Struct]) -> None:
     assert struct.__struct_config__.frozen
-
-
-def test_a_field_of_a_run_cannot_be_set() -> None:
-    with pytest.raises(AttributeError, match="immutable"):
-        make_run().duration_s = 1.0  # type: ignore[misc]
 
 
 def test_a_measurement_has_headline_figures() -> None:
@@ -95,3 +96,36 @@ def test_the_worst_status_is_that_of_the_examination(statuses: tuple[Any, ...], 
     sample = examine_run(h200())
     findings = tuple(msgspec.structs.replace(sample.findings[0], status=status) for status in statuses)
     assert msgspec.structs.replace(sample, findings=findings).worst == worst
+
+
+# --- codes of remarks ------------------------------------------------------------------------------------------------
+
+
+SOURCES = sorted(Path(pyxfer.__file__).parent.rglob("*.py"))
+NAMED = {"INFLATED": INFLATED, "FIRST_STEPS": FIRST_STEPS}
+
+
+def codes_in(path: Path) -> set[str]:
+    """The code of each remark that a source makes."""
+    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    made = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "Remark"]
+    found = set()
+    for call in made:
+        code = call.args[0] if call.args else next(each.value for each in call.keywords if each.arg == "code")
+        found.add(str(code.value) if isinstance(code, ast.Constant) else NAMED[ast.unparse(code).rpartition(".")[2]])
+    return found
+
+
+def test_the_set_has_the_codes_of_the_sources_and_no_others() -> None:
+    assert set().union(*map(codes_in, SOURCES)) == set(REMARKS)
+
+
+@pytest.mark.parametrize("code", REMARKS)
+def test_a_code_has_a_severity_and_a_meaning_in_one_sentence(code: str) -> None:
+    assert REMARKS[code].severity in get_args(Severity)
+    assert REMARKS[code].meaning.endswith(".")
+    assert code == code.lower().replace(" ", "-")
+
+
+def test_a_code_of_a_later_pyxfer_is_a_doubt() -> None:
+    assert severity_of("later") == "doubt"

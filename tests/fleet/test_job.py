@@ -20,7 +20,7 @@ from pyxfer._doctor import session
 from pyxfer._document import codec
 from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import LatencyTrial
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._fleet import job as jobs
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
 from pyxfer._fleet.job import Job, find_devices, labels_of, read_facts

@@ -11,7 +11,8 @@ from frameworks import own_routes
 from samples import make_link
 
 import pyxfer
-from pyxfer._document.runs import Fact, Placement, Remark, Tracing, unknown
+from pyxfer._document.machines import Fact, Placement, Remark, unknown
+from pyxfer._document.runs import Tracing
 from pyxfer._frameworks.messages import (
     Awake,
     Doing,

@@ -25,7 +25,7 @@ import sys
 sys.path[:] = sys.argv[1].split("\\n")
 import os, signal, subprocess, time
 from multiprocessing.connection import Connection
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._frameworks.messages import Marker
 from pyxfer._frameworks.messages import Doing, Failed, Finished, Hello, Refused, Remark, Rows, pack, unpack_order
 pipe, marker = Connection(int(sys.argv[2])), Marker(int(sys.argv[3]))

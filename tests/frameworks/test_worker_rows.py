@@ -11,7 +11,8 @@ from measure.fakes import Clock, Timed
 from samples import make_link
 
 from pyxfer._ceiling.rows import Assembler, Ceilings, Item
-from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, Workload, unknown
+from pyxfer._document.machines import Fact, Link, Side, unknown
+from pyxfer._document.runs import Measurement, Trial, Workload
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Route
 from pyxfer._frameworks.bench import ALIASED, MAX_ROUNDS, host_ceilings, route_head
 from pyxfer._frameworks.messages import Task

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from frameworks import crossing_routes as crossing
 
-from pyxfer._document.runs import Measurement, Remark
+from pyxfer._document.machines import Remark
+from pyxfer._document.runs import Measurement
 from pyxfer._frameworks.base import Make
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.messages import Doing, FromWorker, Marker, Rows, Task, Tracer

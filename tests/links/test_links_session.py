@@ -11,7 +11,7 @@ from links.wiring import Host
 
 from pyxfer._document import codec
 from pyxfer._document.links import Links, Traffic
-from pyxfer._document.runs import unknown
+from pyxfer._document.machines import unknown
 from pyxfer._links import chases, resources, traffic
 from pyxfer._links.plan import FlowPlan, d2h, h2d, write
 from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces

@@ -13,7 +13,7 @@ from machine.fake_host import GPU, EngineParts, Port, Properties, gpu, make_path
 from samples import make_device, make_link
 
 from pyxfer._document.links import Trait
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._links import surroundings
 from pyxfer._links.surroundings import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, natures
 from pyxfer._report.link_words import NATURES, nature_texts

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pyxfer._document.runs import Device, Fact
+from pyxfer._document.machines import Device, Fact
 from pyxfer._machine.nvml import Nvml
 
 GPU = "0000:3b:00.0"

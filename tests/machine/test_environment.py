@@ -22,7 +22,7 @@ from machine.fake_host import (
     write,
 )
 
-from pyxfer._document.runs import Environment
+from pyxfer._document.machines import Environment
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import (
     read_container,

@@ -14,7 +14,7 @@ import pytest
 from machine.fake_host import GPU, NVMLError, Port, config_space, gpu, make_path, nvml, write
 
 from pyxfer._document.examinations import Bound
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._machine import health
 from pyxfer._machine import nvml as management
 from pyxfer._machine.health import read_counters, read_device_memory, read_port_errors, read_ports

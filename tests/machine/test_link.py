@@ -20,8 +20,7 @@ from machine.fake_host import (
     without_nvml,
 )
 
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
-from pyxfer._document.runs import Fact, Hop, Link, LinkState
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES, Fact, Hop, Link, LinkState
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.link import link_under_load, read_link, with_load
 from pyxfer._machine.pci import (

@@ -11,7 +11,7 @@ import pytest
 from machine.fake_host import GPU, FakeEngine, Port, gpu, make_path, nvml, write
 
 from pyxfer import native
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.numa import bind, device_node, farthest_node, read_nodes, verify_pages
 

@@ -16,7 +16,7 @@ from machine.fake_host import GPU, NO_NVML, FakeBinding, NVMLError, gpu, nvml, n
 from samples import make_environment
 
 from pyxfer._document.links import Counter
-from pyxfer._document.runs import Clocks, Fact, LinkState, unknown
+from pyxfer._document.machines import Clocks, Fact, LinkState, unknown
 from pyxfer._machine import nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.nvml import IDLE, Nvml, throttled_by

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from pyxfer._document.runs import Side, Trial
+from pyxfer._document.machines import Side
+from pyxfer._document.runs import Trial
 
 
 @dataclass

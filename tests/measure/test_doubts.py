@@ -12,7 +12,7 @@ from measure.test_stats import PRECISION, SECONDS, Draw, ar1, half_width, trials
 from numpy.typing import NDArray
 
 from pyxfer import units
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._measure import stats
 from pyxfer._measure.doubts import instability
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import Measurement, Rate, Share, Summary
 from pyxfer._document.sessions import Expected
 from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import Outcome, believed

@@ -13,7 +13,7 @@ from marks import slow
 from xfer_samples import row_of
 
 import pyxfer
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._document.sessions import Judged
 from pyxfer._pytest.heading import device_line
 from pyxfer._report.session import notes, table_lines

@@ -17,7 +17,7 @@ from xfer_samples import session
 
 from pyxfer._document import runs
 from pyxfer._document.baselines import Comparison, History
-from pyxfer._document.runs import unknown
+from pyxfer._document.machines import unknown
 from pyxfer._report.kinds import charts_of
 from pyxfer._report.webpage import page_html, report_bytes
 

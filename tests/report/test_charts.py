@@ -17,14 +17,14 @@ from watch_samples import make_watched
 from xfer_samples import row_of, session
 
 from pyxfer._ceiling.rows import curves
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._report.kinds import altair_chart, chart_of, charts_of, report_of
 from pyxfer._report.notes import label_words
 from pyxfer._report.plots import COLOURS, NARROW, WIDE
 from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
 
-SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
+SIDES: tuple[machines.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
     "ceiling": ["sizes", "trials"],
     "ceiling of the host": ["sizes", "trials"],
@@ -100,7 +100,7 @@ def fitted(name: str) -> runs.Run:
     return msgspec.structs.replace(run, curves=curves(run.measurements))
 
 
-def misfits_of(run: runs.Run, side: runs.Side) -> dict[str, float]:
+def misfits_of(run: runs.Run, side: machines.Side) -> dict[str, float]:
     """The worst misfit of the curves of a side, by the name of their series."""
     rows = [m for m in run.measurements if is_alone(m, side)]
     names = {(m.route, m.variant, m.direction): " ".join(label_words(m, run)) for m in rows}
@@ -151,7 +151,7 @@ def test_the_curve_of_both_ways_is_drawn_over_the_size_of_one() -> None:
 
 
 def test_wrong_contents_are_not_drawn() -> None:
-    wrong = make_measurement(verified=runs.Fact(False))
+    wrong = make_measurement(verified=machines.Fact(False))
     run = make_run(measurements=(make_measurement(nbytes=4096), wrong), curves=())
     assert {value["nbytes"] for value in values_of(chart_of(run, "sizes")) if "low" in value} == {4096}
     assert report_of(run).badge(run)[0] == "bad"
@@ -161,7 +161,7 @@ def test_an_interval_that_explodes_does_not_flatten_the_plot() -> None:
     row = make_measurement()
     rate = row.rate.value
     assert rate is not None
-    wide = msgspec.structs.replace(row, rate=runs.Fact(runs.Rate(rate.gbps, rate.low_gbps, 1e6)))
+    wide = msgspec.structs.replace(row, rate=machines.Fact(runs.Rate(rate.gbps, rate.low_gbps, 1e6)))
     values = [v for v in values_of(chart_of(make_run(measurements=(wide,), curves=()), "sizes")) if "low" in v]
     assert max(value["high"] for value in values) < 2 * (make_run().link.peak_gbps("h2d").value or 0.0)
 

@@ -26,7 +26,8 @@ from pages import line_with, printed
 from samples import by_caller, make_measurement, make_parameters
 
 from pyxfer._document import codec, runs
-from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Run
 from pyxfer._measure import stats
 from pyxfer._report.explain import (
     Explained,

@@ -28,7 +28,8 @@ from watch_samples import LINE, TURNS, make_stalled, make_unseen, make_watched
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document import codec
-from pyxfer._document.runs import Fact, Measurement, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import Measurement
 from pyxfer._document.watches import STEP_PARTS, Watched
 from pyxfer._report import run as run_report
 from pyxfer._report.comparison import benchmarks, metrics

@@ -23,7 +23,7 @@ from pages import line_with, printed, with_remark
 from samples import KIB, MIB, by_caller
 
 from pyxfer._document import runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run

@@ -29,12 +29,12 @@ from xfer_samples import row_of
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._doctor.session import examine, nearest_known
-from pyxfer._document import runs, sessions
+from pyxfer._document import machines, runs, sessions
 from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
+from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.runs import Fact, LinkState
 from pyxfer._document.sessions import XferSession
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
@@ -57,7 +57,7 @@ def doctor(run: runs.Run, seen: Health) -> Examination:
     return Examination(run, Fact(seen), nearest, examine(run, seen, nearest.value))
 
 
-def compare(slower: Slower, **run: runs.Link) -> Comparison:
+def compare(slower: Slower, **run: machines.Link) -> Comparison:
     # Without noise, which may differ between versions of NumPy.
     a = make_sample("old.json", between=0.0, within=0.0)
     b = make_sample("new.json", slower=slower, run=make_run(**run), between=0.0, within=0.0)

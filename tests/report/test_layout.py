@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pages import Terminal
 from samples import make_device, make_link
 
-from pyxfer._document.runs import Fact, LinkState, Remark, unknown
+from pyxfer._document.machines import Fact, LinkState, Remark, unknown
 from pyxfer._report.layout import (
     Column,
     Page,

@@ -14,7 +14,7 @@ from link_samples import h200_rate, make_links, peer_links
 from report_samples import DOCUMENTS, make_links_of_four
 
 from pyxfer._document.links import Counted, Links, LinksSharing
-from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
 from pyxfer._report.layout import Page

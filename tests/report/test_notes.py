@@ -6,7 +6,7 @@ import msgspec
 from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, make_run
 
-from pyxfer._document import runs
+from pyxfer._document import machines, runs
 from pyxfer._report.notes import gather, label, sizes_text
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
@@ -114,7 +114,7 @@ def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
 def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
     run = small_run()
     wrong = with_remark(run.measurements[0], "unstable", "it varies")
-    wrong = msgspec.structs.replace(wrong, verified=runs.Fact(False))
+    wrong = msgspec.structs.replace(wrong, verified=machines.Fact(False))
     marks, notes = gather(changed(run, (0, wrong)))
     assert marks[0] == "ab"
     assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
@@ -122,8 +122,8 @@ def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
 
 def traced(run: runs.Run, reason: str) -> runs.Run:
     """A traced run whose first row has no records, for this reason."""
-    row = msgspec.structs.replace(run.measurements[0], dma=runs.unknown(reason), breakdown=runs.unknown(reason))
-    tracing = runs.Fact(runs.Tracing("libcupti.so.12", 28))
+    row = msgspec.structs.replace(run.measurements[0], dma=machines.unknown(reason), breakdown=machines.unknown(reason))
+    tracing = machines.Fact(runs.Tracing("libcupti.so.12", 28))
     return msgspec.structs.replace(changed(run, (0, row)), tracing=tracing)
 
 
@@ -140,7 +140,7 @@ def test_rows_that_were_not_to_be_traced_are_not_marked() -> None:
 
 def test_without_a_tracer_missing_records_are_not_marked() -> None:
     run = traced(small_run(), "trace: unavailable: no library")
-    assert gather(msgspec.structs.replace(run, tracing=runs.unknown("trace: unavailable: no library")))[1] == ()
+    assert gather(msgspec.structs.replace(run, tracing=machines.unknown("trace: unavailable: no library")))[1] == ()
 
 
 def test_labels_name_the_mode_if_there_are_several() -> None:

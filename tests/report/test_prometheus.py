@@ -11,7 +11,8 @@ import pytest
 from doctor.cases import copy, h200
 from samples import FORMULA, SCRIPT
 
-from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Run
 from pyxfer._report.prometheus import Exported, exposition
 from pyxfer.errors import UsageError
 

@@ -10,8 +10,8 @@ from pages import Terminal, full_run, host_run, line_with, missing, printed, wit
 from ring_samples import make_state
 from samples import KIB, MARKUP, MIB, by_caller, make_device, make_link, make_measurement, make_run
 
-from pyxfer._document import runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document import machines, runs
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._report.host import print_host_card, print_machine, suggestions
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
@@ -45,7 +45,7 @@ def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
 
 def test_a_limiting_hop_is_named() -> None:
     link = make_link()
-    narrow = runs.Hop("0000:00:01.0", Fact(runs.LinkState(4, 8)), Fact(runs.LinkState(4, 8)))
+    narrow = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
     text = page_of(full_run(link=make_link(hops=(*link.hops, narrow), narrowest_hop=Fact(narrow))))
     assert "link of 0000:00:01.0" in line_with(text, "raw ", "each way")
 
@@ -73,12 +73,12 @@ def test_a_curve_without_an_asymptote_has_its_reason() -> None:
     assert "2.33 us" in text
 
 
-def staged_run(ring: Fact[runs.Ring]) -> runs.Run:
+def staged_run(ring: Fact[machines.Ring]) -> runs.Run:
     return full_run(memories=("pageable",), modes=("staged",), ring=ring)
 
 
 def test_ring_has_its_settings_and_their_source() -> None:
-    ring = runs.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
+    ring = machines.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
     lines = [
         line.split(maxsplit=1) for line in page_of(staged_run(Fact(ring))).partition("\nRing\n")[2].splitlines()[:5]
     ]
@@ -322,7 +322,7 @@ def test_unsteady_values_suggest_a_longer_budget() -> None:
 
 
 def test_a_remark_on_the_link_suggests_looking_at_it() -> None:
-    narrow = make_link(remarks=(runs.Remark("link-narrow", "The link runs at x8."),))
+    narrow = make_link(remarks=(machines.Remark("link-narrow", "The link runs at x8."),))
     assert "pyxfer info" in commands(card_run(link=narrow))
     assert "pyxfer info" not in commands(card_run())
 
@@ -349,7 +349,7 @@ def test_every_field_of_the_environment_is_on_the_page() -> None:
     facts: dict[str, Any] = {
         name: unknown(f"reason of {name}")
         for name in environment.__struct_fields__
-        if isinstance(getattr(environment, name), runs.Fact)
+        if isinstance(getattr(environment, name), machines.Fact)
     }
     text = info_page(make_run(environment=msgspec.structs.replace(environment, **facts)))
     assert [name for name in facts if f"reason of {name}" not in text] == []

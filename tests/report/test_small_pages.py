@@ -14,8 +14,9 @@ from ring_samples import make_state, make_tuned
 
 from pyxfer._doctor.session import examine, nearest_known
 from pyxfer._document.examinations import Examination, Health
+from pyxfer._document.machines import Fact
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.runs import Direction, Fact, Run
+from pyxfer._document.runs import Direction, Run
 from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
 from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.host import mode_states, print_framework_routes

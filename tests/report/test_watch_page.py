@@ -12,7 +12,7 @@ from samples import make_device
 from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
 from watch_samples import make_unseen, make_watched
 
-from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.watches import CeilingSource, StepFinder, Watched
 from pyxfer._report.layout import Page
 from pyxfer._report.watch import print_watch

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer._document.runs import Fact, Tracing
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Tracing
 from pyxfer._trace import libraries, traced_trials
 from pyxfer._trace.collector import Collector, TrialRecorder
 from pyxfer._trace.libraries import SONAMES, candidates

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tracing.captures import MIB, copy, traced
 
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.records import MemoryKind
 

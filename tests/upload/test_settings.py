@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

@@ -28,7 +28,7 @@ from watch.windows import (
     steps_at,
 )
 
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._document.watches import CopyClass, Overlap
 from pyxfer._trace.records import RECORD, Capture, CopyWay, Flag, Kind, MemoryKind
 from pyxfer._watch.chrome import write_events

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
 
 from pyxfer._document import codec
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watched
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import analyse

@@ -12,7 +12,7 @@ from chart_parts import titles_of, values_of
 from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, mark, steps_at
 from watch_samples import make_stalled, make_watched
 
-from pyxfer._document.runs import Remark
+from pyxfer._document.machines import Remark
 from pyxfer._document.watches import Advice, Lane, Timeline, Verdict, Watched
 from pyxfer._report.kinds import chart_of, report_of
 from pyxfer._trace.records import Clock, CopyWay, Kind

@@ -15,7 +15,8 @@ from watch.windows import Flat, Script, activity_of, analysed, make_window, step
 
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
-from pyxfer._document.runs import Direction, Fact, LinkState, Run
+from pyxfer._document.machines import Fact, LinkState
+from pyxfer._document.runs import Direction, Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
 from pyxfer._trace.records import CopyWay

@@ -17,7 +17,7 @@ from watch.copying import copies, session, window_of
 
 import pyxfer
 from pyxfer import UsageError
-from pyxfer._document.runs import Fact
+from pyxfer._document.machines import Fact
 from pyxfer._trace.records import Capture
 from pyxfer._watch import marks, recording, step_tracking
 from pyxfer._watch.marks import LineSampler, Range, Seen, mark

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from samples import make_device, make_environment, make_link
 
-from pyxfer._document.runs import Direction, Fact, Memory, Tracing, unknown
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.runs import Direction, Memory, Tracing
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Flag, Kind, MemoryKind
 from pyxfer._watch.analysis import Machine, analyse

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, create_engine, text
 from pyxfer._baseline.fingerprints import fingerprint_of
 from pyxfer._baseline.store import open_store
 from pyxfer._document.baselines import Baseline
-from pyxfer._document.runs import Fact, Run, Share
+from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run, Share
 
 
 def run_at(day: int = 1, host: str = "node-7", gpu: str | None = None, slower: float = 1.0, **overrides: Any) -> Run:

@@ -14,7 +14,7 @@ from pyxfer import UsageError
 from pyxfer._baseline import store as stores
 from pyxfer._baseline.store import Store
 from pyxfer._baseline.store_tables import parse_since
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.machines import Fact, unknown
 
 
 def days_of(store: Store, since: str | None = None) -> list[int]:

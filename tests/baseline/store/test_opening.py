@@ -1,21 +1,27 @@
-"""The location of a store, by path, URL, variable or default; its tables, and a store of a later version."""
+"""The location and the tables of a store, and a store in a file: permissions, locks and errors of the disk."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from baseline.store import making
-from baseline.store.making import database
+from baseline.store.making import database, make_baseline
+from command_line import COMMAND, environment
 from samples import make_run
 from sqlalchemy import Connection, Engine, event, inspect, text
+from typer.testing import CliRunner
 
 from pyxfer import StoreError, UsageError
 from pyxfer._baseline import store_database, store_tables
 from pyxfer._baseline.store import open_store
 from pyxfer._baseline.store_database import find_location
+from pyxfer._cli.main import app
 
 
 def test_the_default_is_a_file_in_the_data_directory() -> None:
@@ -52,12 +58,12 @@ def test_a_server_is_connected_to_by_psycopg(scheme: str) -> None:
         ("sqlite://", "in memory"),
         ("sqlite:////a.db?mode=ro", "write the path alone"),
         ("mysql://server/db", "is of the kind 'mysql'"),
-        ("postgresql+asyncpg://server/db", "the driver 'postgresql\\+asyncpg'; write postgresql\\+psycopg://"),
+        ("postgresql+asyncpg://server/db", "the driver 'postgresql\\+asyncpg': name a file"),
         ("postgresql://user:hush@server:port/db", "not a valid URL"),
         ("postgresql://server/db?password=hush", "where it would be shown"),
         ("postgresql://user:secret@hush@server:1/db", "has an @ besides the one before the server.*%40"),
         ("postgresql://us/er:hush@server/db", "has an @ besides the one"),
-        ("postgresql:/user:hush@server/db", "the store, 'postgresql...', is not a valid URL"),
+        ("postgresql:/user:hush@server/db", "The store, 'postgresql...', is not a valid URL"),
         (" Postgres:user:hush@server/db", "is not a valid URL"),
     ],
 )
@@ -131,7 +137,7 @@ def test_a_read_only_store_without_tables_is_refused(tmp_path: Path) -> None:
 
     event.listen(Engine, "connect", refuse)
     try:
-        with pytest.raises(StoreError, match="the schema of the store was not saved"):
+        with pytest.raises(StoreError, match="The schema of the store was not saved"):
             open_store(str(tmp_path / "store.db"))
     finally:
         event.remove(Engine, "connect", refuse)
@@ -147,3 +153,218 @@ def test_an_open_store_refuses_a_save_after_a_later_pyxfer_has_changed_it(store_
     with pytest.raises(StoreError, match="has version 99"):
         open_store(store_url)
     assert making.rows(store_url, "SELECT COUNT(*) FROM pyxfer_runs") == [(0,)]
+
+
+# --- a store in a file -----------------------------------------------------------------------------------------------
+
+
+FILL_SCRIPT = """
+import sys
+from samples import make_run
+from pyxfer import StoreError
+from pyxfer._baseline.store import open_store
+with open_store(sys.argv[1]) as store:
+    for n in range(1000):
+        try:
+            print("stored", store.add_run(make_run(), {"n": str(n)}))
+        except StoreError as error:
+            print("refused", error)
+            break
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def run_unprivileged(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command under the permissions of files, which root ignores."""
+    if os.geteuid() == 0:
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            pytest.skip("root ignores permissions, and setpriv is not installed")
+        command = (setpriv, "--bounding-set=-dac_override,-dac_read_search", *command)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+
+
+def fill(url: str) -> tuple[list[str], str]:
+    """Save runs until one is refused: the ids of the stored runs, and the message."""
+    tests = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
+    lines = subprocess.run(
+        [sys.executable, "-c", FILL_SCRIPT, url],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    ).stdout.splitlines()
+    return [line.split()[1] for line in lines if line.startswith("stored")], lines[-1]
+
+
+def test_only_its_user_can_read_the_default_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("PYXFER_STORE", raising=False)
+    with open_store() as store:
+        store.add_run(make_run())
+        folder = tmp_path / "data" / "pyxfer"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"\x89PNG" * 1000, b"SQLite format 3\0"])
+def test_another_file_is_refused_and_not_changed(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="is not a pyxfer store"):
+        open_store(str(path))
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    with open_store(str(path)) as store:
+        assert store.run(store.add_run(make_run())).run == make_run()
+
+
+@pytest.mark.parametrize("name", [b"\xff?mode=memory#%41 .db", "naïve.db".encode(), b"two\nlines.db"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: bytes) -> None:
+    path = tmp_path / os.fsdecode(name)
+    with open_store(str(path)) as store:
+        store.add_run(make_run())
+    assert path.is_file()
+
+
+@pytest.mark.parametrize(("name", "words"), [("", "cannot be opened"), ("nowhere/store.db", "create its folder first")])
+def test_a_folder_and_a_missing_folder_are_refused(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(StoreError, match=words):
+        open_store(tmp_path / name)
+
+
+def test_a_locked_store_can_be_read_and_refuses_a_save(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_database, "BUSY_S", 0.05)
+    with open_store(str(path)) as store:
+        run_id = store.add_run(make_run())
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"was not saved: .*another program uses it"):
+            store.add_run(make_run(), {"n": "2"})
+        assert store.run(run_id).run == make_run()
+        other.close()
+        store.add_run(make_run(), {"n": "2"})
+    assert making.rows(str(path), "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_open_store_whose_file_was_moved_refuses_a_save(path: Path, replaced: bool) -> None:
+    with open_store(str(path)) as store:
+        store.add_run(make_run())
+        path.rename(path.with_suffix(".old"))
+        if replaced:
+            open_store(str(path)).close()
+        with pytest.raises(StoreError, match="was not saved: "):
+            store.add_run(make_run(), {"n": "2"})
+
+
+def test_a_full_disk_loses_no_stored_run(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"this user cannot mount a file system: {mounted.stderr.strip()}")
+    try:
+        url = str(tmp_path / "store.db")
+        stored, refusal = fill(url)
+        assert "was not saved: " in refusal
+        assert "free space on the disk" in refusal
+        assert [run_id for (run_id,) in making.rows(url, "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
+        assert len(stored) > 3
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.slow
+def test_a_store_without_write_permission_can_be_read_and_refuses_a_save(path: Path, tmp_path: Path) -> None:
+    with open_store(str(path)) as store:
+        run_id = store.add_run(make_run())
+    exported = tmp_path / "run.json"
+    make_run().save(exported)
+    path.chmod(0o400)
+    tmp_path.chmod(0o500)
+    try:
+        read = run_unprivileged(*COMMAND, "history", "--store", str(path), "--export-csv", "-")
+        assert read.returncode == 0, read.stderr
+        assert run_id in read.stdout
+        script = f"from pyxfer import *; open_store({str(path)!r}).add_run(Run.load({str(exported)!r}), {{'n': '2'}})"
+        written = run_unprivileged(sys.executable, "-c", script)
+        assert "was not saved: " in written.stderr
+        assert "check the permissions of the file and its folder" in written.stderr
+    finally:
+        tmp_path.chmod(0o700)
+
+
+# --- changed rows ----------------------------------------------------------------------------------------------------
+
+
+NEWEST = "(SELECT MAX(seq) FROM pyxfer_baselines)"
+
+
+@pytest.fixture
+def kept_twice(tmp_path: Path) -> str:
+    """A file with two baselines."""
+    made = str(tmp_path / "store.db")
+    with open_store(made) as store:
+        store.add_baseline(make_baseline("good"))
+        store.add_baseline(make_baseline("bad", labels={"n": "1"}))
+        store.add_baseline(make_baseline("bad", labels={"n": "2"}))
+    return made
+
+
+def id_of_bad(kept_twice: str) -> str:
+    with open_store(kept_twice) as store:
+        return next(kept.id for kept in store.baselines() if kept.name == "bad")
+
+
+def change_row(kept_twice: str, statement: str, value: object = None) -> None:
+    with database(kept_twice) as connection:
+        connection.execute(text(statement), {"value": value} if ":value" in statement else {})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST}",
+        f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST} AND place = 2",
+        f"UPDATE pyxfer_baselines SET made_at = '2020-01-01T00:00:00+00:00' WHERE seq = {NEWEST}",
+        f"UPDATE pyxfer_baselines SET labels = '{{}}' WHERE seq = {NEWEST}",
+    ],
+)
+def test_a_changed_baseline_is_an_error_that_names_it(kept_twice: str, statement: str, tmp_path: Path) -> None:
+    bad = id_of_bad(kept_twice)
+    change_row(kept_twice, statement)
+    for arguments in (
+        ("baseline", "show", "bad"),
+        ("baseline", "export", bad, str(tmp_path / "bad.json")),
+        ("compare", "baseline:bad", "baseline:good"),
+    ):
+        result = CliRunner().invoke(app, [*arguments, "--store", kept_twice])
+        assert result.exit_code == 2
+        assert f"The baseline {bad} ('bad' of 'node-7') in the store is damaged" in result.output
+
+
+def test_a_changed_baseline_can_be_removed_by_its_id(kept_twice: str) -> None:
+    bad = id_of_bad(kept_twice)
+    change_row(kept_twice, f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST}")
+    with open_store(kept_twice) as store:
+        assert store.remove_baseline_of_id(bad)
+        assert [(kept.name, kept.labels) for kept in store.baselines()] == [("bad", {"n": "1"}), ("good", {})]
+
+
+def test_a_changed_document_is_an_error_that_names_its_run(kept_twice: str) -> None:
+    with open_store(kept_twice) as store:
+        run_id = next(kept.run_ids[1] for kept in store.baselines() if kept.name == "bad")
+        of_run = f"(SELECT seq FROM pyxfer_runs WHERE id = '{run_id}')"
+        change_row(kept_twice, f"UPDATE pyxfer_documents SET document = :value WHERE run = {of_run}", b"")
+        for read in (lambda: store.run(run_id), lambda: store.baseline_of_id(id_of_bad(kept_twice))):
+            with pytest.raises(StoreError, match=f"The run {run_id} .* is damaged"):
+                read()
