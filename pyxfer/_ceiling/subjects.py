@@ -15,7 +15,7 @@ from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.breakdown import call_start_ns, copies_of
+from pyxfer._trace.breakdown import call_span_ns, copies_of
 from pyxfer._trace.collector import Traced, Usage, copy_kind
 from pyxfer._trace.records import Capture, Kind
 
@@ -64,7 +64,7 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     gated = sample.wall_s is None
     begin_ns = int(copies["start_ns"][0]) if len(copies) else 0
     if len(copies) and not gated:
-        begin_ns = min(begin_ns, call_start_ns(recorded.capture, copies[0]))
+        begin_ns = min(begin_ns, call_span_ns(recorded.capture, copies[0])[0])
     elapsed_s = sample.elapsed_s * sample.copies
     dispatch_s = sample.dispatch_s * sample.copies
     return Traced(

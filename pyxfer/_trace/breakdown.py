@@ -62,18 +62,12 @@ def copies_of(capture: records.Capture, kind: records.CopyKind) -> NDArray[Any]:
     return chosen
 
 
-def call_start_ns(capture: records.Capture, copy: Any) -> int:
-    """When the call that issued a copy began (the outermost, if several did); the copy's start if none is known."""
+def call_span_ns(capture: records.Capture, copy: Any) -> tuple[int, int]:
+    """When the call that issued a copy began and returned (the outermost); the copy's own times if none is known."""
     calls = capture.of(records.Kind.CALL)
-    starts = calls["start_ns"][calls["correlation"] == copy["correlation"]]
-    return int(starts.min()) if len(starts) else int(copy["start_ns"])
-
-
-def _call_end_ns(capture: records.Capture, copy: Any) -> int:
-    """When the call that issued a copy returned; the copy's end if no call is known."""
-    calls = capture.of(records.Kind.CALL)
-    ends = calls["end_ns"][calls["correlation"] == copy["correlation"]]
-    return int(ends.max()) if len(ends) else int(copy["end_ns"])
+    own = calls[calls["correlation"] == copy["correlation"]]
+    known = own if len(own) else copy
+    return int(known["start_ns"].min()), int(known["end_ns"].max())
 
 
 def _count_untimed(copies: NDArray[Any]) -> int:
@@ -183,7 +177,7 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     if len(records.clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
         last = int(records.clip(records.union(kernels, all_copies), begin, end)[-1, 1])
-        issued = max(begin, min(first, call_start_ns(trial.capture, copies[0])))
+        issued = max(begin, min(first, call_span_ns(trial.capture, copies[0])[0]))
     claims = [
         (_CROSSING, crossing),
         ("kernels", kernels),
@@ -214,9 +208,9 @@ def _staged(
         ends = _interval(begin, issued) if trial.kind is records.CopyKind.H2D else _interval(*after)
         return records.union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
     if copies["source"][0] == records.MemoryKind.PAGEABLE:
-        return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
+        return _interval(issued, min(first, call_span_ns(trial.capture, copies[0])[1]))
     if copies["target"][-1] == records.MemoryKind.PAGEABLE:
-        return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
+        return _interval(after[0], min(after[1], call_span_ns(trial.capture, copies[-1])[1]))
     return records.no_intervals()
 
 

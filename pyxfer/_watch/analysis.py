@@ -15,7 +15,7 @@ from pyxfer._measure import stats
 from pyxfer._trace.records import CopyKind, Flag, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
+from pyxfer._watch.copies import DIRECTIONS, MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
@@ -387,8 +387,7 @@ def _evidence(
         calls=calls,
         input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
         copied_bytes={
-            name: int(copied.nbytes[among & (copied.kind == kind)].sum())
-            for name, kind in (("h2d", CopyKind.H2D), ("d2h", CopyKind.D2H))
+            name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
         },
         cpus=machine.environment.cpus_usable,
         offers=calls_of(framework),
