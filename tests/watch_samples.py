@@ -9,7 +9,7 @@ from watch.windows import MAIN, MIB, US, Flat, Script, analysed, make_window, ma
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.watches import Watched
-from pyxfer._trace.records import CopyWay
+from pyxfer._trace.records import CopyKind
 from pyxfer._watch.window import Window
 
 TURNS = 20
@@ -30,11 +30,11 @@ def training_window(
         since, begin = time, time + 4_000 + (stalls or {}).get(turn, 0)
         ranges.append(mark(decode, since, since + 3_500))
         send = ("cudaMemcpyAsync", begin + 10, begin + 3_630)
-        script.copy(CopyWay.H2D, begin + 20, begin + 3_620, nbytes=IMAGES, pageable=True, call=send)
+        script.copy(CopyKind.H2D, begin + 20, begin + 3_620, nbytes=IMAGES, pageable=True, call=send)
         for kernel in range(10):
             script.kernel(begin + 3_650 + 500 * kernel, begin + 4_130 + 500 * kernel, name="conv")
         fetch = ("cudaMemcpyAsync", begin + 4_000, begin + 8_700)
-        script.copy(CopyWay.D2H, begin + 8_680, begin + 8_683, nbytes=4, pageable=True, call=fetch)
+        script.copy(CopyKind.D2H, begin + 8_680, begin + 8_683, nbytes=4, pageable=True, call=fetch)
         samples.append(seen(begin + 6_000, line))
         time = begin + 9_000
         spans.append((since, begin, time))

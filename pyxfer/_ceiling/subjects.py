@@ -15,8 +15,8 @@ from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.breakdown import call_start_ns, copies_of
-from pyxfer._trace.collector import Traced, Usage, copy_way
+from pyxfer._trace.breakdown import call_span_ns, copies_of
+from pyxfer._trace.collector import Traced, Usage, copy_kind
 from pyxfer._trace.records import Capture, Kind
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     The host's clock has no start time for a window behind a gate, which starts with its first copy, nor for a copy in a
     thread of the engine, which starts with the call that queued it.
     """
-    kind = copy_way(side)
+    kind = copy_kind(side)
     if kind is None:
         raise ValueError(f"copies have no direction {side}")
     samples = recorded.samples
@@ -64,11 +64,11 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     gated = sample.wall_s is None
     begin_ns = int(copies["start_ns"][0]) if len(copies) else 0
     if len(copies) and not gated:
-        begin_ns = min(begin_ns, call_start_ns(recorded.capture, copies[0]))
+        begin_ns = min(begin_ns, call_span_ns(recorded.capture, copies[0])[0])
     elapsed_s = sample.elapsed_s * sample.copies
     dispatch_s = sample.dispatch_s * sample.copies
     return Traced(
-        way=kind,
+        kind=kind,
         begin_ns=begin_ns,
         returned_ns=begin_ns if gated else begin_ns + round(dispatch_s * 1e9),
         elapsed_s=elapsed_s,
@@ -85,7 +85,7 @@ def traced_call(
 ) -> Traced:
     """A call in a bracket; the host's clock counts if its events must not be used."""
     return Traced(
-        way=copy_way(side),
+        kind=copy_kind(side),
         begin_ns=round(bracket.called_s * 1e9),
         returned_ns=round(bracket.returned_s * 1e9),
         elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,

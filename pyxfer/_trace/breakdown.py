@@ -38,9 +38,9 @@ class Crossed:
     """The share of the copying that was outside of the trial's time."""
 
 
-def crossed(trial: Traced, way: records.CopyWay) -> Crossed:
+def crossed(trial: Traced, kind: records.CopyKind) -> Crossed:
     """Sum up a trial's copies in one direction. The time of simultaneous copies counts once."""
-    copies = copies_of(trial.capture, way)
+    copies = copies_of(trial.capture, kind)
     without = _count_untimed(copies)
     seconds: Fact[float] = Fact(records.total_ns(records.union(records.intervals(copies))) / 1e9 / trial.copies)
     if without:
@@ -50,30 +50,24 @@ def crossed(trial: Traced, way: records.CopyWay) -> Crossed:
         copies=int(np.maximum(copies["copies"], 1).sum()) / trial.copies,
         seconds=seconds,
         elapsed_s=trial.elapsed_s / trial.copies,
-        memories=_memories(copies, "source" if way is records.CopyWay.H2D else "target"),
+        memories=_memories(copies, "source" if kind is records.CopyKind.H2D else "target"),
         lost=_count_lost(trial.capture, ("copies", "unknown")),
         outside=_share_outside(trial, copies),
     )
 
 
-def copies_of(capture: records.Capture, way: records.CopyWay) -> NDArray[Any]:
+def copies_of(capture: records.Capture, kind: records.CopyKind) -> NDArray[Any]:
     copies = capture.of(records.Kind.COPY)
-    chosen: NDArray[Any] = copies[copies["way"] == way]
+    chosen: NDArray[Any] = copies[copies["way"] == kind]
     return chosen
 
 
-def call_start_ns(capture: records.Capture, copy: Any) -> int:
-    """When the call that issued a copy began (the outermost, if several did); the copy's start if none is known."""
+def call_span_ns(capture: records.Capture, copy: Any) -> tuple[int, int]:
+    """When the call that issued a copy began and returned (the outermost); the copy's own times if none is known."""
     calls = capture.of(records.Kind.CALL)
-    starts = calls["start_ns"][calls["correlation"] == copy["correlation"]]
-    return int(starts.min()) if len(starts) else int(copy["start_ns"])
-
-
-def _call_end_ns(capture: records.Capture, copy: Any) -> int:
-    """When the call that issued a copy returned; the copy's end if no call is known."""
-    calls = capture.of(records.Kind.CALL)
-    ends = calls["end_ns"][calls["correlation"] == copy["correlation"]]
-    return int(ends.max()) if len(ends) else int(copy["end_ns"])
+    own = calls[calls["correlation"] == copy["correlation"]]
+    known = own if len(own) else copy
+    return int(known["start_ns"].min()), int(known["end_ns"].max())
 
 
 def _count_untimed(copies: NDArray[Any]) -> int:
@@ -137,7 +131,7 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
         return unknown(lost_reason(missing))
     if (moved := _drift_reason(trial)) is not None:
         return unknown(moved)
-    copies = copies_of(trial.capture, trial.way) if trial.way is not None else trial.capture.records[:0]
+    copies = copies_of(trial.capture, trial.kind) if trial.kind is not None else trial.capture.records[:0]
     if _count_untimed(copies):
         return unknown("the device gave no time for its copies")
     if len(copies) and not len(records.intervals(copies)):
@@ -183,7 +177,7 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     if len(records.clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
         last = int(records.clip(records.union(kernels, all_copies), begin, end)[-1, 1])
-        issued = max(begin, min(first, call_start_ns(trial.capture, copies[0])))
+        issued = max(begin, min(first, call_span_ns(trial.capture, copies[0])[0]))
     claims = [
         (_CROSSING, crossing),
         ("kernels", kernels),
@@ -211,12 +205,12 @@ def _staged(
     if not len(copies):
         return records.no_intervals()
     if trial.staged:
-        ends = _interval(begin, issued) if trial.way is records.CopyWay.H2D else _interval(*after)
+        ends = _interval(begin, issued) if trial.kind is records.CopyKind.H2D else _interval(*after)
         return records.union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
     if copies["source"][0] == records.MemoryKind.PAGEABLE:
-        return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
+        return _interval(issued, min(first, call_span_ns(trial.capture, copies[0])[1]))
     if copies["target"][-1] == records.MemoryKind.PAGEABLE:
-        return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
+        return _interval(after[0], min(after[1], call_span_ns(trial.capture, copies[-1])[1]))
     return records.no_intervals()
 
 

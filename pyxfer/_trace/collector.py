@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from pyxfer._document.machines import Side
 from pyxfer._document.runs import Direction, Tracing
 from pyxfer._trace.libraries import candidates_here
-from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay
+from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -86,12 +86,12 @@ class Usage:
 class Traced:
     """A traced trial of `copies` transfers. Its times are those of all transfers together.
 
-    `begin_ns` and `returned_ns` are times of `time.perf_counter_ns`, the clock of the records. `way` is None if the
+    `begin_ns` and `returned_ns` are times of `time.perf_counter_ns`, the clock of the records. `kind` is None if the
     trial does not cross the link. `staged`: threads fill or empty page-locked slots, so the time in which no slot is
     ready for the device counts as staging.
     """
 
-    way: CopyWay | None
+    kind: CopyKind | None
     begin_ns: int
     returned_ns: int
     elapsed_s: float
@@ -123,9 +123,9 @@ def nearest(trials: Sequence[_AnyTimed], median_s: float | None) -> _AnyTimed:
     return sorted(trials, key=lambda trial: trial.elapsed_s)[(len(trials) - 1) // 2]
 
 
-def copy_way(side: Direction | Side) -> CopyWay | None:
+def copy_kind(side: Direction | Side) -> CopyKind | None:
     """The direction of a route's copies in the records; None if it does not cross the link."""
-    return {"h2d": CopyWay.H2D, "d2h": CopyWay.D2H}.get(side)
+    return {"h2d": CopyKind.H2D, "d2h": CopyKind.D2H}.get(side)
 
 
 MIB = 1 << 20

@@ -67,8 +67,8 @@ class Evidence:
     """Whether a traced trial failed; it becomes a remark even if there are others."""
 
     def add(self, trial: Traced, ceiling_s: float | None, nbytes: int) -> None:
-        if trial.way is not None:
-            self.crossed.append(crossed(trial, trial.way))
+        if trial.kind is not None:
+            self.crossed.append(crossed(trial, trial.kind))
         self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
         self.lost += lost_records(trial)
 

@@ -104,7 +104,7 @@ class Kind(IntEnum):
     OVERHEAD = 7
 
 
-class CopyWay(IntEnum):
+class CopyKind(IntEnum):
     OTHER = 0
     H2D = 1
     D2H = 2

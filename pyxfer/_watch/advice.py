@@ -146,20 +146,25 @@ class Evidence:
     def per_period_s(self, seconds: float) -> float:
         return seconds / len(self.periods)
 
-    def pageable_share(self, way: str) -> float:
+    def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> Advice:
+        period_s = self.parts.period_s
+        gain_s = period_s - predicted_s
+        return Advice(code, text, gain_s, gain_s / period_s, predicted_s, worked_out)
+
+    def pageable_share(self, direction: str) -> float:
         """The share of the bytes of one direction that are copied from or to pageable memory."""
-        whole = self.copied_bytes[way]
-        return sum(row.nbytes for row in self.pageable if row.way == way) / whole if whole else 0.0
+        whole = self.copied_bytes[direction]
+        return sum(row.nbytes for row in self.pageable if row.way == direction) / whole if whole else 0.0
 
-    def is_pageable(self, way: str) -> bool:
+    def is_pageable(self, direction: str) -> bool:
         """Whether most bytes of a direction are of pageable memory, and pinned memory would be faster if known."""
-        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.way == way]
+        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.way == direction]
         slower = all(pinned_s is None or pinned_s < seconds for pinned_s, seconds in own)
-        return self.pageable_share(way) > _MOSTLY and slower
+        return self.pageable_share(direction) > _MOSTLY and slower
 
-    def can_pin(self, way: str) -> bool:
+    def can_pin(self, direction: str) -> bool:
         """Whether there is a call for it, and a part of the bytes that is worth it is not pinned already."""
-        return way in self.offers.pin and self.pageable_share(way) >= MIN_PAGEABLE
+        return direction in self.offers.pin and self.pageable_share(direction) >= MIN_PAGEABLE
 
     def in_most_steps(self, calls: Sequence[Surprise]) -> bool:
         """Whether at least half of the steps have such a call; in a window without steps, whether there is any."""
@@ -167,36 +172,15 @@ class Evidence:
         return sum(known) >= _MOSTLY if known else bool(calls)
 
 
-@dataclass(frozen=True)
-class _Prediction:
-    code: str
-    text: str
-    predicted_s: float
-    worked_out: str
-
-
 def advice(evidence: Evidence) -> tuple[Advice, ...]:
-    period_s = evidence.parts.period_s
-    if period_s <= 0:
+    if evidence.parts.period_s <= 0:
         return ()
-    makers: tuple[Callable[[Evidence], _Prediction | None], ...] = (_prefetch, _pin, _waits, _allocate, _second_stream)
-    made = [prediction for prediction in (make(evidence) for make in makers) if prediction is not None]
-    found = [
-        Advice(
-            code=prediction.code,
-            text=prediction.text,
-            gain_s=period_s - prediction.predicted_s,
-            gain_share=(period_s - prediction.predicted_s) / period_s,
-            predicted_s=prediction.predicted_s,
-            worked_out=prediction.worked_out,
-        )
-        for prediction in made
-    ]
-    worth = [row for row in found if row.gain_share >= MIN_SHARE]
-    return tuple(sorted(worth, key=lambda row: -row.gain_s))
+    makers: tuple[Callable[[Evidence], Advice | None], ...] = (_prefetch, _pin, _waits, _allocate, _second_stream)
+    found = [row for make in makers if (row := make(evidence)) is not None and row.gain_share >= MIN_SHARE]
+    return tuple(sorted(found, key=lambda row: -row.gain_s))
 
 
-def _prefetch(evidence: Evidence) -> _Prediction | None:
+def _prefetch(evidence: Evidence) -> Advice | None:
     """With prefetching, a step takes as long as the longest of the rest of it, making the input, and copying it.
 
     If making the input is the longest, it is shared by as many processes as are needed to change that. Input that is
@@ -231,7 +215,7 @@ def _prefetch(evidence: Evidence) -> _Prediction | None:
     text = f"{what}: let {who}{where}"
     text += ", and copy it without waiting while the device computes." if offers.copies_ahead else "."
     text += f" {_capitalised(how.replace('{makers}', str(makers)))}."
-    return _Prediction(code, text, max(rest_s, made_s / makers, link_s), worked_out)
+    return evidence.predicted(code, text, max(rest_s, made_s / makers, link_s), worked_out)
 
 
 def _speed(known_s: float | None, pins: bool) -> str:
@@ -246,10 +230,10 @@ def _makers(made_s: float, rest_s: float, cpus: int) -> int:
     return max(1, min(needed, cpus - 1))
 
 
-def _pin(evidence: Evidence) -> _Prediction | None:
+def _pin(evidence: Evidence) -> Advice | None:
     """The time of pageable copies outside of kernels shrinks in the same ratio as the time of all pageable copies."""
     exposed = {"h2d": mean_s(evidence.columns.pageable_h2d), "d2h": mean_s(evidence.columns.pageable_d2h)}
-    gain_s, words, ways = 0.0, [], set()
+    gain_s, words, directions = 0.0, [], set()
     for row in evidence.pageable:
         pinned_s = row.pinned_s.value
         if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.way):
@@ -257,7 +241,7 @@ def _pin(evidence: Evidence) -> _Prediction | None:
         saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
         if saved_s >= MIN_SHARE * evidence.parts.period_s:
             gain_s += saved_s
-            ways.add(row.way)
+            directions.add(row.way)
             share = format_percent(evidence.pageable_share(row.way))
             words.append(
                 f"{row.way} of pageable memory ({share} of its bytes) at {format_gbps(row.nbytes / row.seconds / 1e9)} "
@@ -266,12 +250,12 @@ def _pin(evidence: Evidence) -> _Prediction | None:
             )
     if not words:
         return None
-    how = ". ".join(_capitalised(evidence.offers.pin[way]) for way in sorted(ways, reverse=True))
+    how = ". ".join(_capitalised(evidence.offers.pin[direction]) for direction in sorted(directions, reverse=True))
     text = f"Pin the copied memory: the copy engine reads page-locked memory directly. {how}."
-    return _Prediction("pin", text, evidence.parts.period_s - gain_s, _joined(words))
+    return evidence.predicted("pin", text, evidence.parts.period_s - gain_s, _joined(words))
 
 
-def _waits(evidence: Evidence) -> _Prediction | None:
+def _waits(evidence: Evidence) -> Advice | None:
     """Without waits the host runs ahead, and a period takes as long as the longer of its work and the device's."""
     parts, waiting_s = evidence.parts, mean_s(evidence.columns.waiting)
     waits = [row for row in evidence.calls if row.what in ("d2h", "wait")]
@@ -286,19 +270,19 @@ def _waits(evidence: Evidence) -> _Prediction | None:
         f"the longer of the device's work ({format_seconds(device_s)}) and the host's ({format_seconds(host_s)}), "
         f"which is the period less the {format_seconds(waiting_s)} in calls that wait"
     )
-    return _Prediction("waits", text, max(device_s, host_s), worked_out)
+    return evidence.predicted("waits", text, max(device_s, host_s), worked_out)
 
 
-def _allocate(evidence: Evidence) -> _Prediction | None:
+def _allocate(evidence: Evidence) -> Advice | None:
     if not evidence.in_most_steps([row for row in evidence.calls if row.what == "allocation"]):
         return None
     allocating_s = mean_s(evidence.columns.allocating)
     text = "Allocate once, before the loop, and use the memory again: requesting it from the driver takes time."
     worked_out = f"the device does nothing for {format_seconds(allocating_s)} while the step's thread is in such calls"
-    return _Prediction("allocate-once", text, evidence.parts.period_s - allocating_s, worked_out)
+    return evidence.predicted("allocate-once", text, evidence.parts.period_s - allocating_s, worked_out)
 
 
-def _second_stream(evidence: Evidence) -> _Prediction | None:
+def _second_stream(evidence: Evidence) -> Advice | None:
     """Pinned copies on the kernels' own streams could run during kernels that no copy runs with."""
     parts = evidence.parts
     if not evidence.offers.stream:
@@ -314,7 +298,7 @@ def _second_stream(evidence: Evidence) -> _Prediction | None:
         f"{format_seconds(exposed_s)} of pinned copies are on the kernels' own stream and outside of kernels, and "
         f"kernels have room for {format_seconds(room_s)} of copies"
     )
-    return _Prediction("second-stream", text, parts.period_s - gain_s, worked_out)
+    return evidence.predicted("second-stream", text, parts.period_s - gain_s, worked_out)
 
 
 def _capitalised(text: str) -> str:

@@ -12,10 +12,10 @@ import numpy as np
 from pyxfer._document import watches
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyWay, Flag, clip, intervals, total_ns, union
+from pyxfer._trace.records import CopyKind, Flag, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
+from pyxfer._watch.copies import DIRECTIONS, MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
@@ -385,10 +385,9 @@ def _evidence(
         steps=steps,
         pageable=copied.pageable(among),
         calls=calls,
-        input_s=copied.at_the_ceiling_s(CopyWay.H2D, among),
+        input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
         copied_bytes={
-            name: int(copied.nbytes[among & (copied.way == way)].sum())
-            for name, way in (("h2d", CopyWay.H2D), ("d2h", CopyWay.D2H))
+            name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
         },
         cpus=machine.environment.cpus_usable,
         offers=calls_of(framework),
@@ -416,7 +415,7 @@ def _threads(window: Window, records: DeviceRecords | None, periods: Periods) ->
 TIMELINE_STEPS = 4
 MAX_SPANS = 300
 """In one lane. If there are more, spans that are close to each other become one."""
-_LANES: tuple[tuple[watches.LaneName, CopyWay], ...] = (("h2d", CopyWay.H2D), ("d2h", CopyWay.D2H))
+_LANES: tuple[tuple[watches.LaneName, CopyKind], ...] = (("h2d", CopyKind.H2D), ("d2h", CopyKind.D2H))
 
 
 def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: NDArray[np.int64]) -> watches.Timeline:
@@ -466,11 +465,11 @@ def _middle_steps(periods: Periods) -> NDArray[np.intp]:
 
 
 def _spans(records: DeviceRecords, begin_ns: int, end_ns: int) -> dict[watches.LaneName, NDArray[np.int64]]:
-    way = records.copies["way"]
-    others = ~np.isin(way, [known for _, known in _LANES])
+    kind = records.copies["way"]
+    others = ~np.isin(kind, [known for _, known in _LANES])
     found: dict[watches.LaneName, NDArray[np.int64]] = {
         "kernels": records.computing,
-        **{name: intervals(records.copies[way == known]) for name, known in _LANES},
+        **{name: intervals(records.copies[kind == known]) for name, known in _LANES},
         "other copies": intervals(records.copies[others]),
     }
     return {name: clip(union(own), begin_ns, end_ns) for name, own in found.items()}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from pyxfer._document.files import Path, whole_file
-from pyxfer._trace.records import CopyWay, Kind, no_records
-from pyxfer._watch.copies import MEMORIES, WAYS
+from pyxfer._trace.records import CopyKind, Kind, no_records
+from pyxfer._watch.copies import COPY_KINDS, MEMORIES
 from pyxfer._watch.device_records import issuing, outermost_indices, split_stream_key, stream_keys
 from pyxfer._watch.ranges import ranges_of
 
@@ -144,7 +144,7 @@ def _first_with_room(open_ends: list[list[int]], begin: int, end: int) -> int:
 HOST, STREAMS, ENGINES = 1, 2, 3
 _COMPRESSION = 5
 """Higher levels of gzip take twice the time and save one percent."""
-_SENDS: dict[int, str] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
+_SENDS: dict[int, str] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
@@ -282,14 +282,14 @@ class _Trace:
     def _write_engines(self) -> None:
         """A row for each direction of copies, with a counter of the bytes under way."""
         copies = _timed(self._records_of(Kind.COPY))
-        for way, word in WAYS.items():
-            own = copies[copies["way"] == way]
+        for kind, word in COPY_KINDS.items():
+            own = copies[copies["way"] == kind]
             if not len(own):
                 continue
             self._writer.process(ENGINES, "device: copy engines")
             rows = self._add_rows(ENGINES, word, own["start_ns"], own["end_ns"])
             self._write_records(ENGINES, rows, "copy", own, _copy_details)
-            if way in _SENDS:
+            if kind in _SENDS:
                 self._writer.counter(ENGINES, f"{word} bytes under way", *_under_way(own))
 
     def _write_records(
@@ -324,8 +324,8 @@ def _timed(records: NDArray[Any]) -> NDArray[Any]:
 
 
 def _copy_names(part: NDArray[Any]) -> list[str]:
-    words = {way: quoted(word) for way, word in WAYS.items()}
-    return [words.get(way, '"other"') for way in part["way"].tolist()]
+    words = {kind: quoted(word) for kind, word in COPY_KINDS.items()}
+    return [words.get(kind, '"other"') for kind in part["way"].tolist()]
 
 
 def _copy_details(part: NDArray[Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The copies of a window by way, host memory and size, compared with the ceiling of their sizes."""
+"""The copies of a window by kind, host memory and size, compared with the ceiling of their sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Direction, Memory
-from pyxfer._trace.records import CopyWay, Flag, MemoryKind, clip, intervals, levels, total_ns
+from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
 
@@ -78,11 +78,11 @@ def stretches(records: DeviceRecords, over: Stretches) -> tuple[watches.Stretch,
 def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[watches.CopyWayName, int]]:
     found: list[dict[watches.CopyWayName, int]] = [{} for _ in over.bounds]
     number = over.number(records.copies["start_ns"])
-    for way in np.unique(records.copies["way"]):
-        own = records.copies["way"] == way
+    for kind in np.unique(records.copies["way"]):
+        own = records.copies["way"] == kind
         for place, nbytes in enumerate(over.sums(number[own], records.copies["nbytes"][own])):
             if nbytes:
-                found[place][WAYS.get(int(way), "other")] = nbytes
+                found[place][COPY_KINDS.get(int(kind), "other")] = nbytes
     return found
 
 
@@ -140,16 +140,16 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
 
 # Powers of 4; a class begins at one and ends below the next.
 CLASS_BOUNDS: tuple[int, ...] = tuple(watches.MIN_OF_CEILING * 4**step for step in range(10))
-WAYS: Mapping[int, watches.CopyWayName] = {
-    CopyWay.H2D: "h2d",
-    CopyWay.D2H: "d2h",
-    CopyWay.D2D: "d2d",
-    CopyWay.P2P: "p2p",
-    CopyWay.H2H: "h2h",
-    CopyWay.OTHER: "other",
+COPY_KINDS: Mapping[int, watches.CopyWayName] = {
+    CopyKind.H2D: "h2d",
+    CopyKind.D2H: "d2h",
+    CopyKind.D2D: "d2d",
+    CopyKind.P2P: "p2p",
+    CopyKind.H2H: "h2h",
+    CopyKind.OTHER: "other",
 }
 MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
-DIRECTIONS: Mapping[int, Direction] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
+DIRECTIONS: Mapping[int, Direction] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
@@ -173,8 +173,8 @@ class Ceilings(Protocol):
 def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
     """For each direction of the copies the mean size of each class, at which ceilings are needed."""
     needed: dict[Direction, tuple[int, ...]] = {}
-    for way, direction in DIRECTIONS.items():
-        nbytes = _bytes_per_copy(records)[records.copies_of(way)]
+    for kind, direction in DIRECTIONS.items():
+        nbytes = _bytes_per_copy(records)[records.copies_of(kind)]
         classes = np.searchsorted(CLASS_BOUNDS, nbytes, side="right")
         means = [float(nbytes[classes == place].mean()) for place in np.unique(classes)]
         if means:
@@ -187,7 +187,7 @@ class CopyTable:
 
     def __init__(self, records: DeviceRecords, ceilings: Ceilings | None) -> None:
         copies = records.copies
-        self.way, self.memory = copies["way"], records.host_memory
+        self.kind, self.memory = copies["way"], records.host_memory
         self.nbytes = copies["nbytes"].astype(np.float64)
         self.count = np.maximum(copies["copies"], 1)
         self.bytes_per_copy = _bytes_per_copy(records)
@@ -198,12 +198,12 @@ class CopyTable:
         self.ceiling_s = np.full(len(copies), np.nan)
         self.why_not: dict[int, str] = {}
         places = np.searchsorted(CLASS_BOUNDS, self.bytes_per_copy, side="right")
-        self._key = (_rank(self.way).astype(np.int64) * 256 + self.memory) * 256 + places
-        for way, direction in DIRECTIONS.items():
-            self._add_ceilings(way, direction, ceilings)
+        self._key = (_rank(self.kind).astype(np.int64) * 256 + self.memory) * 256 + places
+        for kind, direction in DIRECTIONS.items():
+            self._add_ceilings(kind, direction, ceilings)
 
     def classes(self) -> tuple[watches.CopyClass, ...]:
-        """Every class that has copies: ways between host and device first, and small sizes first."""
+        """Every class that has copies: kinds between host and device first, and small sizes first."""
         order = np.argsort(self._key, kind="stable")
         found, begins = np.unique(self._key[order], return_index=True)
         members = np.split(order, begins[1:])
@@ -211,23 +211,23 @@ class CopyTable:
 
     def pageable(self, among: Chosen) -> tuple[watches.Pageable, ...]:
         rows = []
-        for way in DIRECTIONS:
-            chosen = np.flatnonzero(among & (self.way == way) & (self.memory == MemoryKind.PAGEABLE))
+        for kind in DIRECTIONS:
+            chosen = np.flatnonzero(among & (self.kind == kind) & (self.memory == MemoryKind.PAGEABLE))
             if len(chosen):
                 seconds = float(self.seconds[chosen].sum())
-                pinned = self._ceiling_of(chosen, way)
+                pinned = self._ceiling_of(chosen, kind)
                 saves: Fact[float] = (
                     unknown(pinned.reason or "") if pinned.value is None else Fact(seconds - pinned.value)
                 )
                 count, nbytes = int(self.count[chosen].sum()), int(self.nbytes[chosen].sum())
-                rows.append(watches.Pageable(WAYS[way], count, nbytes, seconds, pinned, saves))
+                rows.append(watches.Pageable(COPY_KINDS[kind], count, nbytes, seconds, pinned, saves))
         return tuple(rows)
 
-    def at_the_ceiling_s(self, way: CopyWay, among: Chosen) -> Fact[float]:
+    def at_the_ceiling_s(self, kind: CopyKind, among: Chosen) -> Fact[float]:
         """Time of these copies if those of pageable memory ran at the ceiling, and the others as they did."""
-        chosen, pageable = among & (self.way == way), self.memory == MemoryKind.PAGEABLE
+        chosen, pageable = among & (self.kind == kind), self.memory == MemoryKind.PAGEABLE
         rest = float(self.seconds[chosen & ~pageable].sum())
-        pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(way))
+        pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(kind))
         return pinned if pinned.value is None else Fact(rest + pinned.value)
 
     def hidden_share(self) -> Fact[float]:
@@ -235,12 +235,12 @@ class CopyTable:
         return Fact(float(self.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
 
     def _class(self, chosen: Places, place: int) -> watches.CopyClass:
-        way, memory = int(self.way[chosen[0]]), int(self.memory[chosen[0]])
+        kind, memory = int(self.kind[chosen[0]]), int(self.memory[chosen[0]])
         timed = chosen[self.timed[chosen]]
         seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
         least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
         return watches.CopyClass(
-            way=WAYS.get(way, "other"),
+            way=COPY_KINDS.get(kind, "other"),
             memory=MEMORIES.get(memory, "unknown"),
             least_bytes=least,
             below_bytes=below,
@@ -249,33 +249,33 @@ class CopyTable:
             timed_bytes=timed_bytes,
             seconds=seconds,
             gbps=Fact(timed_bytes / seconds / 1e9) if seconds > 0 else unknown(_UNTIMED),
-            ceiling_share=self._ceiling_share(timed, way, least, seconds),
+            ceiling_share=self._ceiling_share(timed, kind, least, seconds),
             hidden_share=Fact(float(self.hidden_s[timed].sum()) / seconds) if seconds > 0 else unknown(_UNTIMED),
         )
 
-    def _ceiling_share(self, timed: Places, way: int, least: int, seconds: float) -> Fact[float]:
-        if way not in DIRECTIONS:
+    def _ceiling_share(self, timed: Places, kind: int, least: int, seconds: float) -> Fact[float]:
+        if kind not in DIRECTIONS:
             return unknown(_NOT_THE_LINK)
         if seconds <= 0 and least >= watches.MIN_OF_CEILING:
             return unknown(_UNTIMED)
-        return share_of(self._ceiling_of(timed, way), least, seconds)
+        return share_of(self._ceiling_of(timed, kind), least, seconds)
 
-    def _ceiling_of(self, chosen: Places, way: int) -> Fact[float]:
+    def _ceiling_of(self, chosen: Places, kind: int) -> Fact[float]:
         """Seconds that the timed copies among these would take at the ceiling of their sizes."""
         ideal = self.ceiling_s[chosen[self.timed[chosen]]]
         if np.isnan(ideal).any():
-            return unknown(self.why_not.get(way, NO_CEILING))
+            return unknown(self.why_not.get(kind, NO_CEILING))
         return Fact(float(ideal.sum()))
 
-    def _add_ceilings(self, way: int, direction: Direction, ceilings: Ceilings | None) -> None:
-        chosen = np.flatnonzero(self.way == way)
+    def _add_ceilings(self, kind: int, direction: Direction, ceilings: Ceilings | None) -> None:
+        chosen = np.flatnonzero(self.kind == kind)
         if not len(chosen) or ceilings is None:
-            self.why_not[way] = NO_CEILING
+            self.why_not[kind] = NO_CEILING
             return
         _, place = np.unique(self._key[chosen], return_inverse=True)
         nbytes, counts = (np.bincount(place, weights=of[chosen]) for of in (self.nbytes, self.count))
         answers = [ceilings.gbps(direction, "pinned", mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
-        self.why_not[way] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
+        self.why_not[kind] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
         gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
         self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9
 
@@ -302,8 +302,8 @@ def _bytes_per_copy(records: DeviceRecords) -> Values:
     return sizes
 
 
-def _rank(ways: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The index of each way in the order of the page."""
-    ranks = np.full(256, len(WAYS), np.uint8)
-    ranks[[int(way) for way in WAYS]] = np.arange(len(WAYS))
-    return ranks[ways]
+def _rank(kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The index of each kind in the order of the page."""
+    ranks = np.full(256, len(COPY_KINDS), np.uint8)
+    ranks[[int(kind) for kind in COPY_KINDS]] = np.arange(len(COPY_KINDS))
+    return ranks[kinds]

@@ -162,12 +162,12 @@ def _ideal_s(row: watches.CopyClass, points: Points) -> float:
 
 
 def _among(copies: Sequence[watches.CopyClass], stretches: Sequence[watches.Stretch]) -> tuple[watches.CopyClass, ...]:
-    """The classes, of which the largest of each way has the bytes that the stretches leave for it."""
+    """The classes, of which the largest of each kind has the bytes that the stretches leave for it."""
     found = list(copies)
-    for way in {each.way for each in copies}:
-        own = [place for place, each in enumerate(copies) if each.way == way]
+    for kind in {each.way for each in copies}:
+        own = [place for place, each in enumerate(copies) if each.way == kind]
         largest = max(own, key=lambda place: copies[place].nbytes)
-        whole = sum(each.copied_bytes.get(way, 0) for each in stretches)
+        whole = sum(each.copied_bytes.get(kind, 0) for each in stretches)
         rest = sum(copies[place].nbytes for place in own if place != largest)
         found[largest] = replace(copies[largest], nbytes=whole - rest)
     return tuple(found)

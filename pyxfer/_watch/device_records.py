@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._document.watches import MAX_STRETCHES
-from pyxfer._trace.records import Capture, CopyWay, Flag, Kind, MemoryKind, intervals, total_ns, union
+from pyxfer._trace.records import Capture, CopyKind, Flag, Kind, MemoryKind, intervals, total_ns, union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,15 +176,15 @@ class DeviceRecords:
     others: int
     """Number of copies, sets and kernels of other devices."""
 
-    def copies_of(self, way: int, memory: MemoryKind | None = None) -> NDArray[np.bool_]:
-        """A mask of the copies that go this way, and from or to this kind of host memory."""
-        chosen: NDArray[np.bool_] = self.copies["way"] == way
+    def copies_of(self, kind: int, memory: MemoryKind | None = None) -> NDArray[np.bool_]:
+        """A mask of the copies that go this kind, and from or to this kind of host memory."""
+        chosen: NDArray[np.bool_] = self.copies["way"] == kind
         return chosen if memory is None else chosen & (self.host_memory == memory)
 
     @cached_property
     def host_memory(self) -> NDArray[np.uint8]:
         """The kind of memory on the host side of each copy. For copies without a host side, that of the source."""
-        to_host = self.copies["way"] == CopyWay.D2H
+        to_host = self.copies["way"] == CopyKind.D2H
         memory: NDArray[np.uint8] = np.where(to_host, self.copies["target"], self.copies["source"])
         return memory
 
@@ -238,8 +238,8 @@ def in_periods(records: DeviceRecords, periods: Periods) -> NDArray[np.bool_]:
     return Cover(np.column_stack((periods.from_ns, periods.end_ns))).holds(at_ns)
 
 
-def issued_by(records: DeviceRecords, way: int, memory: MemoryKind) -> NDArray[np.bool_]:
+def issued_by(records: DeviceRecords, kind: int, memory: MemoryKind) -> NDArray[np.bool_]:
     found = np.zeros(len(records.calls), np.bool_)
-    places = records.issued[records.copies_of(way, memory)]
+    places = records.issued[records.copies_of(kind, memory)]
     found[places[places >= 0]] = True
     return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyxfer._document.watches import Parts, SlowSteps, StepPartName
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyWay, MemoryKind, intervals
+from pyxfer._trace.records import CopyKind, MemoryKind, intervals
 from pyxfer._watch import device_records
 
 if TYPE_CHECKING:
@@ -185,12 +185,12 @@ def columns_by_clock(periods: Periods) -> Columns:
 
 def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
     """The parts by the device's records: differences of covers, each of which contains one more kind of work."""
-    copies = {way: intervals(records.copies[records.copies_of(way)]) for way in (CopyWay.H2D, CopyWay.D2H)}
+    copies = {kind: intervals(records.copies[records.copies_of(kind)]) for kind in (CopyKind.H2D, CopyKind.D2H)}
     computing = records.computing
     layers = [
         device_records.Cover(computing),
-        device_records.Cover(computing, copies[CopyWay.H2D]),
-        device_records.Cover(computing, copies[CopyWay.H2D], copies[CopyWay.D2H]),
+        device_records.Cover(computing, copies[CopyKind.H2D]),
+        device_records.Cover(computing, copies[CopyKind.H2D], copies[CopyKind.D2H]),
         records.busy,
     ]
     covered = [layer.within(periods.from_ns, periods.end_ns) for layer in layers]
@@ -208,17 +208,17 @@ def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
         input=between if periods.begun else None,
         idle=idle,
         host=inside - idle,
-        hidden_h2d=_hidden(layers[0], copies[CopyWay.H2D], periods),
-        hidden_d2h=_hidden(layers[0], copies[CopyWay.D2H], periods),
+        hidden_h2d=_hidden(layers[0], copies[CopyKind.H2D], periods),
+        hidden_d2h=_hidden(layers[0], copies[CopyKind.D2H], periods),
         waiting=waits.within(periods),
-        staging=_Calls(records, device_records.issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE)).while_idle(
+        staging=_Calls(records, device_records.issued_by(records, CopyKind.H2D, MemoryKind.PAGEABLE)).while_idle(
             busy, periods, periods.begin_ns
         ),
         allocating=_Calls(
             records, device_records.calls_named(records.calls, records.names, device_records.is_allocation)
         ).while_idle(busy, periods, periods.from_ns),
-        pageable_h2d=_exposed(records, CopyWay.H2D, [computing], periods),
-        pageable_d2h=_exposed(records, CopyWay.D2H, [computing, copies[CopyWay.H2D]], periods),
+        pageable_h2d=_exposed(records, CopyKind.H2D, [computing], periods),
+        pageable_d2h=_exposed(records, CopyKind.D2H, [computing, copies[CopyKind.H2D]], periods),
         behind_kernels=_behind_kernels(records, periods),
     )
 
@@ -258,7 +258,7 @@ def _waits(records: DeviceRecords) -> NDArray[np.bool_]:
     waits = device_records.calls_named(
         records.calls, records.names, lambda name: device_records.is_wait(name) or device_records.is_blocking_copy(name)
     )
-    return waits | device_records.issued_by(records, CopyWay.D2H, MemoryKind.PAGEABLE)
+    return waits | device_records.issued_by(records, CopyKind.D2H, MemoryKind.PAGEABLE)
 
 
 def _hidden(computing: device_records.Cover, copies: NDArray[np.int64], periods: Periods) -> Column:
@@ -274,7 +274,7 @@ def _behind_kernels(records: DeviceRecords, periods: Periods) -> Column:
     took = np.bincount(place.reshape(-1), weights=lengths, minlength=len(streams))
     used = streams[took >= MIN_OF_KERNELS * took.sum()] if len(streams) else streams
     copies = records.copies
-    between = records.copies_of(CopyWay.H2D) | records.copies_of(CopyWay.D2H)
+    between = records.copies_of(CopyKind.H2D) | records.copies_of(CopyKind.D2H)
     chosen = between & (records.host_memory != MemoryKind.PAGEABLE) & np.isin(device_records.stream_keys(copies), used)
     begin, end = periods.from_ns, periods.end_ns
     return device_records.Cover(records.computing, intervals(copies[chosen])).within(begin, end) - device_records.Cover(
@@ -282,8 +282,8 @@ def _behind_kernels(records: DeviceRecords, periods: Periods) -> Column:
     ).within(begin, end)
 
 
-def _exposed(records: DeviceRecords, way: CopyWay, above: list[NDArray[np.int64]], periods: Periods) -> Column:
+def _exposed(records: DeviceRecords, kind: CopyKind, above: list[NDArray[np.int64]], periods: Periods) -> Column:
     """Time of copies from or to pageable memory in which no earlier part applies; `above` are the earlier parts."""
-    copies = intervals(records.copies[records.copies_of(way, MemoryKind.PAGEABLE)])
+    copies = intervals(records.copies[records.copies_of(kind, MemoryKind.PAGEABLE)])
     begin, end = periods.from_ns, periods.end_ns
     return device_records.Cover(*above, copies).within(begin, end) - device_records.Cover(*above).within(begin, end)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._trace.records import CopyWay, Flag, Kind, MemoryKind, clip
+from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip
 from pyxfer._watch import device_records
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
 def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
     """For each call the bytes that it copied from the device, or -1 if it copied none."""
     fetched = np.full(len(records.calls), -1.0)
-    copies = records.copies_of(CopyWay.D2H) & (records.issued >= 0)
+    copies = records.copies_of(CopyKind.D2H) & (records.issued >= 0)
     indices = records.issued[copies]
     if len(indices):
         total = np.bincount(indices, weights=records.copies["nbytes"][copies], minlength=len(fetched))
@@ -130,7 +130,7 @@ def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
     tests = (
         fetched >= 0,
         device_records.calls_named(calls, names, device_records.is_blocking_copy)
-        | device_records.issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE),
+        | device_records.issued_by(records, CopyKind.H2D, MemoryKind.PAGEABLE),
         device_records.calls_named(calls, names, device_records.is_wait),
         device_records.calls_named(calls, names, device_records.is_allocation),
     )
@@ -281,8 +281,8 @@ def _range_sums(
         [ns / 1e9 for ns in over.sums(number, spans[:, 1] - spans[:, 0])],
         (covered.within(begins, ends) / 1e9).tolist(),
         nothing if inside is None else inside.busy_s(covered),
-        nothing if inside is None else inside.nbytes(CopyWay.H2D, spans, threads),
-        nothing if inside is None else inside.nbytes(CopyWay.D2H, spans, threads),
+        nothing if inside is None else inside.nbytes(CopyKind.H2D, spans, threads),
+        nothing if inside is None else inside.nbytes(CopyKind.D2H, spans, threads),
     ]
     return tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True))
 
@@ -296,10 +296,10 @@ class _RangeWork:
         known = records.issued >= 0
         calls = records.calls[records.issued[known]]
         copies = records.copies[known]
-        for way in (CopyWay.H2D, CopyWay.D2H):
+        for kind in (CopyKind.H2D, CopyKind.D2H):
             for thread in np.unique(calls["thread"]):
-                chosen = (copies["way"] == way) & (calls["thread"] == thread)
-                self._requested[int(way), int(thread)] = (
+                chosen = (copies["way"] == kind) & (calls["thread"] == thread)
+                self._requested[int(kind), int(thread)] = (
                     calls["start_ns"][chosen],
                     copies["nbytes"][chosen].astype(np.int64),
                 )
@@ -309,11 +309,11 @@ class _RangeWork:
         pieces = [clip(covered.united, begin, end) for begin, end in self._over.bounds.tolist()]
         return [int(self._busy.within(own[:, 0], own[:, 1]).sum()) / 1e9 for own in pieces]
 
-    def nbytes(self, way: CopyWay, spans: NDArray[np.int64], threads: Column) -> list[int]:
+    def nbytes(self, kind: CopyKind, spans: NDArray[np.int64], threads: Column) -> list[int]:
         """Bytes of the copies that the threads of the ranges requested in them, counted once."""
         found = np.zeros(len(self._over.bounds), np.int64)
         for thread in np.unique(threads):
-            at, nbytes = self._requested.get((int(way), int(thread)), (_NONE, _NONE))
+            at, nbytes = self._requested.get((int(kind), int(thread)), (_NONE, _NONE))
             inside = device_records.Cover(spans[threads == thread]).holds(at)
             found += self._over.sums(self._over.number(at[inside]), nbytes[inside])
         return [int(each) for each in found]

@@ -173,7 +173,15 @@ def test_another_memory_than_declared_is_a_remark(work: Work) -> None:
     assert remark.fix == "make sure that the memory is page-locked when the copy is made"
 
 
-def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work) -> None:
+def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked: list[str] = []
+    real = Marker.set
+
+    def note(self: Marker, route: str, nbytes: int, phase: str) -> None:
+        marked.append(phase)
+        real(self, route, nbytes, phase)
+
+    monkeypatch.setattr(Marker, "set", note)
     worked = work(crossing.Stored)
     tracer = next(number for number, each in enumerate(worked.sent) if isinstance(each, Tracer))
     before = [each for each in worked.sent[:tracer] if isinstance(each, Rows)]
@@ -182,6 +190,8 @@ def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work) -> No
     assert timed.dma.reason == "the run ended before it was traced"
     assert timed.trials == worked.row().trials
     assert {each.phase for each in worked.sent[tracer:] if isinstance(each, Doing)} == {"tracing"}
+    assert 2 <= marked.count("traced") <= 3
+    assert marked.index("traced") == len(marked) - marked.count("traced")
 
 
 @pytest.mark.parametrize(
@@ -256,20 +266,6 @@ def test_a_partial_cache_is_not_a_conversion(work: Work) -> None:
     assert row.rate.reason is not None
     assert row.rate.reason.startswith("elided: in ")
     assert row.rate.reason.endswith("traced trials only 256 KiB of 1 MiB crossed the link")
-
-
-def test_the_marker_distinguishes_traced_and_timed_trials(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    phases: list[str] = []
-    real = Marker.set
-
-    def note(self: Marker, route: str, nbytes: int, phase: str) -> None:
-        phases.append(phase)
-        real(self, route, nbytes, phase)
-
-    monkeypatch.setattr(Marker, "set", note)
-    work(crossing.Stored)
-    assert 2 <= phases.count("traced") <= 3
-    assert phases.index("traced") == len(phases) - phases.count("traced")
 
 
 def test_cancelling_while_tracing_keeps_all_timed_trials(work: Work) -> None:

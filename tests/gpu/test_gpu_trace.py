@@ -16,7 +16,7 @@ from gpu import own_tensors
 
 import pyxfer
 from pyxfer._trace.collector import Collector
-from pyxfer._trace.records import CopyWay, Kind, MemoryKind
+from pyxfer._trace.records import CopyKind, Kind, MemoryKind
 from pyxfer.errors import TraceUnavailableError
 from pyxfer.native import load
 
@@ -59,7 +59,7 @@ def copies(torch: Any, collector: Collector, host: Any, **options: bool) -> Any:
         ended = time.perf_counter_ns()
         capture = collector.take()
     found = capture.of(Kind.COPY)
-    return capture, found[found["way"] == CopyWay.H2D], (begun, ended)
+    return capture, found[found["way"] == CopyKind.H2D], (begun, ended)
 
 
 @pytest.mark.parametrize("pinned", [False, True])

@@ -16,7 +16,7 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.watches import CeilingSource, StepFinder, Watched
 from pyxfer._report.layout import Page
 from pyxfer._report.watch import print_watch
-from pyxfer._trace.records import CopyWay
+from pyxfer._trace.records import CopyKind
 from pyxfer._watch.analysis import Machine, analyse
 from pyxfer.errors import UsageError
 
@@ -112,7 +112,7 @@ def test_wide_names_are_cut_by_their_width() -> None:
 
 def test_pageable_copies_without_a_gain_promise_none() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 100, nbytes=4 * MIB, pageable=True)
+    script.copy(CopyKind.H2D, 0, 100, nbytes=4 * MIB, pageable=True)
     line = line_with(page_of(analysed(make_window(script, 100, steps_at((0, 0, 100))), Flat(5.0))), "(1 x)")
     assert "less" not in line
     assert "a step" not in line
@@ -147,7 +147,7 @@ def test_a_missing_gpu_is_reported_once() -> None:
 
 def test_records_of_the_host_runtime_have_copies_but_no_verdict() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 90, pageable=True)
+    script.copy(CopyKind.H2D, 0, 90, pageable=True)
     watched = on_host(script)
     assert watched.activity.value is not None
     assert [row.way for row in watched.activity.value.copies] == ["h2d"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pyxfer._trace.collector import Traced, Usage
-from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Kind, MemoryKind, no_records
+from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind, Kind, MemoryKind, no_records
 
 # The clock of a machine that has been up for a day.
 BEGIN_NS = 86_400_000_000_000
@@ -30,14 +30,14 @@ def copy(
     start_us: float | None,
     end_us: float | None,
     nbytes: int = MIB,
-    way: CopyWay = CopyWay.H2D,
+    kind: CopyKind = CopyKind.H2D,
     memory: MemoryKind = MemoryKind.PAGEABLE,
     **columns: Any,
 ) -> Any:
     """A copy; `memory` is that of the host."""
-    sides = (memory, MemoryKind.DEVICE) if way is CopyWay.H2D else (MemoryKind.DEVICE, memory)
+    sides = (memory, MemoryKind.DEVICE) if kind is CopyKind.H2D else (MemoryKind.DEVICE, memory)
     return record(
-        Kind.COPY, start_us, end_us, nbytes=nbytes, way=way, source=sides[0], target=sides[1], copies=1, **columns
+        Kind.COPY, start_us, end_us, nbytes=nbytes, way=kind, source=sides[0], target=sides[1], copies=1, **columns
     )
 
 
@@ -60,14 +60,14 @@ def traced(
     *records: Any,
     elapsed_us: float = 1000.0,
     returned_us: float | None = None,
-    way: CopyWay | None = CopyWay.H2D,
+    kind: CopyKind | None = CopyKind.H2D,
     copies: int = 1,
     **options: Any,
 ) -> Traced:
     """A trial that began at 0 us. By default its call returned at its end."""
     returned_us = elapsed_us if returned_us is None else returned_us
     return Traced(
-        way=way,
+        kind=kind,
         begin_ns=BEGIN_NS,
         returned_ns=BEGIN_NS + round(returned_us * 1000),
         elapsed_s=elapsed_us * 1e-6,

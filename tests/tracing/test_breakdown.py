@@ -15,7 +15,7 @@ from tracing.captures import MIB, call, copy, kernel, record, traced
 from pyxfer._document.runs import PartName
 from pyxfer._trace.breakdown import Crossed, break_down, breakdown_of, crossed, dma_of
 from pyxfer._trace.collector import Traced
-from pyxfer._trace.records import CopyWay, Kind, MemoryKind
+from pyxfer._trace.records import CopyKind, Kind, MemoryKind
 
 # A MiB at 50 us is 21 GB/s.
 CEILING_S = 50e-6
@@ -52,7 +52,7 @@ def test_staging_before_the_first_copy_ends_when_its_own_call_returns() -> None:
 
 
 def test_a_copy_back_to_pageable_memory_is_staged_until_its_call_returns() -> None:
-    trial = traced(call(5, 90, 7), copy(20, 70, way=CopyWay.D2H, correlation=7), way=CopyWay.D2H, returned_us=95)
+    trial = traced(call(5, 90, 7), copy(20, 70, kind=CopyKind.D2H, correlation=7), kind=CopyKind.D2H, returned_us=95)
     assert parts(trial) == {
         "preparing": 5,
         "waiting": 15,
@@ -64,8 +64,8 @@ def test_a_copy_back_to_pageable_memory_is_staged_until_its_call_returns() -> No
 
 
 def test_staging_after_the_last_copy_ends_when_its_own_call_returns() -> None:
-    copies = copy(20, 40, way=CopyWay.D2H, correlation=7), copy(40, 70, 64, way=CopyWay.D2H, correlation=8)
-    trial = traced(call(5, 30, 7), call(30, 90, 8), *copies, way=CopyWay.D2H, elapsed_us=95)
+    copies = copy(20, 40, kind=CopyKind.D2H, correlation=7), copy(40, 70, 64, kind=CopyKind.D2H, correlation=8)
+    trial = traced(call(5, 30, 7), call(30, 90, 8), *copies, kind=CopyKind.D2H, elapsed_us=95)
     assert parts(trial, None) == {"preparing": 5, "waiting": 15, "copying": 50, "staging": 20, "returning": 5}
 
 
@@ -73,15 +73,15 @@ def through_ring(*records: Any, **options: Any) -> Traced:
     return replace(traced(*records, **options), staged=True)
 
 
-def slot_copies(*spans: tuple[float, float], way: CopyWay = CopyWay.H2D) -> list[Any]:
+def slot_copies(*spans: tuple[float, float], kind: CopyKind = CopyKind.H2D) -> list[Any]:
     return [
-        copy(begin, end, MIB // len(spans), way, MemoryKind.PINNED, correlation=7 + number)
+        copy(begin, end, MIB // len(spans), kind, MemoryKind.PINNED, correlation=7 + number)
         for number, (begin, end) in enumerate(spans)
     ]
 
 
 FILLED = [call(100, 104, 7), *slot_copies((110, 135), (150, 175))]
-EMPTIED = [call(5, 9, 7), *slot_copies((20, 45), (60, 85), way=CopyWay.D2H)]
+EMPTIED = [call(5, 9, 7), *slot_copies((20, 45), (60, 85), kind=CopyKind.D2H)]
 QUEUED = copy(20, 70, memory=MemoryKind.PINNED, correlation=7)
 
 PARTS: dict[str, tuple[Traced, dict[PartName, float]]] = {
@@ -103,7 +103,7 @@ PARTS: dict[str, tuple[Traced, dict[PartName, float]]] = {
         {"preparing": 70, "kernels": 30, "copying": 50, "staging": 50},
     ),
     "copies during a host route are other copies": (
-        traced(copy(100, 200), way=None),
+        traced(copy(100, 200), kind=None),
         {"preparing": 900, "other copies": 100},
     ),
     "returning ends with the last event": (
@@ -143,7 +143,7 @@ PARTS: dict[str, tuple[Traced, dict[PartName, float]]] = {
         {"copying": 50, "staging": 10 + 20},
     ),
     "emptying slots is staging": (
-        through_ring(*EMPTIED, way=CopyWay.D2H, elapsed_us=190, returned_us=180),
+        through_ring(*EMPTIED, kind=CopyKind.D2H, elapsed_us=190, returned_us=180),
         {"preparing": 5, "waiting": 15, "copying": 50, "staging": 15 + 95, "finishing": 10},
     ),
 }
@@ -171,8 +171,8 @@ def test_a_call_that_seems_to_begin_after_its_copy_has_no_waiting() -> None:
 
 
 def test_kernels_and_other_copies_are_not_gaps() -> None:
-    back = copy(600, 650, 64, CopyWay.D2H)
-    within = copy(650, 660, 64, CopyWay.D2D)
+    back = copy(600, 650, 64, CopyKind.D2H)
+    within = copy(650, 660, 64, CopyKind.D2D)
     cleared = record(Kind.SET, 660, 665)
     trial = traced(copy(100, 200), copy(300, 400), kernel(350, 500), back, within, cleared, elapsed_us=700)
     assert parts(trial) == {
@@ -277,7 +277,7 @@ def _some(make: Any) -> st.SearchStrategy[Any]:
 
 @given(
     copies=_some(lambda begin, end: copy(begin, end, 1 << 16, correlation=7)),
-    others=_some(lambda begin, end: copy(begin, end, 64, CopyWay.D2H)),
+    others=_some(lambda begin, end: copy(begin, end, 64, CopyKind.D2H)),
     kernels=_some(kernel),
     calls=_some(lambda begin, end: call(begin, end, 7)),
     returned_us=st.integers(0, 1200),
@@ -298,11 +298,11 @@ def test_parts_of_any_trial_sum_to_its_time(
 
 
 def h2d(trial: Traced) -> Crossed:
-    return crossed(trial, CopyWay.H2D)
+    return crossed(trial, CopyKind.H2D)
 
 
 def test_only_copies_in_the_routes_direction_count() -> None:
-    back = copy(500, 900, 64, CopyWay.D2H, MemoryKind.PINNED)
+    back = copy(500, 900, 64, CopyKind.D2H, MemoryKind.PINNED)
     found = h2d(traced(copy(100, 300), copy(300, 400), back, kernel(0, 50)))
     assert (found.nbytes, found.copies) == (2 * MIB, 2)
     assert found.memories == {"pageable"}
@@ -310,8 +310,8 @@ def test_only_copies_in_the_routes_direction_count() -> None:
 
 
 def test_the_host_memory_of_a_copy_from_the_device_is_its_target() -> None:
-    trial = traced(copy(100, 300, MIB, CopyWay.D2H, MemoryKind.PINNED), way=CopyWay.D2H)
-    assert crossed(trial, CopyWay.D2H).memories == {"pinned"}
+    trial = traced(copy(100, 300, MIB, CopyKind.D2H, MemoryKind.PINNED), kind=CopyKind.D2H)
+    assert crossed(trial, CopyKind.D2H).memories == {"pinned"}
 
 
 def test_the_time_of_simultaneous_copies_counts_once() -> None:

@@ -19,7 +19,7 @@ from pyxfer._document.runs import Tracing
 from pyxfer._trace import libraries, traced_trials
 from pyxfer._trace.collector import Collector, TrialRecorder
 from pyxfer._trace.libraries import SONAMES, candidates
-from pyxfer._trace.records import RECORD, CopyWay, Kind, MemoryKind
+from pyxfer._trace.records import RECORD, CopyKind, Kind, MemoryKind
 from pyxfer._trace.traced_trials import Candidate, tracing
 from pyxfer.errors import CancelledError, CudaError, MeasurementError
 from pyxfer.native import Engine
@@ -49,7 +49,7 @@ def test_a_copy_is_recorded_with_times_on_the_hosts_clock(engine: Engine, memory
     (copy,) = capture.of(Kind.COPY)
     assert (copy["nbytes"], copy["way"], copy["source"], copy["target"]) == (
         NBYTES,
-        CopyWay.H2D,
+        CopyKind.H2D,
         kind,
         MemoryKind.DEVICE,
     )

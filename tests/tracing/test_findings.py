@@ -221,7 +221,7 @@ def test_lost_records_of_one_trial_leave_the_breakdown_of_another() -> None:
 
 def test_a_host_route_has_parts_and_no_copies() -> None:
     evidence = Evidence()
-    evidence.add(traced(way=None), None, MIB)
+    evidence.add(traced(kind=None), None, MIB)
     found = evidence.findings(Expected(MIB), None)
     assert found.dma.reason == "nothing crosses the link"
     assert found.breakdown.value is not None

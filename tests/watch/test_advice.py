@@ -16,7 +16,7 @@ from watch.windows import MACHINE, MIB, Flat, Script, activity_of, analysed, mak
 
 import pyxfer
 from pyxfer._document.watches import Advice, StepFinder, Watched
-from pyxfer._trace.records import CopyWay
+from pyxfer._trace.records import CopyKind
 from pyxfer._watch.analysis import Machine, analyse
 from pyxfer._watch.framework_calls import CALLS, Calls, calls_of, framework_in_use
 
@@ -29,7 +29,7 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
     for _ in range(turns):
         time += made
         script.copy(
-            CopyWay.H2D, time, time + sent, nbytes=SENT, pageable=pageable, call=("cudaMemcpyAsync", time, time + sent)
+            CopyKind.H2D, time, time + sent, nbytes=SENT, pageable=pageable, call=("cudaMemcpyAsync", time, time + sent)
         )
         time += sent
         script.kernel(time, time + computed)
@@ -90,7 +90,7 @@ def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
     script = Script()
     for begin in range(0, 20_000, 5000):
         call = ("cudaMemcpyAsync", begin + 1000, begin + 2000)
-        script.copy(CopyWay.H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
+        script.copy(CopyKind.H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
         script.kernel(begin + 2000, begin + 5000)
     found = advice_for(script, 20_000, made=1000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
@@ -121,8 +121,8 @@ def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     )
 
 
-@pytest.mark.parametrize(("slow", "fast"), [(CopyWay.H2D, CopyWay.D2H), (CopyWay.D2H, CopyWay.H2D)])
-def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains(slow: CopyWay, fast: CopyWay) -> None:
+@pytest.mark.parametrize(("slow", "fast"), [(CopyKind.H2D, CopyKind.D2H), (CopyKind.D2H, CopyKind.H2D)])
+def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains(slow: CopyKind, fast: CopyKind) -> None:
     script = Script()
     for begin in range(0, 20_000, 5000):
         script.copy(fast, begin, begin + 100, nbytes=SENT, pageable=True)
@@ -170,8 +170,8 @@ def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> No
     script, length = training(made=0, sent=3000, computed=1000, pageable=False)
     for turn in range(4):
         begin = 4000 * turn + 3000
-        script.copy(CopyWay.H2D, begin, begin + 400, stream=8)
-        script.copy(CopyWay.D2H, begin + 400, begin + 700, stream=9)
+        script.copy(CopyKind.H2D, begin, begin + 400, stream=8)
+        script.copy(CopyKind.D2H, begin + 400, begin + 700, stream=9)
     assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(300e-6)
 
 
@@ -194,7 +194,7 @@ def test_without_records_or_time_there_is_no_advice(script: Script | None, lengt
 
 def test_pinning_is_predicted_for_a_window_without_steps() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 1000, nbytes=10 * MIB, pageable=True)
+    script.copy(CopyKind.H2D, 0, 1000, nbytes=10 * MIB, pageable=True)
     assert "pin" in advice_for(script, 4000)
 
 
@@ -237,14 +237,14 @@ def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched
         for took, pageable in ((plain, True), (loop.sent - plain, False)):
             if took:
                 nbytes, call = int(LARGE * took / loop.sent), (name, time, time + (took if loop.blocking else 1))
-                script.copy(CopyWay.H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
+                script.copy(CopyKind.H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
                 time += 0 if loop.hidden else took
         script.kernel(time, time + loop.computed, stream=KERNELS)
         if turn < loop.waits:
             script.call("cudaStreamSynchronize", time, time + loop.computed)
         time += loop.computed
         if loop.fetched:
-            script.copy(CopyWay.D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
+            script.copy(CopyKind.D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
             time += loop.fetched
         spans.append((since, begin, time))
     window = make_window(script, time, steps_at(*spans), framework=framework)
@@ -275,6 +275,7 @@ SLOW_SEND = 4_000.0  # 5 GB/s, where the ceiling is 50 GB/s
         ("waits", Loop(1_000, 200, waits=5), Loop(1_000, 200, waits=4)),
         ("waits", Loop(1_000, 200, waits=TURNS), Loop(1_000, 200, blocking=True)),
         ("waits", Loop(1_000, 200, waits=TURNS), Loop(1_000, SLOW_SEND, pageable=1.0, waits=TURNS)),
+        ("waits", Loop(1_000, 200, pageable=0.5, waits=TURNS), Loop(1_000, 200, pageable=0.51, waits=TURNS)),
         ("allocate-once", Loop(allocates=TURNS), Loop(allocates=0)),
         ("allocate-once", Loop(allocates=5), Loop(allocates=4)),
         ("second-stream", Loop(stream=KERNELS), Loop(stream=COPIES)),
@@ -291,7 +292,7 @@ def test_a_copy_stream_with_a_few_small_kernels_is_no_stream_of_kernels() -> Non
     script = Script()
     for turn in range(TURNS):
         begin = turn * 4_000
-        script.copy(CopyWay.H2D, begin, begin + 1_000, LARGE, stream=COPIES)
+        script.copy(CopyKind.H2D, begin, begin + 1_000, LARGE, stream=COPIES)
         script.kernel(begin + 1_000, begin + 1_100, name="cast", stream=COPIES)
         script.kernel(begin + 1_100, begin + 4_000, stream=KERNELS)
     spans = [(4_000 * turn, 4_000 * turn, 4_000 * turn + 4_000) for turn in range(TURNS)]
@@ -439,7 +440,20 @@ def test_nothing_can_be_pinned_in_keras_fit(framework: str) -> None:
     assert texts
     assert not any("pyxfer.pin" in text or "pyxfer.upload" in text for text in texts)
     assert "pin" not in advised(Loop(2_000, SLOW_SEND, pageable=1.0, fetched=SLOW_SEND), framework)
-    assert "second-stream" not in advised(Loop(), framework)
+
+
+@pytest.mark.parametrize(
+    ("framework", "stream"),
+    [
+        ("", "a second CUDA stream"),
+        ("torch", "torch.cuda.Stream()"),
+        ("cupy", "cupy.cuda.Stream(non_blocking=True)"),
+        *((name, None) for name in CALLS if name not in ("", "torch", "cupy")),
+    ],
+)
+def test_a_second_stream_is_advised_where_the_framework_can_make_one(framework: str, stream: str | None) -> None:
+    texts = [row.text for row in watch(Loop(), framework).advice if row.code == "second-stream"]
+    assert [f"({stream})" in text for text in texts] == ([] if stream is None else [True])
 
 
 def test_input_that_stays_pageable_is_predicted_at_its_own_speed() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from perfetto_engine import Perfetto, Trace
 from watch.windows import LOADER, MAIN, MIB, NO_TRACE, ZERO_NS, Script, make_window, mark, steps_at
 
-from pyxfer._trace.records import CopyWay
+from pyxfer._trace.records import CopyKind
 from pyxfer._watch.chrome import lanes, write_chrome_trace, write_events
 from pyxfer._watch.window import Window
 from pyxfer.errors import UsageError
@@ -60,7 +60,7 @@ def rows(trace: Trace, kind: str) -> list[tuple[Any, ...]]:
 def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
     script = Script()
     script.kernel(10, 20.5, name="gemm", stream=7)
-    script.copy(CopyWay.H2D, 12, 18, stream=13)
+    script.copy(CopyKind.H2D, 12, 18, stream=13)
     script.set(30, 31)
     trace = read(perfetto, make_window(script, 100))
     assert rows(trace, "kernel") == [("device 0, context 1, stream 7", "gemm", 10_000, 10_500)]
@@ -70,8 +70,8 @@ def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
 
 def test_every_direction_of_copies_has_a_row_with_bytes(perfetto: Perfetto) -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 10, 20, nbytes=500_000, pageable=True)
-    script.copy(CopyWay.D2H, 15, 25, stream=8)
+    script.copy(CopyKind.H2D, 10, 20, nbytes=500_000, pageable=True)
+    script.copy(CopyKind.D2H, 15, 25, stream=8)
     trace = read(perfetto, make_window(script, 100))
     engines = [row for row in rows(trace, "copy") if row[0] in ("h2d", "d2h")]
     assert engines == [("h2d", "h2d", 10_000, 10_000), ("d2h", "d2h", 15_000, 10_000)]
@@ -105,13 +105,13 @@ def test_every_thread_has_rows_for_its_steps_ranges_and_calls(perfetto: Perfetto
 
 def test_arrows_lead_from_calls_to_their_copies(perfetto: Perfetto) -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 20, 30, call=("cudaMemcpyAsync", 5, 9))
-    script.copy(CopyWay.D2H, 40, 50)
+    script.copy(CopyKind.H2D, 20, 30, call=("cudaMemcpyAsync", 5, 9))
+    script.copy(CopyKind.D2H, 40, 50)
     batch = script.call("cudaMemcpyBatchAsync", 55, 59)
-    script.copy(CopyWay.H2D, 60, 62, call=batch)
-    script.copy(CopyWay.H2D, 62, 64, call=batch)
-    script.copy(CopyWay.H2D, 70, 80, call=("cudaMemcpyAsync", 75, 79))  # the clocks differ: no arrow back in time
-    script.copy(CopyWay.H2D, 0, 0, call=("cudaMemcpyAsync", 85, 89))  # without a time it is not drawn
+    script.copy(CopyKind.H2D, 60, 62, call=batch)
+    script.copy(CopyKind.H2D, 62, 64, call=batch)
+    script.copy(CopyKind.H2D, 70, 80, call=("cudaMemcpyAsync", 75, 79))  # the clocks differ: no arrow back in time
+    script.copy(CopyKind.H2D, 0, 0, call=("cudaMemcpyAsync", 85, 89))  # without a time it is not drawn
     trace = read(perfetto, make_window(script, 100))
     arrows = [tuple(arrow.values()) for arrow in trace.query(ARROWS)]
     assert arrows == [
@@ -136,8 +136,8 @@ def test_overlapping_work_of_one_stream_gets_more_rows(perfetto: Perfetto) -> No
 
 def test_the_bytes_under_way_are_drawn_over_time(perfetto: Perfetto) -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 10, 30, nbytes=MIB)
-    script.copy(CopyWay.H2D, 20, 30, nbytes=MIB, stream=8)
+    script.copy(CopyKind.H2D, 10, 30, nbytes=MIB)
+    script.copy(CopyKind.H2D, 20, 30, nbytes=MIB, stream=8)
     values = read(perfetto, make_window(script, 100)).query("select ts, value from counter order by ts")
     assert [(row["ts"], row["value"]) for row in values] == [(10_000, MIB), (20_000, 2 * MIB), (30_000, 0)]
 

@@ -30,7 +30,7 @@ from watch.windows import (
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.watches import CopyClass, Overlap
-from pyxfer._trace.records import RECORD, Capture, CopyWay, Flag, Kind, MemoryKind
+from pyxfer._trace.records import RECORD, Capture, CopyKind, Flag, Kind, MemoryKind
 from pyxfer._watch.chrome import write_events
 from pyxfer._watch.copies import sizes_needed
 from pyxfer._watch.device_records import Cover, device_records
@@ -56,14 +56,14 @@ def classes(script: Script, ceilings: Flat | None = None) -> tuple[CopyClass, ..
 )
 def test_a_size_class_reaches_from_a_power_of_four_to_the_next(nbytes: int, least: int, below: int | None) -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 10, nbytes=nbytes)
+    script.copy(CopyKind.H2D, 0, 10, nbytes=nbytes)
     assert [(row.least_bytes, row.below_bytes) for row in classes(script)] == [(least, below)]
 
 
 def test_copies_of_one_class_are_summed() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 100, nbytes=MIB)
-    script.copy(CopyWay.H2D, 200, 400, nbytes=2 * MIB)
+    script.copy(CopyKind.H2D, 0, 100, nbytes=MIB)
+    script.copy(CopyKind.H2D, 200, 400, nbytes=2 * MIB)
     (row,) = classes(script)
     assert (row.count, row.nbytes, row.seconds) == pytest.approx((2, 3 * MIB, 300e-6))
     assert row.gbps.value == pytest.approx(3 * MIB / 300e-6 / 1e9)
@@ -71,11 +71,11 @@ def test_copies_of_one_class_are_summed() -> None:
 
 def test_classes_are_sorted_by_way_and_memory() -> None:
     script = Script()
-    script.copy(CopyWay.D2D, 0, 1)
-    script.copy(CopyWay.D2H, 1, 2, pageable=True)
-    script.copy(CopyWay.H2D, 2, 3)
-    script.copy(CopyWay.H2D, 3, 4, pageable=True)
-    script.copy(CopyWay.P2P, 4, 5)
+    script.copy(CopyKind.D2D, 0, 1)
+    script.copy(CopyKind.D2H, 1, 2, pageable=True)
+    script.copy(CopyKind.H2D, 2, 3)
+    script.copy(CopyKind.H2D, 3, 4, pageable=True)
+    script.copy(CopyKind.P2P, 4, 5)
     assert [(row.way, row.memory) for row in classes(script)] == [
         ("h2d", "pageable"),
         ("h2d", "pinned"),
@@ -87,7 +87,7 @@ def test_classes_are_sorted_by_way_and_memory() -> None:
 
 def test_the_share_of_the_ceiling_is_the_time_at_the_ceiling_over_the_time_taken() -> None:
     script, flat = Script(), Flat(50.0)
-    script.copy(CopyWay.H2D, 0, 100, nbytes=1_000_000, pageable=True)
+    script.copy(CopyKind.H2D, 0, 100, nbytes=1_000_000, pageable=True)
     (row,) = classes(script, flat)
     assert row.ceiling_share.value == pytest.approx(0.2)
     assert {(direction, memory) for direction, memory, _ in flat.asked} == {("h2d", "pinned")}
@@ -95,8 +95,8 @@ def test_the_share_of_the_ceiling_is_the_time_at_the_ceiling_over_the_time_taken
 
 def test_a_share_without_a_ceiling_has_the_reason() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 100)
-    script.copy(CopyWay.D2D, 0, 100)
+    script.copy(CopyKind.H2D, 0, 100)
+    script.copy(CopyKind.D2D, 0, 100)
     assert [row.ceiling_share.reason for row in classes(script, Flat(None, "the device was busy"))] == [
         "the device was busy",
         "only copies between host and device have a ceiling",
@@ -105,8 +105,8 @@ def test_a_share_without_a_ceiling_has_the_reason() -> None:
 
 def test_copies_below_4_kib_have_no_ceiling() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 1, nbytes=4095)
-    script.copy(CopyWay.H2D, 1, 2, nbytes=4096)
+    script.copy(CopyKind.H2D, 0, 1, nbytes=4095)
+    script.copy(CopyKind.H2D, 1, 2, nbytes=4096)
     small, large = classes(script)
     assert small.ceiling_share.reason == "a copy below 4 KiB goes within a command and has no ceiling"
     assert large.ceiling_share.value == pytest.approx(4096 / 50e9 / 1e-6)
@@ -115,21 +115,21 @@ def test_copies_below_4_kib_have_no_ceiling() -> None:
 def test_thousands_of_sizes_need_few_ceilings() -> None:
     script, flat = Script(), Flat(50.0)
     for nbytes in range(4096, 4096 + 3000):
-        script.copy(CopyWay.H2D, 0, 1, nbytes=nbytes)
+        script.copy(CopyKind.H2D, 0, 1, nbytes=nbytes)
     classes(script, flat)
     assert len(flat.asked) < 20
 
 
 def test_a_batch_counts_all_its_copies_and_has_their_mean_size() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 10, nbytes=100 * 8192, copies=100)
+    script.copy(CopyKind.H2D, 0, 10, nbytes=100 * 8192, copies=100)
     (row,) = classes(script)
     assert (row.count, row.nbytes, row.least_bytes) == (100, 100 * 8192, 4096)
 
 
 def test_copies_without_a_time_are_counted_and_have_no_bandwidth() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 0, nbytes=MIB)
+    script.copy(CopyKind.H2D, 0, 0, nbytes=MIB)
     watched = analysed(make_window(script, 100))
     (row,) = activity_of(watched).copies
     assert (row.count, row.nbytes, row.timed_bytes) == (1, MIB, 0)
@@ -139,7 +139,7 @@ def test_copies_without_a_time_are_counted_and_have_no_bandwidth() -> None:
 
 def test_copies_of_another_device_are_only_counted() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 10, device=1)
+    script.copy(CopyKind.H2D, 0, 10, device=1)
     watched = analysed(make_window(script, 100))
     assert activity_of(watched).copies == ()
     assert "1 record of other devices is not in the figures" in [remark.text for remark in watched.remarks]
@@ -147,19 +147,31 @@ def test_copies_of_another_device_are_only_counted() -> None:
 
 def test_pageable_copies_say_what_pinning_would_save() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 1000, nbytes=10_000_000, pageable=True)
-    script.copy(CopyWay.H2D, 1000, 1100, nbytes=1_000_000)
+    script.copy(CopyKind.H2D, 0, 1000, nbytes=10_000_000, pageable=True)
+    script.copy(CopyKind.H2D, 1000, 1100, nbytes=1_000_000)
     (row,) = activity_of(analysed(make_window(script, 2000, steps_at((0, 0, 2000))))).pageable
     assert (row.way, row.count, row.nbytes, row.seconds) == ("h2d", 1, 10_000_000, pytest.approx(1e-3))
     assert (row.pinned_s.value, row.saves_s.value) == (pytest.approx(200e-6), pytest.approx(800e-6))
 
 
+def test_a_pageable_copy_between_steps_is_counted_once() -> None:
+    script = Script()
+    for begin in (0, 2000):  # while the input of each step is made
+        script.copy(CopyKind.H2D, begin + 100, begin + 600, nbytes=10_000_000, pageable=True)
+    script.copy(CopyKind.H2D, 4100, 4500, nbytes=10_000_000, pageable=True)  # after the last step
+    steps = steps_at((0, 1000, 2000), (2000, 3000, 4000))
+    (row,) = activity_of(analysed(make_window(script, 5000, steps))).pageable
+    assert (row.count, row.nbytes, row.seconds) == (3, 30_000_000, pytest.approx(1400e-6))
+    assert row.saves_s.value == pytest.approx(800e-6)
+    assert (row.saves_per_step_s, row.other_saves_s) == (pytest.approx(300e-6), pytest.approx(200e-6))
+
+
 def test_ceilings_are_needed_at_the_mean_size_of_each_class() -> None:
     script: Any = Script()
-    script.copy(CopyWay.H2D, 0, 1, nbytes=4096)
-    script.copy(CopyWay.H2D, 0, 1, nbytes=8192)
-    script.copy(CopyWay.H2D, 0, 1, nbytes=MIB)
-    script.copy(CopyWay.D2D, 0, 1, nbytes=64)
+    script.copy(CopyKind.H2D, 0, 1, nbytes=4096)
+    script.copy(CopyKind.H2D, 0, 1, nbytes=8192)
+    script.copy(CopyKind.H2D, 0, 1, nbytes=MIB)
+    script.copy(CopyKind.D2D, 0, 1, nbytes=64)
     window = make_window(script, 10)
     assert window.capture.value is not None
     assert sizes_needed(device_records(window, window.capture.value)) == {"h2d": (6144, MIB)}
@@ -174,8 +186,8 @@ def test_kernels_and_copies_at_once_are_counted_while_any_runs() -> None:
     script = Script()
     script.kernel(0, 30, stream=7)
     script.kernel(20, 40, stream=8)
-    script.copy(CopyWay.H2D, 30, 60, stream=9)
-    script.copy(CopyWay.D2H, 50, 70, stream=10)
+    script.copy(CopyKind.H2D, 30, 60, stream=9)
+    script.copy(CopyKind.D2H, 50, 70, stream=10)
     watched = analysed(make_window(script, 100))
     overlap = activity_of(watched).overlap
     assert (overlap.kernels, overlap.copies_at_once) == (2, 2)
@@ -189,7 +201,7 @@ def test_kernels_and_copies_at_once_are_counted_while_any_runs() -> None:
 def test_the_device_is_busy_with_any_work_inside_the_window() -> None:
     script = Script()
     script.kernel(-50, 10)
-    script.copy(CopyWay.D2H, 40, 60)
+    script.copy(CopyKind.D2H, 40, 60)
     script.set(90, 150)
     assert overlap_of(script).busy_share == pytest.approx(0.4)
 
@@ -203,7 +215,7 @@ def test_without_work_there_is_no_share_of_it() -> None:
 
 def test_streams_are_listed_with_their_copies_and_kernels() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 10, nbytes=MIB, stream=13)
+    script.copy(CopyKind.H2D, 0, 10, nbytes=MIB, stream=13)
     script.kernel(0, 50, stream=7)
     script.kernel(60, 70, stream=13)
     streams = activity_of(analysed(make_window(script, 100))).streams
@@ -249,10 +261,10 @@ def test_the_busy_time_of_a_range_counts_work_of_all_threads() -> None:
 
 def test_the_bytes_of_a_range_are_those_that_its_calls_requested() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 50, 60, nbytes=MIB, call=("cudaMemcpyAsync", 12, 14))
-    script.copy(CopyWay.D2H, 60, 70, nbytes=4, call=("cudaMemcpyAsync", 15, 16))
-    script.copy(CopyWay.H2D, 15, 20, nbytes=7, call=("cudaMemcpyAsync", 1, 2))
-    script.copy(CopyWay.H2D, 15, 20, nbytes=9, call=("cudaMemcpyAsync", 13, 15), thread=LOADER)
+    script.copy(CopyKind.H2D, 50, 60, nbytes=MIB, call=("cudaMemcpyAsync", 12, 14))
+    script.copy(CopyKind.D2H, 60, 70, nbytes=4, call=("cudaMemcpyAsync", 15, 16))
+    script.copy(CopyKind.H2D, 15, 20, nbytes=7, call=("cudaMemcpyAsync", 1, 2))
+    script.copy(CopyKind.H2D, 15, 20, nbytes=9, call=("cudaMemcpyAsync", 13, 15), thread=LOADER)
     (row,) = analysed(make_window(script, 100, ranges=(mark("send", 10, 20),))).ranges
     assert (row.h2d_bytes, row.d2h_bytes) == (MIB, 4)
 
@@ -321,7 +333,7 @@ def many(turns: int = TURNS) -> Window:
     records["stream"] = np.tile([0, 7, 8, 9], turns)
     copies = records["kind"] == Kind.COPY
     records["nbytes"][copies] = np.arange(turns) * 16 + 1
-    records["way"][copies] = np.where(np.arange(turns) % 3, CopyWay.H2D, CopyWay.D2H)
+    records["way"][copies] = np.where(np.arange(turns) % 3, CopyKind.H2D, CopyKind.D2H)
     records["source"][copies], records["target"][copies] = MemoryKind.PAGEABLE, MemoryKind.PINNED
     calls = records["kind"] == Kind.CALL
     records["name"][calls], records["flags"][calls] = 1, Flag.RUNTIME

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watch.windows import LOADER, MAIN, MIB, NO_TRACE, Script, activity_of, analysed, make_window, mark, seen, steps_at
 
 from pyxfer._document.watches import Parts, Surprise
-from pyxfer._trace.records import CopyWay
+from pyxfer._trace.records import CopyKind
 from pyxfer._watch.marks import Seen
 
 
@@ -29,9 +29,9 @@ def in_us(parts: Parts) -> dict[str, float]:
 def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
     script = Script()
     script.kernel(40, 70)
-    script.copy(CopyWay.H2D, 30, 50)
-    script.copy(CopyWay.D2H, 65, 80)
-    script.copy(CopyWay.D2D, 78, 85)
+    script.copy(CopyKind.H2D, 30, 50)
+    script.copy(CopyKind.D2H, 65, 80)
+    script.copy(CopyKind.D2D, 78, 85)
     script.set(2, 7)
     script.call("cudaStreamSynchronize", 60, 90)
     assert parts_of(script, (0, 20, 100)) == {
@@ -64,15 +64,15 @@ def test_a_step_is_idle_while_its_thread_waits_for_a_device_that_does_nothing(
 
 def test_a_copy_to_pageable_memory_waits_even_if_named_async() -> None:
     script = Script()
-    script.copy(CopyWay.D2H, 12, 14, pageable=True, call=("cudaMemcpyAsync", 10, 20))
+    script.copy(CopyKind.D2H, 12, 14, pageable=True, call=("cudaMemcpyAsync", 10, 20))
     assert parts_of(script, (0, 0, 40))["idle"] == 8
 
 
 def test_copies_under_kernels_are_counted_separately() -> None:
     script = Script()
     script.kernel(0, 30)
-    script.copy(CopyWay.H2D, 20, 40, stream=8)
-    script.copy(CopyWay.D2H, 5, 10, stream=9)
+    script.copy(CopyKind.H2D, 20, 40, stream=8)
+    script.copy(CopyKind.D2H, 5, 10, stream=9)
     watched = analysed(make_window(script, 50, steps_at((0, 0, 50))))
     assert watched.parts.hidden_h2d_s == pytest.approx(10e-6)
     assert watched.parts.hidden_d2h_s == pytest.approx(5e-6)
@@ -145,7 +145,7 @@ def test_the_parts_agree_with_a_count_of_every_instant(
         elif name == "wait":
             script.call("cudaDeviceSynchronize", begin, begin + length)
         elif length:
-            script.copy(CopyWay[name.upper()], begin, begin + length)
+            script.copy(CopyKind[name.upper()], begin, begin + length)
     layout, since = [], 0
     for before, inside in lengths:
         layout.append((since, since + before, since + before + inside))
@@ -173,8 +173,8 @@ def listed_calls(script: Script, steps: Any = STEPS, **given: Any) -> tuple[Surp
 
 def test_a_copy_to_the_host_in_a_step_is_listed_with_its_call() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 5, call=("cudaMemcpyAsync", 0, 2))
-    script.copy(CopyWay.D2H, 12, 14, nbytes=4, call=("cudaMemcpyAsync", 10, 20))
+    script.copy(CopyKind.H2D, 0, 5, call=("cudaMemcpyAsync", 0, 2))
+    script.copy(CopyKind.D2H, 12, 14, nbytes=4, call=("cudaMemcpyAsync", 10, 20))
     (row,) = listed_calls(script)
     assert (row.what, row.call, row.count, row.nbytes) == ("d2h", "cudaMemcpyAsync", 1, 4)
     assert row.seconds == pytest.approx(10e-6)

@@ -15,7 +15,7 @@ from watch_samples import make_stalled, make_watched
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import Advice, Lane, Timeline, Verdict, Watched
 from pyxfer._report.kinds import chart_of, report_of
-from pyxfer._trace.records import Clock, CopyWay, Kind
+from pyxfer._trace.records import Clock, CopyKind, Kind
 from pyxfer._watch.analysis import MAX_SPANS, analyse
 from pyxfer.units import format_percent, format_seconds
 
@@ -43,7 +43,7 @@ def test_the_timeline_has_the_spans_of_four_steps_of_median_length() -> None:
 def test_a_window_without_steps_is_drawn_whole() -> None:
     script = Script()
     script.kernel(100, 400)
-    script.copy(CopyWay.D2D, 300, 500)
+    script.copy(CopyKind.D2D, 300, 500)
     line = timeline_of(analysed(make_window(script, 1000)))
     assert (line.begin_s, line.end_s) == pytest.approx((0.0, 1e-3))
     assert not line.steps
@@ -91,7 +91,7 @@ def dense(spans: int = 4000) -> tuple[Script, float]:
     script, random = Script(), np.random.default_rng(1)
     for begin in np.sort(random.uniform(0, 20 * spans, spans)):
         script.kernel(begin, begin + random.uniform(0.2, 4), stream=int(random.integers(3)))
-        script.copy(CopyWay.H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
+        script.copy(CopyKind.H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
     return script, 20.0 * spans + 40
 
 
@@ -145,12 +145,12 @@ def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
 def verdict_of(input_us: float, h2d: float = 0, d2h: float = 0, kernels: float = 0, host: float = 0) -> Verdict:
     script, time = Script(), input_us
     if h2d:
-        script.copy(CopyWay.H2D, time, time + h2d)
+        script.copy(CopyKind.H2D, time, time + h2d)
     time += h2d
     script.kernel(time, time + kernels)
     time += kernels
     if d2h:
-        script.copy(CopyWay.D2H, time, time + d2h)
+        script.copy(CopyKind.D2H, time, time + d2h)
     time += d2h + host
     return analysed(make_window(script, time, steps_at((0, input_us, time)))).verdict
 
@@ -202,7 +202,7 @@ def test_the_evidence_has_the_figures_of_the_parts_that_took_time() -> None:
 def test_a_window_without_steps_is_bound_by_the_host_or_by_copies() -> None:
     idle, sending = Script(), Script()
     idle.kernel(0, 70)
-    sending.copy(CopyWay.H2D, 0, 60)
+    sending.copy(CopyKind.H2D, 0, 60)
     verdicts = [analysed(make_window(script, 100)).verdict for script in (idle, sending)]
     assert [verdict.bound_by for verdict in verdicts] == ["host", "link"]
     assert "input" not in verdicts[0].text
@@ -226,7 +226,7 @@ def test_a_step_bound_by_the_host_says_how_long_it_awaits_input(input_us: float,
 
 def test_in_host_memory_the_verdict_is_unknown() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 40)
+    script.copy(CopyKind.H2D, 0, 40)
     watched = analyse(make_window(script, 100), Flat(50.0), replace(MACHINE, runtime="host"))
     assert watched.verdict.bound_by == "unknown"
     assert watched.verdict.text.startswith("No GPU was watched, so")
@@ -350,7 +350,7 @@ def loop() -> Script:
 
 def send(script: Script, begin: float, nbytes: int = SENT) -> None:
     call = ("cudaMemcpyAsync", begin, begin + 1000)
-    script.copy(CopyWay.H2D, begin, begin + 1000, nbytes=nbytes, pageable=True, call=call)
+    script.copy(CopyKind.H2D, begin, begin + 1000, nbytes=nbytes, pageable=True, call=call)
 
 
 def spans(turns: int = TURNS) -> list[tuple[float, float, float]]:
@@ -383,7 +383,7 @@ def test_copies_of_a_failed_step_are_in_no_prediction() -> None:
 
 def test_pinned_copies_outside_of_steps_do_not_hide_that_the_input_is_pageable() -> None:
     script = loop()
-    script.copy(CopyWay.H2D, 40_000, 45_000, nbytes=1000 * SENT)
+    script.copy(CopyKind.H2D, 40_000, 45_000, nbytes=1000 * SENT)
     assert "waits" not in gains(watched_loop(script))
 
 
@@ -399,7 +399,7 @@ def test_a_copy_without_a_time_belongs_to_the_step_of_its_call() -> None:
     script = Script()
     script.kernel(0, 20_000)
     for begin in (1000, 60_000):
-        script.copy(CopyWay.H2D, 0, 0, nbytes=SENT, pageable=True, call=("cudaMemcpyAsync", begin, begin + 10))
-    script.copy(CopyWay.H2D, 2000, 3000, nbytes=SENT)
+        script.copy(CopyKind.H2D, 0, 0, nbytes=SENT, pageable=True, call=("cudaMemcpyAsync", begin, begin + 10))
+    script.copy(CopyKind.H2D, 2000, 3000, nbytes=SENT)
     window = make_window(script, 70_000, steps_at((0, 0, 20_000)))
     assert activity_of(analysed(window)).pageable[0].saves_per_step_s == pytest.approx(0)

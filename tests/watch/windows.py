@@ -11,7 +11,7 @@ from samples import make_device, make_environment, make_link
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Direction, Memory, Tracing
 from pyxfer._document.watches import CeilingSource, Watched
-from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Flag, Kind, MemoryKind
+from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind, Flag, Kind, MemoryKind
 from pyxfer._watch.analysis import Machine, analyse
 from pyxfer._watch.marks import Range, Seen
 from pyxfer._watch.step_tracking import Step
@@ -25,10 +25,10 @@ MIB = 1 << 20
 NO_TRACE = "trace: unavailable: no CUPTI library was found"
 
 _SIDES = {
-    CopyWay.H2D: (MemoryKind.PINNED, MemoryKind.DEVICE),
-    CopyWay.D2H: (MemoryKind.DEVICE, MemoryKind.PINNED),
-    CopyWay.D2D: (MemoryKind.DEVICE, MemoryKind.DEVICE),
-    CopyWay.P2P: (MemoryKind.DEVICE, MemoryKind.DEVICE),
+    CopyKind.H2D: (MemoryKind.PINNED, MemoryKind.DEVICE),
+    CopyKind.D2H: (MemoryKind.DEVICE, MemoryKind.PINNED),
+    CopyKind.D2D: (MemoryKind.DEVICE, MemoryKind.DEVICE),
+    CopyKind.P2P: (MemoryKind.DEVICE, MemoryKind.DEVICE),
 }
 
 
@@ -53,7 +53,7 @@ class Script:
 
     def copy(
         self,
-        way: CopyWay,
+        kind: CopyKind,
         begin: float,
         end: float,
         nbytes: int = MIB,
@@ -66,7 +66,7 @@ class Script:
     ) -> None:
         """A copy and the call that requested it: name, beginning and end, or the number of an earlier call."""
         source, target = (
-            MemoryKind.PAGEABLE if pageable and side is MemoryKind.PINNED else side for side in _SIDES[way]
+            MemoryKind.PAGEABLE if pageable and side is MemoryKind.PINNED else side for side in _SIDES[kind]
         )
         if isinstance(call, tuple):
             call = self.call(*call, thread=thread)
@@ -76,7 +76,7 @@ class Script:
             Kind.COPY,
             *times,
             nbytes=nbytes,
-            way=way,
+            way=kind,
             source=source,
             target=target,
             correlation=number,
