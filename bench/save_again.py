@@ -46,7 +46,7 @@ def _derived(parsed: dict[str, Any], source: str) -> Any:
     if kind is None:
         return None
     document = codec.decode_unchecked(kind.struct, msgspec.json.encode(parsed), source)
-    found = derived(kind.name, document)
+    found = derived(document)
     # Rounding alone would make another file each time.
     return found if any(differences(document, found)) else document
 

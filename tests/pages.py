@@ -57,7 +57,7 @@ def full_run(
         for nbytes in sizes
     )
     run = make_run(measurements=measurements, curves=curves(measurements)[:1], locking=make_run().locking, remarks=())
-    return msgspec.structs.replace(derived("run", run), **overrides)
+    return msgspec.structs.replace(derived(run), **overrides)
 
 
 def host_run(run: runs.Run) -> runs.Run:

@@ -251,4 +251,4 @@ def make_run(**overrides: Any) -> runs.Run:
     )
     if "measurements" in overrides:  # from which the curves and the costs of page-locking follow
         overrides = {"curves": (), "locking": (), **overrides}
-    return msgspec.structs.replace(derived("run", run), **overrides)
+    return msgspec.structs.replace(derived(run), **overrides)

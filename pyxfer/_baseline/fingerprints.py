@@ -31,8 +31,8 @@ def derive_baseline(baseline: Baseline) -> Baseline:
     return msgspec.structs.replace(
         baseline,
         fingerprint=stated if stated in found else found[0],
-        runs=tuple(derived("run", run) for run in baseline.runs),
-        links=tuple(derived("links", run) for run in baseline.links),
+        runs=tuple(derived(run) for run in baseline.runs),
+        links=tuple(derived(run) for run in baseline.links),
     )
 
 

@@ -48,7 +48,7 @@ def derive_examination(examination: Examination) -> Examination:
     """The examination with what follows from the run, or from the run of links, that it holds."""
     if examination.links is None:
         return examined_again(examination)
-    return examine_links(derived("links", examination.links))
+    return examine_links(derived(examination.links))
 
 
 def _contents(links: Links) -> Findings:

@@ -6,6 +6,7 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `intervals`: the rule for the interval of a median
 - `printing`: the methods by which documents show themselves
 - `remark_codes`: the codes of remarks, with their severities and meanings
+- `checks`: with what each kind writes the limits of its figures
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
 - `routes`: routes and frameworks, and whether they are available
@@ -19,6 +20,5 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `fleets`: one host of a fleet, and the verdicts on all of them
 - `files`: writing a file completely or not at all
 - `derivations`: figures that do not follow from the others
-- `checks`: limits of the figures of every kind
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 """

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from pyxfer._document.cells import Cell
-from pyxfer._document.links import Links
+from pyxfer._document.checks import Problems, negative, not_positive, of_each
+from pyxfer._document.links import Links, links_problems
 from pyxfer._document.machines import Fact, Moment, Remark, Runtime, SavedDocument
 from pyxfer._document.printing import HasTable, ShortRepr
-from pyxfer._document.runs import Run
+from pyxfer._document.runs import Run, run_problems
 
 BASELINE_SCHEMA_VERSION = 1
 COMPARISON_SCHEMA_VERSION = 1
@@ -53,6 +55,8 @@ class Baseline(ShortRepr, SavedDocument, frozen=True):
 
     They are `runs` of the link of one device, or `links` of all GPUs.
     """
+
+    DERIVED_BY: ClassVar[str] = "pyxfer._baseline.fingerprints:derive_baseline"
 
     name: str
     fingerprint: Fingerprint
@@ -133,6 +137,8 @@ class Comparison(HasTable, SavedDocument, frozen=True):
     `verdict` is SLOW if any cell is, SAME if all compared cells are, FAST if some are and the others are SAME, and
     AMBIGUOUS otherwise.
     """
+
+    DERIVED_BY: ClassVar[str] = "pyxfer._baseline.compare:derive_comparison"
 
     a: str
     b: str
@@ -240,3 +246,38 @@ class History(msgspec.Struct, frozen=True):
     groups: tuple[HistoryGroup, ...]
     remarks: tuple[Remark, ...] = ()
     schema_version: int = HISTORY_SCHEMA_VERSION
+
+
+# --- limits of baselines and comparisons ------------------------------------------------------------------------------
+
+MAX_RUNS = 1000
+"""In one baseline."""
+
+
+def baseline_problems(baseline: Baseline) -> Problems:
+    if not 1 <= len(baseline.processes) <= MAX_RUNS or (baseline.runs and baseline.links):
+        yield "runs", f"are {len(baseline.processes)}; a baseline has 1 to {MAX_RUNS}, of one link or of all links"
+    yield from of_each("runs", baseline.runs, run_problems)
+    yield from of_each("links", baseline.links, links_problems)
+
+
+def comparison_problems(comparison: Comparison) -> Problems:
+    if not 0 < comparison.tolerance < 1:
+        yield "tolerance", f"is {comparison.tolerance:g}"
+    low, mean, high = (getattr(comparison, name).value for name in ("overall_low", "overall", "overall_high"))
+    yield from _ratio_problems("overall", low, mean, high)
+    yield from of_each("cells", comparison.cells, _compared_problems)
+
+
+def _compared_problems(row: CellComparison) -> Problems:
+    yield from _ratio_problems("ratio", row.low.value, row.ratio.value, row.high.value)
+    yield from not_positive(*((name, getattr(row, name).value) for name in ("a_gbps", "b_gbps", "a_s", "b_s")))
+    yield from negative(("a_processes", row.a_processes), ("b_processes", row.b_processes))
+
+
+def _ratio_problems(name: str, low: float | None, ratio: float | None, high: float | None) -> Problems:
+    known = [each for each in (low, ratio, high) if each is not None]
+    if len(known) not in (0, 3):
+        yield name, "is not there with both ends of its interval"
+    elif known and not 0 < known[0] <= known[1] <= known[2] < math.inf:
+        yield name, f"is {known[1]:g}, from {known[0]:g} to {known[2]:g}"

@@ -17,15 +17,15 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pyxfer._document import checks
-from pyxfer._document.baselines import Baseline, Comparison
+from pyxfer._document.baselines import Baseline, Comparison, baseline_problems, comparison_problems
 from pyxfer._document.derivations import check_derived
-from pyxfer._document.examinations import REFERENCE_SCHEMA_VERSION, Examination, Reference
+from pyxfer._document.examinations import REFERENCE_SCHEMA_VERSION, Examination, Reference, examination_problems
 from pyxfer._document.files import Path, read_whole, write_whole
-from pyxfer._document.fleets import Fleet, HostReport
-from pyxfer._document.links import Links
-from pyxfer._document.runs import Run
-from pyxfer._document.sessions import XferSession
-from pyxfer._document.watches import Watched
+from pyxfer._document.fleets import Fleet, HostReport, fleet_problems, host_problems
+from pyxfer._document.links import Links, links_problems
+from pyxfer._document.runs import Run, run_problems
+from pyxfer._document.sessions import XferSession, session_problems
+from pyxfer._document.watches import Watched, watch_problems
 from pyxfer.errors import DocumentError, UsageError
 
 T = TypeVar("T")
@@ -60,19 +60,15 @@ class Kind(Generic[T]):
 
 
 _RUNS = ("ceiling", "measure", "frameworks", "explain")
-RUN = Kind("run", Run, "a run", "--export-json", checks.run_problems, also=_RUNS)
-WATCH = Kind("watch", Watched, "a watch", "pyxfer watch --export-json", checks.watch_problems)
-BASELINE = Kind("baseline", Baseline, "a baseline", "pyxfer baseline export", checks.baseline_problems)
-COMPARISON = Kind("comparison", Comparison, "a comparison", "pyxfer compare --export-json", checks.comparison_problems)
-EXAMINATION = Kind(
-    "examination", Examination, "an examination", "pyxfer doctor --export-json", checks.examination_problems
-)
-SESSION = Kind(
-    "pytest", XferSession, "a session of pytest", "pytest --xfer-save or --xfer-json", checks.session_problems
-)
-LINKS = Kind("links", Links, "a run of links", "pyxfer links --export-json", checks.links_problems)
-HOST = Kind("host", HostReport, "the document of a host", "pyxfer fleet host --export-json", checks.host_problems)
-FLEET = Kind("fleet", Fleet, "a fleet", "pyxfer fleet judge --export-json", checks.fleet_problems)
+RUN = Kind("run", Run, "a run", "--export-json", run_problems, also=_RUNS)
+WATCH = Kind("watch", Watched, "a watch", "pyxfer watch --export-json", watch_problems)
+BASELINE = Kind("baseline", Baseline, "a baseline", "pyxfer baseline export", baseline_problems)
+COMPARISON = Kind("comparison", Comparison, "a comparison", "pyxfer compare --export-json", comparison_problems)
+EXAMINATION = Kind("examination", Examination, "an examination", "pyxfer doctor --export-json", examination_problems)
+SESSION = Kind("pytest", XferSession, "a session of pytest", "pytest --xfer-save or --xfer-json", session_problems)
+LINKS = Kind("links", Links, "a run of links", "pyxfer links --export-json", links_problems)
+HOST = Kind("host", HostReport, "the document of a host", "pyxfer fleet host --export-json", host_problems)
+FLEET = Kind("fleet", Fleet, "a fleet", "pyxfer fleet judge --export-json", fleet_problems)
 KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET)
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
@@ -116,7 +112,7 @@ def decode(struct: type[T], data: bytes, source: str = "this document", *, recom
     _check_seal(document, decoded, source)
     checks.refuse(source, kind.problems(decoded))
     if recomputed:
-        check_derived(kind.name, decoded, source)
+        check_derived(decoded, source)
     return decoded
 
 

@@ -13,41 +13,29 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pyxfer._document.checks import TOLERANCE
 from pyxfer._document.machines import Fact
 from pyxfer.errors import DocumentError, PyxferError
 
 T = TypeVar("T")
 
-TOLERANCE = 1e-6
-"""Relative. The figures are sums and quotients of doubles, which another machine may round differently."""
 MIN_DIFFERENCE = 1e-12
 """Differences of nearly equal numbers are rounded as these are."""
-
-_MODULES = {
-    "run": "pyxfer._frameworks.derived",
-    "links": "pyxfer._links.derived",
-    "host": "pyxfer._fleet.cells",
-    "fleet": "pyxfer._fleet.judge",
-    "baseline": "pyxfer._baseline.fingerprints",
-    "comparison": "pyxfer._baseline.compare",
-    "examination": "pyxfer._doctor.links",
-    "watch": "pyxfer._watch.derived",
-    "pytest": "pyxfer._pytest.derived",
-}
-"""By kind the module whose function `derive_KIND` computes what follows. They are above this package."""
 
 Difference = tuple[str, object, object]
 """The path of a field, what the document says, and what follows from its other fields."""
 
 
-def derived(kind: str, document: T) -> T:
-    found: T = getattr(importlib.import_module(_MODULES[kind]), f"derive_{kind}")(document)
+def derived(document: T) -> T:
+    """The document with what follows, by the function that its class names. It is in a package above this one."""
+    module, _, name = vars(type(document))["DERIVED_BY"].partition(":")
+    found: T = getattr(importlib.import_module(module), name)(document)
     return found
 
 
-def check_derived(kind: str, document: object, source: str) -> None:
+def check_derived(document: object, source: str) -> None:
     try:
-        follows = derived(kind, document)
+        follows = derived(document)
     except DocumentError as error:
         raise DocumentError(f"{source}: {error}") from error
     except (ArithmeticError, LookupError, PyxferError, ValueError) as error:

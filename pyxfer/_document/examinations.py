@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.links import Links
+from pyxfer._document.checks import Problems, within
+from pyxfer._document.links import Links, links_problems
 from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, Moment, SavedDocument
 from pyxfer._document.printing import HasPage, ShortRepr
-from pyxfer._document.runs import Direction, Measurement, Memory, Rate, Run
+from pyxfer._document.runs import Direction, Measurement, Memory, Rate, Run, run_problems
 from pyxfer.errors import UsageError
 
 EXAMINATION_SCHEMA_VERSION = 1
@@ -161,6 +162,8 @@ class Examination(HasPage, SavedDocument, frozen=True):
     `links`: the run of links that was examined; then `run` has the copies of its first GPU.
     """
 
+    DERIVED_BY: ClassVar[str] = "pyxfer._doctor.links:derive_examination"
+
     run: Run
     health: Fact[Health]
     nearest: Fact[Nearest]
@@ -205,3 +208,12 @@ class Examination(HasPage, SavedDocument, frozen=True):
         if status not in known:
             raise UsageError(f"{status!r:.80} is not a status of a finding; choose one of {', '.join(known)}.")
         return tuple(finding for finding in self.findings if finding.status == status)
+
+
+# --- limits of an examination -----------------------------------------------------------------------------------------
+
+
+def examination_problems(examination: Examination) -> Problems:
+    yield from within("run", run_problems(examination.run))
+    if examination.links is not None:
+        yield from within("links", links_problems(examination.links))

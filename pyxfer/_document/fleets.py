@@ -6,11 +6,13 @@ lower, and of a latency that is 3 % higher.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.cells import Cell
+from pyxfer._document.cells import Cell, is_of_host
+from pyxfer._document.checks import TOLERANCE, Problems, negative, not_positive, of_each, repeated
 from pyxfer._document.examinations import Finding
 from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import HasPage, HasTable
@@ -54,6 +56,8 @@ class HostReport(HasPage, SavedDocument, frozen=True):
     `labels` are the user's, such as rack=r7. `facts` are read from the host and may explain a loss; a fact that could
     not be read is absent.
     """
+
+    DERIVED_BY: ClassVar[str] = "pyxfer._fleet.cells:derive_host"
 
     kind: Literal["host"]
     ended: Ending
@@ -223,6 +227,8 @@ class Contrast(msgspec.Struct, frozen=True):
 class Fleet(HasTable, SavedDocument, frozen=True):
     """The document of `pyxfer fleet`: every host with its verdict, the cohorts, and what slow hosts have in common."""
 
+    DERIVED_BY: ClassVar[str] = "pyxfer._fleet.judge:derive_fleet"
+
     kind: Literal["fleet"]
     judged_at: Moment
     pyxfer: str
@@ -294,3 +300,71 @@ class HostPoint(msgspec.Struct, frozen=True):
     loss: float | None
     reason: str | None
     figures: dict[str, tuple[float, float | None]]
+
+
+# --- limits of hosts and fleets ---------------------------------------------------------------------------------------
+
+
+def host_problems(report: HostReport) -> Problems:
+    yield from negative(("duration_s", report.duration_s))
+    yield from repeated("cells", [cell.cell for cell in report.cells])
+    numbers = {number for cell in report.cells for number in (*cell.cell.source, *cell.cell.destination)}
+    if not {number for number in numbers if number >= 0} <= {device.index for device in report.devices}:
+        yield "cells", "are of GPUs that are not among the devices"
+    yield from of_each("cells", report.cells, _cell_problems)
+
+
+def _cell_problems(cell: HostCell) -> Problems:
+    if not is_of_host(cell.cell):
+        yield "cell", "is not a copy or latency of a host"
+    yield from not_positive(("peak", cell.peak.value))
+    value = cell.value.value
+    if value is None:
+        return
+    low, high = cell.low or value, cell.high or value
+    if not MIN_FIGURE <= value <= MAX_FIGURE or not MIN_FIGURE <= low <= high <= MAX_FIGURE:
+        yield "value", "is a figure that no host has"
+    for name, ends in (("interval", (low, high)), ("samples", cell.samples)):
+        if ends and not min(ends) * (1 - TOLERANCE) <= value <= max(ends) * (1 + TOLERANCE):
+            yield "value", f"is outside its {name}"
+
+
+def fleet_problems(fleet: Fleet) -> Problems:
+    settings = fleet.settings
+    if not 0 < settings.error_rate < 1 or not 0 < settings.power < 1 or not 0 < settings.least_loss < 1:
+        yield "settings", "are outside of 0 to 1"
+    yield from of_each("cohorts", fleet.cohorts, lambda cohort: _cohort_problems(cohort, len(fleet.hosts)))
+    yield from of_each("hosts", fleet.hosts, lambda host: _member_problems(host, fleet.cohorts))
+    for number, contrast in enumerate(fleet.contrasts):
+        if not _are_places(contrast.hosts, len(fleet.hosts)):
+            yield f"contrasts[{number}].hosts", "are not places of hosts"
+
+
+def _cohort_problems(cohort: Cohort, hosts: int) -> Problems:
+    yield from repeated("cells", [cell.cell for cell in cohort.cells])
+    for i, cell in enumerate(cohort.cells):
+        if not is_of_host(cell.cell):
+            yield f"cells[{i}]", "is a cell that no host has"
+        if cell.groups is not None and not _are_places(cell.groups.slower + cell.groups.faster, hosts):
+            yield f"cells[{i}].groups", "are of hosts that are not in the fleet"
+
+
+def _member_problems(host: FleetHost, cohorts: Sequence[Cohort]) -> Problems:
+    if host.cohort is None:
+        if host.values or host.losses:
+            yield "", "has figures and no cohort"
+        return
+    if not 0 <= host.cohort < len(cohorts):
+        yield "cohort", "is not in the fleet"
+        return
+    cells = cohorts[host.cohort].cells
+    if any(len(figures) != len(cells) for figures in (host.values, host.errors, *host.again)):
+        yield "", "has another number of values, errors or later figures than its cohort has cells"
+    if any(value is not None and not MIN_FIGURE / 2 <= value <= 2 * MAX_FIGURE for value in host.values):
+        yield "values", "have one that no host has"
+    if not {loss.cell for loss in host.losses} <= {cell.cell for cell in cells}:
+        yield "losses", "have a cell that its cohort does not have"
+
+
+def _are_places(places: tuple[int, ...], count: int) -> bool:
+    return all(0 <= place < count for place in places)

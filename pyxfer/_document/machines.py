@@ -9,6 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
+from pyxfer._document.checks import Problems, negative, within
 from pyxfer._document.printing import ShortRepr
 from pyxfer.units import format_gbps
 
@@ -295,3 +296,46 @@ class Environment(msgspec.Struct, frozen=True):
     system: Fact[str]
     container: Fact[str]
     virtual_machine: Fact[str]
+
+
+# --- limits of a device and its link ----------------------------------------------------------------------------------
+
+WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+"""Lanes of a PCI Express link."""
+MAX_DEVICES = 1024
+PAYLOADS = tuple(128 << step for step in range(6))
+
+
+def machine_problems(device: Device, link: Link) -> Problems:
+    """CUDA numbers the devices of a host from zero on, and there are some tens of them."""
+    if not 0 <= device.index < MAX_DEVICES:
+        yield "device.index", f"is {device.index}"
+    yield from negative(("device.memory_bytes", device.memory_bytes))
+    yield from within("link", link_problems(link))
+
+
+def link_problems(link: Link) -> Problems:
+    """A link has states of PCI Express, and is not above what its device and its slot can do."""
+    payload = link.max_payload_bytes.value
+    if payload is not None and payload not in PAYLOADS:
+        yield "max_payload_bytes", f"is {payload}"
+    limits = (link.device_most.value, link.system_most.value)
+    states: dict[str, tuple[LinkState | None, tuple[LinkState | None, ...]]] = {
+        "now": (link.now.value, limits),
+        "under_load": (link.under_load.value, limits),
+        "device_most": (limits[0], ()),
+        "system_most": (limits[1], ()),
+    }
+    for i, hop in enumerate(link.hops):
+        states |= {f"hops[{i}].now": (hop.now.value, (hop.most.value,)), f"hops[{i}].most": (hop.most.value, ())}
+    for name, (state, most) in states.items():
+        if state is not None and (state.generation not in GIGATRANSFERS or state.width not in WIDTHS):
+            yield name, f"is generation {state.generation} with {state.width} lanes"
+        if any(_is_beyond(state, limit) for limit in most):
+            yield name, "is more than the link can do"
+
+
+def _is_beyond(state: LinkState | None, most: LinkState | None) -> bool:
+    if state is None or most is None:
+        return False
+    return state.generation > most.generation or state.width > most.width

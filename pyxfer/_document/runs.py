@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
+from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated
 from pyxfer._document.machines import (
     NOT_STAGED,
     STAGED,
@@ -25,6 +26,7 @@ from pyxfer._document.machines import (
     Runtime,
     SavedDocument,
     Side,
+    machine_problems,
     unknown,
 )
 from pyxfer._document.printing import HasCharts, HasTable
@@ -448,6 +450,8 @@ RunKind = Literal["ceiling", "measure", "frameworks", "explain"]
 class Run(HasTable, SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
+    DERIVED_BY: ClassVar[str] = "pyxfer._frameworks.derived:derive_run"
+
     kind: RunKind
     ended: Ending
     runtime: Runtime
@@ -497,3 +501,92 @@ class Run(HasTable, SavedDocument, frozen=True):
                 f"This run has no ceiling for {direction} at {format_size(nbytes)}; it has {sizes or 'none'}."
             )
         return max(known, key=lambda row: row.gbps or 0.0)
+
+
+# --- limits of a run's figures ----------------------------------------------------------------------------------------
+
+
+def run_problems(run: Run) -> Problems:
+    parameters = run.parameters
+    yield from not_positive(
+        ("parameters.precision", parameters.precision),
+        ("parameters.budget_s", parameters.budget_s),
+        *((f"parameters.sizes_bytes[{i}]", size) for i, size in enumerate(parameters.sizes_bytes)),
+        *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
+    )
+    yield from negative(("duration_s", run.duration_s))
+    yield from machine_problems(run.device, run.link)
+    yield from of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
+    yield from _asked_problems(run)
+    yield from repeated("locking", [cost.memory for cost in run.locking])
+    yield from of_each("locking", run.locking, _locking_problems)
+
+
+def _asked_problems(run: Run) -> Problems:
+    """Each row is there once, and its direction, its fresh memory and the explained route were asked for."""
+    rows = run.measurements
+    keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
+    yield from repeated("measurements", keys)
+    for i, row in enumerate(rows):
+        if row.direction not in run.parameters.directions:
+            yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
+        if row.variant == "fresh" and not run.parameters.fresh:
+            yield f"measurements[{i}].variant", "is fresh, which the run was not asked for"
+    explained, has_rows = run.parameters.explained, bool(rows) or run.ended == "complete"
+    if run.kind == "explain" and has_rows and all(row.route != explained for row in rows):
+        yield "parameters.explained", f"is {explained!r:.80}, of which it has no measurement"
+
+
+def _locking_problems(cost: LockingCost) -> Problems:
+    yield from not_positive(("nbytes", cost.nbytes))
+    if cost.memory == "pageable":
+        yield "memory", "is pageable, which is not page-locked"
+    if cost.summary is not None:
+        yield from _summary_problems("summary", cost.summary)
+
+
+def row_problems(row: Measurement, link: Link) -> Problems:
+    """Numbers are not negative, quantiles are in order, and no rate is above what the link can carry."""
+    yield from negative(("nbytes", row.nbytes), ("first_s", row.first_s.value))
+    yield from not_positive(("batch", row.batch))
+    yield from _trial_problems(row.trials)
+    for name in ("summary", "dispatch", "wall"):
+        summary = getattr(row, name)
+        if summary is not None:
+            yield from _summary_problems(name, summary)
+    yield from _crossed_problems(row)
+    rate, share, most = row.rate.value, row.ceiling_share.value, link.most_gbps(row.side)
+    if rate is not None and most is not None and rate.gbps > most:
+        yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
+    if share is not None:
+        yield from interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
+
+
+def _crossed_problems(row: Measurement) -> Problems:
+    """A route with a rate has moved all bytes, and a remark tells if more crossed the link."""
+    found, least = row.dma.value, row.nbytes * min(1.0, row.nature.inflation if row.nature is not None else 1.0)
+    if found is None or row.rate.value is None:
+        return
+    most = row.nbytes + max(IGNORED_SHARE * row.nbytes, IGNORED_BYTES)
+    if found.nbytes < int(least) or (found.nbytes > most) != any(each.code == INFLATED for each in row.remarks):
+        yield "dma.nbytes", f"is {found.nbytes} of a route that moves {row.nbytes}"
+
+
+def _trial_problems(trials: Sequence[Trial]) -> Problems:
+    rounds: set[int] = set()
+    for i, trial in enumerate(trials):
+        amounts = (trial.round, trial.elapsed_s, trial.dispatch_s, trial.wall_s, trial.faults, trial.copies - 1)
+        if any(amount is not None and amount < 0 for amount in amounts):
+            yield f"trials[{i}]", "has a negative number"
+        if trial.round in rounds:
+            yield f"trials[{i}].round", f"is {trial.round}, as that of an earlier trial"
+        rounds.add(trial.round)
+
+
+def _summary_problems(name: str, summary: Summary) -> Problems:
+    yield from not_positive((f"{name}.n", summary.n))
+    parts = ("min_s", "q1_s", "median_s", "q3_s", "max_s")
+    values = [getattr(summary, part) for part in parts]
+    if not values[0] >= 0 or values != sorted(values) or not values[-1] < math.inf:
+        yield name, f"has {', '.join(parts)} that are not in this order"
+    yield from interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
+from pyxfer._document.checks import Problems, of_each, within
 from pyxfer._document.machines import (
     Device,
     Environment,
@@ -15,9 +16,10 @@ from pyxfer._document.machines import (
     Placement,
     Runtime,
     SavedDocument,
+    machine_problems,
     unknown,
 )
-from pyxfer._document.runs import Ending, Measurement, Parameters, Run
+from pyxfer._document.runs import Ending, Measurement, Parameters, Run, row_problems
 
 XFER_SCHEMA_VERSION = 1
 
@@ -68,6 +70,8 @@ class Tested(msgspec.Struct, frozen=True):
 
 class XferSession(SavedDocument, frozen=True):
     """The document of a session: the tests that have measured, in the order in which they ended, and their places."""
+
+    DERIVED_BY: ClassVar[str] = "pyxfer._pytest.derived:derive_pytest"
 
     kind: Literal["pytest"]
     ended: Literal["complete", "interrupted"]
@@ -125,3 +129,21 @@ def _parameters(device: str, results: list[Tested]) -> Parameters:
         seed=0,
         min_rounds=1,
     )
+
+
+# --- limits of a session ----------------------------------------------------------------------------------------------
+
+
+def session_problems(session: XferSession) -> Problems:
+    places = session.places
+    yield from of_each("places", places, lambda place: machine_problems(place.device, place.link))
+
+    def of_test(result: Tested) -> Problems:
+        if not 0 <= result.place < len(places):
+            yield "place", "is none of the places"
+            return
+        for name, row in (("measurement", result.measurement), ("ceiling.value", result.ceiling.value)):
+            if row is not None:
+                yield from within(name, row_problems(row, places[result.place].link))
+
+    yield from of_each("tests", session.tests, of_test)

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime, SavedDocument
+from pyxfer._document.checks import Problems, negative, of_each
+from pyxfer._document.machines import (
+    Device,
+    Environment,
+    Fact,
+    Link,
+    Moment,
+    Remark,
+    Runtime,
+    SavedDocument,
+    machine_problems,
+)
 from pyxfer._document.printing import HasTables
 from pyxfer._document.runs import Summary, Tracing, check_amounts
 from pyxfer.units import format_seconds
@@ -473,6 +484,8 @@ class Watched(HasTables, SavedDocument, frozen=True):
     `outside_s`: the part of the window that is in no step of the thread whose steps take the most of it.
     """
 
+    DERIVED_BY: ClassVar[str] = "pyxfer._watch.derived:derive_watch"
+
     ended: WatchEnding
     runtime: Runtime
     runtime_reason: str
@@ -503,3 +516,29 @@ class Watched(HasTables, SavedDocument, frozen=True):
         steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"
         what = steps if self.steps.watched else format_seconds(self.window_s)
         return f"{what} on {self.device.name}: {self.verdict.text}"
+
+
+# --- limits of a watch ------------------------------------------------------------------------------------------------
+
+
+def watch_problems(watched: Watched) -> Problems:
+    yield from machine_problems(watched.device, watched.link)
+    yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
+    activity = watched.activity.value
+    if activity is None:
+        return
+    yield from of_each("activity.value.copies", activity.copies, _copies_problems)
+    yield from of_each("activity.value.surprises", activity.surprises, _surprise_problems)
+    for i, row in enumerate(activity.allocated):
+        counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
+        if any(not 0 <= count <= nbytes for count, nbytes in counts):
+            yield f"activity.value.allocated[{i}]", "has fewer bytes than calls, or a negative number"
+
+
+def _copies_problems(copies: CopyClass) -> Problems:
+    if copies.way in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
+        yield "memory", f"is {copies.memory}, of copies that have no host memory"
+
+
+def _surprise_problems(call: Surprise) -> Problems:
+    return negative(("count", call.count), ("nbytes", call.nbytes), ("seconds", call.seconds))

@@ -24,7 +24,7 @@ from pyxfer._document.codec import Kind
 from pyxfer._document.derivations import derived
 from pyxfer._report.run import print_run
 
-RUN = derived("run", full_run())
+RUN = derived(full_run())
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from samples import make_link, make_measurement, make_missing, make_run, retimed
 
 from pyxfer import Run
 from pyxfer._document import checks, codec
+from pyxfer._document.fleets import fleet_problems, host_problems
 from pyxfer._document.machines import Fact, Hop, LinkState, unknown
 from pyxfer._document.runs import Measurement, Share
 from pyxfer._machine.link import with_load
@@ -218,12 +219,12 @@ CELL = HOST.cells[0]
 @pytest.mark.parametrize(
     ("found", "fields"),
     [
-        (checks.host_problems(HOST), []),
-        (checks.fleet_problems(FLEET), []),
-        (checks.host_problems(replace(HOST, cells=(replace(CELL, samples=(1.0,)),))), ["cells[0].value"]),
-        (checks.host_problems(replace(HOST, cells=(CELL, CELL))), ["cells"]),
-        (checks.fleet_problems(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))), ["settings"]),
-        (checks.fleet_problems(replace(FLEET, cohorts=())), ["hosts[0].cohort"]),
+        (host_problems(HOST), []),
+        (fleet_problems(FLEET), []),
+        (host_problems(replace(HOST, cells=(replace(CELL, samples=(1.0,)),))), ["cells[0].value"]),
+        (host_problems(replace(HOST, cells=(CELL, CELL))), ["cells"]),
+        (fleet_problems(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))), ["settings"]),
+        (fleet_problems(replace(FLEET, cohorts=())), ["hosts[0].cohort"]),
     ],
     ids=["host", "fleet", "samples", "twice", "settings", "cohorts"],
 )

@@ -82,7 +82,7 @@ def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
 
 
 def test_a_large_document_is_embedded_without_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = derived("run", full_run())
+    run = derived(full_run())
     monkeypatch.setattr(webpage, "MAX_EMBEDDED", len(gzip.compress(codec.to_sealed_json(run), mtime=0)) - 1)
     page = page_html([run])
     (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
