@@ -77,7 +77,6 @@ def test_an_edited_verdict_of_a_host_is_refused_with_a_seal_as_well() -> None:
         (("cells", 0, "ratio", "value"), 1.5),
         (("cells", 0, "low", "value"), 0.5),
         (("cells", 0, "a_gbps", "value"), 90.0),
-        (("cells", 0, "assumed"), True),
         (("overall_low", "value"), 0.5),
     ],
 )
@@ -129,8 +128,8 @@ def test_figures_and_verdicts_that_follow_have_no_reason(name: str) -> None:
 
 
 def test_a_silent_field_without_a_reason_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "run.json"
-    RUN.save(path)
+    path = tmp_path / "links.json"
+    make_links(1, groups=("host",)).save(path)
     assert silent_changes.main([str(path), "--each", "1"]) == 0
     monkeypatch.setattr(silent_changes, "FACTS", ())
     assert silent_changes.main([str(path), "--each", "1"]) == 1
@@ -140,17 +139,53 @@ def test_a_silent_field_without_a_reason_fails(tmp_path: Path, monkeypatch: pyte
     ("path", "value"),
     [
         (("activity", "value", "surprises", 0, "what"), "wait"),
+        (("activity", "value", "allocation_calls_in_steps"), 7),
+        (("activity", "value", "allocated", 0, "releases"), 7),
+        (("activity", "value", "allocated", 0, "allocated_bytes"), 4 << 20),
         (("activity", "value", "allocated", 0, "memory"), "pinned"),
         (("activity", "value", "copies", 0, "way"), "d2h"),
+        (("activity", "value", "copies", 0, "ceiling_share", "value"), 0.5),
+        (("activity", "value", "overlap", "kernels_share", "value"), 0.5),
+        (("activity", "value", "overlap", "kernels_s", 0), 0.5),
+        (("activity", "value", "overlap", "busy_share"), 0.5),
+        (("activity", "value", "pageable", 0, "saves_per_step_s"), 1e-3),
+        (("activity", "value", "stretches", 3, "busy_s"), 1e-3),
+        (("activity", "value", "surprises", 0, "seconds"), 0.05),
+        (("activity", "value", "surprises", 0, "over_time", 0, 1), 0.05),
+        (("activity", "value", "surprises", 1, "nbytes"), 8),
+        (("ranges", 0, "count"), 19),
+        (("ranges", 0, "seconds"), 0.06),
+        (("ranges", 0, "share"), 0.2),
+        (("ranges", 0, "busy_s"), 1e-3),
+        (("ranges", 0, "h2d_bytes"), 4),
+        (("ranges", 0, "d2h_bytes"), 4),
+        (("ceiling_source", "value", "points", "h2d", 0, 1), 1e-3),
         (("window_s",), 0.1),
         (("window_s",), 0.3),
         (("steps", "watched"), 22),
+        (("device", "index"), 10**15),
     ],
 )
 def test_a_resealed_figure_of_a_watch_is_refused(path: tuple[str | int, ...], value: Any) -> None:
     watched = make_watched()
     with pytest.raises(DocumentError, match="changed after pyxfer wrote it"):
         codec.decode(type(watched), changed(watched, *path, value=value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("memory",), "pageable"),
+        (("mode",), "memcpy"),
+        (("variant",), "fresh"),
+        (("bracket",), "stream"),
+        (("direction",), "d2h"),
+    ],
+)
+def test_a_resealed_word_of_a_row_is_not_that_of_its_route(path: tuple[str, ...], value: str) -> None:
+    run = make_run(measurements=(make_measurement(),), parameters=make_parameters(directions=("h2d",)))
+    with pytest.raises(DocumentError, match=rf"measurements\[0\]\.{path[0]}"):
+        codec.decode(type(run), changed(run, "measurements", 0, *path, value=value))
 
 
 def test_a_row_is_there_once() -> None:
@@ -221,6 +256,11 @@ def test_a_resealed_figure_of_a_test_is_that_of_its_ceiling(path: tuple[str | in
     document = session()
     with pytest.raises(DocumentError, match=r"tests\[0\]\."):
         codec.decode(type(document), changed(document, "tests", 0, *path, value=value))
+
+
+def test_a_resealed_cell_has_no_assumed_spread_beside_several_processes() -> None:
+    with pytest.raises(DocumentError, match=r"cells\[0\]\.assumed"):
+        codec.decode(type(COMPARISON), changed(COMPARISON, "cells", 0, "assumed", value=True))
 
 
 @pytest.mark.parametrize(
