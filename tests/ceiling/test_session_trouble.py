@@ -275,3 +275,10 @@ def test_measuring_a_callable_ends_with_the_interrupt_and_leaves_nothing(tmp_pat
 @pytest.mark.slow
 def test_measuring_a_callable_beside_a_device_that_does_not_answer_can_be_interrupted(tmp_path: Path) -> None:
     assert interrupted(MEASURE, 1.0, tmp_path, HUNG)[0] == "interrupted"
+
+
+def test_a_device_lost_before_the_first_trial_is_an_error(nothing_left: Engine) -> None:
+    testing.fail_sticky("cudaMemset", 1, 999)
+    ended = run_into()
+    assert type(ended.error) is DeviceLostError
+    assert ended.run is None

@@ -155,3 +155,13 @@ def test_the_text_is_assembled(ptxas: Path, text: str, tmp_path: Path, architect
     assert made.returncode == 0, made.stderr
     assert made.stderr.count("0 bytes spill stores, 0 bytes spill loads") == 3  # one for each kernel
     assert (tmp_path / "kernels.cubin").stat().st_size > 0
+
+
+def test_the_clocks_are_compared_again_at_the_end(flows: Flows) -> None:
+    flow = flows.copy(HOST, 0, SMALL_BYTES, depth=1)
+    (good,) = flows.run(flow)
+    first, last = good.begin_ns[0], good.end_ns[-1]
+    now = time.monotonic_ns()
+    assert now - LONG_S * 1e9 < first < last < now + good.clock_error_ns
+    assert 0 < good.clock_error_ns < 1e9 * LONG_S
+    assert durations_s(good)[0] > 0

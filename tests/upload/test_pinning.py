@@ -257,3 +257,35 @@ def test_a_failed_unlock_gives_a_warning(engine: Engine) -> None:
     testing.fail("cudaHostUnregister", 1, 719)
     with pytest.warns(CleanupWarning, match=r"^Memory was not unlocked: cudaHostUnregister failed"):
         del y
+
+
+def test_a_program_ends_cleanly_while_a_thread_drops_an_array() -> None:
+    """The stall ends when Python's exit waits for native calls, at the latest when modules are cleared."""
+    program = """
+import sys, threading, time
+import numpy as np
+from pyxfer.native import load
+from pyxfer.native._host import testing
+from pyxfer._upload.native_calls import native_call
+from pyxfer._upload.pinning import empty_pinned
+
+class ReleasedLast:
+    def __del__(self, release=testing.release_stalls, sleep=time.sleep):
+        release()
+        sleep(0.3)
+
+def release_at_exit():
+    while not native_call.exit_begun:
+        time.sleep(0.001)
+    testing.release_stalls()
+
+sys.released_last = ReleasedLast()
+held = [empty_pinned(load("host"), 16, np.uint8)]
+testing.stall("cudaFreeHost", 1, 30)
+threading.Thread(target=release_at_exit, daemon=True).start()
+threading.Thread(target=held.clear, daemon=True).start()
+while "cudaFreeHost" not in testing.calls():
+    time.sleep(0.001)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")

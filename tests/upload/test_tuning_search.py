@@ -289,3 +289,9 @@ def test_a_fill_with_the_same_kernel_as_another_is_left_out(
 )
 def test_the_first_candidate_has_half_of_a_small_budget(budget_bytes: int, first: RingSettings) -> None:
     assert first_candidate(FILLS, START.threads, budget_bytes) == first
+
+
+def test_the_search_closes_all_rings() -> None:
+    bench = ModelledBench(by_threads)
+    run_search(bench)
+    assert bench.open == []

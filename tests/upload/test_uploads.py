@@ -226,3 +226,13 @@ def test_each_device_has_one_uploader_under_all_its_names(engine: Engine) -> Non
     y = second.upload(filled(2), Target(engine))
     assert y.device == 1
     assert np.array_equal(second.download(y), filled(2))
+
+
+def test_an_upload_keeps_its_uploader_alive(engine: Engine) -> None:
+    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+    array = filled(10)
+    sent = Uploader("host", threads=2, chunk_bytes=4096, slots=2).upload(array, Target(engine), block=False)
+    gc.collect()
+    assert not sent.done()
+    testing.release_stalls()
+    assert np.array_equal(np.from_dlpack(sent.result()), array)
