@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from native.scenarios import HOST, Flows
+from native.scenarios import HOST, Flows, durations_s
 
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
