@@ -159,16 +159,29 @@ def state_text(state: LinkState | None) -> str:
     return "not known" if state is None else describe(state)
 
 
-def fine(
-    code: str, subject: str, seen: str, expected: str, why: str, sure: Sureness = "certain", do: str | None = None
-) -> Finding:
-    """A finding with the status fine; `do` is general advice."""
-    return Finding(code, subject, "fine", seen, expected, why, sure, do)
+@dataclass(frozen=True)
+class Check:
+    """What a check examines and expects; its methods make the findings."""
 
+    code: str
+    subject: str
+    expected: str
 
-def undetermined(code: str, subject: str, expected: str, reason: str | None, do: str | None = None) -> Finding:
-    why = "a value that cannot be read cannot be judged"
-    return Finding(code, subject, "unknown", reason or NO_REASON, expected, why, "certain", do)
+    def finding(self, status: Status, seen: str, why: str, sure: Sureness, do: str | None = None) -> Finding:
+        return Finding(self.code, self.subject, status, seen, self.expected, why, sure, do)
+
+    def fine(self, seen: str, why: str, sure: Sureness = "certain", do: str | None = None) -> Finding:
+        return self.finding("fine", seen, why, sure, do)
+
+    def suspicious(self, seen: str, why: str, sure: Sureness, do: str | None) -> Finding:
+        return self.finding("suspicious", seen, why, sure, do)
+
+    def wrong(self, seen: str, why: str, sure: Sureness, do: str | None) -> Finding:
+        return self.finding("wrong", seen, why, sure, do)
+
+    def unknown(self, reason: str | None, do: str | None = None) -> Finding:
+        why = "a value that cannot be read cannot be judged"
+        return self.finding("unknown", reason or NO_REASON, why, "certain", do)
 
 
 def first_reason(*facts: Fact[T]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pyxfer._doctor.case import SIDES, Case, Findings, fastest_gbps, fine, state_text, undetermined
+from pyxfer._doctor.case import SIDES, Case, Check, Findings, fastest_gbps, state_text
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
 from pyxfer._document.machines import (
     COMPLETION_OVERHEAD_BYTES,
@@ -56,21 +56,21 @@ def replays(case: Case) -> Findings:
     count = _grown(case.health, lambda counters: counters.replays)
     rollovers = _grown(case.health, lambda counters: counters.replay_rollovers).value
     if count.value is None:
-        yield undetermined("replays", "replays", "few packets sent again", count.reason)
+        yield Check("replays", "replays", "few packets sent again").unknown(count.reason)
         return
     most = most_errors(case.health.moved_bytes)
-    expected = f"at most {most}: the specification allows one wrong bit in 1e12"
+    check = Check("replays", "replays", f"at most {most}: the specification allows one wrong bit in 1e12")
     packets = f"{count.value} sent again" if count.value else "no packet sent again"
     seen = f"{packets} while {format_size(case.health.moved_bytes)} crossed, {_per_tb(count.value, case.health)}"
     total = case.health.before.replays.value or 0
     seen += f"; {total} before" if total else ""
     if rollovers:
         why = "a packet was sent several times without arriving, and the link had to retrain"
-        yield Finding("replays", "replays", "wrong", seen, expected, why, "certain", _RESEAT_OR_MOVE)
+        yield check.wrong(seen, why, "certain", _RESEAT_OR_MOVE)
     elif count.value > most:
-        yield Finding("replays", "replays", "suspicious", seen, expected, _WHY, "likely", _RESEAT_OR_MOVE)
+        yield check.suspicious(seen, _WHY, "likely", _RESEAT_OR_MOVE)
     else:
-        yield fine("replays", "replays", seen, expected, _WHY)
+        yield check.fine(seen, _WHY)
 
 
 def link_errors(case: Case) -> Findings:
@@ -79,26 +79,25 @@ def link_errors(case: Case) -> Findings:
         return
     most = most_errors(case.health.moved_bytes)
     expected = f"no fatal error, none that loses a packet, and at most {most} corrected"
+    check = Check("link-errors", "link errors", expected)
     uncorrected = _new_errors(case.health, "nonfatal") + _new_errors(case.health, "fatal")
     corrected = _new_errors(case.health, "correctable")
     places = {where for where, count in (*uncorrected, *corrected) if count.value is not None}
-    if not places:
-        yield undetermined("link-errors", "link errors", expected, uncorrected[0][1].reason)
-        return
     lost = [f"{count.value} at {where}" for where, count in uncorrected if count.value]
     many = [f"{count.value} at {where}" for where, count in corrected if (count.value or 0) > most]
-    if lost:
+    if not places:
+        yield check.unknown(uncorrected[0][1].reason)
+    elif lost:
         why = "a packet or the link itself was lost, which programs see as Xid errors, hangs or wrong results"
-        seen = f"uncorrected errors: {', '.join(lost)}"
-        yield Finding("link-errors", "link errors", "wrong", seen, expected, why, "certain", _RESEAT_OR_MOVE)
+        yield check.wrong(f"uncorrected errors: {', '.join(lost)}", why, "certain", _RESEAT_OR_MOVE)
     elif many:
         seen = f"corrected errors while {format_size(case.health.moved_bytes)} crossed: {', '.join(many)}"
-        yield Finding("link-errors", "link errors", "suspicious", seen, expected, _WHY, "likely", _RESEAT_OR_MOVE)
+        yield check.suspicious(seen, _WHY, "likely", _RESEAT_OR_MOVE)
     else:
         total = sum(count.value or 0 for _, count in corrected)
         where = f"counted in {len(places)} place{'' if len(places) == 1 else 's'}"
         seen = f"{total} corrected, none uncorrected, {where}" if total else f"no error, {where}"
-        yield fine("link-errors", "link errors", seen, expected, "both ends of every link count errors")
+        yield check.fine(seen, "both ends of every link count errors")
 
 
 def _new_errors(health: Health, kind: str) -> list[tuple[str, Fact[int]]]:
@@ -138,23 +137,23 @@ def link(case: Case) -> Findings:
     now, loaded, both = case.run.link.now.value, case.run.link.under_load, case.run.link.system_most
     if case.run.link.kind != "pcie":
         reason = case.run.link.raw_peak_gbps.reason or f"the link is of the kind {case.run.link.kind}"
-        yield undetermined("link", "link", "a PCI Express link", reason)
+        yield Check("link", "link", "a PCI Express link").unknown(reason)
         return
     if loaded.value is None or both.value is None:
-        yield undetermined("link", "link", "the most that device and slot can do", loaded.reason or both.reason)
+        yield Check("link", "link", "the most that device and slot can do").unknown(loaded.reason or both.reason)
         return
-    expected = f"{state_text(both.value)}, the most that device and slot can do"
+    check = Check("link", "link", f"{state_text(both.value)}, the most that device and slot can do")
     seen, sure = f"{state_text(loaded.value)} under load", case.kernel_sureness
     if now is not None and now.generation < loaded.value.generation:
         seen += f"; {state_text(now)} while idle, which saves power and is normal"
     if _copies_exceed_link(case):
         why = "copies were faster than such a link can be, so the driver shows a wrong state"
         do = "measure again; in a virtual machine check the link from its host (lspci -vv, LnkSta)"
-        yield Finding("link", "link", "suspicious", seen, expected, why, "certain", do)
+        yield check.suspicious(seen, why, "certain", do)
     elif _is_less(loaded.value, both.value):
-        yield Finding("link", "link", "wrong", seen, expected, _why_less(loaded.value, both.value), sure, _RESEAT)
+        yield check.wrong(seen, _why_less(loaded.value, both.value), sure, _RESEAT)
     else:
-        yield fine("link", "link", seen, expected, _WHY_STATE, sure)
+        yield check.fine(seen, _WHY_STATE, sure)
 
 
 def _copies_exceed_link(case: Case) -> bool:
@@ -188,32 +187,31 @@ def slot(case: Case) -> Findings:
     if case.run.link.kind != "pcie":
         return
     if alone.value is None or both.value is None:
-        yield undetermined("slot", "slot", "a slot that can do as much as the device", alone.reason or both.reason)
+        yield Check("slot", "slot", "a slot that can do as much as the device").unknown(alone.reason or both.reason)
         return
+    check = Check("slot", "slot", f"{state_text(alone.value)}, the most that the device can do")
     seen = f"{state_text(both.value)} in this slot"
-    expected = f"{state_text(alone.value)}, the most that the device can do"
     if both.value.width < alone.value.width:
         lanes = f"{both.value.width} of the device's {alone.value.width} lanes"
-        why = f"the slot gives {lanes}: the card is in the wrong slot"
-        yield Finding("slot", "slot", "wrong", seen, expected, why, "likely", _SLOT)
+        yield check.wrong(seen, f"the slot gives {lanes}: the card is in the wrong slot", "likely", _SLOT)
     elif both.value.generation < alone.value.generation:
         why = "the board is of an older generation than the device, or its firmware limits the slot"
-        yield Finding("slot", "slot", "suspicious", seen, expected, why, "likely", _SLOT)
+        yield check.suspicious(seen, why, "likely", _SLOT)
     else:
-        yield fine("slot", "slot", seen, expected, "the slot can do as much as the device", case.kernel_sureness)
+        yield check.fine(seen, "the slot can do as much as the device", case.kernel_sureness)
 
 
 def path(case: Case) -> Findings:
     links, narrowest = case.run.link.hops, narrowest_hop(case.run.link)
-    expected = "no link above the device carries less than its own"
+    check = Check("path", "path", "no link above the device carries less than its own")
     if case.run.link.kind != "pcie":
         return
     if narrowest.value is None:
-        yield undetermined("path", "path", expected, narrowest.reason)
+        yield check.unknown(narrowest.reason)
     elif narrowest.value != links[0]:
-        yield _narrow(case, narrowest.value, expected)
+        yield _narrow(case, narrowest.value, check)
     elif stuck := next((hop for hop in links[1:] if _may_be_stuck(case, hop)), None):
-        yield _stuck(stuck, expected)
+        yield _stuck(stuck, check)
     else:
         ways = "one link" if len(links) == 1 else f"{len(links)} links, none narrower than its own"
         hidden = ", as far as a virtual machine shows" if case.is_virtual else ""
@@ -222,9 +220,8 @@ def path(case: Case) -> Findings:
             for hop in links[1:]
             if _is_idle(hop)
         )
-        why = "copies also cross the links above the device's"
         sure: Sureness = "possible" if case.is_virtual else "likely" if idle else "certain"
-        yield fine("path", "path", f"{ways}{hidden}{idle}", expected, why, sure)
+        yield check.fine(f"{ways}{hidden}{idle}", "copies also cross the links above the device's", sure)
 
 
 def _is_idle(hop: Hop) -> bool:
@@ -242,23 +239,19 @@ def _may_be_stuck(case: Case, hop: Hop) -> bool:
     return own.generation >= loaded.generation and carried < loaded.gbps and 0.0 < _fastest_gbps(case) <= carried
 
 
-def _stuck(hop: Hop, expected: str) -> Finding:
+def _stuck(hop: Hop, check: Check) -> Finding:
     seen = f"the link of {hop.pci}, above the device, was {state_text(hop.now.value)} when the device's was awake"
-    why = (
-        f"it could be {state_text(hop.most.value)}, and no copy was faster than it is: weak signals, or an older riser"
-    )
-    return Finding("path", "path", "wrong", seen, expected, why, "likely", _RESEAT)
+    cause = "no copy was faster than it is: weak signals, or an older riser"
+    return check.wrong(seen, f"it could be {state_text(hop.most.value)}, and {cause}", "likely", _RESEAT)
 
 
-def _narrow(case: Case, hop: Hop, expected: str) -> Finding:
-    working, most = hop.working.value, hop.most.value
+def _narrow(case: Case, hop: Hop, check: Check) -> Finding:
+    working, most, sure = hop.working.value, hop.most.value, case.kernel_sureness
     seen = f"the link of {hop.pci}, above the device, is {state_text(working)}"
     if working is not None and most is not None and _is_less(working, most):
-        why = f"it could be {state_text(most)}: {_why_less(working, most)}"
-        return Finding("path", "path", "wrong", seen, expected, why, case.kernel_sureness, _RESEAT)
+        return check.wrong(seen, f"it could be {state_text(most)}: {_why_less(working, most)}", sure, _RESEAT)
     why = "all devices below that port share it, and none of them can be faster"
-    do = "use a slot of the processor itself, or of a wider port"
-    return Finding("path", "path", "suspicious", seen, expected, why, case.kernel_sureness, do)
+    return check.suspicious(seen, why, sure, "use a slot of the processor itself, or of a wider port")
 
 
 def payload(case: Case) -> Findings:
@@ -271,44 +264,36 @@ def payload(case: Case) -> Findings:
         return
     most = _payload_most(() if case.health is None else case.health.ports)
     seen = f"MaxPayload {now.value} bytes, headers take {_headers(now.value)} of the link"
+    do = "set MaxPayload in the firmware, or start the kernel with pci=pcie_bus_perf"
     if most.value is not None and now.value < most.value:
         why = f"every port on the way can take {most.value} bytes, whose headers would take {_headers(most.value)}"
-        yield _small(seen, f"{most.value} bytes", why, case.kernel_sureness)
+        yield Check("payload", "payload", f"{most.value} bytes").suspicious(seen, why, case.kernel_sureness, do)
     elif most.value is None and now.value <= SMALLEST_PAYLOAD_BYTES:
         why = f"most ports can take 256 bytes, whose headers would take {_headers(256)}; here {most.reason}"
-        yield _small(seen, "256 bytes", why, "possible")
+        yield Check("payload", "payload", "256 bytes").suspicious(seen, why, "possible", do)
     else:
         why = "larger packets need fewer headers, and the smallest port on the way decides"
-        yield fine(
-            "payload", "payload", seen, "the most that every port on the way can take", why, case.kernel_sureness
-        )
+        check = Check("payload", "payload", "the most that every port on the way can take")
+        yield check.fine(seen, why, case.kernel_sureness)
 
 
 def _bounded_payload(case: Case) -> Finding:
     """What the copies say of a MaxPayload that cannot be read: how much they exceed what smaller packets carry."""
     raw, least = case.run.link.raw_peak_gbps.value, case.least_payload_bytes
     reason = case.run.link.max_payload_bytes.reason
-    expected, do = (
-        "the largest packets that every port can take",
-        "run pyxfer doctor as root with CAP_SYS_ADMIN, which can read it",
-    )
+    check = Check("payload", "payload", "the largest packets that every port can take")
+    do = "run pyxfer doctor as root with CAP_SYS_ADMIN, which can read it"
     if raw is None or not _fastest_gbps(case):
-        return undetermined("payload", "payload", expected, reason, do)
+        return check.unknown(reason, do)
     side = max(SIDES, key=lambda each: fastest_gbps(case.run, each))
     copied = f"{side} reached {format_gbps(fastest_gbps(case.run, side))}"
     if least == SMALLEST_PAYLOAD_BYTES:
         most = format_gbps(protocol_gbps(raw, USUAL_PAYLOAD_BYTES, side))
-        text = f"{reason}; {copied}, which {least} bytes can carry; {USUAL_PAYLOAD_BYTES} carry {most}"
-        return undetermined("payload", "payload", expected, text, do)
-    seen = f"MaxPayload at least {least} bytes, by the copies: {copied}"
+        carried = f"{copied}, which {least} bytes can carry; {USUAL_PAYLOAD_BYTES} carry {most}"
+        return check.unknown(f"{reason}; {carried}", do)
     smaller = least // 2
     why = f"packets of {smaller} bytes carry at most {format_gbps(protocol_gbps(raw, smaller, side))}; {reason}"
-    return fine("payload", "payload", seen, expected, why, "likely", do)
-
-
-def _small(seen: str, expected: str, why: str, sure: Sureness) -> Finding:
-    do = "set MaxPayload in the firmware, or start the kernel with pci=pcie_bus_perf"
-    return Finding("payload", "payload", "suspicious", seen, expected, why, sure, do)
+    return check.fine(f"MaxPayload at least {least} bytes, by the copies: {copied}", why, "likely", do)
 
 
 def _payload_most(ports: Sequence[PortControl]) -> Fact[int]:
@@ -325,16 +310,16 @@ def _headers(payload_bytes: int) -> str:
 
 
 def ordering(case: Case) -> Findings:
-    relaxed = case.run.link.relaxed_ordering
-    expected = "relaxed ordering on"
+    relaxed, check = case.run.link.relaxed_ordering, Check("ordering", "ordering", "relaxed ordering on")
     if case.run.link.kind != "pcie":
         return
     if relaxed.value is None:
-        yield undetermined("ordering", "ordering", expected, relaxed.reason)
+        yield check.unknown(relaxed.reason)
     elif relaxed.value:
         why = "packets need not wait for each other on the way"
-        yield fine("ordering", "ordering", "relaxed ordering is on", expected, why, case.kernel_sureness)
+        yield check.fine("relaxed ordering is on", why, case.kernel_sureness)
     else:
         why = "packets wait for each other, which can slow copies, most of all in both directions at once"
-        do = "enable PCIe relaxed ordering in the firmware"
-        yield Finding("ordering", "ordering", "suspicious", "relaxed ordering is off", expected, why, "possible", do)
+        yield check.suspicious(
+            "relaxed ordering is off", why, "possible", "enable PCIe relaxed ordering in the firmware"
+        )

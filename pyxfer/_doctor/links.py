@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
-from pyxfer._doctor.case import Findings, fine, undetermined
+from pyxfer._doctor.case import Check, Findings
 from pyxfer._doctor.session import examine, examined_again, in_order, without_trials
 from pyxfer._document.derivations import derived
-from pyxfer._document.examinations import Examination, Finding
+from pyxfer._document.examinations import Examination
 from pyxfer._document.links import SHARED_BELOW, Links, end_name, end_names
 from pyxfer._document.machines import unknown
 from pyxfer._measure.link_runs import runs_of
@@ -55,12 +53,8 @@ def _contents(links: Links) -> Findings:
     wrong = [row for row in links.traffics if any(flow.verified.value is False for flow in row.flows)]
     for row in wrong:
         ends = f"{end_name(row.flows[0].source)} to {end_name(row.flows[0].destination)}"
-        yield Finding(
-            "links-contents",
-            f"contents, {ends}",
-            "wrong",
+        yield Check("links-contents", f"contents, {ends}", "the bytes that were sent").wrong(
             f"other bytes arrived than were sent ({row.group} {row.case}, {row.engine})",
-            "the bytes that were sent",
             "the device, the link or the driver corrupts data",
             "certain",
             "look for Xid in dmesg, and stop using the device",
@@ -71,24 +65,20 @@ def _sharing(links: Links) -> Findings:
     sharing = links.sharing
     if sharing is None:
         return
+    check = Check("shared-uplink", "shared uplinks", _ALONE)
     if sharing.groups.value is None:
-        yield undetermined("shared-uplink", "shared uplinks", _ALONE, sharing.groups.reason)
+        yield check.unknown(sharing.groups.reason)
         return
     for group in sharing.groups.value:
-        yield Finding(
-            "shared-uplink",
-            f"GPUs {end_names(group.devices)}, {group.direction}",
-            "suspicious",
+        yield Check("shared-uplink", f"GPUs {end_names(group.devices)}, {group.direction}", _ALONE).suspicious(
             f"beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
-            _ALONE,
             _UPLINK,
             "likely",
             "spread work over GPUs of different groups, or move cards to slots with ports of their own",
         )
     yield from _whole(links, bool(sharing.groups.value))
     if not sharing.groups.value:
-        rate = format_percent(sharing.error_rate)
-        yield fine("shared-uplink", "shared uplinks", f"none, with an error rate of {rate}", _ALONE, _UPLINK)
+        yield check.fine(f"none, with an error rate of {format_percent(sharing.error_rate)}", _UPLINK)
 
 
 def _whole(links: Links, has_groups: bool) -> Findings:
@@ -98,57 +88,36 @@ def _whole(links: Links, has_groups: bool) -> Findings:
         if is_total and not has_groups and row.gbps is not None and row.sum_alone_gbps.value:
             share = row.gbps / row.sum_alone_gbps.value
             if share < SHARED_BELOW:
-                yield Finding(
-                    "together",
-                    f"all GPUs together, {row.case}",
-                    "suspicious",
-                    f"{format_gbps(row.gbps)}, {format_percent(share)} of the sum of separate runs",
-                    _ALONE,
-                    "an uplink, a socket or the host's memory carries less than all GPUs could take",
-                    "likely",
-                )
+                seen = f"{format_gbps(row.gbps)}, {format_percent(share)} of the sum of separate runs"
+                why = "an uplink, a socket or the host's memory carries less than all GPUs could take"
+                check = Check("together", f"all GPUs together, {row.case}", _ALONE)
+                yield check.suspicious(seen, why, "likely", None)
 
 
 def _slow(links: Links) -> Findings:
     if links.sharing is None:
         return
     if links.sharing.slow.value is None:
-        yield undetermined("slow-link", "slow links", _ALIKE, links.sharing.slow.reason)
+        yield Check("slow-link", "slow links", _ALIKE).unknown(links.sharing.slow.reason)
         return
     for slow in links.sharing.slow.value:
         share = slow.gbps / slow.usual_gbps
-        yield Finding(
-            "slow-link",
-            f"{end_name(slow.source)} to {end_name(slow.destination)}, {slow.case}",
+        subject = f"{end_name(slow.source)} to {end_name(slow.destination)}, {slow.case}"
+        yield Check("slow-link", subject, _ALIKE).finding(
             "wrong" if share < _WRONG_BELOW else "suspicious",
             f"{format_gbps(slow.gbps)}, {format_percent(share)} of the usual {format_gbps(slow.usual_gbps)}",
-            _ALIKE,
             "a link that lost lanes or speed, or a way over another socket",
             "likely",
             "look at nvidia-smi topo -m and nvidia-smi nvlink -s, and reseat the card",
         )
 
 
-def _peers(links: Links) -> Iterator[Finding]:
+def _peers(links: Links) -> Findings:
+    missing = Check("no-nvlink", "NVLink", "NVLink joins all pairs or none")
     for text in without_nvlink(links):
-        yield Finding(
-            "no-nvlink",
-            "NVLink",
-            "suspicious",
-            text,
-            "NVLink joins all pairs or none",
-            "a bridge is missing, or links are down",
-            "likely",
-            "look at nvidia-smi nvlink -s",
-        )
+        why = "a bridge is missing, or links are down"
+        yield missing.suspicious(text, why, "likely", "look at nvidia-smi nvlink -s")
+    around = Check("another-way", "way of the bytes", "bytes cross the NVLink that joins the GPUs")
     for text in ways_around(links):
-        yield Finding(
-            "another-way",
-            "way of the bytes",
-            "wrong",
-            text,
-            "bytes cross the NVLink that joins the GPUs",
-            "peer access is off or goes around NVLink",
-            "likely",
-            "look at nvidia-smi topo -p2p n",
-        )
+        why = "peer access is off or goes around NVLink"
+        yield around.wrong(text, why, "likely", "look at nvidia-smi topo -p2p n")

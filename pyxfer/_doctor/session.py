@@ -15,7 +15,7 @@ from pyxfer._ceiling.derived import derive_run
 from pyxfer._ceiling.plans import DEFAULT_PRECISION, Request, make_request
 from pyxfer._ceiling.session import run_on
 from pyxfer._doctor import host, link, speed
-from pyxfer._doctor.case import Case, Findings, undetermined
+from pyxfer._doctor.case import Case, Check, Findings
 from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, FarRates, Finding, Health, Nearest, Reference, Status
 from pyxfer._document.machines import Device, Fact, LinkState
@@ -109,13 +109,13 @@ def _missing_parts(case: Case) -> Iterator[Finding]:
     """Findings for an examination without a link, a complete run, or the values around it."""
     if not case.has_link:
         reason = case.run.runtime_reason or case.run.link.raw_peak_gbps.reason
-        yield undetermined("link", "link", "a GPU behind a link", f"no link to examine: {reason}", "see pyxfer list")
+        yield Check("link", "link", "a GPU behind a link").unknown(f"no link to examine: {reason}", "see pyxfer list")
     if case.run.ended != "complete":
         reason = case.run.failure or f"the run was {case.run.ended}"
-        yield undetermined("measurement", "measurement", "a complete run", reason, "measure again")
+        yield Check("measurement", "measurement", "a complete run").unknown(reason, "measure again")
     if case.health is None:
         reason = "a saved run has no error counters, limits and settings"
-        yield undetermined("health", "health", "the machine itself", reason, "run pyxfer doctor on the host itself")
+        yield Check("health", "health", "the machine itself").unknown(reason, "run pyxfer doctor on the host itself")
 
 
 DEFAULT_BUDGET_S = 6.0

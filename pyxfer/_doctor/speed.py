@@ -10,13 +10,12 @@ from pyxfer._doctor.case import (
     MIN_FINE,
     SIDES,
     Case,
+    Check,
     Findings,
     best,
-    fine,
     gbps_of,
     is_raw,
     state_text,
-    undetermined,
 )
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
@@ -160,16 +159,16 @@ def contents(case: Case) -> Findings:
     """Whether the verified measurements received the data that was sent."""
     checked = [row for row in case.run.measurements if row.verified.value is not None]
     wrong = sum(row.verified.value is False for row in checked)
-    expected = "every byte arrives as it was sent"
+    check = Check("contents", "contents", "every byte arrives as it was sent")
     why = "fresh random data was sent and compared outside the timed copies"
     if wrong:
         seen = f"wrong in {wrong} of {len(checked)} measurements"
         do = "do not use this device: see dmesg for Xid and PCIe errors, and have it checked"
-        yield Finding("contents", "contents", "wrong", seen, expected, why, "certain", do)
+        yield check.wrong(seen, why, "certain", do)
     elif checked:
-        yield fine("contents", "contents", f"whole in all {len(checked)} measurements", expected, why)
+        yield check.fine(f"whole in all {len(checked)} measurements", why)
     else:
-        yield undetermined("contents", "contents", expected, "no measurement was verified")
+        yield check.unknown("no measurement was verified")
 
 
 def ceilings(case: Case) -> Findings:
@@ -179,17 +178,21 @@ def ceilings(case: Case) -> Findings:
 
 
 def _ceiling(case: Case, side: Side) -> Finding:
-    subject, found = f"ceiling {side}", best(case.run, side)
+    found = best(case.run, side)
     if found is None or found.rate.value is None:
-        return undetermined("ceiling", subject, "copies of page-locked memory", _why_none(case, side))
+        return _of_ceiling(side, "copies of page-locked memory").unknown(_why_none(case, side))
     if found.nbytes < MIN_BYTES:
         least, largest = format_size(MIN_BYTES), format_size(found.nbytes)
         reason = f"{largest} is the largest measured size, and below {least} the fixed cost of a copy hides the link"
-        return undetermined("ceiling", subject, f"copies of at least {least}", reason)
+        return _of_ceiling(side, f"copies of at least {least}").unknown(reason)
     if case.run.device.confidential.value:
         reason = f"{_rate_text(found)}, lowered by encryption"
-        return undetermined("ceiling", subject, "not known for encrypted copies", reason, _COMPARE)
+        return _of_ceiling(side, "not known for encrypted copies").unknown(reason, _COMPARE)
     return _judged(case, side, found, found.rate.value)
+
+
+def _of_ceiling(side: Side, expected: str) -> Check:
+    return Check("ceiling", f"ceiling {side}", expected)
 
 
 def _judged(case: Case, side: Side, found: Measurement, rate: Rate) -> Finding:
@@ -259,13 +262,13 @@ def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
     seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
-    expected = f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side, peak_gbps)}"
+    check = _of_ceiling(side, f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side, peak_gbps)}")
     if status == "fine":
-        return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, sure)
+        return check.fine(seen, _WHY_PEAK, sure)
     causes = likely_causes(case, found, share)
     why = "; ".join(cause.text for cause in causes) or _unexplained(case)
     do = causes[0].do if causes else _link_advice(case)
-    return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, sure, do)
+    return check.finding(status, seen, why, sure, do)
 
 
 def _sure(case: Case, side: Side, rate: Rate, status: Status) -> Sureness:
@@ -286,13 +289,13 @@ def _without_peak(case: Case, side: Side, found: Measurement) -> Finding:
     reason = case.run.link.peak_gbps(side).reason
     share = _alike_share(case, found)
     if case.nearest is None or share is None:
-        return undetermined("ceiling", f"ceiling {side}", "a share of the protocol peak, or of a known host", reason)
+        return _of_ceiling(side, "a share of the protocol peak, or of a known host").unknown(reason)
+    check = _of_ceiling(side, f"as fast as {case.nearest.reference.name}")
     seen = f"{_rate_text(found)}; the peak is not known: {reason}"
-    expected = f"as fast as {case.nearest.reference.name}"
     if share >= ALIKE_SHARE:
-        return fine("ceiling", f"ceiling {side}", seen, expected, "it is a host of the same kind", "likely")
+        return check.fine(seen, "it is a host of the same kind", "likely")
     why = f"a host of the same kind is faster, and this one reaches {format_percent(share)} of it"
-    return Finding("ceiling", f"ceiling {side}", "suspicious", seen, expected, why, "likely", _MEASURE_AGAIN)
+    return check.suspicious(seen, why, "likely", _MEASURE_AGAIN)
 
 
 def _why_none(case: Case, side: Side) -> str:
@@ -333,14 +336,14 @@ def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:
 
 def _against_known(reference: Reference, case: Case, side: Side, found: Measurement, share: float) -> Finding:
     seen = f"{format_percent(share)} of what it reaches at {format_size(found.nbytes)}"
-    expected = f"at least {ALIKE_SHARE * 100:.0f} % of {reference.name}"
+    check = Check("known-host", f"known host {side}", f"at least {ALIKE_SHARE * 100:.0f} % of {reference.name}")
     why = "device, link and payload are the same"
     if share >= ALIKE_SHARE:
-        return fine("known-host", f"known host {side}", seen, expected, why, "likely")
+        return check.fine(seen, why, "likely")
     causes = likely_causes(case, found, None)
     words = "; ".join([why, *(cause.text for cause in causes)])
     do = causes[0].do if causes else _MEASURE_AGAIN
-    return Finding("known-host", f"known host {side}", "suspicious", seen, expected, words, "likely", do)
+    return check.suspicious(seen, words, "likely", do)
 
 
 def pageable(case: Case) -> Findings:
@@ -357,22 +360,23 @@ def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -
         return _beyond_peak(case, "pageable", subject, plain)
     if case.is_beyond_peak(pinned):
         reason = f"{format_gbps(gbps_of(plain))}; the pinned copies are faster than the link can be"
-        return undetermined("pageable", subject, "a share of valid pinned copies", reason)
+        return Check("pageable", subject, "a share of valid pinned copies").unknown(reason)
     share = gbps_of(plain) / gbps_of(pinned)
     seen = f"{_rate_text(plain)}, {format_percent(share)} of pinned"
     if share > PAGEABLE_ABOVE and case.run.link.kind == "pcie":
         expected = "slower than page-locked memory, which the driver need not copy first"
         why = "something slows page-locked copies: their memory may be on another NUMA node, or be translated"
-        return Finding("pageable", subject, "suspicious", seen, expected, why, "possible", _MEASURE_AGAIN)
+        return Check("pageable", subject, expected).suspicious(seen, why, "possible", _MEASURE_AGAIN)
     least, expected, sure = _pageable_least(case, plain, pinned)
+    check = Check("pageable", subject, expected)
     if gbps_of(plain) >= least:
         why = "the driver first copies such memory into page-locked buffers, with one thread"
         locked = "page-lock arrays that are copied often (pyxfer.empty_pinned, pin_memory=True of PyTorch)"
         do = f"{locked}, or copy them with {_STAGING[side]}" if share < _LIKE_PINNED else None
-        return fine("pageable", subject, seen, expected, why, sure, do)
+        return check.fine(seen, why, sure, do)
     why = "one thread copies: its processor has a low clock or is busy, or the memory is far from it"
     do = f"check the CPU governor (pyxfer info) and what else runs; {_STAGING[side]} uses several threads"
-    return Finding("pageable", subject, "suspicious", seen, expected, why, sure, do)
+    return check.suspicious(seen, why, sure, do)
 
 
 def _pageable_least(case: Case, plain: Measurement, pinned: Measurement) -> tuple[float, str, Sureness]:

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from pyxfer._document.fleets import Contrast, FleetSettings
 from pyxfer._fleet.contrast import Member, chance_of, contrasts, facts_of
-from pyxfer._fleet.losses import Floats, Judged, confirmed, find_groups, is_chance, judge_figures, shift_of
+from pyxfer._fleet.losses import (
+    Floats,
+    Judged,
+    answers_of,
+    confirmed,
+    controls_of,
+    find_groups,
+    is_chance,
+    judge_figures,
+    looks_again,
+    shift_of,
+)
 
 SETTINGS = FleetSettings()
 SPREAD = 0.001
@@ -164,6 +175,78 @@ def test_a_cell_that_is_low_at_random_confirms_nothing() -> None:
     assert is_chance(hosts=1000, flagged=100, looked_again=100, kept=10, error_rate=0.01)
     assert not is_chance(hosts=1000, flagged=3, looked_again=3, kept=2, error_rate=0.01)
     assert not is_chance(hosts=1000, flagged=100, looked_again=100, kept=90, error_rate=0.01)
+
+
+def with_low(hosts: int, low: int, cells: int = 2) -> Judged:
+    """A cohort of which the first `low` hosts lose 10 % in the first cell."""
+    figures = noise(hosts, cells)
+    figures[:low, 0] -= 0.1
+    return judged(figures)
+
+
+def again(found: Judged, kept: int, looked: int) -> dict[int, Floats]:
+    """The looks at the first `looked` hosts, of which the first `kept` are still low in the first cell."""
+    looks = {row: np.zeros((1, found.ratios.shape[1])) for row in range(looked)}
+    for row in range(kept):
+        looks[row][0, 0] = -0.1
+    return looks
+
+
+@pytest.mark.parametrize(
+    ("looked", "kept", "unsteady", "confirmed_rows"),
+    [
+        (20, 3, [0], 0),
+        (20, 20, [], 20),
+        (20, 19, [], 19),
+        (20, 0, [], 0),
+        (1, 1, [], 1),
+    ],
+    ids=["most answers are chance", "all losses stay", "nearly all stay", "none stays", "one look"],
+)
+def test_a_cell_is_unsteady_if_chance_explains_the_losses_that_stay(
+    looked: int, kept: int, unsteady: list[int], confirmed_rows: int
+) -> None:
+    found = with_low(200, 20)
+    answers, cells = answers_of(found, again(found, kept, looked), SETTINGS)
+    assert cells == unsteady
+    assert sum(answer is True for answer in answers.values()) == confirmed_rows
+    assert sum(answer is None for answer in answers.values()) == 20 - looked
+
+
+def test_an_unsteady_cell_leaves_the_other_cells_confirmed() -> None:
+    figures = noise(200, 2)
+    figures[:20, 0] -= 0.1
+    figures[0, 1] -= 0.1
+    found = judged(figures)
+    looks = again(found, 3, 20)
+    looks[0][0, 1] = -0.1
+    answers, cells = answers_of(found, looks, SETTINGS)
+    assert cells == [0]
+    assert [place for place, answer in answers.items() if answer] == [(0, 1)]
+
+
+def test_an_unsteady_cell_counts_only_the_hosts_that_have_it() -> None:
+    """That 3 of 20 losses stay is chance among 200 hosts, and would not be among 2200."""
+    figures = np.vstack([noise(200, 2), np.column_stack([np.full(2000, np.nan), noise(2000, 1, seed=2)])])
+    figures[:20, 0] -= 0.1
+    found = judged(figures)
+    assert answers_of(found, again(found, 3, 20), SETTINGS)[1] == [0]
+
+
+def test_the_shift_of_the_controls_is_no_loss() -> None:
+    found = with_low(50, 1)
+    (first, second) = sorted(controls_of(found))
+    shifted = found.centres[0] - 0.1
+    looks = looks_again(found, {0: shifted[np.newaxis], first: shifted[np.newaxis], second: shifted[np.newaxis]})
+    assert list(looks) == [0]
+    assert looks[0] == pytest.approx(np.zeros((1, 2)), abs=1e-12)
+    assert answers_of(found, looks, SETTINGS)[0] == {(0, 0): False}
+
+
+def test_without_a_control_nothing_is_known() -> None:
+    found = with_low(50, 1)
+    assert looks_again(found, {0: found.centres[:1] - 0.1}) == {}
+    assert answers_of(found, {}, SETTINGS) == ({(0, 0): None}, [])
 
 
 def members(count: int, first: int = 0, **facts: str) -> list[Member]:
