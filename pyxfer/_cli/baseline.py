@@ -13,7 +13,7 @@ from pyxfer._cli import completion, measure_request
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
-from pyxfer._cli.output import Exports, document_json, json_text, rescue
+from pyxfer._cli.output import Exports, ProgressReport, document_json, json_text, rescued
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -366,7 +366,8 @@ def _kept(baseline: Baseline, store: str | None) -> str:
         with open_store(store) as opened:
             kept, shown = opened.add_baseline(baseline), opened.shown
     except StoreError as error:
-        raise StoreError(f"{_rescued(baseline)} The store did not take it: {error}") from error
+        where = rescued(baseline, "baseline", "pyxfer-baseline-", "pyxfer baseline import")
+        raise StoreError(f"{where} The store did not take it: {error}") from error
     say(f"saved {kept}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
     return kept
 
@@ -514,7 +515,6 @@ def _measuring(
     `goes_on`: whether another process is sure to follow this many, if these are not all.
     """
     from pyxfer._baseline import measure as measuring
-    from pyxfer._cli.output import ProgressReport
     from pyxfer._measure.sampler import Progress
 
     numbers = iter(range(1, processes + 1))
@@ -544,10 +544,3 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
             raise UsageError(f"--label {name!r:.80} is given twice: give it once.")
         labels[name] = value
     return labels
-
-
-def _rescued(baseline: Baseline) -> str:
-    path = rescue(baseline, "pyxfer-baseline-")
-    if path is None:
-        return "The baseline could not be written to a file either."
-    return f"The baseline is in {path}, which pyxfer baseline import reads."

@@ -111,6 +111,9 @@ def say(text: str) -> None:
 # --- invalid results -------------------------------------------------------------------------------------------------
 
 
+_NOTHING = "Nothing was measured, for the reasons above."
+
+
 def end_as(run: Run | Links) -> None:
     """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
     if run.ended == "interrupted":
@@ -123,27 +126,20 @@ def end_as(run: Run | Links) -> None:
 
 def why_invalid(run: Run | Links) -> str:
     """Why the run's results are invalid or incomplete, or an empty text."""
-    if run.kind == "links":
-        return _why_links_invalid(run)
     if run.ended == "failed":
         return f"The run failed: {run.failure or 'no reason given'}"
-    if any(measurement.verified.value is False for measurement in run.measurements):
+    copies = [flow for row in run.traffics for flow in row.flows] if run.kind == "links" else run.measurements
+    if any(copy.verified.value is False for copy in copies):
         return "Data arrived wrong, so the results are invalid."
+    if run.kind == "links":
+        rates = [*(row.gbps for row in run.traffics), *(row.gbps for row in run.small)]
+        figures = [*rates, *(row.ns for row in run.latencies)]
+        return "" if any(figure is not None for figure in figures) else _NOTHING
     if any(measurement.rate.value is not None for measurement in run.measurements):
         return _why_not_explained(run) or _why_not_whole(run)
     if any(measurement.trials for measurement in run.measurements):
         return "There is no valid trial, for the reasons above."
-    return "Nothing was measured, for the reasons above."
-
-
-def _why_links_invalid(run: Links) -> str:
-    if run.ended == "failed":
-        return f"The run failed: {run.failure or 'no reason given'}"
-    if any(flow.verified.value is False for row in run.traffics for flow in row.flows):
-        return "Data arrived wrong, so the results are invalid."
-    if any(row.gbps is not None for row in run.traffics) or any(row.ns is not None for row in run.latencies):
-        return ""
-    return "" if any(row.gbps is not None for row in run.small) else "Nothing was measured, for the reasons above."
+    return _NOTHING
 
 
 def _why_not_explained(run: Run) -> str:

@@ -16,9 +16,8 @@ import typer
 
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
-from pyxfer._cli.completion import some_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, say
-from pyxfer._cli.output import Exports, ProgressReport, document_json, rescue
+from pyxfer._cli.output import Exports, ProgressReport, document_json, rescued
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
@@ -27,15 +26,8 @@ if TYPE_CHECKING:
 Labels = Annotated[list[str] | None, opt.option("--label", "KEY=VALUE", "A label such as rack=r7; repeat it for more.")]
 Name = Annotated[str | None, opt.option("--name", "NAME", "Name of the host, for a container; default the machine's.")]
 Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit of the whole command, such as 25s.")]
-Devices = Annotated[
-    str | None,
-    opt.option(
-        "--devices",
-        "LIST",
-        "Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default.",
-        some_of(completion.devices),
-    ),
-]
+_DEVICES = "Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default."
+Devices = Annotated[str | None, opt.listed("--devices", _DEVICES, completion.devices)]
 Save = Annotated[
     bool, typer.Option("--save", help="Also save the document in the store, for pyxfer fleet run --via store.")
 ]
@@ -144,10 +136,7 @@ def _place(report: HostReport, kept_in: str | None) -> str:
 
     if kept_in is not None:
         return "The document was written to stdout." if is_stdout(kept_in) else f"The document is in {kept_in!r}."
-    path = rescue(report, "pyxfer-host-")
-    if path is None:
-        return "The document could not be written to a file either."
-    return f"The document is in {path}, which pyxfer fleet judge reads."
+    return rescued(report, "document", "pyxfer-host-", "pyxfer fleet judge")
 
 
 def _end_as(report: HostReport) -> None:

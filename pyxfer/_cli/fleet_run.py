@@ -113,16 +113,16 @@ def run(
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), devices)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
     way = _chosen_way(named, folder, since) if way == "auto" else way
-    launcher, source = None, ""
-    if way in ("files", "store"):
-        source = _folder_of(folder) if way == "files" else _since_of(since)
-    else:
-        launcher = _launcher(way, job, named, at_once, wait_s)
+    source = _source_of(way, folder, since)
+    launcher = None if source else _launcher(way, job, named, at_once, wait_s)
     kept = Kept(_output_folder(output_folder), say)
-    if launcher is None:
-        judged, interrupted = _from_documents(way, source, store, named, _DOCUMENTS_S if wait_s is None else wait_s)
-    else:
+    waited_s = _DOCUMENTS_S if wait_s is None else wait_s
+    if launcher is not None:
         judged, interrupted = _measured(launcher, kept, confirm=confirm)
+    elif way == "files":
+        judged, interrupted = _from_files(source, named, waited_s)
+    else:
+        judged, interrupted = _from_store(store, source, named, waited_s)
     kept.put_fleet(codec.encode(judged))
     trouble = kept.finish() or (fleet.kept_in_store(judged, store) if save else "")
     try:
@@ -272,22 +272,13 @@ def _output_folder(output: str | None) -> Path:
     return folder
 
 
-def _folder_of(folder: str | None) -> str:
-    if folder is None or not Path(folder).is_dir():
+def _source_of(way: Way, folder: str | None, since: str | None) -> str:
+    """The folder of the documents, or since when the store has them; empty if hosts are measured now."""
+    if way == "files" and (not folder or not Path(folder).is_dir()):
         raise UsageError("--via files needs a folder: give --folder, into which hosts write their documents.")
-    return folder
-
-
-def _since_of(since: str | None) -> str:
-    if since is None:
+    if way == "store" and not since:
         raise UsageError("--via store needs the greatest age of the documents: give --since, such as --since 2h.")
-    return since
-
-
-def _from_documents(
-    way: Way, source: str, store: str | None, hosts: Sequence[str], wait_s: float
-) -> tuple[Fleet, bool]:
-    return _from_files(source, hosts, wait_s) if way == "files" else _from_store(store, source, hosts, wait_s)
+    return {"files": folder, "store": since}.get(way) or ""
 
 
 def _from_store(store: str | None, since: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import metadata
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -39,6 +39,9 @@ from pyxfer._cli.output import Exports, announce_runtime, deliver, json_text, me
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
+if TYPE_CHECKING:
+    from pyxfer._document.runs import Run
+
 # --- verbs -----------------------------------------------------------------------------------------------------------
 
 # The largest size reaches the ceiling within 0.2 %; the smallest shows the cost of a single call.
@@ -54,7 +57,7 @@ def show_host(
     from pyxfer._ceiling.session import ceiling
     from pyxfer._report.host import print_host_card
 
-    exports = run_exports(export_json, None, None, report)
+    exports: Exports[Run] = run_exports(export_json, None, None, report)
     measure = partial(
         ceiling,
         device,

@@ -10,12 +10,13 @@ import typer
 
 from pyxfer._cli import completion, output
 from pyxfer._cli import options as opt
-from pyxfer._cli.completion import one_of, some_of
+from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import end_as, say
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._document.examinations import Examination
+    from pyxfer._document.runs import Run
     from pyxfer._document.tunings import RingState
     from pyxfer._report.layout import Page
 
@@ -24,24 +25,10 @@ Names = Annotated[
     list[str] | None,
     opt.argument("FRAMEWORK", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
 ]
-Routes = Annotated[
-    str | None,
-    opt.option(
-        "--routes",
-        "LIST",
-        "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
-        some_of(completion.framework_routes),
-    ),
-]
-Workload = Annotated[
-    str,
-    opt.option(
-        "--workload",
-        "NAME",
-        "copy (bytes only) or image-batch (copy, cast, read a row back).",
-        one_of(completion.workloads),
-    ),
-]
+_ROUTES = "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
+Routes = Annotated[str | None, opt.listed("--routes", _ROUTES, completion.framework_routes)]
+_WORKLOAD = "copy (bytes only) or image-batch (copy, cast, read a row back)."
+Workload = Annotated[str, opt.option("--workload", "NAME", _WORKLOAD, one_of(completion.workloads))]
 Sizes = Annotated[
     str | None, opt.option("--sizes", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
 ]
@@ -49,10 +36,7 @@ Batches = Annotated[
     str | None, opt.option("--batches", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
 ]
 Directions = Annotated[
-    str | None,
-    opt.option(
-        "--directions", "LIST", "Comma-separated list of h2d, d2h; both by default.", some_of(completion.one_way)
-    ),
+    str | None, opt.listed("--directions", "Comma-separated list of h2d, d2h; both by default.", completion.one_way)
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
@@ -90,7 +74,7 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.frameworks,
         names,
@@ -144,7 +128,7 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.explain,
         route,
@@ -278,7 +262,7 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
 
-    exports = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.ceiling,
         device,
@@ -295,36 +279,16 @@ def ceiling(
     output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
 
-Groups = Annotated[
-    str,
-    opt.option(
-        "--groups",
-        "LIST",
-        "Comma-separated list of host, together, pairs, local, latency, numa, small.",
-        some_of(completion.link_groups),
-    ),
-]
+_GROUPS = "Comma-separated list of host, together, pairs, local, latency, numa, small."
+Groups = Annotated[str, opt.listed("--groups", _GROUPS, completion.link_groups)]
 Engines = Annotated[
-    str,
-    opt.option(
-        "--engines",
-        "LIST",
-        "Comma-separated list of ce (copy engines), sm (kernels).",
-        some_of(completion.copy_engines),
-    ),
+    str, opt.listed("--engines", "Comma-separated list of ce (copy engines), sm (kernels).", completion.copy_engines)
 ]
 LinkSize = Annotated[
     str | None, opt.option("--size", "SIZE", "Size of each copy, such as 512MiB; by default it fits the link.")
 ]
-Devices = Annotated[
-    str | None,
-    opt.option(
-        "--devices",
-        "LIST",
-        "Comma-separated list of GPUs by index, UUID or PCI address; all by default.",
-        some_of(completion.devices),
-    ),
-]
+_DEVICES = "Comma-separated list of GPUs by index, UUID or PCI address; all by default."
+Devices = Annotated[str | None, opt.listed("--devices", _DEVICES, completion.devices)]
 LinksBudget = Annotated[
     str | None, opt.option("--budget", "TIME", "Time limit for measuring; default 15s for each GPU.")
 ]
@@ -355,12 +319,7 @@ def links(
     from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
     from pyxfer._report.links import print_links
 
-    exports: output.Exports[Links] = output.Exports(
-        (export_json, output.document_json),
-        (export_csv, lambda run: run.to_csv()),
-        (export_md, lambda run: run.to_markdown()),
-        report=report,
-    )
+    exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.links,
         devices,

@@ -9,7 +9,6 @@ import typer
 
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
-from pyxfer._cli.completion import some_of
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,33 +18,12 @@ if TYPE_CHECKING:
 LinksFlag = Annotated[
     bool, typer.Option("--links", help="Measure the links of all GPUs, as pyxfer links does, and not that of one.")
 ]
-Devices = Annotated[
-    str | None,
-    opt.option(
-        "--devices",
-        "LIST",
-        "With --links: GPUs by index, UUID or PCI address; all by default.",
-        some_of(completion.devices),
-    ),
-]
-Groups = Annotated[
-    str | None,
-    opt.option(
-        "--groups",
-        "LIST",
-        "With --links: list of host, together, pairs, local, latency, numa, small; all but small by default.",
-        some_of(completion.link_groups),
-    ),
-]
-Engines = Annotated[
-    str | None,
-    opt.option(
-        "--engines",
-        "LIST",
-        "With --links: list of ce (copy engines, the default), sm (kernels).",
-        some_of(completion.copy_engines),
-    ),
-]
+_DEVICES = "With --links: GPUs by index, UUID or PCI address; all by default."
+_GROUPS = "With --links: list of host, together, pairs, local, latency, numa, small; all but small by default."
+_ENGINES = "With --links: list of ce (copy engines, the default), sm (kernels)."
+Devices = Annotated[str | None, opt.listed("--devices", _DEVICES, completion.devices)]
+Groups = Annotated[str | None, opt.listed("--groups", _GROUPS, completion.link_groups)]
+Engines = Annotated[str | None, opt.listed("--engines", _ENGINES, completion.copy_engines)]
 _OF_ONE_DEVICE = ("device", "directions", "memories", "modes")
 _OF_LINKS = ("devices", "groups", "engines")
 

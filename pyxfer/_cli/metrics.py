@@ -59,12 +59,9 @@ def metrics(
     for run in runs:
         _say_left_out(run)
     exports.finish(text)
-    if not (exports.takes_stdout or export_prometheus.endswith(COLLECTED)) and _is_file(export_prometheus):
+    is_collected = exports.takes_stdout or export_prometheus.endswith(COLLECTED)
+    if not is_collected and stat.S_ISREG(os.stat(export_prometheus).st_mode):
         say(f"node_exporter collects only files that end in {COLLECTED}; {export_prometheus!r} does not")
-
-
-def _is_file(path: str) -> bool:
-    return stat.S_ISREG(os.stat(path).st_mode)
 
 
 def _saved(file: str) -> Run | Links:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pyxfer._cli import completion
-from pyxfer._cli.completion import Complete, one_of, some_of
+from pyxfer._cli.completion import Complete, Values, one_of, some_of
 
 
 def example(*commands: str) -> str:
@@ -18,6 +18,11 @@ def example(*commands: str) -> str:
 def option(name: str, metavar: str, text: str, complete: Complete | None = None, **limits: int) -> Any:
     """An option with a value; `limits` are the bounds of a number."""
     return typer.Option(name, metavar=metavar, help=text, autocompletion=complete, **limits)  # type: ignore[call-overload]
+
+
+def listed(name: str, text: str, values: Values) -> Any:
+    """An option that takes a comma-separated list of these values."""
+    return option(name, "LIST", text, some_of(values))
 
 
 def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
@@ -33,26 +38,13 @@ Device = Annotated[
         one_of(completion.devices),
     ),
 ]
-Directions = Annotated[
-    str, option("--directions", "LIST", "Comma-separated list of h2d, d2h, both.", some_of(completion.directions))
-]
+Directions = Annotated[str, listed("--directions", "Comma-separated list of h2d, d2h, both.", completion.directions)]
 Memories = Annotated[
     str,
-    option(
-        "--memories",
-        "LIST",
-        "Comma-separated list of pageable, pinned, registered, write-combined.",
-        some_of(completion.memories),
-    ),
+    listed("--memories", "Comma-separated list of pageable, pinned, registered, write-combined.", completion.memories),
 ]
 Modes = Annotated[
-    str,
-    option(
-        "--modes",
-        "LIST",
-        "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.",
-        some_of(completion.modes),
-    ),
+    str, listed("--modes", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.", completion.modes)
 ]
 Sizes = Annotated[str, option("--sizes", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyxfer._cli.failures import NotKeptError, end_as, say
 from pyxfer.errors import PyxferError, UsageError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from pyxfer._document.links import Links
     from pyxfer._document.machines import SavedDocument
     from pyxfer._document.runs import Run
+    from pyxfer._measure.sampler import Progress
     from pyxfer._report.layout import Page
     from pyxfer.native import Choice
 
@@ -168,26 +169,6 @@ def _encoded(encode: Callable[[Document], str], document: Document) -> bytes:
 _REFRESH_S = 0.1
 
 
-class Progress(Protocol):
-    """What the engine reports between trials."""
-
-    @property
-    def phase(self) -> str:
-        """The current phase, such as `measuring`."""
-
-    @property
-    def done(self) -> float:
-        """The finished share of the whole run, 0 to 1."""
-
-    @property
-    def text(self) -> str:
-        """The route and size that are measured."""
-
-    @property
-    def beyond(self) -> str:
-        """Why the run goes on after its budget, or nothing."""
-
-
 class ProgressReport:
     """A progress bar that is drawn only when it is called, because a drawing thread would disturb the trials."""
 
@@ -243,7 +224,7 @@ class ProgressReport:
             say(words)
 
 
-def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Run]:
+def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Measured]:
     return Exports(
         (json, document_json),
         (csv, lambda run: run.to_csv()),
@@ -311,13 +292,13 @@ def json_text(value: object) -> str:
     return to_json(value).decode() + "\n"
 
 
-def rescue(document: SavedDocument, prefix: str) -> str | None:
-    """Save a document that a store refused to a new file in the temporary folder; its path, or None if that fails."""
+def rescued(document: SavedDocument, what: str, prefix: str, reader: str) -> str:
+    """Save a document that a store refused to a new file in the temporary folder, and say where it is."""
     handle, path = tempfile.mkstemp(prefix=prefix, suffix=".json")
     os.close(handle)
     try:
         document.save(path)
     except PyxferError:
         os.unlink(path)
-        return None
-    return path
+        return f"The {what} could not be written to a file either."
+    return f"The {what} is in {path}, which {reader} reads."

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,9 @@ import msgspec
 from pyxfer._baseline.causes import facts_of
 from pyxfer._doctor.session import examine, examine_device
 from pyxfer._document.examinations import Finding
-from pyxfer._document.fleets import HostCell, HostReport
+from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark
+from pyxfer._document.machines import Device, Fact, LinkState, Remark
 from pyxfer._document.runs import Ending, Run
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
 from pyxfer._links.plan import DEFAULT_PRECISION, LinksRequest, make_request
@@ -148,10 +149,7 @@ class Job:
             self._note_failure(f"GPU {device.index}: {error}", error)
             return
         self._note_findings(device, examination.findings)
-        if run.ended == "interrupted":
-            self._ended = "interrupted"
-        elif run.ended == "failed":
-            self._failures.append(f"GPU {device.index}: {run.failure}")
+        self._note_end(f"GPU {device.index}", run)
 
     def _measure_links(self) -> None:
         request, report = self._links_request(), self._on_progress
@@ -160,10 +158,7 @@ class Job:
         except (PyxferError, MemoryError) as error:
             self._note_failure(f"links: {error}", error)
             return
-        if links.ended == "interrupted":
-            self._ended = "interrupted"
-        elif links.ended == "failed":
-            self._failures.append(f"links: {links.failure}")
+        self._note_end("links", links)
         for run in self._other_runs():
             self._note_findings(run.device, examine(run))
 
@@ -188,6 +183,12 @@ class Job:
         request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
         return replace(request, brief=True)
 
+    def _note_end(self, what: str, found: Run | Links) -> None:
+        if found.ended == "interrupted":
+            self._ended = "interrupted"
+        elif found.ended == "failed":
+            self._failures.append(f"{what}: {found.failure}")
+
     def _note_failure(self, text: str, error: BaseException) -> None:
         if isinstance(error, CudaUnavailableError) and not self._runs:
             raise error
@@ -198,11 +199,11 @@ class Job:
 
     def report(self, failure: str | None = None) -> HostReport:
         """The document so far. `failure`: why the job does not go on."""
-        runs, links, failures = (
-            tuple(self._runs.values()),
-            self._links,
-            [*self._failures, *([failure] if failure else [])],
-        )
+        runs, links = tuple(self._runs.values()), self._links
+        failures = [*self._failures, *([failure] if failure else [])]
+        environment = runs[0].environment if runs else None
+        if environment is not None and self._name is not None:  # in a container the host has another name
+            environment = msgspec.structs.replace(environment, host=self._name)
         return HostReport(
             kind="host",
             ended="failed" if failures else self._ended,
@@ -210,20 +211,15 @@ class Job:
             duration_s=time.perf_counter() - self._started,
             runtime=self._choice.runtime,
             runtime_reason=self._choice.reason,
-            environment=_named(runs[0].environment, self._name) if runs else None,
+            environment=environment,
             devices=self._devices,
             labels=self._labels,
-            cells=_cells(runs, links),
+            cells=(*chain.from_iterable(map(cells_of_run, runs)), *(cells_of_links(links) if links else ())),
             facts=read_facts([*runs, *self._other_runs()]),
             findings=tuple(_merged(self._findings, len(self._devices))),
             remarks=tuple(_remarks(runs, links)),
             failure="; ".join(failures) or None,
         )
-
-
-def _named(environment: Environment, name: str | None) -> Environment:
-    """In a container the host has another name."""
-    return environment if name is None else msgspec.structs.replace(environment, host=name)
 
 
 def _examined(devices: Sequence[Device]) -> Sequence[Device]:
@@ -239,19 +235,14 @@ def _examined(devices: Sequence[Device]) -> Sequence[Device]:
     return tuple(first.values())
 
 
-def _cells(runs: Sequence[Run], links: Links | None) -> tuple[HostCell, ...]:
-    found = [cell for run in runs for cell in cells_of_run(run)]
-    return (*found, *(() if links is None else cells_of_links(links)))
-
-
 def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Finding]:
     """Findings of the host once, and those of some of its GPUs with their numbers."""
     alike: dict[Finding, list[int]] = {}
     for device, finding in found:
         alike.setdefault(finding, []).append(device)
     for finding, numbers in alike.items():
-        named = finding.subject if len(numbers) == devices else f"{finding.subject} of GPU {_listed(numbers)}"
-        yield msgspec.structs.replace(finding, subject=named)
+        of_some = "" if len(numbers) == devices else f" of GPU {', '.join(map(str, numbers))}"
+        yield msgspec.structs.replace(finding, subject=finding.subject + of_some)
 
 
 def _remarks(runs: Sequence[Run], links: Links | None) -> Iterator[Remark]:
@@ -260,10 +251,6 @@ def _remarks(runs: Sequence[Run], links: Links | None) -> Iterator[Remark]:
     # With one GPU, the remark that nothing was measured together is expected.
     found += [remark for remark in (() if links is None else links.remarks) if remark.code != "one-device"]
     yield from dict.fromkeys(found)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 # --- facts that may explain why a host is slower than others ----------------------------------------------------------

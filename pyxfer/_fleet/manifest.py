@@ -50,7 +50,7 @@ class Deployment:
         for option, text in (("--name", self.name), ("--claim", self.claim)):
             if text is not None and not _DNS_NAME.fullmatch(text):
                 raise UsageError(
-                    f"{option} {text!r:.80} is no name of Kubernetes: give lower-case letters, digits and dashes."
+                    f"{option} {text!r:.80} is not valid in Kubernetes: give lower-case letters, digits and dashes."
                 )
         if self.image is not None and not re.fullmatch(r"[\w][\w./:@+-]*", self.image, re.ASCII):
             raise UsageError(f"--image {self.image!r:.80} is not the name of an image: give one without spaces.")

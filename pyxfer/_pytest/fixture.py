@@ -51,13 +51,6 @@ class Timing:
     """Measures the function of one test."""
 
     def __init__(self, test: str, how: How) -> None:
-        """Choose the device.
-
-        Raises:
-            CudaUnavailableError: no GPU is usable, and the device is not "host".
-            UsageError: the device does not exist.
-
-        """
         self.how = how
         self._test = test
         self._choice: Choice = choose(how.device, require_gpu=how.device != HOST)

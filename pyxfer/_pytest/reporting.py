@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyxfer._document.files import check_writable
-from pyxfer._pytest.settings import FOLDER, naming
+from pyxfer._pytest.settings import FIXTURE, FOLDER, naming
 from pyxfer._report.prose import folded
 from pyxfer.errors import PyxferError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyxfer._pytest.session import Gathered
     from pyxfer._pytest.settings import Settings
 
-FIXTURE = "xfer"
 # The most that a crash loses; writing after every test would take longer than some tests.
 WRITE_EVERY_S = 10.0
 

@@ -19,9 +19,6 @@ from pyxfer._report.text import clean, sentence
 from pyxfer.errors import CudaUnavailableError, UsageError
 
 if TYPE_CHECKING:
-    import pytest
-
-    from pyxfer._document.sessions import XferSession
     from pyxfer._pytest.against import Compared
     from pyxfer._pytest.settings import MarkerArguments, Settings
 

@@ -44,7 +44,7 @@ def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
             raise UsageError(f"{marker.args!r:.80} has no name: write named arguments such as min_of_ceiling=0.8.")
         for name, value in marker.kwargs.items():
             if name not in _READERS:
-                raise UsageError(f"{name!r:.80} is no argument of it: choose one of {', '.join(_READERS)}.")
+                raise UsageError(f"{name!r:.80} is not an argument: choose one of {', '.join(_READERS)}.")
             given.setdefault(name, _READERS[name](value, name))
     return MarkerArguments(**given)
 

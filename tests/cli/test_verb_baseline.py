@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from pyxfer._baseline.store import open_store
 from pyxfer._cli import baseline as verb
 from pyxfer._cli.main import app
+from pyxfer._cli.output import rescued
 from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
@@ -216,7 +217,7 @@ def test_an_interrupted_save_counts_its_runs(
 
 def test_a_baseline_that_the_store_refused_is_saved_to_a_file() -> None:
     baseline = make_baseline()
-    path = verb._rescued(baseline).partition(",")[0].split()[-1]
+    path = rescued(baseline, "baseline", "pyxfer-test-", "a verb").partition(",")[0].split()[-1]
     assert Baseline.load(path) == baseline
 
 

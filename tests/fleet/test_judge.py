@@ -24,7 +24,7 @@ from fleet_samples import (
 from samples import make_device, make_environment
 
 from pyxfer._document import codec
-from pyxfer._document.fleets import CohortCell, Fleet, HostReport
+from pyxfer._document.fleets import CohortCell, Fleet, HostReport, HostState
 from pyxfer._document.machines import Fact
 from pyxfer._fleet.collect import Arrival, arrival_of, row_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
@@ -222,13 +222,19 @@ def test_a_clock_that_is_off_changes_no_verdict(began_at: str) -> None:
     assert slow_names(judged(hosts)) == ["n7"]
 
 
-def test_hosts_without_figures_are_rows() -> None:
-    rows = [
-        Arrival("late", "late", "no answer within 25 s", None, "ssh"),
-        *arrivals([make_host("cpu", runtime="host", runtime_reason="no driver"), *make_hosts(20)]),
-    ]
-    hosts = by_name(judge(rows))
-    assert (hosts["late"].state, hosts["late"].verdict) == ("late", "not judged")
+@pytest.mark.parametrize("state", ["late", "lost", "busy", "failed", "unreadable", "no GPU"])
+def test_a_host_in_trouble_is_a_row_and_changes_no_verdict(state: HostState) -> None:
+    fleet = judge([Arrival("trouble", state, "why", None, "ssh"), *arrivals(make_hosts(20))])
+    hosts = by_name(fleet)
+    row = hosts.pop("trouble")
+    assert (row.state, row.verdict, row.reason, row.cohort) == (state, "not judged", "why", None)
+    assert {host.verdict for host in hosts.values()} == {"fine"}
+    assert hosts_to_confirm(fleet) == ()
+
+
+def test_a_host_without_a_gpu_is_a_row_with_its_reason() -> None:
+    cpu = make_host("cpu", runtime="host", runtime_reason="no driver")
+    hosts = by_name(judge(arrivals([cpu, *make_hosts(20)])))
     assert (hosts["cpu"].state, hosts["cpu"].verdict, hosts["cpu"].reason) == ("no GPU", "not judged", "no driver")
 
 

@@ -153,7 +153,7 @@ def test_an_unused_fixture_is_a_warning(suite: Any, link: Any) -> None:
     [
         (
             "at_least=0.8",
-            "'at_least' is no argument of it: choose one of min_of_ceiling, max_s, budget, precision, device.",
+            "'at_least' is not an argument: choose one of min_of_ceiling, max_s, budget, precision, device.",
         ),
         ("0.8", "(0.8,) has no name: *"),
         ("min_of_ceiling=1.5", "min_of_ceiling 1.5 is not above zero and at most 1*"),
