@@ -37,7 +37,7 @@ WATCHES = "watched_torch"
 """The measurement that holds documents of watches."""
 FACTS = (
     *("*device.mig.value", "*device.vgpu.value", "*device.confidential.value", "*device.index", "*link.now.value.*"),
-    *("*devices[].natures[]", "*devices[].nvlinks.value", "*devices[].nvlink_gbps.value"),
+    *("*devices[].traits[]", "*devices[].nvlinks.value", "*devices[].nvlink_gbps.value"),
     *("used_before_bytes.value", "used_after_bytes.value", "activity.value.streams[].stream"),
     *("ceiling_source.value.source", "*parameters.precision", "*parameters.budget_s", "*parameters.seed", "tolerance"),
     *("*duration_s", "workers[].start_s.value", "name", "*cell.nbytes", "*cell.source[]", "*cell.destination[]"),

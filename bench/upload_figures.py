@@ -45,7 +45,7 @@ def uploads_table(run: Run) -> str:
     for own in _through_ring(run):
         for other in run.measurements:
             same = (other.worker, other.direction, other.nbytes) == (own.worker, own.direction, own.nbytes)
-            if same and other.nature is not None and not _is_ring(other) and summary_of(other) is not None:
+            if same and other.route_info is not None and not _is_ring(other) and summary_of(other) is not None:
                 body.append([*_place(own), *_call(own), other.route, *_against(other, own)])
     return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
@@ -93,7 +93,7 @@ def _through_ring(run: Run) -> Iterator[Measurement]:
 
 
 def _is_ring(row: Measurement) -> bool:
-    return row.nature is not None and row.route.partition(".")[2] in RING
+    return row.route_info is not None and row.route.partition(".")[2] in RING
 
 
 def _place(row: Measurement) -> list[str]:

@@ -188,7 +188,7 @@ def judge(run: Run, killed: Sequence[int]) -> list[Finding]:
 
 def is_lost(row: Measurement) -> bool:
     """Whether the row is a framework's route without a result."""
-    return row.nature is not None and row.summary is None
+    return row.route_info is not None and row.summary is None
 
 
 def why(row: Measurement) -> str:
@@ -206,12 +206,14 @@ def _names_the_abort(row: Measurement) -> bool:
 
 
 def _measured(run: Run) -> set[str]:
-    return {row.nature.framework for row in run.measurements if row.nature is not None and row.summary is not None}
+    return {
+        row.route_info.framework for row in run.measurements if row.route_info is not None and row.summary is not None
+    }
 
 
 def table(run: Run) -> str:
     """The table: trials and rate of every route at every size."""
-    rows = [row for row in run.measurements if row.nature is not None]
+    rows = [row for row in run.measurements if row.route_info is not None]
     lines = [[row.route, format_size(row.nbytes), str(len(row.trials)), _outcome(row)] for row in rows]
     return shared.aligned(["route", "size", "trials", "GB/s"], lines)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from framework_samples import make_nature, make_raw_rows, make_route_row, make_worker
+from framework_samples import make_raw_rows, make_route_info, make_route_row, make_worker
 from pages import printed
 from samples import MIB, make_link, make_parameters, make_run
 
@@ -59,7 +59,7 @@ def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> runs.Measureme
     ceiling = make_raw_rows("tensorflow", "h2d", NBYTES)[0]
     fields: dict[str, Any] = {
         "bracket": "drained",
-        "nature": make_nature("tf.function", call="tf.function(f)(x)"),
+        "route_info": make_route_info("tf.function", call="tf.function(f)(x)"),
         "summary": stats.summarise(around),
         "rate": Fact(rate),
         "peak_share": Fact(rate.gbps / (make_link().h2d_peak_gbps.value or 0.0)),

@@ -95,10 +95,10 @@ def framework_of(route: str) -> str:
     return "tensorflow" if owner == "tf" else owner
 
 
-def make_nature(route: str, **overrides: Any) -> runs.RouteInfo:
+def make_route_info(route: str, **overrides: Any) -> runs.RouteInfo:
     pinned = "pinned" in route
     copies = 2 if route in {"tf.constant", "tf.function", "tf.function-jit", "tf.cast-eager", "tf.ingest"} else 0
-    nature = runs.RouteInfo(
+    route_info = runs.RouteInfo(
         framework=framework_of(route),
         call=_CALLS.get(route, f"{route}(x)"),
         host_copies=1 if "pin-to" in route else copies,
@@ -106,7 +106,7 @@ def make_nature(route: str, **overrides: Any) -> runs.RouteInfo:
         returns="queued" if pinned else "done",
         usual=route in _USUAL,
     )
-    return msgspec.structs.replace(nature, **overrides)
+    return msgspec.structs.replace(route_info, **overrides)
 
 
 def make_worker(name: str, **overrides: Any) -> runs.Worker:
@@ -165,7 +165,7 @@ def make_route_row(
         dispatch=stats.summarise([dispatch_s] * 8),
         trials=tuple(runs.Trial(i, time_s, dispatch_s) for i, time_s in enumerate(times)),
         worker=worker,
-        nature=None if raw else make_nature(route),
+        route_info=None if raw else make_route_info(route),
     )
     return msgspec.structs.replace(row, **overrides)
 
@@ -187,7 +187,7 @@ def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) ->
         "mode": "framework",
         "bracket": "stream",
     }
-    return msgspec.structs.replace(make_missing(reason), worker=worker, nature=make_nature(route), **labels)
+    return msgspec.structs.replace(make_missing(reason), worker=worker, route_info=make_route_info(route), **labels)
 
 
 def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[runs.Measurement, ...]:

@@ -55,7 +55,7 @@ def link_device(device: Device, **overrides: Any) -> LinkDevice:
         nvlink_gbps=Fact(18 * 26.562),
         c2c_gbps=unknown("NVML gives this GPU no NVLink-C2C link"),
         kernels_s=Fact(0.186),
-        natures=("no-tree",),
+        traits=("no-tree",),
         other_processes=Fact(()),
     )
     return msgspec.structs.replace(found, **overrides)

@@ -26,7 +26,7 @@ def derive_run(run: runs.Run) -> runs.Run:
     link = derived_link(run.link)
     references: dict[Place, list[runs.Measurement]] = defaultdict(list)
     for row in run.measurements:
-        if row.nature is None and row.variant == "warm":
+        if row.route_info is None and row.variant == "warm":
             references[_place(row)].append(row)
     rows = tuple(derived_row(row, link, references[_place(row)]) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
@@ -115,7 +115,7 @@ def _remarks(row: runs.Measurement, dma: runs.Dma | None) -> tuple[Remark, ...]:
 
 
 def _inflated(row: runs.Measurement, dma: runs.Dma, said: Remark) -> Remark:
-    found = inflated(dma, Expected(row.nbytes, 1.0 if row.nature is None else row.nature.inflation))
+    found = inflated(dma, Expected(row.nbytes, 1.0 if row.route_info is None else row.route_info.inflation))
     # The rest of the sentence is that of the version that wrote it.
     same = bool(found) and said.text.partition(" ")[0] == found[0].text.partition(" ")[0]
     return said if same or not found else found[0]

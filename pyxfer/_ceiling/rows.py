@@ -61,7 +61,7 @@ class Head(Generic[Source]):
     inflation: float = 1.0
     staged: bool = False
     worker: str | None = None
-    nature: runs.RouteInfo | None = None
+    route_info: runs.RouteInfo | None = None
     image_bytes: int | None = None
     """Size of one image, if a batch of images is moved."""
 
@@ -195,7 +195,7 @@ class Assembler:
                 *([doubt] if doubt is not None else []),
             ),
             worker=head.worker,
-            nature=head.nature,
+            route_info=head.route_info,
             batch=item.nbytes // head.image_bytes if head.image_bytes else None,
             dma=unknown(NOTHING_CROSSES) if head.direction == "ingest" else findings.dma,
             breakdown=findings.breakdown,

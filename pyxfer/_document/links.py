@@ -64,7 +64,7 @@ class LinkDevice(msgspec.Struct, frozen=True):
     """A GPU with its link to the host.
 
     `nvlink_gbps`: what its active NVLinks carry in one direction; `c2c_gbps`: the same of NVLink-C2C. `kernels_s`:
-    seconds to load the copy kernels, or why they are not available. `natures`: in what it differs from a card in a
+    seconds to load the copy kernels, or why they are not available. `traits`: in what it differs from a card in a
     slot.
     """
 
@@ -76,7 +76,7 @@ class LinkDevice(msgspec.Struct, frozen=True):
     nvlink_gbps: Fact[float]
     c2c_gbps: Fact[float]
     kernels_s: Fact[float]
-    natures: tuple[Trait, ...] = ()
+    traits: tuple[Trait, ...] = ()
     other_processes: Fact[tuple[int, ...]] = unknown("not read")
 
     def host_peak_gbps(self, side: FlowSide) -> Fact[float]:

@@ -296,7 +296,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...] = ()
     remarks: tuple[Remark, ...] = ()
     worker: str | None = None
-    nature: RouteInfo | None = None
+    route_info: RouteInfo | None = None
     batch: int | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
@@ -354,7 +354,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     @property
     def may_be_ceiling(self) -> bool:
         """Whether this is a raw copy that is neither staged nor into a fresh destination."""
-        return self.nature is None and self.mode != STAGED and self.variant == "warm"
+        return self.route_info is None and self.mode != STAGED and self.variant == "warm"
 
     @property
     def overhead_s(self) -> float | None:
@@ -477,7 +477,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     def _summary(self) -> str:
         text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"
         rows = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
-        own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.nature]
+        own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.route_info]
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
         return text if main is None else f"{text}, {main._summary()}"
 
@@ -564,7 +564,7 @@ def row_problems(row: Measurement, link: Link) -> Problems:
 
 def _crossed_problems(row: Measurement) -> Problems:
     """A route with a rate has moved all bytes, and a remark tells if more crossed the link."""
-    found, least = row.dma.value, row.nbytes * min(1.0, row.nature.inflation if row.nature is not None else 1.0)
+    found, least = row.dma.value, row.nbytes * min(1.0, row.route_info.inflation if row.route_info is not None else 1.0)
     if found is None or row.rate.value is None:
         return
     most = row.nbytes + max(IGNORED_SHARE * row.nbytes, IGNORED_BYTES)

@@ -153,7 +153,7 @@ class Route(ShortRepr):
         """The function that sets up its transfer for a workload, or None."""
         return self.copy if workload == "copy" else self.image_batch
 
-    def nature(self, framework: str, workload: Workload) -> RouteInfo:
+    def route_info(self, framework: str, workload: Workload) -> RouteInfo:
         """Its description as the document stores it."""
         usual = self.usual if workload == "copy" or self.usual_for_images is None else self.usual_for_images
         return RouteInfo(

@@ -204,7 +204,7 @@ def route_head(route: Route, task: Task) -> Head[Route]:
         crossed="" if route.dma == "none" else route.dma,
         inflation=route.inflation,
         worker=task.worker,
-        nature=None if route is HOST_COPY else route.nature(task.framework, task.workload),
+        route_info=None if route is HOST_COPY else route.route_info(task.framework, task.workload),
         image_bytes=_image_bytes(task),
     )
 

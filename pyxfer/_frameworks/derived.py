@@ -17,5 +17,5 @@ def derive_run(run: Run) -> Run:
 
 def _as_in_the_table(row: Measurement) -> Measurement:
     """A route that the package has goes one way, from or to one kind of memory."""
-    route = None if row.nature is None else known_route(row.nature.framework, row.route)
+    route = None if row.route_info is None else known_route(row.route_info.framework, row.route)
     return row if route is None else msgspec.structs.replace(row, direction=route.direction, memory=route.memory)

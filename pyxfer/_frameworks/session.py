@@ -385,7 +385,7 @@ class Session:
         """The rows of the last worker; rows that it did not measure have the reason why it ended."""
         missing = self._missing(framework, task, task.routes, outcome)
         sent = {(row.route, row.nbytes): row for row in outcome.measurements}
-        raw = [row for row in outcome.measurements if row.nature is None and task.routes]
+        raw = [row for row in outcome.measurements if row.route_info is None and task.routes]
         kept = [sent.get((row.route, row.nbytes), row) for row in missing]
         if outcome.ended == "complete":
             return [*raw, *kept]
@@ -484,7 +484,7 @@ def _with_fatal_trace(row: Measurement, outcome: Outcome) -> Measurement:
 
 
 def _was_staged(row: Measurement) -> bool:
-    return row.nature is not None and row.nature.staged and row.summary is not None
+    return row.route_info is not None and row.route_info.staged and row.summary is not None
 
 
 def _was_traced(outcome: Outcome) -> bool:

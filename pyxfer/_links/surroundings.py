@@ -42,7 +42,7 @@ def read_device(machine: Engine, device: Device, nvml: Nvml, root: Path = Path("
         nvlink_gbps=_carried(nvml, device, count, "the GPU has no active NVLink"),
         c2c_gbps=nvlink.c2c_gbps(nvml, device),
         kernels_s=unknown(_NOT_READ),
-        natures=natures(machine, device, link, root),
+        traits=traits(machine, device, link, root),
         other_processes=read_environment(machine, device, nvml=nvml, root=root).other_gpu_processes,
     )
 
@@ -109,7 +109,7 @@ def attribute(machine: Engine, device: int, number: int) -> int | None:
         return None
 
 
-def natures(machine: Engine, device: Device, link: Link, root: Path = Path("/")) -> tuple[Trait, ...]:
+def traits(machine: Engine, device: Device, link: Link, root: Path = Path("/")) -> tuple[Trait, ...]:
     if device.runtime == "host":
         return ()
     reads_pageable = bool(attribute(machine, device.index, PAGEABLE_ACCESS))

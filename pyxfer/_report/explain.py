@@ -379,7 +379,7 @@ def _print_advice(explained: Explained, page: Page) -> None:
     page.heading("Faster routes, measured in the same run")
     found = better_routes(explained, MAX_ADVICE)
     if not found:
-        kind = "other raw route" if explained.row.nature is None else "route that a program can use instead"
+        kind = "other raw route" if explained.row.route_info is None else "route that a program can use instead"
         page.line(f"No {kind} was certainly faster.")
     codes = [program_code(better.row) for better in found]
     if any(codes):
@@ -398,7 +398,7 @@ def better_routes(explained: Explained, most: int) -> list[Better]:
     Not every program can change its kind of memory, so the fastest alternative with the same kind is always included.
     Routes that copy nothing follow those that copy, unless the explained route copies nothing either.
     """
-    alike = [other for other in explained.others if (other.nature is None) == (explained.row.nature is None)]
+    alike = [other for other in explained.others if (other.route_info is None) == (explained.row.route_info is None)]
     found = [better for other in alike if (better := _better(explained.row, other)) is not None]
     found.sort(key=lambda better: (_shares_instead(explained, better), -better.times.value))
     drop_in = next((better for better in found if better.row.memory == explained.row.memory), None)
@@ -429,8 +429,8 @@ def program_code(row: runs.Measurement) -> str:
     """Code that a program can copy; empty for a raw copy that only pyxfer makes."""
     if row.route in RECIPES:
         return RECIPES[row.route].code
-    if row.nature is not None:
-        return clean(row.nature.call, longest=_LONGEST_CALL)
+    if row.route_info is not None:
+        return clean(row.route_info.call, longest=_LONGEST_CALL)
     if not _is_staged(row):
         return ""
     return RAW_DOWNLOAD if row.direction == "d2h" else RAW_UPLOAD
@@ -458,7 +458,7 @@ def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
 
 
 def _is_staged(m: runs.Measurement) -> bool:
-    return m.mode == machines.STAGED or (m.nature is not None and m.nature.staged)
+    return m.mode == machines.STAGED or (m.route_info is not None and m.route_info.staged)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ _LOSES_BY = 0.1
 _COUNTED_SHARE = 0.5
 _LONGEST = 2000
 
-NATURES: dict[documents.Trait, str] = {
+TRAITS: dict[documents.Trait, str] = {
     "c2c": "is joined to the host chip to chip: there is no PCIe peak, pageable memory is read through the host's page "
     "tables, and its memory may be a NUMA node, which is no place for host buffers",
     "integrated": "shares its memory with the processor: copies cross no link, and both directions compete",
@@ -216,10 +216,10 @@ def without_nvlink(run: Links) -> Iterator[str]:
         yield f"No NVLink joins GPUs {pairs}; the other {len(joined)} pairs have one."
 
 
-def nature_texts(run: Links) -> Iterator[str]:
+def trait_texts(run: Links) -> Iterator[str]:
     """One sentence for each way in which GPUs differ from cards in slots."""
-    for nature, text in NATURES.items():
-        numbers = tuple(each.device.index for each in run.devices if nature in each.natures)
+    for trait, text in TRAITS.items():
+        numbers = tuple(each.device.index for each in run.devices if trait in each.traits)
         if numbers:
             who = f"GPU {numbers[0]}" if len(numbers) == 1 else f"Each of GPUs {end_names(numbers)}"
             yield f"{who} {text}."

@@ -351,7 +351,7 @@ def _print_small(run: Links, page: Page) -> None:
 
 def note_texts(run: Links) -> list[str]:
     missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
-    texts = [*link_words.nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
+    texts = [*link_words.trait_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
     return texts + [as_sentence(remark_text(remark)) for remark in link_words.remarks(run)]
 
 

@@ -80,7 +80,7 @@ def _share_text(run: runs.Run, usual: Sequence[_Concern]) -> str:
 def label(measurement: runs.Measurement, run: runs.Run) -> str:
     """A short name without the size: `h2d pinned`, `both pageable streams:2`, `torch.to`."""
     name = clean(measurement.route, longest=40)
-    if run.kind == "measure" or measurement.nature is not None:
+    if run.kind == "measure" or measurement.route_info is not None:
         return name
     if measurement.worker is not None or run.kind == "frameworks":
         variant = " fresh" if measurement.variant == "fresh" else ""

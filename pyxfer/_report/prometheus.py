@@ -187,7 +187,7 @@ def _fastest(run: Run) -> list[Measurement]:
     best: dict[tuple[object, ...], Measurement] = {}
     for row in run.measurements:
         key = _labels(run, row)
-        is_copy = row.nature is None and row.direction != "ingest"  # ingest stays in host memory
+        is_copy = row.route_info is None and row.direction != "ingest"  # ingest stays in host memory
         counts = is_copy and row.variant == "warm" and row.gbps is not None
         if counts and row.is_raw and (row.gbps or 0.0) > _gbps(best.get(key)):
             best[key] = row

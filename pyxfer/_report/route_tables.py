@@ -33,11 +33,11 @@ class Row:
 
     @property
     def raw(self) -> bool:
-        return self.any.nature is None
+        return self.any.route_info is None
 
     @property
     def usual(self) -> bool:
-        return self.any.nature is not None and self.any.nature.usual
+        return self.any.route_info is not None and self.any.route_info.usual
 
     @property
     def letters(self) -> str:
@@ -142,14 +142,14 @@ def rate_unit(run: runs.Run) -> tuple[str, float]:
 def _frameworks_of_workers(run: runs.Run) -> dict[str | None, str]:
     homes: dict[str | None, str] = {worker.name: worker.framework for worker in run.workers}
     for m in run.measurements:
-        if m.nature is not None and m.worker is not None:
-            homes.setdefault(m.worker, m.nature.framework)
+        if m.route_info is not None and m.worker is not None:
+            homes.setdefault(m.worker, m.route_info.framework)
     return homes
 
 
 def _framework(m: runs.Measurement, homes: Mapping[str | None, str]) -> str:
-    if m.nature is not None:
-        return m.nature.framework
+    if m.route_info is not None:
+        return m.route_info.framework
     return homes.get(m.worker, m.worker or "")
 
 
@@ -212,7 +212,7 @@ def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table 
     ]
     after = [
         Column((unit,), rate_cells(rates, gaps, least=_least(run))),
-        Column(_share_heading(lines), _percents([m if m and m.nature else None for m in measured], " %")),
+        Column(_share_heading(lines), _percents([m if m and m.route_info else None for m in measured], " %")),
     ]
     room = max(_SHORTEST_NAME, width - grid_width([*before, *after], 1) - 1)
     names = tuple(clean(row.name, longest=room) for _, _, row in lines)
@@ -304,7 +304,7 @@ def _names(group: Group) -> Column:
 
 
 def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
-    overhead_unit, overheads = time_cells([m.overhead_s if m and m.nature else None for m in measured])
+    overhead_unit, overheads = time_cells([m.overhead_s if m and m.route_info else None for m in measured])
     dma_unit, dmas = time_cells([m.dma_s if m else None for m in measured])
     dispatch_unit, dispatches = time_cells([m.dispatch_s if m else None for m in measured])
     return [
@@ -337,7 +337,8 @@ def _static_columns(measured: Sequence[runs.Measurement | None]) -> list[Column]
     return [
         Column(("host", "memory"), _cells(measured, lambda m: clean(m.memory, longest=_LONGEST_WORD)), left=True),
         Column(
-            ("host", "co-", "pies"), _cells(measured, lambda m: None if m.nature is None else str(m.nature.host_copies))
+            ("host", "co-", "pies"),
+            _cells(measured, lambda m: None if m.route_info is None else str(m.route_info.host_copies)),
         ),
     ]
 

@@ -150,8 +150,8 @@ def _cells(m: runs.Measurement) -> dict[str, Any]:
         # A raw row of a framework's worker has only the worker's name.
         **fields(m, "worker", "batch", "faults"),
         "worker_name": m.worker,
-        **fields(m.nature, "framework", "call", "host_copies", "dma", "returns"),
-        "overhead_s": None if m.nature is None else m.overhead_s,
+        **fields(m.route_info, "framework", "call", "host_copies", "dma", "returns"),
+        "overhead_s": None if m.route_info is None else m.overhead_s,
         **_dma_cells(m),
     }
 

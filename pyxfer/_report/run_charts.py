@@ -211,7 +211,7 @@ def _role(row: Row) -> str:
 
 
 def _is_staged(row: Row) -> bool:
-    return row.any.nature is not None and row.any.nature.staged
+    return row.any.route_info is not None and row.any.route_info.staged
 
 
 def _uploads_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
@@ -253,6 +253,6 @@ def _alternatives_chart(explained: Explained, rows: Sequence[runs.Measurement], 
     bars = []
     for m in sorted(rows, key=lambda m: -(m.gbps or 0.0))[: plots.MAX_BARS]:
         name = clean(m.route, _LONGEST_LABEL) + (" fresh" if m.variant == "fresh" else "")
-        role = "explained" if m is explained.row else "raw" if m.nature is None else "other"
+        role = "explained" if m is explained.row else "raw" if m.route_info is None else "other"
         bars.append({**_rate_value(name, m), "role": role})
     return plots.bar_plot(bars, title, width, "GB/s")

@@ -111,7 +111,7 @@ def test_at_most_ten_figures_and_words_have_a_reason() -> None:
     [
         ("device.mig.value", True),
         ("runs[].parameters.seed", True),
-        ("links.devices[].natures[]", True),
+        ("links.devices[].traits[]", True),
         ("workers[].ended", False),
         ("runs[].measurements[].dma.value.seconds.value", False),
     ],

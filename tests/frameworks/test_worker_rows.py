@@ -64,8 +64,8 @@ def assembled(
 def test_a_row_names_its_route_and_its_worker() -> None:
     row = assembled(found_of(make_route(usual=True)))
     assert (row.route, row.worker, row.mode, row.bracket) == ("mine.loader", "torch", "framework", "host")
-    assert row.nature is not None
-    assert (row.nature.framework, row.nature.call, row.nature.usual) == ("torch", "x.copy()", True)
+    assert row.route_info is not None
+    assert (row.route_info.framework, row.route_info.call, row.route_info.usual) == ("torch", "x.copy()", True)
     assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
     assert row.of_peak == pytest.approx(NBYTES / 800e-6 / 1e9 / 58.45, rel=1e-4)
     assert row.dispatch_s == pytest.approx(80e-6)
@@ -109,7 +109,7 @@ def test_the_ceiling_of_ingest_is_one_host_copy() -> None:
     assert row.of_peak is None
     itself = assembled(reference, ceilings)
     assert itself.of_ceiling == pytest.approx(1.0)
-    assert itself.nature is None
+    assert itself.route_info is None
 
 
 def test_a_conversion_on_the_host_is_a_remark_with_its_factor() -> None:
@@ -187,6 +187,6 @@ def test_a_row_of_image_batch_has_its_number_of_images() -> None:
     route = make_route(usual=True, usual_for_images=False)
     row = assembled(found_of(route, nbytes=8 * IMAGE_BYTES), workload="image-batch")
     assert row.batch == 8
-    assert row.nature is not None
-    assert row.nature.usual is False
+    assert row.route_info is not None
+    assert row.route_info.usual is False
     assert assembled(found_of(route)).batch is None

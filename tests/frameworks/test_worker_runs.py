@@ -56,9 +56,9 @@ def test_a_run_says_that_each_worker_had_its_own_ring(run_own: RunOwn, staged: b
     pyxfer.register_route(own_routes.make_route("mine.threads", own_routes.Copied, staged=staged))
     run = run_own()
     assert run.ring.reason == why
-    nature = row(run, "mine.threads").nature
-    assert nature is not None
-    assert nature.staged == staged
+    route_info = row(run, "mine.threads").route_info
+    assert route_info is not None
+    assert route_info.staged == staged
 
 
 def test_a_route_without_a_copy_gets_no_bandwidth(run_own: RunOwn) -> None:

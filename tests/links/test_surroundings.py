@@ -15,8 +15,8 @@ from samples import make_device, make_link
 from pyxfer._document.links import Trait
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._links import surroundings
-from pyxfer._links.surroundings import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, natures
-from pyxfer._report.link_words import NATURES, nature_texts
+from pyxfer._links.surroundings import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, traits
+from pyxfer._report.link_words import TRAITS, trait_texts
 from pyxfer.errors import CudaError
 
 OTHER = "0000:5d:00.0"
@@ -55,19 +55,19 @@ CASES: list[tuple[Attributes, dict[str, Any], set[Trait]]] = [
 @pytest.mark.parametrize(("engine", "device", "found"), CASES)
 def test_a_gpu_is_recognised(engine: Any, device: dict[str, Any], found: set[Trait], tmp_path: Path) -> None:
     changed = msgspec.structs.replace(gpu(), **device)
-    assert set(natures(engine, changed, make_link(), in_tree(tmp_path))) == found
+    assert set(traits(engine, changed, make_link(), in_tree(tmp_path))) == found
 
 
 def test_wsl_is_recognised_by_its_kernel(tmp_path: Path) -> None:
     write(in_tree(tmp_path), proc__version="Linux version 5.15.167.4-microsoft-standard-WSL2 (gcc)\n")
     engine: Any = Attributes()
-    assert "wsl2" in natures(engine, gpu(), make_link(), tmp_path)
+    assert "wsl2" in traits(engine, gpu(), make_link(), tmp_path)
 
 
-@pytest.mark.parametrize("nature", NATURES)
-def test_each_nature_has_a_sentence(nature: Trait) -> None:
-    devices = (link_device(make_device(), natures=(nature,)),)
-    (text,) = nature_texts(make_links(1, devices=devices, groups=("host",)))
+@pytest.mark.parametrize("trait", TRAITS)
+def test_each_trait_has_a_sentence(trait: Trait) -> None:
+    devices = (link_device(make_device(), traits=(trait,)),)
+    (text,) = trait_texts(make_links(1, devices=devices, groups=("host",)))
     assert text.startswith("GPU 0 ")
 
 
@@ -76,7 +76,7 @@ def test_grace_has_the_peak_of_its_c2c_link_and_none_of_pci_express() -> None:
     link = make_link(
         kind="c2c", raw_peak_gbps=unknown(reason), h2d_peak_gbps=unknown(reason), d2h_peak_gbps=unknown(reason)
     )
-    device = link_device(make_device(name="NVIDIA GH200 480GB"), link=link, c2c_gbps=Fact(450.0), natures=("c2c",))
+    device = link_device(make_device(name="NVIDIA GH200 480GB"), link=link, c2c_gbps=Fact(450.0), traits=("c2c",))
     assert device.host_peak_gbps("h2d").value == 450.0
     run = make_links(1, rate_of=lambda *_: 342.0, devices=(device,), groups=("host",))
     assert run.traffics[0].flows[0].peak_share.value == pytest.approx(342 / 450, rel=1e-3)
@@ -90,7 +90,7 @@ def test_an_integrated_gpu_has_no_peak(tmp_path: Path) -> None:
     engine = FakeLinks([Properties(integrated=True)], known={INTEGRATED: 1})
     found = surroundings.read_device(engine, gpu(), without_nvml(), tmp_path)
     assert found.host_peak_gbps("h2d").value is None
-    assert found.natures == ("integrated",)
+    assert found.traits == ("integrated",)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from explain_samples import (
     page_of,
     section,
 )
-from framework_samples import make_aliased, make_nature, make_raw_rows
+from framework_samples import make_aliased, make_raw_rows, make_route_info
 from hypothesis import given
 from hypothesis import strategies as st
 from numbers_in import numbers, with_number
@@ -314,12 +314,12 @@ def test_host_is_compared_with_events(figures: dict[str, Any], text: str) -> Non
         ({"dispatch": 20e-6}, {}, "call: only queues the work; timed alone it would look 1840 times as fast"),
         (
             {"dispatch": 1.87e-6, "summary": 4.07e-6, "wall": 3.82e-6},
-            {"mode": "memcpy", "nature": None, "dma": Fact(make_dma(351e-9))},
+            {"mode": "memcpy", "route_info": None, "dma": Fact(make_dma(351e-9))},
             "call: blocks for 45.9 % of the time; recording the events takes the rest",
         ),
         (
             {"dispatch": 10e-3},
-            {"nature": make_nature("torch.upload", staged=True)},
+            {"route_info": make_route_info("torch.upload", staged=True)},
             "call: returns when the array has been read; the last bytes are still on their way",
         ),
     ],
@@ -347,7 +347,7 @@ def test_device_shares_follow_from_the_parts(parts: Any, text: str) -> None:
     assert note(row, "device") == f"device: {text} of the traced trial"
 
 
-@pytest.mark.parametrize("staged", [{"mode": "staged"}, {"nature": make_nature("torch.upload", staged=True)}])
+@pytest.mark.parametrize("staged", [{"mode": "staged"}, {"route_info": make_route_info("torch.upload", staged=True)}])
 def test_device_may_be_idle_while_slots_are_filled(staged: dict[str, Any]) -> None:
     parts = make_breakdown((("staging", 5e-3), ("copying", 2e-3), ("finishing", 1e-3)))
     row = make_explained(8e-3, breakdown=Fact(parts), dma=Fact(make_dma(2e-3, source="pinned")), **staged)
@@ -410,9 +410,11 @@ def test_a_staged_copy_replaces_a_raw_copy_but_is_not_its_ceiling() -> None:
 
 def uploaded(seconds: float, **words: Any) -> runs.Measurement:
     """A route through the ring."""
-    nature = make_nature("tf.upload", call='pyxfer.upload(x, to="tensorflow")', staged=True)
+    route_info = make_route_info("tf.upload", call='pyxfer.upload(x, to="tensorflow")', staged=True)
     row = retimed(make_others()[1], [seconds + step * 1e-9 for step in range(8)])
-    return msgspec.structs.replace(row, **{"route": "tf.upload", "nature": nature, "memory": "pageable", **words})
+    return msgspec.structs.replace(
+        row, **{"route": "tf.upload", "route_info": route_info, "memory": "pageable", **words}
+    )
 
 
 def test_a_raw_staged_copy_names_the_call_for_programs() -> None:
@@ -497,8 +499,8 @@ def test_a_time_of_zero_is_not_advice(figure: str) -> None:
 
 
 def test_the_code_of_your_own_route_is_its_call_on_one_line() -> None:
-    nature = make_nature("mine.send", framework="mine", call="send(x)\n\x1b[31m# `out` is new")
-    own = msgspec.structs.replace(make_others()[0], route="mine.send", nature=nature)
+    route_info = make_route_info("mine.send", framework="mine", call="send(x)\n\x1b[31m# `out` is new")
+    own = msgspec.structs.replace(make_others()[0], route="mine.send", route_info=route_info)
     assert "\n\nsend(x) # `out` is new\n" in advised_text(own)
 
 
@@ -510,7 +512,7 @@ def test_sharing_memory_is_not_a_faster_copy() -> None:
     """It has no ratio, and comes after the routes that copy although it takes less time."""
     aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
     copying = msgspec.structs.replace(
-        as_ingest(uploaded(9e-3)), route="torch.ingest-copy", nature=make_nature("tf.ingest")
+        as_ingest(uploaded(9e-3)), route="torch.ingest-copy", route_info=make_route_info("tf.ingest")
     )
     lines = advice(aliased, copying, row=as_ingest(make_explained()))
     assert [name_of(line) for line in lines] == ["torch.ingest-copy", "tf.ingest-dlpack"]

@@ -205,7 +205,7 @@ def test_markdown_of_a_route_without_a_breakdown_has_the_reason(row: Measurement
 ROUTE = make_route_row("torch", "torch.to", "h2d", 1 << 24, (9e-6, 17.9))
 
 
-def test_csv_of_a_route_has_its_nature() -> None:
+def test_csv_of_a_route_has_its_route_info() -> None:
     row = read_csv(make_frameworks_run(measurements=(ROUTE,)).to_csv())[0]
     assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
     assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")

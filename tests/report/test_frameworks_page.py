@@ -172,7 +172,7 @@ def test_the_dma_column_is_dropped_if_it_does_not_fit() -> None:
 
 def test_the_callers_rate_of_the_ceiling_stands_below_its_group() -> None:
     run = make_frameworks_run()
-    rows = tuple(by_caller(m) if m.nature is None and m.nbytes <= MIB else m for m in run.measurements)
+    rows = tuple(by_caller(m) if m.route_info is None and m.nbytes <= MIB else m for m in run.measurements)
     assert any(m.has_both_clocks for m in rows)
     text = page_of(msgspec.structs.replace(run, measurements=rows))
     small = next(m for m in rows if m.has_both_clocks and m.direction == "h2d")
@@ -209,7 +209,7 @@ def test_a_failed_route_has_a_note_with_its_batches() -> None:
 
 def test_raw_rows_have_the_batch_of_their_size() -> None:
     run = make_image_batch_run(batches=(8,))
-    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.nature else None) for m in run.measurements)
+    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.route_info else None) for m in run.measurements)
     assert f"{8 * IMAGE_BYTES}" not in page_of(msgspec.structs.replace(run, measurements=unnamed))
 
 

@@ -84,6 +84,6 @@ def test_a_call_allocates_one_buffer_for_each_declared_copy(whole_run: pyxfer.Ru
     if "[always]" in HUGE_PAGES.read_text():
         pytest.skip("transparent huge pages are always on, so that page faults do not count copies")
     row = row_of(whole_run, route, GIVEN_BACK)
-    assert row.nature is not None
-    assert row.nature.host_copies == copies
+    assert row.route_info is not None
+    assert row.route_info.host_copies == copies
     assert round(faults_of(row) * SMALL_PAGE / GIVEN_BACK) == copies

@@ -30,7 +30,7 @@ def worker_of(run: pyxfer.Run, name: str) -> runs.Worker:
 
 def rows_of(run: pyxfer.Run, name: str) -> list[pyxfer.Measurement]:
     """The framework's own rows."""
-    return [row for row in run.measurements if row.worker == name and row.nature is not None]
+    return [row for row in run.measurements if row.worker == name and row.route_info is not None]
 
 
 @each_framework

@@ -50,7 +50,7 @@ def test_unaligned_memory_aborts_tensorflow_and_the_log_is_kept(aborted_run: px.
 
 @needs("tensorflow", "jax")
 def test_the_route_that_aborted_has_the_reason_and_the_others_are_measured(aborted_run: px.Run) -> None:
-    rows = {row.route: row for row in aborted_run.measurements if row.nature is not None}
+    rows = {row.route: row for row in aborted_run.measurements if row.route_info is not None}
     assert rows["tf.misaligned"].rate.reason == aborted_run.workers[0].reason
     assert rows["tf.ingest"].gbps is not None
     assert rows["jax.ingest"].gbps is not None
