@@ -312,7 +312,7 @@ def beside_stopwatch(results: Path) -> str:
     rows: dict[tuple[int, str], list[str]] = {}
     for nbytes, direction in dict.fromkeys((row.nbytes, row.direction) for row in run.small):
         own: dict[str, float | None] = {
-            row.way: row.caller_gbps for row in run.small if (row.nbytes, row.direction) == (nbytes, direction)
+            row.mode: row.caller_gbps for row in run.small if (row.nbytes, row.direction) == (nbytes, direction)
         }
         pairs = [(timed.get((nbytes, direction, ways[way])), own.get(way)) for way in ways]
         rows[nbytes, direction] = ["-" if gbps is None else f"{gbps:.2f}" for pair in pairs for gbps in pair]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyxfer._fleet.run import Kept
 
 _KINDS = ("job", "daemonset", "slurm-prolog")
-Way = Literal["auto", "srun", "ssh", "ray", "files", "store"]
-WAYS: tuple[Way, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
+Transport = Literal["auto", "srun", "ssh", "ray", "files", "store"]
+TRANSPORTS: tuple[Transport, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
 _DOCUMENTS_S = 1.0
 # Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _RAY_CLUSTER = "ray/ray_current_cluster"
@@ -36,7 +36,9 @@ _MAX_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
 
 Via = Annotated[
     str,
-    opt.option("--via", "WAY", "How hosts are reached: auto, srun, ssh, ray, files or store.", one_of(lambda: WAYS)),
+    opt.option(
+        "--via", "WAY", "How hosts are reached: auto, srun, ssh, ray, files or store.", one_of(lambda: TRANSPORTS)
+    ),
 ]
 Hosts = Annotated[str | None, opt.option("--hosts", "LIST", "Comma-separated list of hosts.")]
 HostsFile = Annotated[
@@ -109,17 +111,17 @@ def run(
     from pyxfer._fleet.run import Kept
 
     exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
-    way, named = units.word_of(via, WAYS, "--via"), _named_hosts(hosts, hosts_file)
+    transport, named = units.word_of(via, TRANSPORTS, "--via"), _named_hosts(hosts, hosts_file)
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), devices)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
-    way = _chosen_way(named, folder, since) if way == "auto" else way
-    source = _source_of(way, folder, since)
-    launcher = None if source else _launcher(way, job, named, at_once, wait_s)
+    transport = _chosen_transport(named, folder, since) if transport == "auto" else transport
+    source = _source_of(transport, folder, since)
+    launcher = None if source else _launcher(transport, job, named, at_once, wait_s)
     kept = Kept(_output_folder(output_folder), say)
     waited_s = _DOCUMENTS_S if wait_s is None else wait_s
     if launcher is not None:
         judged, interrupted = _measured(launcher, kept, confirm=confirm)
-    elif way == "files":
+    elif transport == "files":
         judged, interrupted = _from_files(source, named, waited_s)
     else:
         judged, interrupted = _from_store(store, source, named, waited_s)
@@ -221,7 +223,7 @@ def _named_hosts(hosts: str | None, hosts_file: str | None) -> list[str]:
     return named
 
 
-def _chosen_way(hosts: Sequence[str], folder: str | None, since: str | None = None) -> Way:
+def _chosen_transport(hosts: Sequence[str], folder: str | None, since: str | None = None) -> Transport:
     from pyxfer._fleet.launch import SLURM_JOB
 
     if folder is not None:
@@ -245,14 +247,14 @@ def _is_on_ray() -> bool:
     return Path(next(filter(None, folders), "/tmp"), _RAY_CLUSTER).exists()  # noqa: S108 - Ray's own choice
 
 
-def _launcher(way: Way, job: HostJob, hosts: list[str], at_once: int, wait_s: float | None) -> Launcher:
-    if way == "ray":
+def _launcher(transport: Transport, job: HostJob, hosts: list[str], at_once: int, wait_s: float | None) -> Launcher:
+    if transport == "ray":
         from pyxfer._fleet.ray import QUEUE_S, ray_launcher
 
         return ray_launcher(job, hosts, QUEUE_S if wait_s is None else wait_s)
     from pyxfer._fleet.launch import srun_launcher, ssh_launcher
 
-    return (srun_launcher if way == "srun" else ssh_launcher)(job, hosts, at_once)
+    return (srun_launcher if transport == "srun" else ssh_launcher)(job, hosts, at_once)
 
 
 def _output_folder(output: str | None) -> Path:
@@ -272,13 +274,13 @@ def _output_folder(output: str | None) -> Path:
     return folder
 
 
-def _source_of(way: Way, folder: str | None, since: str | None) -> str:
+def _source_of(transport: Transport, folder: str | None, since: str | None) -> str:
     """The folder of the documents, or since when the store has them; empty if hosts are measured now."""
-    if way == "files" and (not folder or not Path(folder).is_dir()):
+    if transport == "files" and (not folder or not Path(folder).is_dir()):
         raise UsageError("--via files needs a folder: give --folder, into which hosts write their documents.")
-    if way == "store" and not since:
+    if transport == "store" and not since:
         raise UsageError("--via store needs the greatest age of the documents: give --since, such as --since 2h.")
-    return {"files": folder, "store": since}.get(way) or ""
+    return {"files": folder, "store": since}.get(transport) or ""
 
 
 def _from_store(store: str | None, since: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:

@@ -263,7 +263,7 @@ def cell_of_latency(row: Latency) -> Cell:
 
 def cell_of_small(row: SmallCopies) -> Cell:
     ends = _ends_of_gpu(row.direction, row.device)
-    return Cell("small", row.way, row.direction, row.direction, "pinned", row.nbytes, **ends)
+    return Cell("small", row.mode, row.direction, row.direction, "pinned", row.nbytes, **ends)
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ class SmallCopies(msgspec.Struct, frozen=True):
 
     device: int
     direction: Literal["h2d", "d2h"]
-    way: Literal["batch", "queue"]
+    mode: Literal["batch", "queue"]
     nbytes: int
     copies: int
     rate: Fact[Rate]
@@ -394,7 +394,7 @@ class Links(HasTable, SavedDocument, frozen=True):
         return [row for row in self.traffics if (row.group, row.case, row.engine) == (group, case, engine)]
 
     def pair(
-        self, source: int, destination: int, way: Literal["read", "write"] = "write", engine: CopyEngine = "ce"
+        self, source: int, destination: int, access: Literal["read", "write"] = "write", engine: CopyEngine = "ce"
     ) -> Traffic:
         """Copies from one GPU to another alone, read by the destination or written by the source.
 
@@ -402,13 +402,13 @@ class Links(HasTable, SavedDocument, frozen=True):
             UsageError: the run has no such row; the text says which pairs it has.
 
         """
-        rows = self._rows("pairs", way, engine)
+        rows = self._rows("pairs", access, engine)
         for row in rows:
             if (row.flows[0].source, row.flows[0].destination) == (source, destination):
                 return row
         known = ", ".join(f"{row.flows[0].source} to {row.flows[0].destination}" for row in rows)
         raise UsageError(
-            f"This run has no {engine} {way} from GPU {source} to {destination}; it has {known or 'none'}."
+            f"This run has no {engine} {access} from GPU {source} to {destination}; it has {known or 'none'}."
         )
 
     def together(self, direction: HostDirection, engine: CopyEngine = "ce") -> Traffic:
@@ -487,7 +487,7 @@ def links_problems(run: Links) -> Problems:
     yield from negative(("duration_s", run.duration_s))
     keys = [(row.group, row.case, row.engine, *map(row.key, range(len(row.flows)))) for row in rows]
     yield from repeated("traffics", keys)
-    yield from repeated("small", [(row.device, row.direction, row.way, row.nbytes) for row in run.small])
+    yield from repeated("small", [(row.device, row.direction, row.mode, row.nbytes) for row in run.small])
     yield from of_each("devices", run.devices, lambda each: within("link", link_problems(each.link)))
     yield from of_each("traffics", rows, lambda row: _traffic_problems(row, known))
     yield from of_each("latencies", run.latencies, lambda row: _latency_problems(row, known))

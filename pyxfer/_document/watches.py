@@ -163,7 +163,7 @@ WATCH_SCHEMA_VERSION = 1
 
 # complete: all requested steps were watched; ended: the program or its block ended before; failed: with an error.
 WatchEnding = Literal["complete", "ended", "failed"]
-CopyWayName = Literal["h2d", "d2h", "d2d", "p2p", "h2h", "other"]
+CopyDirectionName = Literal["h2d", "d2h", "d2d", "p2p", "h2h", "other"]
 BoundBy = Literal["input", "link", "output", "host", "device", "unknown"]
 Degree = Literal["", "moderately"]
 # Why a call is listed: it fetched data, waited, returned only after its copy, or allocated memory.
@@ -196,7 +196,7 @@ class CopyClass(msgspec.Struct, frozen=True):
     `ceiling_share`: the time that they would take at the ceiling of their sizes, over `seconds`.
     """
 
-    way: CopyWayName
+    direction: CopyDirectionName
     memory: str
     least_bytes: int
     below_bytes: int | None
@@ -258,7 +258,7 @@ class Pageable(msgspec.Struct, frozen=True):
     saving of the other copies.
     """
 
-    way: CopyWayName
+    direction: CopyDirectionName
     count: int
     nbytes: int
     seconds: float
@@ -318,12 +318,12 @@ MAX_STRETCHES = 10
 class Stretch(msgspec.Struct, frozen=True):
     """A stretch of the window, of which all are equally long.
 
-    `busy_s`: how long the device did anything. `copied_bytes`: by way, of the copies that began in it. `allocated`: by
-    memory. A record without a time counts in the first stretch.
+    `busy_s`: how long the device did anything. `copied_bytes`: by direction, of the copies that began in it.
+    `allocated`: by memory. A record without a time counts in the first stretch.
     """
 
     busy_s: float
-    copied_bytes: dict[CopyWayName, int]
+    copied_bytes: dict[CopyDirectionName, int]
     allocated: dict[str, AllocationSums]
 
 
@@ -475,7 +475,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     device: str
     host: str
     taken_at: Moment
-    points: dict[CopyWayName, tuple[tuple[int, float], ...]] = {}
+    points: dict[CopyDirectionName, tuple[tuple[int, float], ...]] = {}
 
 
 class Watched(HasTables, SavedDocument, frozen=True):
@@ -536,7 +536,7 @@ def watch_problems(watched: Watched) -> Problems:
 
 
 def _copies_problems(copies: CopyClass) -> Problems:
-    if copies.way in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
+    if copies.direction in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
         yield "memory", f"is {copies.memory}, of copies that have no host memory"
 
 

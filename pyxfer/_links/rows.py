@@ -145,7 +145,7 @@ class Assembler:
         return links.SmallCopies(
             device=subject.device,
             direction=subject.direction,
-            way=subject.way,
+            mode=subject.mode,
             nbytes=subject.nbytes,
             copies=subject.copies,
             caller_copies=subject.caller_copies,

@@ -167,11 +167,11 @@ class Session(RunSession[Links]):
         ]
         if "small" in request.groups:
             self._small = [
-                SmallSubject(device, direction, way, nbytes, resources)
+                SmallSubject(device, direction, mode, nbytes, resources)
                 for device in self._numbers
                 for direction in ("h2d", "d2h")
                 for nbytes in SIZES
-                for way in ("queue", "batch")
+                for mode in ("queue", "batch")
             ]
 
     def _has_trials(self) -> bool:

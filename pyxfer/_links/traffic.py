@@ -265,19 +265,19 @@ class SmallSubject(LinkSubject):
         self,
         device: int,
         direction: Literal["h2d", "d2h"],
-        way: Literal["batch", "queue"],
+        mode: Literal["batch", "queue"],
         nbytes: int,
         resources: LinkResources,
     ) -> None:
         self.device = device
         self.direction: Literal["h2d", "d2h"] = direction
-        self.way: Literal["batch", "queue"] = way
+        self.mode: Literal["batch", "queue"] = mode
         self.nbytes = nbytes
         # No driver can merge copies with gaps between them into one large copy.
         self._stride = nbytes + PLACE_BYTES
         self._slots = WINDOW_BYTES // self._stride
         self.caller_copies = min(MAX_IN_BATCH, self._slots)
-        self.copies = min(MAX_QUEUED, self.caller_copies) if way == "queue" else self.caller_copies
+        self.copies = min(MAX_QUEUED, self.caller_copies) if mode == "queue" else self.caller_copies
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
         self.seconds: list[float] = []
         self.caller_seconds: list[float] = []
@@ -286,7 +286,7 @@ class SmallSubject(LinkSubject):
 
     @property
     def key(self) -> str:
-        return f"small {self.device} {self.direction} {self.way} {self.nbytes}"
+        return f"small {self.device} {self.direction} {self.mode} {self.nbytes}"
 
     @property
     def is_ready(self) -> bool:
@@ -295,7 +295,7 @@ class SmallSubject(LinkSubject):
     def prepare(self, seed: int) -> None:
         with own_failure(self._give_up):
             engine = self._resources.engine
-            if self.way == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+            if self.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
                 raise MeasurementError(NO_BATCH)
             host, device, scratch = self._resources.memory.small(self.device, WINDOW_BYTES)
             addresses = host.address, device.address
@@ -309,8 +309,8 @@ class SmallSubject(LinkSubject):
         """Whether the first and the last copy of a window arrive, behind a gate and without one."""
         engine, copier = self._resources.engine, self._resources.copier(self.device)
         windows: tuple[tuple[int, Callable[[], object]], ...] = (
-            (self.copies, lambda: copier.gated(self._mode, lane, self.copies, 0, 0)),
-            (self.caller_copies, lambda: copier.on_stream(self._mode, lane, 0, self.caller_copies)),
+            (self.copies, lambda: copier.gated(self._call, lane, self.copies, 0, 0)),
+            (self.caller_copies, lambda: copier.on_stream(self._call, lane, 0, self.caller_copies)),
         )
         for copies, run in windows:
             for slot in (0, copies - 1):
@@ -321,15 +321,15 @@ class SmallSubject(LinkSubject):
         return True
 
     @property
-    def _mode(self) -> str:
-        return "batch" if self.way == "batch" else "async"
+    def _call(self) -> str:
+        return "batch" if self.mode == "batch" else "async"
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         if self._lane is None:
             raise MeasurementError(NOT_PREPARED)
         copier = self._resources.copier(self.device)
-        sample = copier.gated(self._mode, self._lane, self.copies, 1, 0)
-        issued = copier.on_stream(self._mode, self._lane, 0, self.caller_copies)
+        sample = copier.gated(self._call, self._lane, self.copies, 1, 0)
+        issued = copier.on_stream(self._call, self._lane, 0, self.caller_copies)
         invalid = sample.invalid or None
         if invalid is None:
             self.seconds.append(sample.elapsed_s)

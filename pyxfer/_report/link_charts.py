@@ -332,11 +332,11 @@ def _small(run: Links) -> plots.Make | None:
     rows = [row for row in known if row.device == known[0].device]
     if not rows:
         return None
-    names = {(row.direction, row.way): f"{row.direction}, {_way_text(row)}" for row in rows}
+    names = {(row.direction, row.mode): f"{row.direction}, {_way_text(row)}" for row in rows}
     colours = dict(zip(names.values(), plots.COLOURS, strict=False))
     values = []
     for row in rows:
-        rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.way]
+        rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.mode]
         text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
         values.append({**_bar(name, rate, "", ""), "nbytes": row.nbytes, "text": text})
     title = titled(run.runtime, f"GPU {rows[0].device}: {_small_text(rows)}")
@@ -344,7 +344,7 @@ def _small(run: Links) -> plots.Make | None:
 
 
 def _way_text(row: documents.SmallCopies) -> str:
-    return "all in one call" if row.way == "batch" else "a call each"
+    return "all in one call" if row.mode == "batch" else "a call each"
 
 
 def _small_text(rows: Sequence[documents.SmallCopies]) -> str:

@@ -334,7 +334,7 @@ def _print_small(run: Links, page: Page) -> None:
         known = {
             (row.device, row.nbytes): row.caller_gbps if caller else row.gbps
             for row in run.small
-            if (row.direction, row.way) == (direction, way)
+            if (row.direction, row.mode) == (direction, way)
         }
         return [_gbps(known.get(key)) for key in keys]
 
@@ -473,7 +473,7 @@ def _small_row(row: documents.SmallCopies) -> _Row:
     caller = fields(row.caller_rate.value, "gbps", "low_gbps", "high_gbps")
     return {
         "group": "small",
-        "case": f"{row.way} of {row.copies}",
+        "case": f"{row.mode} of {row.copies}",
         "engine": "ce",
         "from": source,
         "to": destination,

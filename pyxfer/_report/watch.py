@@ -31,7 +31,7 @@ def copies_table(copies: Sequence[watches.CopyClass], width: int) -> Table:
     unit, times = time_cells([row.seconds for row in copies])
     return fitting_table(
         [
-            Column(("way",), tuple(row.way for row in copies), left=True),
+            Column(("way",), tuple(row.direction for row in copies), left=True),
             Column(("memory",), tuple(watch_words.shortened(row.memory, _LONGEST_CELL) for row in copies), left=True),
             Column(("size",), tuple(watch_words.size_text(row) for row in copies), left=True),
             Column(("copies",), tuple(str(row.count) for row in copies)),
@@ -132,7 +132,7 @@ _STEPS = (
     grid.Column("slow", "flag"),
 )
 _COPIES = (
-    grid.Column("way", heading="way"),
+    grid.Column("direction", heading="way"),
     grid.Column("memory", heading="memory"),
     grid.Column("size", heading="size", saved=False),
     grid.Column("least_bytes", "whole"),
@@ -316,11 +316,11 @@ def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> Spec:
     for row in copies[:MAX_BARS]:
         share = "" if row.of_ceiling is None else f", {units.format_percent(row.of_ceiling)}"
         gbps = row.gbps.value or 0.0
-        name = f"{row.way} {clean(row.memory, _LONGEST_LABEL)}, {watch_words.size_text(row)}"
+        name = f"{row.direction} {clean(row.memory, _LONGEST_LABEL)}, {watch_words.size_text(row)}"
         text = f"{name}: {units.format_gbps(gbps)}{share}"
         bars.append(bar(name, gbps, text, f"{gbps:.3g}{share}"))
     longest = max(copies, key=lambda row: row.seconds)
-    what = f"{longest.way} of {clean(longest.memory)} memory, {watch_words.size_text(longest)}"
+    what = f"{longest.direction} of {clean(longest.memory)} memory, {watch_words.size_text(longest)}"
     crossed = f"{watch_words.sum_text(sum(row.nbytes for row in copies))} in {sum(row.count for row in copies)} copies"
     title = f"{crossed}; most of their time: {what}. Bandwidth, and share of the ceiling"
     return bar_plot(bars, title, width, "GB/s")

@@ -182,7 +182,7 @@ def pageable_lines(watched: watches.Watched) -> Lines:
     activity = watched.activity.value
     rows = activity.pageable if activity is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
-    return [(row.way, _pageable_text(row, _a_step(watched))) for row in worth]
+    return [(row.direction, _pageable_text(row, _a_step(watched))) for row in worth]
 
 
 def call_lines(watched: watches.Watched) -> Lines:
@@ -316,6 +316,6 @@ def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
     if activity is None or watched.ceiling_source.value is None:
         return ()
     for row in activity.copies:
-        if row.way in ("h2d", "d2h") and row.ceiling_share.reason is not None:
-            reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.way} {size_text(row)}")
+        if row.direction in ("h2d", "d2h") and row.ceiling_share.reason is not None:
+            reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.direction} {size_text(row)}")
     return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())

@@ -154,11 +154,11 @@ class Evidence:
     def pageable_share(self, direction: str) -> float:
         """The share of the bytes of one direction that are copied from or to pageable memory."""
         whole = self.copied_bytes[direction]
-        return sum(row.nbytes for row in self.pageable if row.way == direction) / whole if whole else 0.0
+        return sum(row.nbytes for row in self.pageable if row.direction == direction) / whole if whole else 0.0
 
     def is_pageable(self, direction: str) -> bool:
         """Whether most bytes of a direction are of pageable memory, and pinned memory would be faster if known."""
-        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.way == direction]
+        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.direction == direction]
         slower = all(pinned_s is None or pinned_s < seconds for pinned_s, seconds in own)
         return self.pageable_share(direction) > _MOSTLY and slower
 
@@ -236,17 +236,17 @@ def _pin(evidence: Evidence) -> Advice | None:
     gain_s, words, directions = 0.0, [], set()
     for row in evidence.pageable:
         pinned_s = row.pinned_s.value
-        if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.way):
+        if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.direction):
             continue
-        saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
+        saved_s = exposed[row.direction] * (1 - pinned_s / row.seconds)
         if saved_s >= MIN_SHARE * evidence.parts.period_s:
             gain_s += saved_s
-            directions.add(row.way)
-            share = format_percent(evidence.pageable_share(row.way))
+            directions.add(row.direction)
+            share = format_percent(evidence.pageable_share(row.direction))
+            now, pinned = (format_gbps(row.nbytes / seconds / 1e9) for seconds in (row.seconds, pinned_s))
             words.append(
-                f"{row.way} of pageable memory ({share} of its bytes) at {format_gbps(row.nbytes / row.seconds / 1e9)} "
-                f"could reach {format_gbps(row.nbytes / pinned_s / 1e9)}, and {format_seconds(exposed[row.way])} of it "
-                "is outside of kernels"
+                f"{row.direction} of pageable memory ({share} of its bytes) at {now} could reach {pinned}, and "
+                f"{format_seconds(exposed[row.direction])} of it is outside of kernels"
             )
     if not words:
         return None

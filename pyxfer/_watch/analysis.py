@@ -358,8 +358,8 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches
     rows = copied.pageable(np.ones_like(among))
     if not usual.stepped:
         return rows
-    saves = {row.way: row.saves_s.value for row in copied.pageable(among)}
-    return tuple(_in_usual_steps(row, saves.get(row.way, 0.0), len(usual)) for row in rows)
+    saves = {row.direction: row.saves_s.value for row in copied.pageable(among)}
+    return tuple(_in_usual_steps(row, saves.get(row.direction, 0.0), len(usual)) for row in rows)
 
 
 def _in_usual_steps(row: watches.Pageable, saved_s: float | None, usual: int) -> watches.Pageable:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pyxfer._document.machines import Fact, LinkState, Remark
 from pyxfer._document.runs import Direction, Memory, OneWay, Run
-from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyWayName
+from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
@@ -115,7 +115,7 @@ class RunCeilings:
     def __init__(self, run: Run, source: Literal["measured", "saved"] = "saved") -> None:
         environment = run.environment
         self._curves: Mapping[tuple[Direction, Memory], Points] = _curves(run)
-        points: dict[CopyWayName, Points] = {
+        points: dict[CopyDirectionName, Points] = {
             way: curve for way in ONE_WAY if (curve := self._curves.get((way, "pinned"))) is not None
         }
         self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at, points))

@@ -75,8 +75,8 @@ def stretches(records: DeviceRecords, over: Stretches) -> tuple[watches.Stretch,
     )
 
 
-def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[watches.CopyWayName, int]]:
-    found: list[dict[watches.CopyWayName, int]] = [{} for _ in over.bounds]
+def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[watches.CopyDirectionName, int]]:
+    found: list[dict[watches.CopyDirectionName, int]] = [{} for _ in over.bounds]
     number = over.number(records.copies["start_ns"])
     for kind in np.unique(records.copies["way"]):
         own = records.copies["way"] == kind
@@ -140,7 +140,7 @@ def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, i
 
 # Powers of 4; a class begins at one and ends below the next.
 CLASS_BOUNDS: tuple[int, ...] = tuple(watches.MIN_OF_CEILING * 4**step for step in range(10))
-COPY_KINDS: Mapping[int, watches.CopyWayName] = {
+COPY_KINDS: Mapping[int, watches.CopyDirectionName] = {
     CopyKind.H2D: "h2d",
     CopyKind.D2H: "d2h",
     CopyKind.D2D: "d2d",
@@ -240,7 +240,7 @@ class CopyTable:
         seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
         least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
         return watches.CopyClass(
-            way=COPY_KINDS.get(kind, "other"),
+            direction=COPY_KINDS.get(kind, "other"),
             memory=MEMORIES.get(memory, "unknown"),
             least_bytes=least,
             below_bytes=below,

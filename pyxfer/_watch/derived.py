@@ -123,9 +123,9 @@ def _window_s(watched: watches.Watched) -> float:
 def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.Activity:
     steps, stretches = watched.steps, activity.stretches
     points = {} if watched.ceiling_source.value is None else watched.ceiling_source.value.points
-    copies = _among([_class(row, points.get(row.way, ())) for row in activity.copies], stretches)
+    copies = _among([_class(row, points.get(row.direction, ())) for row in activity.copies], stretches)
     streams = _streams(activity.streams, copies)
-    fetched = sum(row.nbytes for row in copies if row.way == "d2h")
+    fetched = sum(row.nbytes for row in copies if row.direction == "d2h")
     busy_s = math.fsum(each.busy_s for each in stretches)
     overlap = _overlap(activity.overlap, copies, streams)
     return replace(
@@ -133,7 +133,7 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
         copies=copies,
         overlap=replace(overlap, busy_share=busy_s / watched.window_s if watched.window_s > 0 else 0.0),
         streams=streams,
-        pageable=tuple(_pageable(each, copies, steps, points.get(each.way, ())) for each in activity.pageable),
+        pageable=tuple(_pageable(each, copies, steps, points.get(each.direction, ())) for each in activity.pageable),
         surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
         allocated=_allocated(stretches),
         allocation_calls_in_steps=_allocation_calls(activity, steps.watched),
@@ -164,8 +164,8 @@ def _ideal_s(row: watches.CopyClass, points: Points) -> float:
 def _among(copies: Sequence[watches.CopyClass], stretches: Sequence[watches.Stretch]) -> tuple[watches.CopyClass, ...]:
     """The classes, of which the largest of each kind has the bytes that the stretches leave for it."""
     found = list(copies)
-    for kind in {each.way for each in copies}:
-        own = [place for place, each in enumerate(copies) if each.way == kind]
+    for kind in {each.direction for each in copies}:
+        own = [place for place, each in enumerate(copies) if each.direction == kind]
         largest = max(own, key=lambda place: copies[place].nbytes)
         whole = sum(each.copied_bytes.get(kind, 0) for each in stretches)
         rest = sum(copies[place].nbytes for place in own if place != largest)
@@ -246,7 +246,7 @@ _NANOSECOND = 1e-9
 def _pageable(
     row: watches.Pageable, copies: Sequence[watches.CopyClass], steps: watches.Steps, points: Points
 ) -> watches.Pageable:
-    own = [each for each in copies if (each.way, each.memory) == (row.way, "pageable")]
+    own = [each for each in copies if (each.direction, each.memory) == (row.direction, "pageable")]
     seconds = math.fsum(each.seconds for each in own)
     pinned = Fact(math.fsum(_ideal_s(each, points) for each in own)) if points else row.pinned_s
     saves = row.saves_s if pinned.value is None else Fact(seconds - pinned.value)

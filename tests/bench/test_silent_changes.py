@@ -143,7 +143,7 @@ def test_a_silent_field_without_a_reason_fails(tmp_path: Path, monkeypatch: pyte
         (("activity", "value", "allocated", 0, "releases"), 7),
         (("activity", "value", "allocated", 0, "allocated_bytes"), 4 << 20),
         (("activity", "value", "allocated", 0, "memory"), "pinned"),
-        (("activity", "value", "copies", 0, "way"), "d2h"),
+        (("activity", "value", "copies", 0, "direction"), "d2h"),
         (("activity", "value", "copies", 0, "ceiling_share", "value"), 0.5),
         (("activity", "value", "overlap", "kernels_share", "value"), 0.5),
         (("activity", "value", "overlap", "kernels_s", 0), 0.5),

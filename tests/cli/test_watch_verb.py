@@ -106,7 +106,7 @@ def test_a_script_may_watch_itself(script: Script) -> None:
             made.fetch()
             with pyxfer.watch(device="host", ceilings=None) as w:
                 made.send()
-            print([row.way for row in w.result.activity.value.copies])
+            print([row.direction for row in w.result.activity.value.copies])
     """
     result = script.run(text, "--export-json", script.report.name)
     assert (result.returncode, result.stdout) == (0, "['h2d']\n"), result.stderr

@@ -70,4 +70,4 @@ class Script:
 
 def copied(watched: Watched) -> dict[str, int]:
     assert watched.activity.value is not None, watched.activity.reason
-    return {row.way: row.nbytes for row in watched.activity.value.copies}
+    return {row.direction: row.nbytes for row in watched.activity.value.copies}

@@ -29,7 +29,7 @@ def test_a_document_survives_a_file(tmp_path: Path) -> None:
 
 def test_rows_are_found_by_their_names() -> None:
     assert RUN.pair(0, 1).gbps == pytest.approx(396.1, rel=1e-3)
-    assert RUN.pair(1, 0, way="read", engine="sm").gbps == pytest.approx(370.0, rel=1e-3)
+    assert RUN.pair(1, 0, access="read", engine="sm").gbps == pytest.approx(370.0, rel=1e-3)
     together = RUN.together("both")
     assert together.gbps == pytest.approx(2 * (29.7 + 51.5), rel=1e-3)
     assert together.sum_alone_gbps.value == pytest.approx(2 * (55.5 + 55.4), rel=1e-3)

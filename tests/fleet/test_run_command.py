@@ -21,7 +21,7 @@ from in_process import Command
 from sqlalchemy import text
 
 from pyxfer._baseline.store import open_store
-from pyxfer._cli.fleet_run import _chosen_way
+from pyxfer._cli.fleet_run import _chosen_transport
 from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet, HostReport
 from pyxfer.errors import UsageError
@@ -194,24 +194,24 @@ def test_hosts_in_a_folder_that_were_measured_again_are_slow(command: Command, t
 
 
 @pytest.mark.parametrize(
-    ("variables", "hosts", "folder", "way"),
+    ("variables", "hosts", "folder", "transport"),
     [
         ({"SLURM_JOB_ID": "7"}, ["a"], None, "srun"),
         ({}, ["a"], None, "ssh"),
         ({"SLURM_JOB_ID": "7"}, [], "documents", "files"),
     ],
 )
-def test_the_way_to_the_hosts_is_found(
-    variables: Mapping[str, str], hosts: list[str], folder: str | None, way: str, monkeypatch: pytest.MonkeyPatch
+def test_how_hosts_are_reached_is_found(
+    variables: Mapping[str, str], hosts: list[str], folder: str | None, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SLURM_JOB_ID", "RAY_ADDRESS", "RAY_TMPDIR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setitem(os.environ, name, value)
-    assert _chosen_way(hosts, folder) == way
+    assert _chosen_transport(hosts, folder) == transport
     if not variables:
         with pytest.raises(UsageError, match="No hosts are named"):
-            _chosen_way([], None)
+            _chosen_transport([], None)
 
 
 @pytest.mark.slow

@@ -267,7 +267,7 @@ def test_each_multiprocessor_is_measured(run: Links) -> None:
 
 
 def test_a_batch_of_small_copies_is_faster_than_a_queue(run: Links) -> None:
-    rates = {row.way: row.gbps for row in run.small if (row.device, row.direction, row.nbytes) == (0, "h2d", 4096)}
+    rates = {row.mode: row.gbps for row in run.small if (row.device, row.direction, row.nbytes) == (0, "h2d", 4096)}
     queue, batch = rates["queue"], rates["batch"]
     if batch is None:
         pytest.skip("the driver has no cudaMemcpyBatchAsync")
@@ -280,8 +280,8 @@ def test_a_caller_gets_less_of_small_copies_than_the_device_does(run: Links) -> 
     assert rows
     # The device handles queued copies one at a time, with a gate before them or without: 5 % apart on an H100.
     most = {"queue": 1.1, "batch": 1.05}
-    assert all(row.caller_gbps is not None and row.caller_gbps < most[row.way] * (row.gbps or 0.0) for row in rows)
-    batches = [row for row in rows if (row.way, row.nbytes) == ("batch", 4096)]
+    assert all(row.caller_gbps is not None and row.caller_gbps < most[row.mode] * (row.gbps or 0.0) for row in rows)
+    batches = [row for row in rows if (row.mode, row.nbytes) == ("batch", 4096)]
     assert all((row.caller_gbps or 0.0) < 0.5 * (row.gbps or 0.0) for row in batches)
 
 

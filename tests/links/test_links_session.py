@@ -50,7 +50,7 @@ def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, m
 
     monkeypatch.setattr(engine, "Lane", noting)
     run = measure(1, groups="small")
-    assert {row.way for row in run.small if row.gbps} == {"batch", "queue"}
+    assert {row.mode for row in run.small if row.gbps} == {"batch", "queue"}
     assert gaps
     assert min(gaps) > 0
 
@@ -60,7 +60,7 @@ def test_what_a_caller_gets_of_small_copies_contains_the_calls(
 ) -> None:
     call_s = 5e-5
     run = measure(1, groups="small", prepare=lambda: testing.model_issue(call_s, call_s))
-    assert {row.way for row in run.small} == {"batch", "queue"}
+    assert {row.mode for row in run.small} == {"batch", "queue"}
     for row in run.small:
         assert row.verified.value
         assert min(row.caller_seconds) >= call_s > min(row.seconds)

@@ -275,7 +275,7 @@ def test_steps_without_records_have_empty_cells() -> None:
 
 
 def test_copies_have_a_row_for_each_class() -> None:
-    assert [(row["way"], row["memory"], row["count"]) for row in table("copies")] == [
+    assert [(row["direction"], row["memory"], row["count"]) for row in table("copies")] == [
         ("h2d", "pageable", "20"),
         ("d2h", "pageable", "20"),
     ]

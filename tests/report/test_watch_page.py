@@ -150,7 +150,7 @@ def test_records_of_the_host_runtime_have_copies_but_no_verdict() -> None:
     script.copy(CopyKind.H2D, 0, 90, pageable=True)
     watched = on_host(script)
     assert watched.activity.value is not None
-    assert [row.way for row in watched.activity.value.copies] == ["h2d"]
+    assert [row.direction for row in watched.activity.value.copies] == ["h2d"]
     assert (watched.verdict.bound_by, watched.verdict.evidence, watched.advice) == ("unknown", (), ())
     assert "Next steps" not in page_of(watched)
 

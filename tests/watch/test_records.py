@@ -76,7 +76,7 @@ def test_classes_are_sorted_by_way_and_memory() -> None:
     script.copy(CopyKind.H2D, 2, 3)
     script.copy(CopyKind.H2D, 3, 4, pageable=True)
     script.copy(CopyKind.P2P, 4, 5)
-    assert [(row.way, row.memory) for row in classes(script)] == [
+    assert [(row.direction, row.memory) for row in classes(script)] == [
         ("h2d", "pageable"),
         ("h2d", "pinned"),
         ("d2h", "pageable"),
@@ -150,7 +150,7 @@ def test_pageable_copies_say_what_pinning_would_save() -> None:
     script.copy(CopyKind.H2D, 0, 1000, nbytes=10_000_000, pageable=True)
     script.copy(CopyKind.H2D, 1000, 1100, nbytes=1_000_000)
     (row,) = activity_of(analysed(make_window(script, 2000, steps_at((0, 0, 2000))))).pageable
-    assert (row.way, row.count, row.nbytes, row.seconds) == ("h2d", 1, 10_000_000, pytest.approx(1e-3))
+    assert (row.direction, row.count, row.nbytes, row.seconds) == ("h2d", 1, 10_000_000, pytest.approx(1e-3))
     assert (row.pinned_s.value, row.saves_s.value) == (pytest.approx(200e-6), pytest.approx(800e-6))
 
 

@@ -46,7 +46,7 @@ def test_the_result_is_of_the_steps_of_the_window(watched: Watch) -> None:
     result = watched.result
     assert (result.steps.watched, result.steps.skipped, result.ended) == (5, 2, "complete")
     assert result.activity.value is not None
-    assert {row.way: row.count for row in result.activity.value.copies} == {"h2d": 5, "d2h": 5}
+    assert {row.direction: row.count for row in result.activity.value.copies} == {"h2d": 5, "d2h": 5}
     assert {row.name: row.count for row in result.ranges} == {"make": 5}
     assert result.device.runtime == "host"
 
