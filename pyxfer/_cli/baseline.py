@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyxfer._report.layout import Page
 
 
-_EXAMPLE = "write a share such as --fail-on slower:5%."
-
 What = "A file with a run, links or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
 
 
@@ -71,7 +69,7 @@ def _limit(text: str) -> float:
 
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
-        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE: {_EXAMPLE}")
+        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE: write one such as --fail-on slower:5%.")
     return share_of(share, "--fail-on slower:SHARE")
 
 

@@ -101,17 +101,14 @@ def info(export_json: opt.WholeJson = None) -> None:
 
 
 _STDIN = "/dev/stdin"
+_SORTS = "size, gbps, route, direction, memory or mode"
 
 
 def show(
     file: Annotated[str, opt.argument("FILE", "A file that pyxfer saved, also as .gz; - is stdin.")],
     sort: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY",
-            help="One row per measurement: size, gbps, route, direction, memory or mode.",
-            autocompletion=completion.one_of(completion.sorts),
-        ),
+        opt.option("--sort", "KEY", f"One row per measurement: {_SORTS}.", completion.one_of(completion.sorts)),
     ] = None,
 ) -> None:
     """Print a saved document.
