@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from hypothesis import settings
+from in_process import Command
 
 from pyxfer import native
 from pyxfer._ceiling import callables, session
@@ -137,6 +138,14 @@ def engine() -> Iterator[Engine]:
     testing.reset()
     _collect_garbage()
     assert sorted(testing.allocated()) == before, "the test left something allocated"
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process: for pages and refusals, which need neither signals nor streams of their own."""
+    for name in ("NO_COLOR", "COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return Command(capsys)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from explain_samples import make_explain_run
+from hostile import numbers, with_number
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numbers_in import numbers, with_number
 from samples import make_run
 from watch_samples import TURNS, make_stalled, make_watched
 

@@ -19,9 +19,9 @@ from explain_samples import (
     section,
 )
 from framework_samples import make_aliased, make_raw_rows, make_route_info
+from hostile import numbers, with_number
 from hypothesis import given
 from hypothesis import strategies as st
-from numbers_in import numbers, with_number
 from pages import line_with, printed
 from samples import by_caller, make_measurement, make_parameters
 
