@@ -111,10 +111,9 @@ def test_every_exception_of_a_route_ends_only_that_route(
     run = run_own(make, own_routes.Copied)
     (worker,) = run.workers
     assert worker.ended == "complete"
-    assert [r.text for r in row(run, f"mine.{make.__name__.lower()}").remarks if r.code == "failed"] == [
-        f"it ended early: {why}"
-    ]
-    assert len(row(run, "mine.copied").trials) > 10
+    failed = row(run, f"mine.{make.__name__.lower()}")
+    assert [r.text for r in failed.remarks if r.code == "failed"] == [f"it ended early: {why}"]
+    assert len(row(run, "mine.copied").trials) > len(failed.trials)
 
 
 @pytest.mark.parametrize(
