@@ -21,7 +21,7 @@ _HOMES = {
     "pyxfer._document.runs": "Measurement Run",
     "pyxfer._document.sessions": "XferSession",
     "pyxfer._document.watches": "Watched",
-    "pyxfer._frameworks.base": "RefusedError Route Transfer",
+    "pyxfer._frameworks.base": "Route Transfer",
     "pyxfer._frameworks.explain": "explain",
     "pyxfer._frameworks.context": "RouteContext",
     "pyxfer._frameworks.registry": "list_routes register_route unregister_route",
@@ -37,7 +37,7 @@ _HOMES = {
     "pyxfer._watch.watch": "Watch watch",
     "pyxfer.errors": (
         "CancelledError CleanupWarning CudaError CudaMemoryError CudaUnavailableError DeviceLostError "
-        "DeviceTimeoutError DocumentError FallbackWarning ForkedError MeasurementError PyxferError "
+        "DeviceTimeoutError DocumentError FallbackWarning ForkedError MeasurementError PyxferError RefusedError "
         "StoreError UsageError"
     ),
 }

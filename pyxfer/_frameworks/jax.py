@@ -81,7 +81,10 @@ class DevicePut(Upload):
     copy out, and the driver stages. JAX still reads the source after the call has returned.
     """
 
-    def upload(self) -> Any:
+    def run(self) -> None:
+        self.result = self.jax.device_put(self.source, self.device)
+
+    def upload(self) -> Any:  # of a batch of images
         return self.jax.device_put(self.source, self.device)
 
 
@@ -106,6 +109,9 @@ class UploadThroughRing(RingUpload, Upload):
     framework = "jax"
     waits = False
 
+    def run(self) -> None:
+        self.result = self._uploader.upload(self.source, "jax")
+
 
 class PinnedHostToDevice(Upload):
     """From a JAX array in page-locked host memory."""
@@ -118,8 +124,8 @@ class PinnedHostToDevice(Upload):
     def refresh(self) -> None:
         self.source = self.jax.device_put(self.context.source(), self._from).block_until_ready()
 
-    def upload(self) -> Any:
-        return self.jax.device_put(self.source, self._to)
+    def run(self) -> None:
+        self.result = self.jax.device_put(self.source, self._to)
 
     def release(self) -> None:
         super().release()
@@ -133,10 +139,11 @@ class Images(ImageBatch, JaxTransfer):
 
     def __init__(self, context: RouteContext, sending: type[Upload]) -> None:
         super().__init__(context, sending)
+        self._onto_gpu = self.sending.upload
         self._first_row = self.jax.jit(_first_row)
 
     def run(self) -> None:
-        self.row = self._first_row(self.sending.upload())
+        self.row = self._first_row(self._onto_gpu())
         self.result = np.asarray(self.row)
 
     def where(self) -> Where:

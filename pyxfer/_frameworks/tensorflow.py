@@ -166,6 +166,9 @@ class UploadThroughRing(RingUpload, OntoGpu):
 
     framework = "tensorflow"
 
+    def run(self) -> None:
+        self.result = self._uploader.upload(self.source, "tensorflow")
+
 
 class DataPrefetch(OntoGpu):
     """A tf.data pipeline that ends on the GPU, from the creation of its iterator to its last element.
