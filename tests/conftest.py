@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from in_process import Command
+from route_checks import import_or_skip
 
 from pyxfer import native
 from pyxfer._ceiling import callables, session
@@ -160,6 +161,22 @@ def _collect_garbage() -> None:
     # Frameworks and tests are a million objects. Freezing excludes them from later collections.
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def torch() -> Any:
+    return import_or_skip("torch")
+
+
+@pytest.fixture
+def jax() -> Any:
+    return import_or_skip("jax")
+
+
+@pytest.fixture
+def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    return import_or_skip("tensorflow")
 
 
 @pytest.fixture

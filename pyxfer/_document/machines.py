@@ -110,10 +110,10 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
         return Fact(reason=self.reason) if self.value is None else Fact(follow(self.value))
 
 
-def pyxfer_version() -> str:
-    """The version of the installed package, or `unknown`."""
+def version_of(distribution: str) -> str:
+    """The version of an installed distribution, or `unknown`."""
     try:
-        return metadata.version("pyxfer")
+        return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "unknown"
 

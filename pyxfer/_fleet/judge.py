@@ -14,7 +14,7 @@ import numpy as np
 
 from pyxfer._document import fleets
 from pyxfer._document.cells import Cell
-from pyxfer._document.machines import Fact, Remark, pyxfer_version, unknown
+from pyxfer._document.machines import Fact, Remark, unknown, version_of
 from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
@@ -89,7 +89,7 @@ def judge(
     return fleets.Fleet(
         kind="fleet",
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        pyxfer=pyxfer_version(),
+        pyxfer=version_of("pyxfer"),
         settings=settings,
         remarks=(*_remarks(rows, hosts, tables), *_second_remarks(unanswered, too_early)),
         **_parts_of(cohorts, hosts, settings),

@@ -48,7 +48,7 @@ def read_device(machine: Engine, device: Device, nvml: Nvml, root: Path = Path("
 
 
 def _carried(nvml: Nvml, device: Device, links: Fact[int], why_none: str) -> Fact[float]:
-    """What so many NVLinks of a device carry."""
+    """What that number of NVLinks of a device carries."""
     count = links.value
     if not count:
         return unknown(links.reason or why_none)

@@ -7,10 +7,9 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 
-from pyxfer._document.machines import Device, Environment, Fact, pyxfer_version
+from pyxfer._document.machines import Device, Environment, Fact, version_of
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.host import available_host_bytes, host_bytes
@@ -158,9 +157,9 @@ def read_environment(
     return Environment(
         host=platform.node(),
         taken_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        pyxfer=pyxfer_version(),
+        pyxfer=version_of("pyxfer"),
         python=platform.python_version(),
-        numpy=metadata.version("numpy"),
+        numpy=version_of("numpy"),
         cuda_runtime=cuda_version(engine.RUNTIME_VERSION) + (", host runtime" if is_host(engine) else ""),
         driver=_driver(nvml, root),
         driver_cuda=_driver_cuda(engine),

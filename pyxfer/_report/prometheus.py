@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.links import Links, end_name
-from pyxfer._document.machines import Fact, LinkState, Side, pyxfer_version
+from pyxfer._document.machines import Fact, LinkState, Side, version_of
 from pyxfer._document.runs import Measurement, Run
 from pyxfer._report.tables import library
 from pyxfer.units import parse_moment
@@ -76,7 +76,7 @@ def _families(exported: Sequence[Exported], links: Links | None) -> Iterator[Met
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
-    build.add_metric([pyxfer_version()], 1)
+    build.add_metric([version_of("pyxfer")], 1)
     yield build
     yield from gauges([*_gauges(exported), *(() if links is None else _gauges_of_links(links))])
     replays = [(one.run, one.replays.value) for one in exported if one.replays.value is not None]

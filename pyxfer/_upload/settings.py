@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 import msgspec
 
 from pyxfer._document.files import write_whole
-from pyxfer._document.machines import Fact, pyxfer_version
+from pyxfer._document.machines import Fact, version_of
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,
     KeptTuning,
@@ -277,7 +277,7 @@ def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey
         cpus_usable=usable_cpus(),
         numa_node=node_of(engine, device).value,
         link=None if is_host(engine) else _link(properties.pci, root),
-        pyxfer=pyxfer_version(),
+        pyxfer=version_of("pyxfer"),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from route_checks import HostPlace, a_place, import_or_skip
+from route_checks import HostPlace, a_place
 
 from pyxfer._frameworks import jax as jax_host_transfers
 from pyxfer._frameworks import jax as jax_transfers
@@ -27,11 +27,6 @@ FRESH_START = """
 from pyxfer._frameworks.jax import FRAMEWORK
 print(FRAMEWORK.start(None, "nostage").settings["jax_pjrt_client_create_options"])
 """
-
-
-@pytest.fixture
-def jax() -> Any:
-    return import_or_skip("jax")
 
 
 @pytest.fixture

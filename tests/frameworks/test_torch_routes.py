@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from route_checks import HostPlace, a_place, import_or_skip
+from route_checks import HostPlace, a_place
 
 from pyxfer._frameworks import torch as torch_transfers
 from pyxfer._frameworks.torch import FRAMEWORK
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NBYTES = 64 << 10
-
-
-@pytest.fixture
-def torch() -> Any:
-    return import_or_skip("torch")
 
 
 @pytest.fixture

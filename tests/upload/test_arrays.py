@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from route_checks import import_or_skip
 from upload.memories import DTYPES, gathered
 
 from pyxfer._upload.arrays import (
@@ -347,22 +346,6 @@ def test_any_array_arrives_and_comes_back(up: Uploader, array: NDArray[Any], blo
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 # 1.0, 2.0 and 3.0 in the upper half of a float32.
 BFLOAT16_BITS = np.array([0x3F80, 0x4000, 0x4040], np.uint16).tobytes()
-
-
-@pytest.fixture
-def torch() -> Any:
-    return import_or_skip("torch")
-
-
-@pytest.fixture
-def jax() -> Any:
-    return import_or_skip("jax")
-
-
-@pytest.fixture
-def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    return import_or_skip("tensorflow")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -396,3 +397,9 @@ def test_a_speedup_weighs_sizes_and_directions_equally(other: Transfer) -> None:
     assert speedup(fast, slow) == pytest.approx(2.0)
     assert speedup(slow, fast) == pytest.approx(0.5)
     assert ratios(fast, slow) == [4.0, 1.0]
+
+
+def test_the_affinity_of_the_caller_does_not_change(engine: Engine) -> None:
+    before = os.sched_getaffinity(0)
+    quick(engine)
+    assert os.sched_getaffinity(0) == before

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 from ring_samples import MIB, SIZES
-from upload.tunings import FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
+from upload.tunings import BUDGET, FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
 
 from pyxfer._document.tunings import RingFill, Verdict
 from pyxfer._upload import tuning
 from pyxfer._upload.settings import RingSettings, settings_of
-from pyxfer._upload.tuning import Search, distinct_fills, first_candidate
+from pyxfer._upload.tuning import Search, distinct_fills, first_candidate, neighbours
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import Engine
+from pyxfer.native._host import testing
 
 KIB = 1024
 DEMOTING = {2: 7.0, 4: 14.0, 6: 20.0, 8: 27.0, 10: 35.0, 12: 46.0, 15: 49.0}
@@ -142,9 +143,11 @@ def by_memory(settings: RingSettings) -> float:
 
 @pytest.mark.parametrize(("gbps", "verdict", "repeats"), [(17.0, "given up", 1), (18.0, "not faster", 3)])
 def test_only_a_far_slower_candidate_is_timed_once(gbps: float, verdict: Verdict, repeats: int) -> None:
-    found = run_search(ModelledBench(lambda settings: 20.0 if settings.fill == "demoting" else gbps))
-    trial = next(trial for trial in found.trials if trial.ring.fill == "streaming")
+    bench = ModelledBench(lambda settings: 20.0 if settings.fill == "demoting" else gbps)
+    trial = next(trial for trial in run_search(bench).trials if trial.ring.fill == "streaming")
     assert (trial.verdict, trial.repeats) == (verdict, repeats)
+    copied = [nbytes for ring, _, nbytes in bench.copied if ring == settings_of(trial.ring)]
+    assert copied == [nbytes for nbytes in SIZES for _ in range(2)] * repeats
 
 
 def test_plain_copies_of_the_largest_size_are_timed_once_in_each_direction() -> None:
@@ -165,7 +168,7 @@ def test_a_budget_below_the_smallest_ring_is_refused() -> None:
         run_search(ModelledBench(flat), budget_bytes=32 * KIB - 1)
 
 
-@pytest.mark.parametrize("limit_s", [0.2, 1.0, 60.0])
+@pytest.mark.parametrize("limit_s", [0.2, 0.5, 1.0, 60.0])
 def test_the_time_limit_is_kept(limit_s: float) -> None:
     bench = ModelledBench(by_threads)
     tried = [trial.ring for trial in run_search(bench, limit_s=limit_s).trials]
@@ -291,7 +294,36 @@ def test_the_first_candidate_has_half_of_a_small_budget(budget_bytes: int, first
     assert first_candidate(FILLS, START.threads, budget_bytes) == first
 
 
-def test_the_search_closes_all_rings() -> None:
-    bench = ModelledBench(by_threads)
-    run_search(bench)
-    assert bench.open == []
+def test_the_search_begins_with_all_threads_and_demoting() -> None:
+    assert rings(run_search(ModelledBench(flat)), "first") == [START]
+
+
+def test_a_larger_ring_that_is_hardly_faster_does_not_win() -> None:
+    found = run_search(ModelledBench(lambda settings: 20.0 * (1.0 if settings.slots <= 512 else 1.029)))
+    assert found.best.slots <= 512
+
+
+def test_a_huge_budget_is_not_used_up() -> None:
+    bench = ModelledBench(flat)
+    run_search(bench, budget_bytes=BUDGET * 1024)
+    assert bench.most_pinned_bytes < BUDGET
+
+
+def test_fills_need_page_locked_memory(engine: Engine) -> None:
+    testing.fail("cudaHostAlloc", 1, 2)
+    with pytest.raises(CudaMemoryError):
+        distinct_fills(engine, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "less"),
+    [
+        ("fill", ["streaming", "plain"], []),
+        ("threads", [], [12, 10, 8, 6, 4, 2]),
+        ("chunk_bytes", [128 * KIB, 256 * KIB], [32 * KIB]),
+        ("slots", [1024], [256, 128]),
+    ],
+)
+def test_neighbours_are_sorted_by_distance(name: str, more: list[object], less: list[object]) -> None:
+    found = neighbours(START, name, FILLS, START.threads)
+    assert [[getattr(ring, name) for ring in rings] for rings in found] == [more, less]

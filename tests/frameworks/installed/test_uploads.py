@@ -37,22 +37,6 @@ def up(engine: Engine) -> Iterator[Uploader]:
         yield made
 
 
-@pytest.fixture
-def torch() -> Any:
-    return import_or_skip("torch")
-
-
-@pytest.fixture
-def jax() -> Any:
-    return import_or_skip("jax")
-
-
-@pytest.fixture
-def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    return import_or_skip("tensorflow")
-
-
 def on_device() -> int:
     return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
 
