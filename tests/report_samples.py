@@ -21,7 +21,7 @@ from xfer_samples import row_of, session
 
 from pyxfer._baseline import check
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._doctor.session import examine, nearest_known, without_trials
+from pyxfer._doctor.examine import examine, nearest_known, without_trials
 from pyxfer._document import machines, runs
 from pyxfer._document.baselines import History, HistoryChange, HistoryGroup, HistoryLimit, HistoryPoint
 from pyxfer._document.cells import Cell

@@ -18,7 +18,7 @@ from watch_samples import make_watched
 
 import pyxfer
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
 from pyxfer._document.machines import Fact

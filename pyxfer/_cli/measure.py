@@ -222,8 +222,8 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
 
 
 def _saved(file: str) -> Examination:
+    from pyxfer._doctor.examine import examine_run
     from pyxfer._doctor.links import examine_links
-    from pyxfer._doctor.session import examine_run
     from pyxfer._document import codec
     from pyxfer._document.examinations import Examination
     from pyxfer._document.links import Links

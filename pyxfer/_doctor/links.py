@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from pyxfer._doctor.case import Check, Findings
-from pyxfer._doctor.session import examine, examined_again, in_order, without_trials
-from pyxfer._document.derivations import derived
+from pyxfer._doctor.examine import examine, in_order, without_trials
 from pyxfer._document.examinations import Examination
-from pyxfer._document.links import SHARED_BELOW, Links, end_name, end_names
+from pyxfer._document.links import SHARED_BELOW, Counted, Links, end_name, end_names
 from pyxfer._document.machines import unknown
 from pyxfer._measure.link_runs import runs_of
-from pyxfer._report.link_words import ways_around, without_nvlink
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent
 
@@ -40,13 +40,6 @@ def examine_links(links: Links) -> Examination:
         findings=in_order(found),
         links=links,
     )
-
-
-def derive_examination(examination: Examination) -> Examination:
-    """The examination with what follows from the run, or from the run of links, that it holds."""
-    if examination.links is None:
-        return examined_again(examination)
-    return examine_links(derived(examination.links))
 
 
 def _contents(links: Links) -> Findings:
@@ -121,3 +114,34 @@ def _peers(links: Links) -> Findings:
     for text in ways_around(links):
         why = "peer access is off or goes around NVLink"
         yield around.wrong(text, why, "likely", "look at nvidia-smi topo -p2p n")
+
+
+def ways_around(run: Links) -> Iterator[str]:
+    """Pairs whose bytes did not cross the NVLink that joins them."""
+    joined = {(peer.source, peer.destination) for peer in run.peers if peer.kind == "nvlink"}
+    for row in run.traffics:
+        ends = (row.flows[0].source, row.flows[0].destination)
+        if row.group == "pairs" and len(row.flows) == 1 and row.peer_access and ends in joined:
+            engine = "copy engines" if row.engine == "ce" else "kernels"
+            sent = {each.counter: each for each in row.counted if each.device == ends[0]}
+            if _is_crossed(sent.get("pcie-sent")) and not _is_crossed(sent.get("nvlink-sent"), unknown=True):
+                yield (
+                    f"{end_name(ends[0])} to {end_name(ends[1])} ({row.case}, {engine}) went over "
+                    "PCI Express, although NVLink joins the two."
+                )
+
+
+def _is_crossed(counted: Counted | None, *, unknown: bool = False) -> bool:
+    """Whether a counter saw most of the bytes; `unknown` if there is no count."""
+    if counted is None or counted.counted.value is None or not counted.sent:
+        return unknown
+    return counted.counted.value >= counted.sent / 2
+
+
+def without_nvlink(run: Links) -> Iterator[str]:
+    """Pairs without NVLink where most pairs have it."""
+    bare = [peer for peer in run.peers if peer.kind == "pcie" and peer.source < peer.destination]
+    joined = [peer for peer in run.peers if peer.kind == "nvlink" and peer.source < peer.destination]
+    if bare and len(joined) > len(bare):
+        pairs = ", ".join(f"{peer.source} and {peer.destination}" for peer in bare)
+        yield f"No NVLink joins GPUs {pairs}; the other {len(joined)} pairs have one."

@@ -162,7 +162,7 @@ class Examination(HasPage, SavedDocument, frozen=True):
     `links`: the run of links that was examined; then `run` has the copies of its first GPU.
     """
 
-    DERIVED_BY: ClassVar[str] = "pyxfer._doctor.links:derive_examination"
+    DERIVED_BY: ClassVar[str] = "pyxfer._doctor.derived:derive_examination"
 
     run: Run
     health: Fact[Health]

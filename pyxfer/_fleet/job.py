@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from pyxfer._baseline.causes import facts_of
-from pyxfer._doctor.session import examine, examine_device
+from pyxfer._doctor.examine import examine
+from pyxfer._doctor.session import examine_device
 from pyxfer._document.examinations import Finding
 from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyxfer._doctor.case import MIN_BYTES, MIN_FINE
-from pyxfer._doctor.session import references
+from pyxfer._doctor.examine import references
 from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
 from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Reference

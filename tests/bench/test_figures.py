@@ -11,7 +11,7 @@ import readme_figures
 from doctor.cases import copy, h200
 from samples import make_run
 
-from pyxfer._doctor.session import examine_run
+from pyxfer._doctor.examine import examine_run
 from pyxfer._document.codec import decode_reference
 from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError

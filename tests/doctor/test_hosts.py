@@ -25,7 +25,7 @@ from doctor.cases import (
 )
 from samples import make_environment
 
-from pyxfer._doctor.session import examine, nearest_known, references
+from pyxfer._doctor.examine import examine, nearest_known, references
 from pyxfer._document.codec import decode_reference
 from pyxfer._document.examinations import (
     Bound,

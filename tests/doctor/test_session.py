@@ -14,6 +14,7 @@ from doctor.cases import (
 from link_samples import h200_rate, make_links, peer_links
 
 from pyxfer._doctor import session
+from pyxfer._doctor.examine import examine_run
 from pyxfer._doctor.links import examine_links
 from pyxfer._document import codec
 from pyxfer._document.examinations import (
@@ -77,7 +78,7 @@ def test_the_moved_bytes_are_those_of_the_timed_copies() -> None:
 
 
 def test_a_saved_run_has_no_health() -> None:
-    examination = session.examine_run(h200())
+    examination = examine_run(h200())
     assert examination.health.reason == "a saved run was examined, not the machine"
     assert examination.nearest.value is not None
     assert examination.worst == "fine"
@@ -85,7 +86,7 @@ def test_a_saved_run_has_no_health() -> None:
 
 @pytest.mark.parametrize("status", ["nonsense", "ceiling", None])
 def test_an_unknown_status_is_refused(status: Status) -> None:
-    examination = session.examine_run(h200())
+    examination = examine_run(h200())
     assert examination.of("wrong") == ()
     with pytest.raises(UsageError, match="choose one of wrong, suspicious, unknown, fine"):
         examination.of(status)

@@ -25,7 +25,7 @@ from samples import make_environment
 
 from pyxfer._doctor import speed
 from pyxfer._doctor.case import Case
-from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document.examinations import Finding
 from pyxfer._document.machines import Fact, Hop, Link, LinkState, Remark, Side, unknown
 from pyxfer._document.runs import Measurement, Rate

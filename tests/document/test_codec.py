@@ -25,7 +25,7 @@ from xfer_samples import row_of, session
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
-from pyxfer._doctor.session import examine, examine_run, nearest_known, without_trials
+from pyxfer._doctor.examine import examine, examine_run, nearest_known, without_trials
 from pyxfer._document import codec
 from pyxfer._document.codec import KINDS, Kind
 from pyxfer._document.examinations import Examination

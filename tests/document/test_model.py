@@ -14,7 +14,7 @@ from samples import SIZES, make_link, make_measurement, make_run
 from xfer_samples import row_of, session
 
 import pyxfer
-from pyxfer._doctor.session import examine_run
+from pyxfer._doctor.examine import examine_run
 from pyxfer._document import runs
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.remark_codes import REMARKS, Severity, severity_of

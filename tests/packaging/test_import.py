@@ -14,7 +14,7 @@ import pytest
 from compiled_modules import MODULES, RELEASED, exported, imported, needed
 from doctor.cases import run_of
 
-from pyxfer._doctor.session import references
+from pyxfer._doctor.examine import references
 
 MAX_MODULES = 12
 SMOKE = Path(__file__).with_name("smoke.py")  # which `tools/wheels` also runs with each wheel

@@ -28,7 +28,7 @@ from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of
 
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import machines, runs, sessions
 from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health

@@ -13,12 +13,13 @@ from chart_parts import plots_of, titles_of, values_of
 from link_samples import h200_rate, make_links, peer_links
 from report_samples import DOCUMENTS, make_links_of_four
 
+from pyxfer._doctor.links import ways_around
 from pyxfer._document.links import Counted, Links, LinksSharing
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
 from pyxfer._report.layout import Page
-from pyxfer._report.link_words import limits, losing_sides, remarks, sentence, ways_around
+from pyxfer._report.link_words import limits, losing_sides, remarks, sentence
 from pyxfer._report.links import print_links
 from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE
 from pyxfer._report.webpage import _style

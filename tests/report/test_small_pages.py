@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pages import line_with, printed
 from ring_samples import make_state, make_tuned
 
-from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.machines import Fact
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
