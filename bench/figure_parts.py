@@ -95,10 +95,10 @@ def _with_interval(show: Callable[[float], str], value: float, low: float, high:
     return f"{show(value)} ({show(low)} to {show(high)})"
 
 
-def printed(document: Document, show: Callable[[Document, Page], None]) -> str:
+def printed(document: Document, show: Callable[[Document, Page], None], *, details: bool = False) -> str:
     """The output of `show` on a terminal of 80 columns."""
     shown = io.StringIO()
-    show(document, Page(shown, columns=NARROWEST))
+    show(document, Page(shown, columns=NARROWEST, details=details))
     return shown.getvalue().strip()
 
 
@@ -107,9 +107,9 @@ def fenced(text: str) -> str:
     return f"```\n{text.strip()}\n```\n"
 
 
-def page_of(document: Document, show: Callable[[Document, Page], None]) -> str:
+def page_of(document: Document, show: Callable[[Document, Page], None], *, details: bool = False) -> str:
     """The output of `show` as a fenced code block."""
-    return fenced(printed(document, show))
+    return fenced(printed(document, show, details=details))
 
 
 def load_own(path: Path, kind: type[Document], script: str) -> Document:

@@ -43,7 +43,6 @@ from figure_parts import (
     gbps_cell,
     load_own,
     page_of,
-    printed,
 )
 from first_upload import Firsts
 from prefetched_training import Prefetched
@@ -59,9 +58,9 @@ from pyxfer._report.doctor import print_examination, summary
 from pyxfer._report.explain import find_explained, headline
 from pyxfer._report.fleet import print_fleet, print_host_report
 from pyxfer._report.grid import escape_markdown, markdown_table
-from pyxfer._report.host import print_host_card
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.links import print_links
+from pyxfer._report.overview import answer
 from pyxfer._report.run import print_run
 from pyxfer._report.session import place_lines, title
 from pyxfer.errors import UsageError
@@ -105,9 +104,10 @@ def figures(results: Path) -> Figures:
         "first-screen": lambda: first_screen(results),
         "ceiling-table": lambda: ceiling_table(complete_run(results / "ceiling.json.gz")),
         "small-sizes": lambda: small_sizes(complete_run(results / "ceiling.json.gz")),
-        "host-card": lambda: page_of(complete_run(results / "host.json.gz"), print_host_card),
+        "first-page": lambda: page_of(complete_run(results / "host.json.gz"), print_run),
         "doctor-page": lambda: page_of(Examination.load(results / "doctor.json.gz"), print_examination),
         "ceiling-page": lambda: page_of(complete_run(results / "ceiling.json.gz"), print_run),
+        "ceiling-details": lambda: page_of(complete_run(results / "ceiling.json.gz"), print_run, details=True),
         "frameworks-page": lambda: frameworks.overview_page(complete_run(results / "frameworks.json.gz")),
         "frameworks-usual-best": lambda: frameworks.usual_best(complete_run(results / "frameworks.json.gz")),
         "image-batch-table": lambda: frameworks.image_batches(complete_run(results / "image_batch.json.gz")),
@@ -171,11 +171,6 @@ def counted_verdicts(results: Path) -> verdicts.Verdicts:
 
 def first_screen(results: Path) -> str:
     """Four questions, the command that answers each, and what its page says in one line."""
-    card = printed(complete_run(results / "host.json.gz"), print_host_card).splitlines()
-    ways = next(line for line in card if line.startswith("GB/s")).split()[-3:]
-    row = next(line for line in card if line.startswith("ceiling")).split()
-    figures = [word for word in row if re.fullmatch(r"\d+\.\d+", word)]  # without the letters of notes
-    ceiling = ", ".join(f"{way} {gbps}" for way, gbps in zip(ways, figures, strict=True))
     copied = complete_run(results / "frameworks.json.gz")
     explained = find_explained(complete_run(results / "explain_tf_function.json.gz"))
     if explained is None:
@@ -184,7 +179,7 @@ def first_screen(results: Path) -> str:
         (
             "How fast can this machine copy between host memory and the GPU?",
             "pyxfer",
-            f"{' '.join(row[: row.index(figures[0])])}: {ceiling} GB/s",
+            answer(complete_run(results / "host.json.gz")).text,
         ),
         (
             "How fast do TensorFlow, PyTorch, CuPy and JAX copy on it?",

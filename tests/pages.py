@@ -26,10 +26,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def printed(draw: Callable[[Page], None]) -> str:
+def printed(draw: Callable[[Page], None], *, details: bool = False) -> str:
     """The text of a page that is not on a terminal."""
     stream = io.StringIO()
-    draw(Page(stream))
+    draw(Page(stream, details=details))
     return stream.getvalue()
 
 

@@ -182,7 +182,7 @@ def can_be_fresh(plan: CopyPlan) -> bool:
 
 DEFAULT_SIZES = "4KiB:256MiB:x4"
 DEFAULT_BUDGET_S = 8.5
-DEFAULT_PRECISION = 0.005
+DEFAULT_PRECISION = 0.02
 
 
 @dataclass(frozen=True)

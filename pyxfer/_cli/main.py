@@ -35,7 +35,7 @@ from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Exports, announce_runtime, deliver, json_text, measured, run_exports
+from pyxfer._cli.output import Exports, announce_runtime, deliver_run, json_text, measured, run_exports
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -50,12 +50,10 @@ _BUDGET = "5s"
 
 
 def show_host(
-    device: str, sizes: str, precision: str, budget: str, export_json: str | None, report: str | None
+    device: str, sizes: str, precision: str, budget: str, *, details: bool, export_json: str | None, report: str | None
 ) -> None:
-    """Measure a few sizes and print the card of this host."""
     from pyxfer import units
     from pyxfer._ceiling.session import ceiling
-    from pyxfer._report.host import print_host_card
 
     exports: Exports[Run] = run_exports(export_json, None, None, report)
     measure = partial(
@@ -66,7 +64,7 @@ def show_host(
         budget_s=units.seconds_of(budget, "--budget"),
         trace=False,
     )
-    deliver(measured(measure, exports, device, require_gpu=False), exports, print_host_card)
+    deliver_run(measured(measure, exports, device, require_gpu=False), exports, details=details)
 
 
 def info(export_json: opt.WholeJson = None) -> None:
@@ -110,6 +108,7 @@ def show(
         str | None,
         opt.option("--sort", "KEY", f"One row per measurement: {_SORTS}.", completion.one_of(completion.sorts)),
     ] = None,
+    details: opt.Details = False,
 ) -> None:
     """Print a saved document.
 
@@ -120,7 +119,7 @@ def show(
     from pyxfer._report.layout import Page
 
     document = codec.load_any(_STDIN if file == "-" else file, tuple(kind.struct for kind in codec.KINDS))
-    print_document(document, Page(sys.stdout), sort)
+    print_document(document, Page(sys.stdout, details=details), sort)
 
 
 def report_verb(
@@ -281,8 +280,9 @@ def pyxfer(
     ] = False,
     device: opt.Device = "0",
     sizes: opt.Sizes = _SIZES,
-    precision: opt.Precision = "0.5%",
+    precision: opt.Precision = "2%",
     budget: opt.Budget = _BUDGET,
+    details: opt.Details = False,
     export_json: opt.ExportJson = None,
     report: opt.Report = None,
 ) -> None:
@@ -295,7 +295,7 @@ def pyxfer(
     """
     verb = context.invoked_subcommand
     if verb is None:
-        show_host(device, sizes, precision, budget, export_json, report)
+        show_host(device, sizes, precision, budget, details=details, export_json=export_json, report=report)
         return
     for name in context.params:
         source = context.get_parameter_source(name)

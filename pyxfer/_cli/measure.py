@@ -54,7 +54,7 @@ def frameworks(
     directions: Directions = None,
     ingest: Ingest = False,
     device: opt.Device = "0",
-    precision: opt.Precision = "0.5%",
+    precision: opt.Precision = "2%",
     budget: Budget = "15s",
     patience: opt.Patience = "2min",
     seed: opt.Seed = None,
@@ -105,7 +105,7 @@ def explain(
         opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h.", one_of(completion.one_way)),
     ] = None,
     device: opt.Device = "0",
-    precision: opt.Precision = "0.5%",
+    precision: opt.Precision = "2%",
     budget: opt.Budget = "15s",
     patience: opt.Patience = "2min",
     seed: opt.Seed = None,
@@ -243,8 +243,9 @@ def ceiling(
     modes: opt.Modes = "auto",
     sizes: opt.Sizes = "4KiB:256MiB:x4",
     fresh: opt.Fresh = False,
-    precision: opt.Precision = "0.5%",
+    precision: opt.Precision = "2%",
     budget: opt.Budget = "8.5s",
+    details: opt.Details = False,
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
@@ -276,7 +277,7 @@ def ceiling(
         seed=seed,
         trace=not no_trace,
     )
-    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
 
 
 _GROUPS = "Comma-separated list of host, together, pairs, local, latency, numa, small."

@@ -47,6 +47,7 @@ Modes = Annotated[
     str, listed("--modes", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.", completion.modes)
 ]
 Sizes = Annotated[str, option("--sizes", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
+Details = Annotated[bool, typer.Option("--details", help="Print all figures: sizes, intervals, fits, peaks, checks.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]
 Precision = Annotated[str, option("--precision", "SHARE", "Target precision of each median, such as 0.5%.")]
 Budget = Annotated[str, option("--budget", "TIME", "Time limit for measuring, such as 30s.")]

@@ -242,18 +242,24 @@ def measured(
         return measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
 
 
-def deliver_run(run: Run, exports: Exports[Run]) -> None:
+def deliver_run(run: Run, exports: Exports[Run], *, details: bool = False) -> None:
     from pyxfer._report.run import print_run
 
-    deliver(run, exports, print_run)
+    deliver(run, exports, print_run, details=details)
 
 
-def deliver(run: Measured, exports: Exports[Measured], print_page: Callable[[Measured, Page], None]) -> None:
+def deliver(
+    run: Measured,
+    exports: Exports[Measured],
+    print_page: Callable[[Measured, Page], None],
+    *,
+    details: bool = False,
+) -> None:
     """Save the files, print the page, write to the streams, and exit with the run's code."""
     from pyxfer._report.layout import Page
 
     exports.keep(run)
-    page = Page(sys.stderr if exports.takes_stdout else sys.stdout)
+    page = Page(sys.stderr if exports.takes_stdout else sys.stdout, details=details)
     try:
         print_page(run, page)
     except (SystemExit, NotKeptError):  # stdout is closed or full

@@ -64,14 +64,14 @@ class HasPage(HasCharts):
 
     __slots__ = ()
 
-    def report(self, columns: int = 80) -> str:
-        """Return the page that the command prints, for a terminal of this width.
+    def report(self, columns: int = 80, *, details: bool = False) -> str:
+        """Return the page that the command prints, for a terminal of this width; `details` as with `--details`.
 
         Raises:
             UsageError: `columns` is not a whole number above zero.
 
         """
-        return str(_kinds().page_text(self, columns))
+        return str(_kinds().page_text(self, columns, details=details))
 
     def __str__(self) -> str:
         return self.report()

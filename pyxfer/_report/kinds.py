@@ -53,10 +53,10 @@ def print_document(document: object, page: Page, sort: str | None = None) -> Non
         report_of(document).page(document, page)
 
 
-def page_text(document: object, columns: int) -> str:
+def page_text(document: object, columns: int, *, details: bool = False) -> str:
     """The page for a terminal of this width."""
     stream = io.StringIO()
-    print_document(document, Page(stream, checked_columns(columns)))
+    print_document(document, Page(stream, checked_columns(columns), details=details))
     return stream.getvalue()
 
 

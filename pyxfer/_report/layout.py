@@ -40,8 +40,9 @@ def is_plain(stream: TextIO) -> bool:
 class Page:
     """Prints to one stream. rich renders into a buffer, so that errors of the stream are raised here."""
 
-    def __init__(self, stream: TextIO, columns: int | None = None) -> None:
-        """With `columns` any stream wraps like a terminal of that width."""
+    def __init__(self, stream: TextIO, columns: int | None = None, *, details: bool = False) -> None:
+        """With `columns` any stream wraps like a terminal of that width. `details`: all that a document has."""
+        self.details = details
         self._stream = stream
         plain = is_plain(stream)
         if columns is None and stream.isatty():
@@ -60,6 +61,7 @@ class Page:
             markup=False,
             emoji=False,
             legacy_windows=False,
+            force_jupyter=False,  # in a notebook rich would display the page and leave the buffer empty
         )
 
     def show(self, renderable: RenderableType) -> None:

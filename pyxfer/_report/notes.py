@@ -35,12 +35,18 @@ class _Concern:
     remark: machines.Remark
 
 
-def gather(run: runs.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
-    """The marks of all measurements in their order, and the notes that explain the marks."""
+def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...], tuple[Note, ...]]:
+    """The marks of all measurements in their order, and the notes that explain the marks.
+
+    `wrong_only`: without what is right and only less precise than asked, and without records that are missing.
+    """
     groups: dict[str, list[_Concern]] = {}
     for index, measurement in enumerate(run.measurements):
         concerns = _concerns(index, measurement, run.parameters.precision)
-        concerns += _untraced(index, measurement) if run.tracing.value is not None else []
+        if wrong_only:
+            concerns = [each for each in concerns if _is_wrong(each.remark.code)]
+        elif run.tracing.value is not None:
+            concerns += _untraced(index, measurement)
         for concern in concerns:
             groups.setdefault(concern.group, []).append(concern)
     marks = [""] * len(run.measurements)
@@ -125,6 +131,11 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
             _Concern(index, "remark unstable", machines.Remark("wide", _precision_text([half_width], precision)))
         )
     return found
+
+
+def _is_wrong(code: str) -> bool:
+    """Whether a rate itself is in doubt, and not only its precision or its share of the ceiling."""
+    return severity_of(code) != "precision" and code != "share"
 
 
 def _untraced(index: int, measurement: runs.Measurement) -> list[_Concern]:

@@ -46,7 +46,7 @@ def fits_table(run: runs.Run) -> Table | None:
     return to_table(
         [
             Column(("route",), tuple(_route(curve, 40) for curve in curves), left=True),
-            Column(("way",), tuple(_way(curve) for curve in curves), left=True),
+            Column(("way",), tuple(way(curve) for curve in curves), left=True),
             _fact_column("t0", [curve.latency_s for curve in curves], units.format_seconds),
             _fact_column("B", [curve.asymptote_gbps for curve in curves], units.format_gbps),
             _fact_column("half B at", [curve.half_size for curve in curves], _rounded_size),
@@ -65,7 +65,7 @@ def fit_reasons(run: runs.Run) -> Lines:
         if missing is not None:
             # Figures in brackets differ from curve to curve; without them the same reason is one line.
             reason = _IN_BRACKETS.sub("", clean(missing))
-            names.setdefault((what, reason), []).append(f"{_route(curve, 40)} {_way(curve)}")
+            names.setdefault((what, reason), []).append(f"{_route(curve, 40)} {way(curve)}")
     return [
         ("-", f"no {what} ({_names_text(found, len(run.curves))}): {reason}") for (what, reason), found in names.items()
     ]
@@ -193,7 +193,7 @@ _MAX_DECIMALS = (5, 3)
 
 SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
     "size": lambda measurement: (measurement.nbytes,),
-    "gbps": lambda measurement: (-(_shown_gbps(measurement) or 0.0),),
+    "gbps": lambda measurement: (-(shown_gbps(measurement) or 0.0),),
     "route": lambda measurement: (measurement.route,),
     "direction": lambda measurement: (measurement.direction, measurement.side),
     "memory": lambda measurement: (measurement.memory,),
@@ -243,28 +243,28 @@ def _block(run: runs.Run, marks: Sequence[str], direction: str, sizes: Sequence[
 
 def _heading(measurement: runs.Measurement, run: runs.Run) -> _Key:
     """The way, the memory, and mode and variant if columns differ in them."""
-    return (_way(measurement), *label_words(measurement, run))
+    return (way(measurement), *label_words(measurement, run))
 
 
-def _way(row: runs.Measurement | runs.Curve) -> str:
+def way(row: runs.Measurement | runs.Curve) -> str:
     return f"both {row.side}" if row.direction == "both" else row.direction
 
 
 def _rate_column(
     run: runs.Run, marks: Sequence[str], heading: _Key, at: dict[int, int], sizes: Sequence[int]
 ) -> Column:
-    values = [_shown_gbps(run.measurements[at[size]]) if size in at else None for size in sizes]
+    values = [shown_gbps(run.measurements[at[size]]) if size in at else None for size in sizes]
     missing = ["-" if size in at else "" for size in sizes]
     return Column(heading, rate_cells(values, missing), tuple(marks[at[size]] if size in at else "" for size in sizes))
 
 
-def _is_by_caller(m: runs.Measurement) -> bool:
+def is_by_caller(m: runs.Measurement) -> bool:
     """Whether the table has what a caller gets: of modes whose calls take longer than their copies."""
     return m.has_both_clocks and m.mode != "async"
 
 
-def _shown_gbps(m: runs.Measurement) -> float | None:
-    return m.caller_gbps if _is_by_caller(m) else m.gbps
+def shown_gbps(m: runs.Measurement) -> float | None:
+    return m.caller_gbps if is_by_caller(m) else m.gbps
 
 
 def _other_clock(run: runs.Run) -> list[Column]:
@@ -272,7 +272,7 @@ def _other_clock(run: runs.Run) -> list[Column]:
     columns: dict[_Key, dict[int, float | None]] = {}
     for m in run.measurements:
         if m.has_both_clocks and (m.direction != "both" or m.side == "sum"):
-            clock, value = ("device", m.gbps) if _is_by_caller(m) else ("caller", m.caller_gbps)
+            clock, value = ("device", m.gbps) if is_by_caller(m) else ("caller", m.caller_gbps)
             columns.setdefault((*_heading(m, run), clock), {})[m.nbytes] = value
     sizes = sorted({size for at in columns.values() for size in at})
     rates = [Column(heading, rate_cells([at.get(size) for size in sizes])) for heading, at in columns.items()]
@@ -283,15 +283,15 @@ def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Co
     """The rates by the clock that the other column does not have, under the name of that clock."""
     both = [m if m.has_both_clocks else None for m in chosen]
     values = {
-        "caller": [None if m is None or _is_by_caller(m) else m.caller_gbps for m in both],
-        "device": [m.gbps if m is not None and _is_by_caller(m) else None for m in both],
+        "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
+        "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
     }
     most = _MAX_DECIMALS[bool(run.workers)]
     return [Column((clock,), rate_cells(rates, most=most)) for clock, rates in values.items()]
 
 
-def _half_width(m: runs.Measurement) -> float | None:
-    shown = m.wall if _is_by_caller(m) else m.summary
+def half_width(m: runs.Measurement) -> float | None:
+    shown = m.wall if is_by_caller(m) else m.summary
     return shown.relative_half_width if shown else None
 
 
@@ -306,7 +306,7 @@ def clock_line(run: runs.Run) -> str:
     rows = [m for m in run.measurements if m.has_both_clocks]
     if not rows:
         return ""
-    many = " Modes of many calls have the caller's in their column." if any(map(_is_by_caller, rows)) else ""
+    many = " Modes of many calls have the caller's in their column." if any(map(is_by_caller, rows)) else ""
     return f"{CLOCKS}{many}"
 
 
@@ -322,15 +322,15 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         key = SORTS[units.word_of(sort, SORTS, "--sort")]
         order.sort(key=lambda index: key(run.measurements[index]))
     chosen = [run.measurements[index] for index in order]
-    halves = [_half_width(m) for m in chosen]
+    halves = [half_width(m) for m in chosen]
     widths = list(zip(halves, percent_cells(halves), strict=True))
     columns = [
         Column(("route",), tuple(_route(measurement, 60) for measurement in chosen), left=True),
-        Column(("way",), tuple(_way(measurement) for measurement in chosen), left=True),
+        Column(("way",), tuple(way(measurement) for measurement in chosen), left=True),
         *_place_columns(run, chosen),
         Column(
             ("GB/s",),
-            rate_cells([_shown_gbps(m) for m in chosen], "-", most=_MAX_DECIMALS[bool(run.workers)]),
+            rate_cells([shown_gbps(m) for m in chosen], "-", most=_MAX_DECIMALS[bool(run.workers)]),
             tuple(marks[index] for index in order),
         ),
         *_clock_columns(run, chosen),

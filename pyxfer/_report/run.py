@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import machines, runs
+from pyxfer._document.examinations import Status
 from pyxfer._report import rates
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.explain import headline as explained_text
@@ -16,13 +17,17 @@ from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_li
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
+from pyxfer._report.overview import answer, print_overview
 from pyxfer._report.report import Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
 
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
-    """All sections of the page; with `sort`, the rates are one row per measurement in that order."""
+    """The page; with `sort`, the rates are one row per measurement in that order."""
+    if run.kind == "ceiling" and sort is None and not page.details and rates.has_times(run):
+        print_overview(run, page)
+        return
     explaining = run.kind == "explain" and sort is None
     marks, notes = gather(run)
     page.hanging(rates.heading_lines(run), style="bold")
@@ -213,6 +218,8 @@ def _unknown_parts(run: runs.Run) -> str:
 def _headline(run: runs.Run) -> str:
     if not rates.has_times(run):
         return rates.ending_text(run) or "Nothing was measured."
+    if run.kind == "ceiling":
+        return f"{rates.ending_text(run)} {answer(run).text}".lstrip()
     where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
     ending = f"{rates.ending_text(run)} " if rates.ending_text(run) else ""
     return f"{ending}{_figures_text(run)}{where}"
@@ -230,6 +237,14 @@ def _figures_text(run: runs.Run) -> str:
     return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
 
 
+BADGES: dict[Status, tuple[Badge, str]] = {
+    "fine": ("good", "the link is fine"),
+    "unknown": ("none", "not judged"),
+    "suspicious": ("doubtful", "suspicious"),
+    "wrong": ("bad", "wrong"),
+}
+
+
 def _badge(run: runs.Run) -> tuple[Badge, str]:
     if any(m.verified.value is False for m in run.measurements):
         return "bad", "wrong contents"
@@ -240,6 +255,8 @@ def _badge(run: runs.Run) -> tuple[Badge, str]:
         return "doubtful", f"{missing} of {len(run.measurements)} figures missing"
     if run.runtime == "host":
         return "none", "host memory"
+    if run.kind == "ceiling":
+        return BADGES[answer(run).status]
     return "good", "complete"
 
 

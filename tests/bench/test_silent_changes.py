@@ -90,6 +90,7 @@ def test_a_resealed_run_is_believed_only_in_what_nothing_else_knows() -> None:
     assert tried > 200
     assert {change.name for change in found} <= {
         *("device.mig.value", "device.vgpu.value", "device.confidential.value", "device.index"),
+        *("link.device_most.value.generation", "link.system_most.value.generation"),
         *("duration_s", "ended", "parameters.budget_s", "parameters.precision", "parameters.seed"),
     }
 

@@ -29,9 +29,9 @@ def test_the_table_has_the_measured_rates(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *QUICK, "--export-json", str(path), PYXFER_HOSTRT=LINK)
     row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
-    shown = float(row.replace(" a", "").replace(" b", "").split()[-1])
+    shown = float(row.split()[2].strip("~"))
     (pinned,) = (each for each in Run.load(path).measurements if (each.memory, each.nbytes) == ("pinned", 4 << 20))
-    assert shown == pytest.approx(pinned.gbps, rel=0.01)
+    assert shown == pytest.approx(pinned.gbps, rel=0.05)
     assert shown <= 2.01
 
 
@@ -46,7 +46,7 @@ def test_progress_and_the_missing_gpu_go_to_stderr() -> None:
 def test_an_export_to_stdout_moves_the_page_to_stderr(command: Command) -> None:
     result = command("ceiling", *QUICK, "--export-json", "-")
     assert json.loads(result.stdout)["kind"] == "ceiling"
-    assert "device  host memory, not a PCIe link" in result.stderr
+    assert "Host memory, not a PCIe link: " in result.stderr
 
 
 @pytest.mark.slow

@@ -40,12 +40,12 @@ from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.baseline import print_baselines
 from pyxfer._report.fleet import print_fleets, print_host_history
-from pyxfer._report.host import print_framework_routes, print_host_card, print_machine, print_routes
+from pyxfer._report.host import print_framework_routes, print_machine, print_routes
 from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
 
 FOLDER = Path(__file__).parent / "pages"
-CARD = full_run(sizes=(4 * KIB, MIB, 64 * MIB))
+DETAILED = ("ceiling", "ceiling-doubts", "ceiling-host")
 
 
 def info(run: runs.Run, page: Page) -> None:
@@ -131,6 +131,7 @@ DOCUMENTS: dict[str, Any] = {
     "ceiling": full_run(),
     "ceiling-doubts": make_run(),
     "ceiling-host": host_run(full_run(ended="interrupted")),
+    "ceiling-few": full_run(sizes=(4 * KIB, MIB, 64 * MIB)),
     "compare-same": compare(as_usual),
     "compare-slow": compare(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(generation=5, width=8)))),
     "doctor-fine": doctor(h200(), health()),
@@ -159,8 +160,6 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "baseline-list": lambda page: print_baselines([kept_baseline()], "SQLite file xfer.db", page),
     "fleet-list": lambda page: print_fleets([KeptFleet("1f", "2026-11-23T12:00:00+00:00", 40, 1, 0, 1)], page),
     "fleet-of-host": lambda page: print_host_history("n3", HOST_POINTS, page),
-    "host-card": lambda page: print_host_card(CARD, page),
-    "host-card-host": lambda page: print_host_card(host_run(CARD), page),
     "info": lambda page: info(make_run(), page),
     "list": lambda page: print_routes([make_device()], ROUTES, page),
     "list-frameworks": lambda page: print_framework_routes(FRAMEWORKS, page),
@@ -186,6 +185,11 @@ def test_page_is_as_written(name: str) -> None:
         text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     compared(f"{name}.txt", text)
+
+
+@pytest.mark.parametrize("name", DETAILED)
+def test_details_are_as_written(name: str) -> None:
+    compared(f"{name}-details.txt", page_text(DOCUMENTS[name], 80, details=True))
 
 
 @pytest.mark.parametrize("name", MARKDOWN)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from pages import Terminal, full_run, host_run, line_with, missing, printed, with_remark
+from hypothesis import given
+from hypothesis import strategies as st
+from pages import Terminal, full_run, host_run, line_with, missing, printed, widened, with_remark
 from ring_samples import make_state
-from samples import KIB, MARKUP, MIB, by_caller, make_device, make_link, make_measurement, make_run
+from samples import KIB, MARKUP, MIB, by_caller, make_device, make_link, make_measurement, make_run, retimed
 
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._report.host import print_host_card, print_machine, suggestions
+from pyxfer._report.host import print_machine
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
+from pyxfer._report.overview import UNCERTAIN, answer, certain_digits, next_steps, seconds_for
 from pyxfer._report.rates import rate_tables
 from pyxfer._report.run import print_run
 from pyxfer.errors import UsageError
 
 
 def page_of(run: runs.Run, sort: str | None = None) -> str:
-    return printed(lambda page: print_run(run, page, sort))
+    """The whole page."""
+    return printed(lambda page: print_run(run, page, sort), details=True)
 
 
 def on_terminal(run: runs.Run) -> list[str]:
@@ -275,68 +280,159 @@ def test_a_list_of_rows_names_the_clock_of_the_other_figure() -> None:
     assert figures["raw.pinned-batch"][:2] == pytest.approx([batch.caller_gbps, batch.gbps], rel=0.02)
 
 
-SIZES = (4 * KIB, MIB, 64 * MIB)
+def overview(run: runs.Run) -> str:
+    return printed(lambda page: print_run(run, page))
 
 
-def card_run(**overrides: Any) -> runs.Run:
-    return full_run(sizes=SIZES, **overrides)
+def changed(run: runs.Run, change: Callable[[runs.Measurement], runs.Measurement]) -> runs.Run:
+    return msgspec.structs.replace(run, measurements=tuple(map(change, run.measurements)))
 
 
-def card(run: runs.Run) -> str:
-    return printed(lambda page: print_host_card(run, page))
+def is_pinned(m: runs.Measurement, direction: str, nbytes: int) -> bool:
+    return (m.memory, m.direction, m.nbytes) == ("pinned", direction, nbytes)
 
 
-def commands(run: runs.Run) -> list[str]:
-    return [command for command, _ in suggestions(run)]
+@pytest.mark.parametrize(
+    ("value", "half_width", "text"),
+    [
+        (55.37, 0.004, "55.4"),  # three digits at most
+        (55.37, 0.17, "55.4"),
+        (55.37, 0.21, "55"),
+        (55.37, 1.9, "55"),
+        (55.37, 2.1, "~55"),
+        (155.37, 21.0, "~160"),
+        (6.89, 1.3, "7"),
+        (6.89, 2.1, "~7"),
+        (0.4604, 0.0001, "0.460"),
+        (0.4604, 0.15, "0.5"),
+        (102.75, 0.01, "103"),
+        (1234.0, 1.0, "1230"),
+        (9.996, 0.001, "10.0"),
+        (55.37, None, "~55"),
+        (0.46, 0.3, "~0.5"),
+        (0.46, None, "~0.5"),
+        (55.37, 0.0, "55.4"),
+    ],
+)
+def test_digits_are_those_that_are_certain(value: float, half_width: float | None, text: str) -> None:
+    assert certain_digits(value, half_width) == text
 
 
-def test_a_missing_value_has_a_note() -> None:
-    run = card_run()
-    broken = tuple(
-        missing(m, "out of memory") if (m.direction, m.nbytes) == ("h2d", 64 * MIB) else m for m in run.measurements
-    )
-    text = card(msgspec.structs.replace(run, measurements=broken))
-    assert "- a" in line_with(text, "ceiling at 64 MiB")
-    assert line_with(text, "out of memory").startswith("a  h2d")
+@given(st.floats(1e-3, 1e4), st.floats(1e-6, 1.0))
+def test_the_last_digit_is_certain_to_within_two(value: float, share: float) -> None:
+    half_width = value * share
+    text = certain_digits(value, half_width)
+    digits = text.removeprefix(UNCERTAIN)
+    unit = 10.0 ** -len(digits.partition(".")[2])
+    assert abs(float(digits) - value) <= max(unit, value / 10) / 2 * 1.01
+    if text == digits:
+        assert half_width <= 2 * unit * (1 + 1e-6)
+        assert abs(float(digits) - value) <= max(unit, value / 100) / 2 * 1.01
+    assert len(digits.strip("0.").replace(".", "")) <= 3
 
 
-def test_slow_pageable_memory_suggests_comparing_it() -> None:
-    found = dict(suggestions(card_run()))
-    assert (
-        "pageable memory reaches 27.0 % of the ceiling" in found["pyxfer ceiling --memories pageable,pinned,registered"]
-    )
+def test_a_fine_link_is_judged_and_rates_are_named() -> None:
+    found = answer(full_run())
+    assert found.status == "fine"
+    assert "NVIDIA H200, PCIe 5.0 x16" in found.text
+    assert "55.0 GB/s to the GPU and 54.4 GB/s to the host, 94 % of what" in found.text
+    assert "14.9 GB/s to the GPU and 14.7 GB/s to the host" in found.text
 
 
-def test_without_pageable_memory_there_is_no_such_suggestion() -> None:
-    run = full_run(("h2d",), ("pinned",), sizes=SIZES)
-    assert not any("--memories" in command for command in commands(run))
+def test_slow_copies_are_not_called_fine() -> None:
+    halved = changed(full_run(), lambda m: retimed(m, [2.1 * trial.elapsed_s for trial in m.trials], 1.1e-6))
+    found = answer(halved)
+    assert found.status == "wrong"
+    assert "ceiling h2d" in found.text.lower()
+    assert "pyxfer doctor" in overview(halved)
+    assert "the link is fine" not in overview(halved)
 
 
-def test_unsteady_values_suggest_a_longer_budget() -> None:
-    run = card_run()
-    unsteady = with_remark(run.measurements[0], "unstable", "it varies", "--budget 60s")
-    assert "pyxfer ceiling --budget 60s" in commands(
-        msgspec.structs.replace(run, measurements=(unsteady, *run.measurements[1:]))
-    )
-    assert "pyxfer ceiling --budget 60s" not in commands(run)
+def test_wrong_contents_come_first() -> None:
+    run = full_run()
+    wrong = msgspec.structs.replace(run.measurements[0], verified=Fact(False))
+    found = answer(msgspec.structs.replace(run, measurements=(wrong, *run.measurements[1:])))
+    assert found.status == "wrong"
+    assert "wrong in 1 of 90" in found.text
 
 
-def test_a_remark_on_the_link_suggests_looking_at_it() -> None:
-    narrow = make_link(remarks=(machines.Remark("link-narrow", "The link runs at x8."),))
-    assert "pyxfer info" in commands(card_run(link=narrow))
-    assert "pyxfer info" not in commands(card_run())
+def test_without_a_peak_the_link_is_not_judged() -> None:
+    nothing: Any = unknown("the hypervisor hides it")
+    link = make_link(raw_peak_gbps=nothing, h2d_peak_gbps=nothing, d2h_peak_gbps=nothing, max_payload_bytes=nothing)
+    run = full_run(device=make_device(name="a GPU that no reference has"), link=link)
+    bare = changed(run, lambda m: msgspec.structs.replace(m, peak_share=nothing))
+    found = answer(bare)
+    assert found.status == "unknown"
+    assert "not known: the hypervisor hides it" in found.text
+    assert "of what the link can carry" not in found.text
 
 
-def test_without_a_gpu_the_first_suggestion_is_list() -> None:
-    assert commands(host_run(card_run()))[0] == "pyxfer list"
+def test_host_memory_is_not_judged() -> None:
+    found = answer(host_run(full_run()))
+    assert found.status == "unknown"
+    assert "GB/s h2d" in found.text
+    assert "the GPU and" not in found.text
 
 
-def test_a_card_without_any_result_has_the_reasons_and_no_dashes() -> None:
-    run = card_run()
-    nothing = [missing(row, "the run was interrupted before its first trial") for row in run.measurements]
-    text = card(msgspec.structs.replace(run, measurements=tuple(nothing)))
-    assert "interrupted before its first trial" in text
-    assert "ceiling at 64 MiB" not in text
+def test_every_second_size_and_the_largest_are_shown() -> None:
+    text = overview(full_run())
+    sizes = [line[:7].strip() for line in text.splitlines() if line[:7].rstrip().endswith("iB")]
+    assert sizes == ["4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"]
+    assert "16 KiB" in printed(lambda page: print_run(full_run(), page), details=True)
+
+
+def test_only_what_is_wrong_has_a_letter() -> None:
+    run = full_run(sizes=(4 * KIB, MIB, 64 * MIB))
+    wide = changed(run, lambda m: widened(m, 0.3) if is_pinned(m, "h2d", MIB) else m)
+    assert "\na  " not in overview(wide)
+    assert "~49" in line_with(overview(wide), "  1 MiB")
+    broken = changed(wide, lambda m: missing(m, "out of memory") if is_pinned(m, "h2d", 64 * MIB) else m)
+    text = overview(broken)
+    assert line_with(text, "out of memory").startswith("a  h2d pinned at 64 MiB")
+    assert "- a" in line_with(text, " 64 MiB ")
+
+
+def test_there_are_at_most_three_notes() -> None:
+    codes = iter(["bimodal", "few-trials", "inflated", "above-ceiling", "outside"])
+    run = full_run(sizes=(4 * KIB, MIB, 64 * MIB))
+    rows = [
+        with_remark(m, code, f"{code} it is") if m.side == "h2d" == m.direction and (code := next(codes, None)) else m
+        for m in run.measurements
+    ]
+    text = overview(msgspec.structs.replace(run, measurements=tuple(rows)))
+    notes = [line for line in text.splitlines() if line.endswith(" it is") or "more kinds" in line]
+    assert len(notes) == 3
+    assert notes[-1] == "c, d, e  3 more kinds of doubt: see --details"
+
+
+def test_the_time_for_a_finer_target_grows_with_the_square_of_the_width() -> None:
+    run = full_run(sizes=(MIB,))
+    summaries = [m.summary for m in run.measurements if m.summary is not None]
+    width = max(summary.relative_half_width or 0.0 for summary in summaries)
+    base = run.duration_s
+    four = seconds_for(run, width / 2) - base
+    sixteen = seconds_for(run, width / 4) - base
+    assert seconds_for(run, width * 1.01) == base
+    assert sixteen == pytest.approx(5 * four)  # 16 - 1 beside 4 - 1
+
+
+def test_a_remark_of_the_run_is_a_sentence() -> None:
+    text = overview(full_run(remarks=(machines.Remark("throttled", "the clocks were held down"),)))
+    assert "The clocks were held down." in text.splitlines()
+
+
+def test_the_next_steps_suit_the_run() -> None:
+    assert [name.split()[1] for name, _ in next_steps(full_run(), "fine")] == ["frameworks", "ceiling"]
+    assert [name.split()[1] for name, _ in next_steps(host_run(full_run()), "unknown")] == ["list", "ceiling"]
+    pinned = full_run(("h2d",), ("pinned",))
+    assert [name.split()[1] for name, _ in next_steps(pinned, "wrong")] == ["doctor", "ceiling"]
+
+
+def test_without_any_result_the_page_has_the_reasons_and_no_dashes() -> None:
+    reason = "the run was interrupted before its first trial"
+    text = overview(changed(full_run(), lambda m: missing(m, reason)))
+    assert reason in text
+    assert "h2d pinned" not in text.partition("Nothing was measured")[0]
 
 
 def info_page(run: runs.Run) -> str:

@@ -1,0 +1,343 @@
+"""The first page of raw copies: a judgement, one table whose digits are certain, and what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from rich.table import Table
+
+from pyxfer import units
+from pyxfer._doctor.case import SIDES, best
+from pyxfer._doctor.examine import examine, nearest_known
+from pyxfer._document import runs
+from pyxfer._document.examinations import Finding, Status
+from pyxfer._document.remark_codes import severity_of
+from pyxfer._report import rates
+from pyxfer._report.layout import Column, Page, fitting_table, pack
+from pyxfer._report.notes import Note, gather, label_words
+from pyxfer._report.text import (
+    HOST_MEMORY,
+    Lines,
+    clean,
+    counted,
+    fact_text,
+    link_text,
+    moment_text,
+    remark_text,
+    sentence,
+)
+
+# --- the judgement ---------------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """What a reader wants to know first. `status`: of the link, by the doctor."""
+
+    status: Status
+    text: str
+
+
+_STYLES: dict[Status, str] = {"fine": "bold green", "unknown": "bold", "suspicious": "bold yellow", "wrong": "bold red"}
+# What the doctor finds besides is about settings of the machine, and belongs on the doctor's page.
+_OF_LINK = {"contents", "ceiling", "known-host", "pageable", "link", "slot", "path"}
+_WAY_WORDS = {"h2d": "to the GPU", "d2h": "to the host"}
+
+
+def answer(run: runs.Run) -> Answer:
+    """The judgement of the link, and the rates of its largest copies."""
+    judged = _judgement(run)
+    status: Status = "unknown"
+    where = HOST_MEMORY if run.runtime == "host" else f"{clean(run.device.name)}, {link_text(run.link)}"
+    bad = [finding for finding in judged if finding.status in ("wrong", "suspicious")]
+    if bad:
+        status, verdict = bad[0].status, _bad_text(bad)
+    elif run.runtime == "host":
+        verdict = "these figures say nothing of a GPU"
+    elif _is_fine(judged):
+        status, verdict = "fine", "the link is fine"
+    else:
+        reasons = [finding.seen for finding in judged if finding.code == "ceiling" and finding.status == "unknown"]
+        verdict = f"whether the link is fine is not known: {clean(reasons[0], 200)}" if reasons else "measured"
+    return Answer(status, " ".join(map(sentence, (f"{where}: {verdict}", *_rates_texts(run)))))
+
+
+def _judgement(run: runs.Run) -> list[Finding]:
+    found = examine(run, None, nearest_known(run).value)
+    return [finding for finding in found if finding.code in _OF_LINK]
+
+
+def _is_fine(judged: Sequence[Finding]) -> bool:
+    ceilings = [finding for finding in judged if finding.code == "ceiling"]
+    return any(each.status == "fine" for each in ceilings)
+
+
+def _bad_text(bad: Sequence[Finding]) -> str:
+    worst = bad[0]
+    kind = "something is wrong" if worst.status == "wrong" else "something looks wrong"
+    more = f" ({len(bad) - 1} more: pyxfer doctor)" if len(bad) > 1 else ""
+    do = f" {sentence(clean(worst.do, 300))}" if worst.do else ""
+    return f"{kind}. {sentence(f'{clean(worst.subject)}: {clean(worst.seen, 300)}{more}')}{do}"
+
+
+def _rates_texts(run: runs.Run) -> Iterator[str]:
+    """`pinned memory moves 55.4 GB/s to the GPU and 55.3 GB/s to the host, 95 % and 96 % of the link's peak`."""
+    pinned, pageable = (
+        {side: row for side in SIDES if (row := best(run, side, pageable=kind)) is not None} for kind in (False, True)
+    )
+    ways = {"h2d": "h2d", "d2h": "d2h"} if run.runtime == "host" else _WAY_WORDS
+    for rows in (pinned, pageable):
+        alike = {side: row for side, row in rows.items() if side not in pinned or row.nbytes == pinned[side].nbytes}
+        if not alike:
+            continue
+        rates_of = " and ".join(f"{_certain(row)} GB/s {ways[side]}" for side, row in alike.items())
+        shares = dict.fromkeys(f"{row.of_peak * 100:.0f} %" for row in alike.values() if row.of_peak is not None)
+        peak = f", {' and '.join(shares)} of what the link can carry" if shares and rows is pinned else ""
+        yield f"{clean(next(iter(alike.values())).memory)} memory moves {rates_of}{peak}"
+
+
+# --- digits ----------------------------------------------------------------------------------------------------------
+
+_MOST_DIGITS = 3
+# The last digit is certain to within this many of its units; the factor 2 keeps a digit that 1 would drop at +-1.1.
+_LAST_DIGIT_WITHIN = 2
+UNCERTAIN = "~"
+
+
+def certain_digits(value: float, half_width: float | None) -> str:
+    """The value with the digits that are certain to within 2 in the last place, three at most.
+
+    `~` stands before a value without a certain digit, or without a certain digit before the point if it has two there,
+    because 60 would read as 60 and not as a rounded 55.
+    """
+    if value <= 0 or not math.isfinite(value):
+        return f"{value:.3g}"
+    first = math.floor(math.log10(float(f"{value:.2e}")))  # 9.999 has its first digit in the tens
+    estimate = UNCERTAIN + _rounded(value, first - 1 if first > 0 else first)
+    if half_width is None:
+        return estimate
+    certain = -99 if half_width <= 0 else math.ceil(math.log10(half_width / _LAST_DIGIT_WITHIN) - 1e-9)
+    return estimate if certain > min(first, 0) else _rounded(value, max(first - _MOST_DIGITS + 1, certain))
+
+
+def _rounded(value: float, place: int) -> str:
+    """The value rounded to a power of ten."""
+    return f"{round(value, -place):.{max(0, -place)}f}"
+
+
+def _certain(m: runs.Measurement) -> str:
+    shown = rates.shown_gbps(m)
+    if shown is None:
+        return "-"
+    half = rates.half_width(m)
+    return certain_digits(shown, None if half is None else half * shown)
+
+
+def _on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
+    """The numbers with spaces behind them, so that their points stand below each other."""
+    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+    longest = max(tails, default=0)
+    return tuple(
+        text + " " * (longest - tail) if text[-1:].isdigit() else text for text, tail in zip(texts, tails, strict=True)
+    )
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+_MOST_SIZES = 6
+_MOST_LETTERS = 3
+
+
+def _shown_rows(run: runs.Run) -> tuple[runs.Measurement, ...]:
+    """Every second size if there are many, the largest first of all; of both ways at once only the sum."""
+    sizes = sorted({m.nbytes for m in run.measurements})
+    while len(sizes) > _MOST_SIZES:
+        sizes = sizes[::-1][::2][::-1]
+    return tuple(m for m in run.measurements if m.nbytes in sizes and (m.direction != "both" or m.side == "sum"))
+
+
+def _tables(run: runs.Run, rows: Sequence[runs.Measurement], marks: Sequence[str], width: int) -> list[Table]:
+    sizes = sorted({m.nbytes for m in rows})
+    has_peak = any(m.of_peak is not None for m in rows)
+    columns: dict[tuple[str, ...], dict[int, int]] = {}
+    for index, m in enumerate(rows):
+        columns.setdefault((rates.way(m), *label_words(m, run)), {})[m.nbytes] = index
+    head = Column(("", "size"), (*map(units.format_size, sizes), *(["of peak"] if has_peak else [])))
+    blocks: dict[str, list[Column]] = {}
+    for key, at in sorted(columns.items(), key=lambda each: _order(run, each[0])):
+        texts = [_certain(rows[at[size]]) if size in at else "" for size in sizes]
+        share = rows[at[max(at)]].of_peak if max(at) == sizes[-1] else None
+        shares = [("" if share is None else f"{share * 100:.0f} %")] if has_peak else []
+        letters = [marks[at[size]] if size in at else "" for size in sizes]
+        column = Column(key, (*_on_the_point(texts), *shares), (*letters, *([""] * len(shares))))
+        blocks.setdefault(key[0], []).append(column)
+    return [fitting_table(table, width) for table in pack([head], list(blocks.values()), width)]
+
+
+def _order(run: runs.Run, key: tuple[str, ...]) -> tuple[int, bool]:
+    """Page-locked memory first."""
+    return list(run.parameters.directions).index(key[0].split()[0]), key[1] == "pageable"  # type: ignore[arg-type]
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def print_overview(run: runs.Run, page: Page) -> None:
+    found = answer(run)
+    page.line(found.text, style=_STYLES[found.status])
+    if rates.ending_text(run):
+        page.line()
+        page.line(rates.ending_text(run), style="bold red")
+    rows = _shown_rows(run)
+    marks, notes = gather(msgspec.structs.replace(run, measurements=rows), wrong_only=True)
+    page.line()
+    page.line(f"GB/s (1 GB = 1e9 bytes), {_clock_words(rows)}", style="bold")
+    for table in _tables(run, rows, marks, page.columns):
+        page.show(table)
+        page.line()
+    if notes:
+        page.hanging([(note.mark, note.text) for note in _at_most(notes)], style="yellow")
+        page.line()
+    for text in _facts(run, rows):
+        page.line(text)
+    page.section("Next", next_steps(run, found.status))
+    page.line()
+    page.line(_footer(run))
+
+
+def _clock_words(rows: Sequence[runs.Measurement]) -> str:
+    if not any(m.has_both_clocks for m in rows):
+        return "medians"
+    many = "; modes of many calls by the caller's" if any(map(rates.is_by_caller, rows)) else ""
+    return f"by the device's clock{many}"
+
+
+def _at_most(notes: Sequence[Note]) -> list[Note]:
+    if len(notes) <= _MOST_LETTERS:
+        return list(notes)
+    rest = notes[_MOST_LETTERS - 1 :]
+    letters = ", ".join(note.mark for note in rest)
+    return [*notes[: _MOST_LETTERS - 1], Note(letters, f"{len(rest)} more kinds of doubt: see --details")]
+
+
+def _facts(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
+    """What the table cannot say, in a few sentences."""
+    return [text for text in (_digits_text(rows), _precision_text(run), *_others(run, rows)) if text]
+
+
+def _digits_text(rows: Sequence[runs.Measurement]) -> str:
+    texts = [_certain(m) for m in rows]
+    unsure = any(text.startswith(UNCERTAIN) for text in texts)
+    return f"Digits are those that are certain (95 %){f'; {UNCERTAIN} stands before an estimate' if unsure else ''}."
+
+
+_FINER = 0.005
+_HOUR_S = 3600.0
+
+
+def _precision_text(run: runs.Run) -> str:
+    """How many medians are as precise as asked, and how long a run takes that makes them so, or finer."""
+    known = [m for m in run.measurements if m.summary is not None and m.summary.relative_half_width is not None]
+    asked = run.parameters.precision
+    missing = sum((m.summary.relative_half_width or 0.0) > asked for m in known if m.summary is not None)
+    target = asked if missing else _FINER
+    said = f"{len(known) - missing} of {len(known)} medians are within {units.format_percent(asked)}"
+    if not known or (not missing and asked <= _FINER):
+        return f"{said}." if known else ""
+    needed_s = seconds_for(run, target)
+    if needed_s > _HOUR_S:
+        return f"{said}; {units.format_percent(target)} for all would take more than an hour."
+    options = f"--precision {units.format_percent(target).replace(' ', '')} --budget {_round_time(needed_s)}"
+    return f"{said}; {units.format_percent(target)} for all would take about {_round_time(needed_s)} ({options})."
+
+
+def seconds_for(run: runs.Run, precision: float) -> float:
+    """About how long the run would have to last for medians as precise as this: errors shrink with the root of time."""
+    spent: dict[tuple[str, ...], float] = {}
+    widest: dict[tuple[str, ...], float] = {}
+    for m in run.measurements:
+        key = (m.worker or "", m.route, m.variant, m.direction, str(m.nbytes))
+        times = sum(max(trial.elapsed_s, trial.wall_s or 0.0) * trial.copies for trial in m.trials)
+        width = 0.0 if m.summary is None else m.summary.relative_half_width or 0.0
+        spent[key], widest[key] = max(spent.get(key, 0.0), times), max(widest.get(key, 0.0), width)
+    more_s = sum(spent[key] * max(0.0, (widest[key] / precision) ** 2 - 1) for key in spent)
+    # Each trial has some untimed work, and none of it is in the times of the trials.
+    return run.duration_s + _UNTIMED * more_s
+
+
+_UNTIMED = 1.5
+
+
+def _round_time(seconds: float) -> str:
+    """Rounded up to a time that a person would type."""
+    for step in (5.0, 10.0, 30.0):
+        if seconds <= 12 * step:
+            return f"{math.ceil(seconds / step) * step:.0f}s"
+    return f"{math.ceil(seconds / 60)}min"
+
+
+def _others(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
+    texts = [f"Contents: {rates.verified_text(run)}."]
+    texts += [_half_speed_text(run), _locking_text(run), _caller_text(rows)]
+    doubts = [remark for remark in (*run.link.remarks, *run.remarks) if severity_of(remark.code) != "info"]
+    return [*texts, *(sentence(remark_text(remark)) for remark in doubts)]
+
+
+def _half_speed_text(run: runs.Run) -> str:
+    halves = [
+        f"{units.format_size(1024 * float(f'{curve.half_size.value / 1024:.2g}'))} ({curve.direction})"
+        for curve in run.curves
+        if curve.half_size.value is not None and curve.side in SIDES and curve.direction != "both"
+        if curve.route == "raw.pinned-async" and curve.variant == "warm"
+    ]
+    return f"Pinned copies reach half of their top speed at {' and '.join(halves)}." if halves else ""
+
+
+def _locking_text(run: runs.Run) -> str:
+    for cost in run.locking:
+        pays = cost.pays_after_transfers.value
+        if cost.memory == "pinned" and pays is not None:
+            size = units.format_size(cost.nbytes)
+            times = counted(pays, f"{cost.pays_direction} transfer")
+            return f"Page-locking an array of {size} pays after {times} of it."
+    return ""
+
+
+def _caller_text(rows: Sequence[runs.Measurement]) -> str:
+    both = [m for m in rows if m.has_both_clocks and m.caller_gbps is not None and m.direction in SIDES]
+    if not both:
+        return ""
+    least = min(both, key=lambda m: m.nbytes)
+    what = f"{least.direction} {clean(least.memory)} at {units.format_size(least.nbytes)}"
+    return f"A caller gets {least.caller_gbps:.3g} GB/s of {what}: the device's clock leaves out the call."
+
+
+# Below this share of the ceiling it pays to look at how frameworks copy.
+_PAGEABLE_IS_SLOW = 0.8
+
+
+def next_steps(run: runs.Run, status: Status) -> Lines:
+    """Commands and what each shows."""
+    steps = []
+    if run.runtime == "host":
+        steps.append(("  pyxfer list", "why no GPU is used here"))
+    if status in ("wrong", "suspicious"):
+        steps.append(("  pyxfer doctor", "everything that looks wrong, and the remedy of each"))
+    slow = [m for m in run.measurements if m.memory == "pageable" and (m.of_ceiling or 1.0) < _PAGEABLE_IS_SLOW]
+    if slow and run.runtime != "host":
+        steps.append(("  pyxfer frameworks", "what TensorFlow, PyTorch, CuPy and JAX reach"))
+    return [
+        *steps,
+        ("  pyxfer ceiling --details", "all figures; --report page.html draws them"),
+    ]
+
+
+def _footer(run: runs.Run) -> str:
+    environment = run.environment
+    words = [clean(environment.host), f"{moment_text(environment.taken_at)} UTC"]
+    words.append(f"took {units.format_seconds(run.duration_s)}")
+    if run.runtime == "cuda":
+        words.append(f"driver {fact_text(environment.driver)}")
+    return ", ".join([*words, f"pyxfer {clean(environment.pyxfer)}"])
