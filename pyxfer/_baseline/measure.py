@@ -115,7 +115,7 @@ class RunRequest:
         # With =, so that a value may begin with a dash.
         options = [f"{name}={value}" for name, value in values.items()]
         required = ["--require-gpu"] if self.device != HOST else []
-        return ["ceiling", *options, "--no-trace", *required, *(["--fresh"] if self.fresh else [])]
+        return ["ceiling", *options, "--no-trace", "--complete", *required, *(["--fresh"] if self.fresh else [])]
 
 
 # Small copies and kernels are left out: they take most of the time, and tell little of a link that the others do not.
@@ -178,7 +178,7 @@ class LinksRequest:
         }
         options = [f"{name}={value}" for name, value in values.items()]
         size = [] if self.nbytes is None else [f"--size={self.nbytes}"]
-        return ["links", *options, *size, *([] if HOST in self.devices else ["--require-gpu"])]
+        return ["links", *options, "--complete", *size, *([] if HOST in self.devices else ["--require-gpu"])]
 
 
 AnyRequest = RunRequest | LinksRequest

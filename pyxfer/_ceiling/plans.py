@@ -196,6 +196,7 @@ class Request:
     seed: int
     trace: bool = True
     explained: str = ""
+    complete: bool = False
 
     @property
     def largest(self) -> int:
@@ -235,6 +236,7 @@ def make_request(
     seed: int | None,
     trace: bool = True,
     explained: str = "",
+    complete: bool = False,
 ) -> Request:
     return Request(
         device=str(device),
@@ -246,6 +248,7 @@ def make_request(
         seed=seed_of(seed),
         trace=trace,
         explained=explained,
+        complete=complete,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -12,7 +11,7 @@ from pyxfer._ceiling import plans
 from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, raw_head
-from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw
+from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw, too_long
 from pyxfer._document.machines import Device, Environment, Fact, Placement, Remark, unknown
 from pyxfer._document.runs import Directions, LockingCost, Memories, Memory, Run, Tracing
 from pyxfer._document.runs import Ending as RunEnding
@@ -24,7 +23,7 @@ from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._measure.run import RunSession
-from pyxfer._measure.sampler import FEWEST_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
+from pyxfer._measure.sampler import OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import HOST, Choice, choose
@@ -47,6 +46,7 @@ def ceiling(
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
+    complete: bool = False,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
@@ -54,6 +54,9 @@ def ceiling(
 
     `modes` are of auto, memcpy, async, streams:N, batch and staged. `staged` sends pageable memory through a ring of
     page-locked slots: several threads fill some slots while the device empties others.
+
+    The run takes at most 10 s more than `budget_s`: if that is too short for a few trials of everything, the largest
+    sizes are left out, and a remark says so. `complete=True` measures all, however long that takes.
 
     Ctrl-C ends the run within a second and returns the results so far (`run.ended == "interrupted"`). If the device
     fails after the first trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so
@@ -77,6 +80,7 @@ def ceiling(
         budget_s=budget_s,
         seed=seed,
         trace=trace,
+        complete=complete,
     )
     return run_request(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
 
@@ -148,7 +152,6 @@ class Session(RunSession[Run]):
         ]
         self._locking: dict[Memory, list[float]] = {}
         self._presence = Presence(device.uuid.value or device.name)
-        self._has_fewest = False
         self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
     def _carry_out(self) -> Ending:
@@ -187,11 +190,14 @@ class Session(RunSession[Run]):
             save=self._save,
             on_tracing=self._note_tracing,
         )
-        stages.prepare()
-        if self._is_late():
-            self._remarks.append(late(time.perf_counter() - self._started, request.budget_s))
-            self._has_fewest = True
-        stages.measure(self._started + request.budget_s)
+        deadline_s = self._started + request.budget_s
+        stages.prepare(deadline_s)
+        prepared_s = time.perf_counter() - self._started
+        stages.measure(deadline_s)
+        if stages.dropped:
+            self._remarks.append(too_long(stages.dropped, stages.missing_s, request.budget_s))
+        elif prepared_s > request.budget_s:
+            self._remarks.append(late(prepared_s, request.budget_s))
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:
         self._tracing = tracing
@@ -216,10 +222,6 @@ class Session(RunSession[Run]):
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
 
     def _on_progress(self, progress: Progress) -> None:
-        if self._has_fewest and progress.phase == "measuring":
-            progress = replace(progress, beyond=f"beyond the budget: {FEWEST_ROUNDS} trials each")
-        elif progress.phase == "preparing" and self._is_late():
-            progress = replace(progress, beyond="beyond the budget")
         self._tell(progress)
 
     def _is_late(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.resources import RunResources
 
 
+# A run takes at most 10 s more than its budget. Preparation may use half of these; the rest is for six trials each.
+PREPARING_S = 5.0
+MEASURING_S = 8.5
+LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
+
+
 class Limits(Protocol):
     @property
     def precision(self) -> float: ...
@@ -35,6 +42,8 @@ class Limits(Protocol):
     def trace(self) -> bool: ...
     @property
     def explained(self) -> str: ...
+    @property
+    def complete(self) -> bool: ...
 
 
 def by_size(item: Item[Any]) -> tuple[int, ...]:
@@ -62,15 +71,24 @@ class Stages:
 
     def __post_init__(self) -> None:
         self._save_now_and_then = SaveNowAndThen(self.save)
+        self.dropped: set[int] = set()
+        self._is_prepared = False
+        self.missing_s = 0.0
 
-    def prepare(self) -> None:
-        for number, item in enumerate(self.items):
+    def prepare(self, deadline_s: float = math.inf) -> None:
+        """Prepare all items, or small ones first and none after the deadline; `dropped` has what is left out."""
+        latest_s = math.inf if self.limits.complete else deadline_s + PREPARING_S
+        for number, item in sorted(enumerate(self.items), key=lambda each: each[1].nbytes):
             if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
-            if item.unavailable is None:
+            if item.unavailable is None and self._is_prepared and time.perf_counter() > latest_s:
+                item.unavailable = LEFT_OUT
+                self.dropped.add(item.nbytes)
+            elif item.unavailable is None:
                 text = f"verifying {item.head.route} {item.head.direction} {format_size(item.nbytes)}"
                 self.on_progress(Progress("preparing", number / len(self.items), text))
                 self.prepare_item(item, number)
+                self._is_prepared = True
 
     def measure(self, deadline_s: float) -> None:
         limits = self.limits
@@ -80,8 +98,9 @@ class Stages:
             traced_trials.TAKING_S,
             traced_trials.MAX_SHARE * limits.budget_s,
         )
+        groups = self._groups()
         Sampler(
-            groups=self._groups(),
+            groups=groups,
             precision=limits.precision,
             deadline_s=deadline_s,
             seed=limits.seed,
@@ -89,7 +108,12 @@ class Stages:
             on_progress=self.on_progress,
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
+            latest_s=math.inf if limits.complete else deadline_s + MEASURING_S,
         ).run()
+        dropped = [group for group in groups if group.dropped]
+        left_out = {id(series) for group in dropped for series in group.series}
+        self.dropped |= {item.nbytes for item in self.items if id(item.series) in left_out}
+        self.missing_s = sum((FEWEST_ROUNDS - group.rounds) * group.round_s for group in dropped)
         self._trace(traced_trials.seconds_for(limits.budget_s, deadline_s))
 
     def _groups(self) -> list[Group]:
@@ -172,6 +196,17 @@ def late(prepared_s: float, budget_s: float) -> Remark:
         f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}, so no row has "
         f"more than the {FEWEST_ROUNDS} trials that each gets.",
         f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s",
+    )
+
+
+def too_long(sizes: Iterable[int], missing_s: float, budget_s: float) -> Remark:
+    """`missing_s`: the time that the fewest trials of these sizes would have taken, if it is known."""
+    names = ", ".join(map(format_size, sorted(sizes)))
+    more = f", in about {math.ceil(missing_s)} s more" if missing_s else ""
+    return Remark(
+        "late",
+        f"The budget of {format_seconds(budget_s)} was too short for {names}: these have few trials or none.",
+        f"choose fewer sizes, or measure all of them{more}: --complete",
     )
 
 

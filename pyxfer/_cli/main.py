@@ -49,24 +49,6 @@ _SIZES = "4KiB,1MiB,64MiB"
 _BUDGET = "5s"
 
 
-def show_host(
-    device: str, sizes: str, precision: str, budget: str, *, details: bool, export_json: str | None, report: str | None
-) -> None:
-    from pyxfer import units
-    from pyxfer._ceiling.session import ceiling
-
-    exports: Exports[Run] = run_exports(export_json, None, None, report)
-    measure = partial(
-        ceiling,
-        device,
-        sizes=units.sizes_of(sizes, "--sizes"),
-        precision=units.share_of(precision, "--precision"),
-        budget_s=units.seconds_of(budget, "--budget"),
-        trace=False,
-    )
-    deliver_run(measured(measure, exports, device, require_gpu=False), exports, details=details)
-
-
 def info(export_json: opt.WholeJson = None) -> None:
     """Show devices, their links and this machine.
 
@@ -282,6 +264,7 @@ def pyxfer(
     sizes: opt.Sizes = _SIZES,
     precision: opt.Precision = "2%",
     budget: opt.Budget = _BUDGET,
+    complete: opt.Complete = False,
     details: opt.Details = False,
     export_json: opt.ExportJson = None,
     report: opt.Report = None,
@@ -295,7 +278,20 @@ def pyxfer(
     """
     verb = context.invoked_subcommand
     if verb is None:
-        show_host(device, sizes, precision, budget, details=details, export_json=export_json, report=report)
+        from pyxfer import units
+        from pyxfer._ceiling.session import ceiling as ceiling_run
+
+        exports: Exports[Run] = run_exports(export_json, None, None, report)
+        measure = partial(
+            ceiling_run,
+            device,
+            sizes=units.sizes_of(sizes, "--sizes"),
+            precision=units.share_of(precision, "--precision"),
+            budget_s=units.seconds_of(budget, "--budget"),
+            trace=False,
+            complete=complete,
+        )
+        deliver_run(measured(measure, exports, device, require_gpu=False), exports, details=details)
         return
     for name in context.params:
         source = context.get_parameter_source(name)

@@ -57,6 +57,7 @@ def frameworks(
     precision: opt.Precision = "2%",
     budget: Budget = "15s",
     patience: opt.Patience = "2min",
+    complete: opt.Complete = False,
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
@@ -89,6 +90,7 @@ def frameworks(
         budget_s=units.seconds_of(budget, "--budget"),
         patience_s=units.seconds_of(patience, "--patience"),
         seed=seed,
+        complete=complete,
         trace=not no_trace,
     )
     output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
@@ -108,6 +110,7 @@ def explain(
     precision: opt.Precision = "2%",
     budget: opt.Budget = "15s",
     patience: opt.Patience = "2min",
+    complete: opt.Complete = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
@@ -139,6 +142,7 @@ def explain(
         budget_s=units.seconds_of(budget, "--budget"),
         patience_s=units.seconds_of(patience, "--patience"),
         seed=seed,
+        complete=complete,
     )
     output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
 
@@ -246,6 +250,7 @@ def ceiling(
     precision: opt.Precision = "2%",
     budget: opt.Budget = "8.5s",
     details: opt.Details = False,
+    complete: opt.Complete = False,
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
@@ -275,6 +280,7 @@ def ceiling(
         precision=units.share_of(precision, "--precision"),
         budget_s=units.seconds_of(budget, "--budget"),
         seed=seed,
+        complete=complete,
         trace=not no_trace,
     )
     output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
@@ -303,6 +309,7 @@ def links(
     devices: Devices = None,
     precision: opt.Precision = "0.5%",
     budget: LinksBudget = None,
+    complete: opt.Complete = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
@@ -330,6 +337,7 @@ def links(
         precision=units.share_of(precision, "--precision"),
         budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
         seed=seed,
+        complete=complete,
     )
     run = output.measured(measure, exports, 0 if devices is None else devices, require_gpu=require_gpu)
     output.deliver(run, exports, print_links)

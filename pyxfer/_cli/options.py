@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from pyxfer._cli import completion
-from pyxfer._cli.completion import Complete, Values, one_of, some_of
+from pyxfer._cli.completion import Complete as Completer
+from pyxfer._cli.completion import Values, one_of, some_of
 
 
 def example(*commands: str) -> str:
@@ -15,7 +16,7 @@ def example(*commands: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
 
 
-def option(name: str, metavar: str, text: str, complete: Complete | None = None, **limits: int) -> Any:
+def option(name: str, metavar: str, text: str, complete: Completer | None = None, **limits: int) -> Any:
     """An option with a value; `limits` are the bounds of a number."""
     return typer.Option(name, metavar=metavar, help=text, autocompletion=complete, **limits)  # type: ignore[call-overload]
 
@@ -25,7 +26,7 @@ def listed(name: str, text: str, values: Values) -> Any:
     return option(name, "LIST", text, some_of(values))
 
 
-def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
+def argument(metavar: str, text: str, complete: Completer | None = None) -> Any:
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
 
 
@@ -51,6 +52,9 @@ Details = Annotated[bool, typer.Option("--details", help="Print all figures: siz
 Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]
 Precision = Annotated[str, option("--precision", "SHARE", "Target precision of each median, such as 0.5%.")]
 Budget = Annotated[str, option("--budget", "TIME", "Time limit for measuring, such as 30s.")]
+Complete = Annotated[
+    bool, typer.Option("--complete", help="Measure everything, even if that takes far more than the budget.")
+]
 Seed = Annotated[int | None, option("--seed", "N", "Seed for the order of trials; a run stores its seed.", min=0)]
 NoTrace = Annotated[bool, typer.Option("--no-trace", help="Skip the traced trials at the end of the run.")]
 Patience = Annotated[str, option("--patience", "TIME", "Kill a framework process that is silent for this long.")]

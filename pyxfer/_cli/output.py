@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
@@ -167,27 +168,31 @@ def _encoded(encode: Callable[[Document], str], document: Document) -> bytes:
 
 
 _REFRESH_S = 0.1
+_SAY_S = 10.0
 
 
 class ProgressReport:
-    """A progress bar that is drawn only when it is called, because a drawing thread would disturb the trials."""
+    """A bar with the time left on a terminal, and elsewhere a line for each phase and every 10 s.
+
+    It is drawn only when it is called, because a drawing thread would disturb the trials.
+    """
 
     def __init__(self) -> None:
-        self._said = ""
+        self._phase = ""
         self._drawn_at = 0.0
         self._bar: Bar | None = None
         from pyxfer._report.layout import is_plain
 
         if not is_plain(sys.stderr):
             from rich.console import Console
-            from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+            from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
 
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
-            console = Console(file=sys.stderr)
             self._bar = Bar(
-                *columns,
-                console=console,
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.fields[left]}", markup=False),
+                console=Console(file=sys.stderr),
                 auto_refresh=False,
                 transient=True,
                 redirect_stdout=False,
@@ -196,7 +201,7 @@ class ProgressReport:
 
     def __enter__(self) -> ProgressReport:
         if self._bar is not None:
-            self._bar.add_task("", total=1.0)
+            self._bar.add_task("", total=1.0, left="")
             self._bar.start()
         return self
 
@@ -206,22 +211,21 @@ class ProgressReport:
                 self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        if self._bar is None:
-            self._say_phase(progress)
-        elif time.monotonic() - self._drawn_at >= _REFRESH_S or progress.done >= 1:
-            from pyxfer._report.text import clean
+        is_new, now = progress.phase != self._phase, time.monotonic()
+        if now - self._drawn_at < (_SAY_S if self._bar is None else _REFRESH_S) and not is_new and progress.done < 1:
+            return
+        from pyxfer._report.text import clean
 
-            self._drawn_at = time.monotonic()
-            words = clean(f"{progress.phase} {progress.beyond or progress.text}", longest=50)
+        left = "" if progress.left_s is None else f"about {math.ceil(progress.left_s)} s left"
+        if self._bar is not None:
             with suppress(OSError):
-                self._bar.update(self._bar.task_ids[0], completed=progress.done, description=words)
+                words = clean(f"{progress.phase} {progress.text}", longest=50)
+                self._bar.update(self._bar.task_ids[0], completed=progress.done, description=words, left=left)
                 self._bar.refresh()
-
-    def _say_phase(self, progress: Progress) -> None:
-        words = f"{progress.phase} {progress.beyond}".strip()
-        if words != self._said:
-            self._said = words
-            say(words)
+        elif is_new or now - self._drawn_at >= _SAY_S:
+            words = progress.phase if is_new else f"{progress.phase} {clean(progress.text, longest=100)}".strip()
+            say(f"{words}, {left}" if left else words)
+        self._phase, self._drawn_at = progress.phase, now
 
 
 def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Measured]:

@@ -40,7 +40,7 @@ REMARKS: Mapping[str, RemarkKind] = {
     "debugger": RemarkKind("doubt", "A debugger or coverage tool slows down Python code."),
     "other-size": RemarkKind("doubt", "A measured function's result has another size than was stated."),
     "clock-disagreement": RemarkKind("doubt", "The clocks of GPU and host disagree about one span."),
-    "late": RemarkKind("doubt", "The budget was too short, so rows have few trials."),
+    "late": RemarkKind("doubt", "The budget was too short, so rows have few trials or none."),
     "contended": RemarkKind("doubt", "Another pyxfer measured the same device at the same time."),
     "shared": RemarkKind("doubt", "Other processes use the GPU."),
     "throttled": RemarkKind("doubt", "The GPU's clocks were held down."),

@@ -13,7 +13,7 @@ from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, raw_head
-from pyxfer._ceiling.stages import Stages, prepare_raw
+from pyxfer._ceiling.stages import Stages, prepare_raw, too_long
 from pyxfer._document.machines import Device, Fact, Placement, Remark
 from pyxfer._document.runs import Direction, Measurement, Memory, Tracing
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Make, Route, SourceKind
@@ -144,6 +144,8 @@ class Bench:
         deadline_s = time.perf_counter() + self._task.budget_s
         gc.collect()
         stages.measure(deadline_s)
+        if stages.dropped:
+            self.remarks.append(too_long(stages.dropped, stages.missing_s, self._task.budget_s))
 
     def _prepare_route(self, item: Item[Route], number: int, marker: Marker) -> None:
         """Set up, warm and verify a route; its failure becomes the reason in its row."""

@@ -37,6 +37,7 @@ def explain(
     budget_s: str | float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
+    complete: bool = False,
     patience_s: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -67,6 +68,7 @@ def explain(
                 budget_s=budget_s,
                 seed=seed,
                 explained=found.name,
+                complete=complete,
             ),
             device,
             require_gpu=require_gpu,
@@ -77,6 +79,7 @@ def explain(
     _check_direction(own, direction)
     choice = checked_choice(device, require_gpu=require_gpu)
     request = _request(framework, own, nbytes, device, choice.runtime, precision, budget_s, seed)
+    request = replace(request, complete=complete)
     return run_workers(choice, request, patience_s, on_progress, save_to)
 
 

@@ -73,6 +73,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     seed: int
     trace: bool = True
     explained: str = ""
+    complete: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

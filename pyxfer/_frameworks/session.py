@@ -74,6 +74,7 @@ class Request:
     seed: int
     trace: bool = True
     explained: str = ""
+    complete: bool = False
 
     def parameters(self) -> Parameters:
         """The parameters as the document stores them."""
@@ -124,6 +125,7 @@ class Request:
                 seed=self.seed,
                 trace=self.trace,
                 explained=self.explained,
+                complete=self.complete,
             )
             for setting in sorted(settings)
             if not self.explained or setting == _setting_of(self.explained, routes)
@@ -145,6 +147,7 @@ def make_request(
     budget_s: str | float,
     seed: int | None,
     trace: bool = True,
+    complete: bool = False,
 ) -> Request:
     """Check the arguments.
 
@@ -169,6 +172,7 @@ def make_request(
         budget_s=seconds_of(budget_s, "budget_s"),
         seed=seed_of(seed),
         trace=trace,
+        complete=complete,
     )
     check_patterns(request.patterns, request.names)
     if not any(request.routes(load_framework(name)) for name in request.names):
@@ -267,6 +271,7 @@ def frameworks(
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
+    complete: bool = False,
     patience_s: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -275,7 +280,8 @@ def frameworks(
 
     `names` are frameworks, all by default; `routes` are patterns such as `tf.*`. Each framework runs in a separate
     process. If one is not installed, crashes or hangs, the run records that and measures the others. `budget_s` is the
-    measuring time of each worker, without its preparation. A worker that sends nothing for `patience_s` is ended, while
+    measuring time of each worker, without its preparation; if it is too short for a few trials of everything, the
+    largest sizes are left out, unless `complete` is true. A worker that sends nothing for `patience_s` is ended, while
     it imports its framework for 2.5 times as long, at least 30 s. A few trials are traced
     after the timed ones, which takes at most 10 % of the budget; `trace=False` leaves them out. Without a GPU the
     `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run and returns the results so far.
@@ -300,6 +306,7 @@ def frameworks(
         budget_s=budget_s,
         seed=seed,
         trace=trace,
+        complete=complete,
     )
     return run_workers(choice, request, patience_s, on_progress, save_to)
 

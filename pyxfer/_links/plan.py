@@ -90,6 +90,7 @@ class LinksRequest:
     seed: int
     sized: bool = False
     brief: bool = False
+    complete: bool = False
 
     def fitted(self, free_bytes: int, devices: int) -> LinksRequest:
         """The request with smaller copies if a GPU has little free memory; the user's own size stays."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 
 import msgspec
 
-from pyxfer._ceiling.stages import circumstances
+from pyxfer._ceiling.stages import MEASURING_S, circumstances
 from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
 from pyxfer._document.runs import Ending
@@ -54,6 +56,7 @@ def links(
     budget_s: str | float | None = None,
     seed: int | None = None,
     require_gpu: bool = False,
+    complete: bool = False,
     on_progress: OnProgress | None = None,
     save_to: SaveLinks | None = None,
 ) -> Links:
@@ -62,7 +65,8 @@ def links(
     `devices` are indices, UUIDs or PCI addresses; by default all that CUDA shows. `groups` are of host, together,
     pairs, local, latency, numa and small; `engines` of ce (copy engine) and sm (kernels). `size` is that of each copy,
     by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget is 15 s for
-    each device.
+    each device. Rows have fewer trials than usual if these would take 8 s more than the budget, unless `complete` is
+    true.
 
     Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
     trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so far every few seconds.
@@ -73,7 +77,7 @@ def links(
         CudaError: a device failed before anything was measured.
 
     """
-    request = make_request(devices, groups, engines, size, precision, budget_s, seed)
+    request = replace(make_request(devices, groups, engines, size, precision, budget_s, seed), complete=complete)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)
     return run_on(choice, _find(choice, request), request, on_progress=on_progress, save_to=save_to)
 
@@ -263,10 +267,12 @@ class Session(RunSession[Links]):
             return
         # One group: what is compared runs in the same rounds.
         self._groups = [Group.of("links", ready, most_rounds=MAX_ROUNDS)]
+        deadline_s = self._started + self._parameters.budget_s - CLOSING_S
         sampler = Sampler(
             self._groups,
             precision=self._request.precision,
-            deadline_s=self._started + self._parameters.budget_s - CLOSING_S,
+            deadline_s=deadline_s,
+            latest_s=math.inf if self._request.complete else deadline_s + MEASURING_S,
             seed=self._request.seed,
             on_progress=self._on_progress,
             on_turn=SaveNowAndThen(self._save),

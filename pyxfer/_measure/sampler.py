@@ -94,12 +94,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run; `done` is from 0 to 1, and `beyond` says why it goes on after its budget."""
+    """The progress of a run. `done` is from 0 to 1, `left_s` about how long this phase goes on, if that is known."""
 
     phase: str
     done: float
     text: str
-    beyond: str = ""
+    left_s: float | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -150,6 +150,7 @@ class Group:
     series: list[Series]
     rounds: int = 0
     most_rounds: int = MAX_ROUNDS
+    dropped: bool = False
 
     @classmethod
     def of(cls, name: str, subjects: Sequence[Subject], most_rounds: int = MAX_ROUNDS) -> Group:
@@ -159,11 +160,15 @@ class Group:
     def spent_s(self) -> float:
         return sum(series.spent_s for series in self.series)
 
+    @property
+    def round_s(self) -> float:
+        return sum(series.mean_cost_s for series in self.series if series.failure is None)
+
     def active(self) -> list[Series]:
-        return [series for series in self.series if series.failure is None]
+        return [] if self.dropped else [series for series in self.series if series.failure is None]
 
     def unsettled(self, precision: float) -> list[Series]:
-        return [series for series in self.series if self._needs_more(series, precision)]
+        return [series for series in self.active() if self._needs_more(series, precision)]
 
     def with_anchors(self, chosen: Sequence[Series]) -> list[Series]:
         """The chosen series and those that they are compared with: anchors, and all that may become the ceiling."""
@@ -182,7 +187,7 @@ class Group:
 
     def _needs_more(self, series: Series, precision: float) -> bool:
         most = self.most_rounds
-        if series.failure is not None or series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
+        if series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
             return False
         is_short = series.runs < MIN_ROUNDS and series.spent_s < MIN_ROUNDS_S
         return is_short or not series.is_precise(precision)
@@ -203,7 +208,11 @@ class Reserve:
 
 @dataclass
 class Sampler:
-    """Runs groups of subjects, once. Every series gets `fewest_rounds` valid trials, even after the deadline."""
+    """Runs groups of subjects, once.
+
+    Every series gets `fewest_rounds` valid trials, even after the deadline, but not after `latest_s`: the groups whose
+    rounds take longest are dropped after their first one if the rest would take longer than that.
+    """
 
     groups: list[Group]
     precision: float
@@ -215,6 +224,7 @@ class Sampler:
     clock: Callable[[], float] = time.perf_counter
     reserve: Reserve = Reserve()
     fewest_rounds: int = FEWEST_ROUNDS
+    latest_s: float = math.inf
     random: random.Random = field(init=False)
     started_s: float = field(init=False)
 
@@ -223,12 +233,11 @@ class Sampler:
         self.started_s = self.clock()
         self._turns_s = dict.fromkeys(TURNS, 0.0)
         self._fewest_s: dict[str, float] = {}
+        self._left_s = 0.0
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
     def run(self) -> None:
-        for _ in range(self.fewest_rounds):  # over all groups, so that an early end leaves some trials of each
-            self.run_rounds(1)
-            self._report()
+        self._fewest_rounds()
         self._replace_invalid()
         self._reserved_s = self._reserve_s()
         self._fewest_s = {group.name: group.spent_s for group in self.groups}
@@ -240,6 +249,19 @@ class Sampler:
             begun = self.clock()
             self._turn(group, chosen)
             self._turns_s[kind] += self.clock() - begun
+
+    def _fewest_rounds(self) -> None:
+        """Over all groups, so that an early end leaves some trials of each."""
+        for left in reversed(range(self.fewest_rounds)):
+            self.run_rounds(1)
+            kept = [group for group in self.groups if not group.dropped]
+            while left and len(kept) > 1 and self.clock() + left * sum(each.round_s for each in kept) > self.latest_s:
+                costly = max(kept, key=lambda group: group.round_s)
+                costly.dropped = True
+                kept.remove(costly)
+            self._left_s = left * sum(group.round_s for group in kept)
+            self._report()
+        self._left_s = 0.0
 
     def _next(self, unsettled: Sequence[tuple[Group, list[Series]]]) -> tuple[str, Group, list[Series]]:
         """The group whose turn it is, with the series that can still be settled or with those that cannot.
@@ -288,14 +310,14 @@ class Sampler:
             return not series.lacks(1) and series.runs < MAX_ROUNDS and series.spent_s < until_s[id(series)]
 
         lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
-        while any(chosen for _, chosen in lacking):
+        while any(chosen for _, chosen in lacking) and self.clock() < self.latest_s:
             for group, chosen in lacking:
                 if chosen:
                     self._round(group, group.with_anchors(chosen))
             lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
 
     def _lacking(self, group: Group, is_hopeful: Callable[[Series], bool]) -> list[Series]:
-        return [series for series in group.series if series.lacks(self.fewest_rounds) and is_hopeful(series)]
+        return [series for series in group.active() if series.lacks(self.fewest_rounds) and is_hopeful(series)]
 
     def _reserve_s(self) -> float:
         """The seconds that the traced trials will need, by the cost of the timed ones so far."""
@@ -318,7 +340,8 @@ class Sampler:
         for series in order:
             if self.cancelled():
                 raise CancelledError("the measurement was asked to end")
-            self._trial(series, group.rounds)
+            if self.clock() < self.latest_s or (group is self.groups[0] and not group.rounds):
+                self._trial(series, group.rounds)
         group.rounds += 1
 
     def _trial(self, series: Series, round_index: int) -> None:
@@ -336,7 +359,9 @@ class Sampler:
         total = sum(len(group.series) for group in self.groups)
         settled = total - sum(len(group.unsettled(self.precision)) for group in self.groups)
         text = f"{settled} of {total} results are precise"
-        self.on_progress(Progress("measuring", min(1.0, max(self._done(), settled / max(total, 1))), text))
+        left_s = max(self._left_s, self.deadline_s - self._reserved_s - self.clock(), 0.0)
+        done = min(1.0, max(self._done(), settled / max(total, 1)))
+        self.on_progress(Progress("measuring", done, text, left_s))
 
     def _done(self) -> float:
         budget_s = self.deadline_s - self._reserved_s - self.started_s

@@ -14,7 +14,7 @@ from samples import make_environment
 from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
-from pyxfer._ceiling.stages import Stages, circumstances
+from pyxfer._ceiling.stages import LEFT_OUT, PREPARING_S, Stages, circumstances
 from pyxfer._document.machines import Environment, Fact
 from pyxfer._document.runs import NOT_ASKED, Tracing
 from pyxfer._measure.run import SaveNowAndThen
@@ -54,7 +54,9 @@ KIB = 1024
 class Measured:
     """Stages over items whose subjects are fakes, and what they reported."""
 
-    def __init__(self, engine: Engine, items: list[Item[CopyPlan]], *, trace: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, items: list[Item[CopyPlan]], *, trace: bool = False, complete: bool = False
+    ) -> None:
         self.clock = Clock()
         self.log: list[tuple[int, str]] = []
         self.prepared: list[int] = []
@@ -68,6 +70,7 @@ class Measured:
             budget_s=0.1,
             seed=1,
             trace=trace,
+            complete=complete,
         )
         self.stages = Stages(
             resources=self.resources,
@@ -98,16 +101,32 @@ def test_groups_run_in_the_order_of_their_keys(engine: Engine) -> None:
     items = items_of(4 * KIB, KIB, 2 * KIB)
     measured = Measured(engine, items)
     measured.stages.prepare()
-    measured.stages.measure(0.0)
+    measured.stages.measure(time.perf_counter())
     assert [key for _, key in measured.log[:3]] == ["1024", "2048", "4096"]
     assert [len(item.trials("h2d")) for item in items] == [6, 6, 6]
+
+
+def test_large_sizes_are_not_prepared_after_the_deadline(engine: Engine) -> None:
+    items = items_of(4 * KIB, KIB, 2 * KIB)
+    measured = Measured(engine, items)
+    measured.stages.prepare(time.perf_counter() - PREPARING_S - 1)
+    assert [item.unavailable for item in items] == [LEFT_OUT, None, LEFT_OUT]
+    assert measured.stages.dropped == {2 * KIB, 4 * KIB}
+
+
+def test_a_complete_run_prepares_everything(engine: Engine) -> None:
+    items = items_of(4 * KIB, KIB)
+    measured = Measured(engine, items, complete=True)
+    measured.stages.prepare(time.perf_counter() - PREPARING_S - 1)
+    assert not measured.stages.dropped
+    assert not any(item.unavailable for item in items)
 
 
 def test_an_unavailable_item_is_not_prepared_and_has_no_trials(engine: Engine) -> None:
     items = [*items_of(KIB), *items_of(2 * KIB, unavailable="not here")]
     measured = Measured(engine, items)
     measured.stages.prepare()
-    measured.stages.measure(0.0)
+    measured.stages.measure(time.perf_counter())
     assert measured.prepared == [0]
     assert items[1].series is None
 
@@ -125,7 +144,7 @@ def test_rows_are_saved_between_rounds(engine: Engine, monkeypatch: pytest.Monke
     monkeypatch.setattr(SaveNowAndThen, "SHARE", math.inf)
     measured = Measured(engine, items_of(KIB))
     measured.stages.prepare()
-    measured.stages.measure(0.0)
+    measured.stages.measure(time.perf_counter())
     assert measured.events.count("saved") == 6
 
 
@@ -142,7 +161,7 @@ def test_without_tracing_every_item_has_the_reason(engine: Engine) -> None:
     items = items_of(KIB)
     measured = Measured(engine, items)
     measured.stages.prepare()
-    measured.stages.measure(0.0)
+    measured.stages.measure(time.perf_counter())
     assert "saved" not in measured.events
     assert [tracing.reason for tracing in measured.tracing] == [NOT_ASKED]
     assert items[0].evidence["h2d"].missing == NOT_ASKED

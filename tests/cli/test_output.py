@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from command_line import pyxfer, shell
 from marks import slow
+from measure.fakes import Clock
 from pages import Terminal
 from samples import make_run
 
@@ -250,10 +251,13 @@ def test_unencodable_names_are_escaped(tmp_path: Path) -> None:
 
 STEPS = (
     Progress("waking the link", 0.0, ""),
-    Progress("measuring", 0.1, "4 KiB"),
-    Progress("measuring", 0.5, "1 MiB"),
+    Progress("measuring", 0.1, "4 KiB", 6.2),
+    Progress("measuring", 0.5, "1 MiB", 3.9),
     Progress("page-locking", 1.0, ""),
 )
+
+
+LINES = "pyxfer: waking the link\npyxfer: measuring, about 7 s left\npyxfer: page-locking\n"
 
 
 def reported(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
@@ -271,20 +275,38 @@ def test_a_log_has_one_line_per_phase(capsys: pytest.CaptureFixture[str]) -> Non
     with ProgressReport() as report:
         for step in STEPS:
             report(step)
-    assert capsys.readouterr().err == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
+    assert (
+        capsys.readouterr().err == "pyxfer: waking the link\npyxfer: measuring, about 7 s left\npyxfer: page-locking\n"
+    )
+
+
+def test_a_log_has_a_line_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pyxfer._cli.output.time", clock)
+    with ProgressReport() as report:
+        for second in range(25):
+            clock.now_s = 100.0 + second
+            report(Progress("measuring", 0.5, "3 of 9 are precise", 40.0 - second))
+    assert capsys.readouterr().err.splitlines() == [
+        "pyxfer: measuring, about 40 s left",
+        "pyxfer: measuring 3 of 9 are precise, about 30 s left",
+        "pyxfer: measuring 3 of 9 are precise, about 20 s left",
+    ]
 
 
 def test_a_terminal_has_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     text = reported(monkeypatch)
     assert "page-locking" in text
-    assert "100%" in text
+    assert "about 7 s left" in text
     assert text.endswith("\x1b[2K")
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_plain_terminal_has_lines(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     text = reported(monkeypatch, **variables)
-    assert text == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
+    assert text == LINES
 
 
 def test_a_closed_stderr_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
     result = pyxfer("--budget", "1s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Host memory, not a PCIe link: ")
-    assert "\n 64 MiB" in result.stdout
+    assert "\n64 MiB" in result.stdout
     assert "pyxfer list" in result.stdout.split("\nNext\n")[1]
     assert "peak" not in result.stdout
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -81,6 +82,7 @@ class Bench:
         on_progress: Callable[[Progress], None] = lambda _: None,
         reserve: Reserve = Reserve(),  # noqa: B008 - it is frozen
         fewest_rounds: int = FEWEST_ROUNDS,
+        latest_s: float = math.inf,
     ) -> list[Group]:
         made = [Group.of(str(index), subjects) for index, subjects in enumerate(groups)]
         until = self.clock() + budget_s
@@ -89,6 +91,7 @@ class Bench:
             clock=self.clock,
             reserve=reserve,
             fewest_rounds=fewest_rounds,
+            latest_s=latest_s,
         ).run()
         return made
 
@@ -192,6 +195,56 @@ def test_a_small_budget_leaves_every_group_with_the_fewest_rounds() -> None:
     subjects = [bench.timed(key, *NOISY) for key in "abcd"]
     bench.run(*([subject] for subject in subjects), budget_s=2e-3)
     assert [len(subject.rounds) for subject in subjects] == [FEWEST_ROUNDS] * 4
+
+
+def test_the_costliest_groups_are_dropped_after_their_first_round_if_all_would_take_too_long() -> None:
+    bench = Bench()
+    subjects = [bench.timed(key, seconds) for key, seconds in (("a", 0.01), ("b", 0.2), ("c", 3.0), ("d", 0.4))]
+    groups = bench.run(*([subject] for subject in subjects), budget_s=1.0, latest_s=7.5)
+    assert [group.dropped for group in groups] == [False, False, True, False]
+    assert [len(subject.rounds) for subject in subjects][1:] == [FEWEST_ROUNDS, 1, FEWEST_ROUNDS]
+    assert bench.clock() <= 7.5
+
+
+def test_a_trial_that_turns_out_longer_drops_its_group_later() -> None:
+    bench = Bench()
+    subjects = [bench.timed("a", 0.1), bench.timed("b", 0.1, 5.0, 5.0, 5.0)]
+    groups = bench.run(*([subject] for subject in subjects), budget_s=1.0, latest_s=9.0)
+    assert [group.dropped for group in groups] == [False, True]
+    assert len(subjects[0].rounds) >= FEWEST_ROUNDS
+    assert len(subjects[1].rounds) == 2
+
+
+def test_a_single_group_has_as_many_rounds_as_there_is_time_for() -> None:
+    bench = Bench()
+    slow, other = bench.timed("slow", 2.0), bench.timed("other", 1.0)
+    (group,) = bench.run([slow, other], budget_s=1.0, latest_s=7.0)
+    assert not group.dropped
+    assert 7.0 <= bench.clock() < 9.0
+    assert len(slow.rounds) in (2, 3)
+
+
+def test_nothing_is_dropped_if_all_have_their_fewest_trials_in_time() -> None:
+    bench = Bench()
+    subjects = [bench.timed(key, *NOISY) for key in "abcd"]
+    groups = bench.run(*([subject] for subject in subjects), budget_s=2e-3, latest_s=1.0)
+    assert not any(group.dropped for group in groups)
+    assert {len(subject.rounds) for subject in subjects} == {FEWEST_ROUNDS}
+
+
+def test_invalid_trials_are_not_replaced_after_the_latest_end() -> None:
+    bench = Bench()
+    bench.run([bench.timed("a", 1.0, invalid="late")], budget_s=1.0, latest_s=8.0)
+    assert bench.clock() <= 8.0
+
+
+def test_progress_says_how_long_the_fewest_rounds_go_on_and_then_the_budget() -> None:
+    bench, seen = Bench(), []
+    bench.run([bench.timed("a", 1.0, 1.1)], budget_s=10.0, on_progress=lambda each: seen.append(each.left_s))
+    assert seen[0] == pytest.approx(9.0)  # until the deadline
+    bench, seen = Bench(), []
+    bench.run([bench.timed("a", 1.0, 1.1)], budget_s=1.0, on_progress=lambda each: seen.append(each.left_s))
+    assert seen[0] == pytest.approx(5.0)  # five more rounds
 
 
 def test_all_groups_take_turns_until_the_budget_is_spent() -> None:
