@@ -119,6 +119,9 @@ class Item(Generic[Source]):
     def trials(self, side: Side) -> tuple[runs.Trial, ...]:
         return tuple(self.series.trials.get(side, ())) if self.series else ()
 
+    def give_up(self, error: Exception) -> None:
+        self.subject, self.unavailable = None, str(error)
+
     def untraced(self, why: str, failed: bool) -> None:
         """Note why it is not traced, or not traced further; `failed` if its traced trial failed."""
         for side, evidence in self.evidence.items():

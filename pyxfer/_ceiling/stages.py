@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
-from pyxfer._document.machines import Environment, Fact, Remark
-from pyxfer._document.runs import Tracing
+from pyxfer._document.machines import Environment, Fact, Remark, unknown
+from pyxfer._document.runs import NOT_ASKED, Tracing
 from pyxfer._machine.nvml import throttled_by
 from pyxfer._measure.run import SaveNowAndThen, own_failure
 from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
@@ -56,7 +56,7 @@ class Stages:
 
     `prepare_item` is given an available item and its number; it sets the item's subject, or the reason why it has
     none. Items with the same `group_key` run in the same rounds; groups run in the order of their keys. `save` is
-    called every few seconds between rounds, and before the first traced trial.
+    called every few seconds between rounds, and before the first traced trial. `traced_sizes`: None is all.
     """
 
     resources: RunResources
@@ -68,6 +68,7 @@ class Stages:
     on_tracing: Callable[[Fact[Tracing]], None]
     group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
     most_rounds: int = MAX_ROUNDS
+    traced_sizes: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         self._save_now_and_then = SaveNowAndThen(self.save)
@@ -89,6 +90,13 @@ class Stages:
                 self.on_progress(Progress("preparing", number / len(self.items), text))
                 self.prepare_item(item, number)
                 self._is_prepared = True
+
+    def calibrate_again(self) -> None:
+        """Choose the windows of raw copies again: other programs may have been busy while they were prepared."""
+        for item in self.items:
+            if isinstance(item.subject, RawCopies):
+                with own_failure(item.give_up):
+                    item.subject.calibrate()
 
     def measure(self, deadline_s: float) -> None:
         limits = self.limits
@@ -127,8 +135,14 @@ class Stages:
             candidate(item, locked if item.head.staged else best, limits.seed + 2 * number, limits.explained)
             for number, item in enumerate(items)
         ]
+        if self.traced_sizes is not None:
+            sizes = [item.nbytes for item in items]
+            others = [each for each, size in zip(candidates, sizes, strict=True) if size not in self.traced_sizes]
+            traced_trials.leave_out(others)
+            candidates = [each for each in candidates if each not in others]
         if not limits.trace:
-            traced_trials.leave_out(candidates, self.on_tracing)
+            traced_trials.leave_out(candidates)
+            self.on_tracing(unknown(NOT_ASKED))
             return
         self.save()  # a tracer may crash the process
         self.on_progress(Progress("tracing", 1.0, ""))
@@ -155,12 +169,8 @@ def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Gro
 
 def prepare_raw(item: Item[CopyPlan], resources: RunResources, seed: int) -> None:
     """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
-
-    def unavailable(error: Exception) -> None:
-        item.unavailable = str(error)
-
     plan, nbytes, engine, device = item.head.source, item.nbytes, resources.engine, resources.device
-    with own_failure(unavailable):
+    with own_failure(item.give_up):
         subject: RawCopies
         if plan.staged:
             subject = StagedCopies(engine, plan, nbytes, resources.arena, resources.staged_copier(), device)

@@ -41,6 +41,9 @@ Directions = Annotated[
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
 ]
+AllSettings = Annotated[
+    bool, typer.Option("--all-settings", help="Also time routes that need other settings of a framework.")
+]
 Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit per framework, without preparation.")]
 
 
@@ -53,9 +56,10 @@ def frameworks(
     batches: Batches = None,
     directions: Directions = None,
     ingest: Ingest = False,
+    all_settings: AllSettings = False,
     device: opt.Device = "0",
     precision: opt.Precision = "2%",
-    budget: Budget = "15s",
+    budget: Budget = "5s",
     patience: opt.Patience = "2min",
     complete: opt.Complete = False,
     seed: opt.Seed = None,
@@ -85,6 +89,7 @@ def frameworks(
         batches=None if batches is None else units.sizes_of(batches, "--batches"),
         directions=None if directions is None else units.words_of(directions, DIRECTIONS, "--directions"),
         ingest=ingest,
+        all_settings=all_settings,
         device=device,
         precision=units.share_of(precision, "--precision"),
         budget_s=units.seconds_of(budget, "--budget"),

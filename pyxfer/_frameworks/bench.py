@@ -18,7 +18,7 @@ from pyxfer._document.machines import Device, Fact, Placement, Remark
 from pyxfer._document.runs import Direction, Measurement, Memory, Tracing
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Make, Route, SourceKind
 from pyxfer._frameworks.context import HostArena, RouteContext
-from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
+from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Ready, Rows, Task, Tracer
 from pyxfer._frameworks.subjects import RouteSubject, describe_error
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import read_link
@@ -78,13 +78,16 @@ class Bench:
         """End the measurement soon. Any thread may call it."""
         self._resources.cancel()
 
-    def run(self, send: Send, marker: Marker) -> None:
-        """Measure, and send the rows every few seconds and at the end, also after an error."""
+    def run(self, send: Send, marker: Marker, wait_to_begin: Callable[[], object]) -> None:
+        """Prepare and measure, and send the rows every few seconds and at the end, also after an error.
+
+        `wait_to_begin` returns when no other worker measures, which may be long after everything is prepared.
+        """
         gc.disable()  # a collection inside a trial would be part of its time
         try:
             with bind(self._choice.engine, device_node(self._device)) as placement:
                 self._allocate(send, placement)
-                self._measure(send, marker)
+                self._measure(send, marker, wait_to_begin)
         except CancelledError:
             pass
         finally:
@@ -111,7 +114,7 @@ class Bench:
             self._link = self._resources.wake_link(device, self._link, "pinned", largest)
         send(Awake(self._link, placement))
 
-    def _measure(self, send: Send, marker: Marker) -> None:
+    def _measure(self, send: Send, marker: Marker, wait_to_begin: Callable[[], object]) -> None:
         def prepare_item(item: Item[Any], number: int) -> None:
             if isinstance(item.head.source, CopyPlan):
                 prepare_raw(item, self._resources, self._task.seed + number)
@@ -138,8 +141,15 @@ class Bench:
             on_tracing=send_tracing,
             group_key=_by_size_and_direction,
             most_rounds=MAX_ROUNDS,
+            # The page shows the records of the largest size; those of the smallest say what a call costs.
+            traced_sizes={min(self._task.sizes), max(self._task.sizes)},
         )
         stages.prepare()
+        send(Ready())
+        wait_to_begin()
+        if self._resources.cancelled():
+            return
+        stages.calibrate_again()
         # The budget is for the trials alone: preparation may include a framework's compiler.
         deadline_s = time.perf_counter() + self._task.budget_s
         gc.collect()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ class RouteContext(ShortRepr):
     def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         """Read device memory with a raw copy, without the framework."""
         self._engine.synchronize(self.device)
-        found = _aligned(nbytes)
+        found = self._arena.landing(nbytes)
         self._copy("d2h", found, address)
         return found
 
@@ -128,6 +129,14 @@ class HostArena:
         self._arrays: dict[SourceKind, NDArray[np.uint8]] = {}
         self._pinned: HostBuffer | None = None
         self._uploader: Uploader | None = None
+        self._landing = np.empty(0, np.uint8)
+
+    def landing(self, nbytes: int) -> NDArray[np.uint8]:
+        """Memory for a fetched array: that of an earlier one if nothing refers to it, because fresh pages are slow."""
+        if self._landing.size < nbytes + ALIGNMENT or sys.getrefcount(self._landing) > _OWN_REFERENCES:
+            self._landing = np.empty(nbytes + ALIGNMENT, np.uint8)
+        begin = -self._landing.ctypes.data % ALIGNMENT
+        return self._landing[begin : begin + nbytes]
 
     def array(self, kind: SourceKind, nbytes: int, turn: int) -> NDArray[np.uint8]:
         """A slice of the buffer; slices rotate with `turn`."""
@@ -168,6 +177,10 @@ class HostArena:
             uploader.close()
         if pinned is not None:
             pinned.close()
+
+
+# The attribute, and the argument of getrefcount.
+_OWN_REFERENCES = 2
 
 
 def as_array(address: int, nbytes: int) -> NDArray[np.uint8]:

@@ -16,12 +16,13 @@ from pyxfer._document.runs import Direction, OneWay, Run, Workload
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework
-from pyxfer._frameworks.session import DEFAULT_BUDGET_S, DIRECTIONS, Request, make_request, run_workers
+from pyxfer._frameworks.session import DIRECTIONS, Request, make_request, run_workers
 from pyxfer._measure.sampler import OnProgress, SaveTo
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, size_of, word_of
 
 DEFAULT_SIZE = "96MiB"
+DEFAULT_BUDGET_S = 15.0
 # The alternatives for a program that already has its data in one of these memories.
 _RAW_MEMORIES = ("pinned", "pageable")
 _RAW_MODES = ("async", "memcpy")

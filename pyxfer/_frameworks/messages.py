@@ -76,6 +76,10 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     complete: bool = False
 
 
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """The order to measure once everything is prepared: no other worker measures now."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """The order to end soon and to send the results so far."""
 
@@ -102,6 +106,10 @@ class Doing(msgspec.Struct, frozen=True, tag=True):
     phase: str
     done: float
     text: str
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """Everything is prepared, and the worker waits for the order to begin."""
 
 
 class Tracer(msgspec.Struct, frozen=True, tag=True):
@@ -134,8 +142,8 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
     remarks: tuple[Remark, ...]
 
 
-ToWorker = Task | Stop
-FromWorker = Hello | Awake | Doing | Tracer | Rows | Refused | Failed | Finished
+ToWorker = Task | Begin | Stop
+FromWorker = Hello | Awake | Doing | Ready | Tracer | Rows | Refused | Failed | Finished
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

@@ -32,6 +32,7 @@ from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.messages import (
     Awake,
+    Begin,
     Doing,
     Failed,
     Finished,
@@ -40,6 +41,7 @@ from pyxfer._frameworks.messages import (
     Mark,
     Marker,
     OwnRoute,
+    Ready,
     Refused,
     Rows,
     Stop,
@@ -127,37 +129,73 @@ class Supervisor:
         self._outcome = Outcome()
         self._doing: Doing | None = None
         self._done = False
+        self._is_started = self._is_ready = False
+        self._owned = contextlib.ExitStack()
+        self._since_s = 0.0
+
+    def start(self) -> None:
+        """Start the process, which imports its framework, prepares its routes and waits for `run`."""
+        self._since_s = time.monotonic()
+        self._log = self._owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        self._marker = self._owned.enter_context(contextlib.closing(Marker()))
+        self._ours, theirs = Pipe()
+        self._owned.enter_context(self._ours)
+        with theirs:
+            self._process = self._start(theirs, self._marker, self._log.fileno())
+        self._is_started = True
+        with contextlib.suppress(OSError):  # it has ended, which the first message shows
+            self._ours.send_bytes(pack(self._task))
+
+    def wait(self) -> None:
+        """Wait until it is prepared, or has ended."""
+        self._talk(lambda: self._is_ready)
+        self._count_time()
 
     def run(self) -> Outcome:
         """Run the worker until it ends. On Ctrl-C `ended` is "interrupted", with the results so far."""
-        begun = time.monotonic()
-        with tempfile.TemporaryFile() as log, contextlib.closing(Marker()) as marker:
-            ours, theirs = Pipe()
-            with ours, theirs:
-                process = self._start(theirs, marker, log.fileno())
-                theirs.close()
-                self._talk(ours, process, marker)
-            self._outcome.log = _tail(log.fileno())
-        self._outcome.duration_s = time.monotonic() - begun
+        if not self._is_started and not self._done:
+            self.start()
+        self._since_s = self._since_s or time.monotonic()
+        if not self._done:
+            with contextlib.suppress(OSError):
+                self._ours.send_bytes(pack(Begin()))
+            try:
+                self._talk(lambda: False)
+            except KeyboardInterrupt:
+                self.interrupt()
+        self.close()
+        self._count_time()
         self._blame()
         return self._outcome
 
-    def _talk(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes], marker: Marker) -> None:
+    def interrupt(self) -> None:
+        """End the worker, after it has sent its results so far."""
+        self._note("interrupted", "the run was interrupted")
+        if self._is_started:
+            with contextlib.suppress(KeyboardInterrupt):
+                self._stop()
+        self._done = True
+
+    def close(self) -> None:
+        """Kill the worker if it runs, and keep the end of its log."""
+        if self._is_started and not self._log.closed:
+            self._outcome.guilty = self._marker.read()
+            self._ours.close()
+            _kill(self._process)
+            self._outcome.log = _tail(self._log.fileno())
+        self._owned.close()
+
+    def _count_time(self) -> None:
+        self._outcome.duration_s += time.monotonic() - self._since_s
+        self._since_s = 0.0
+
+    def _talk(self, is_enough: Callable[[], bool]) -> None:
         try:
-            ours.send_bytes(pack(self._task))
-            self._listen(ours, process)
+            self._listen(is_enough)
         except (OSError, EOFError):
-            self._note_exit(process)
+            self._note_exit()
         except msgspec.MsgspecError as error:
             self._note("failed", f"it sent an invalid message: {error}")
-        except KeyboardInterrupt:
-            self._note("interrupted", "the run was interrupted")
-            with contextlib.suppress(KeyboardInterrupt):
-                self._stop(ours, process)
-        finally:
-            self._outcome.guilty = marker.read()
-            ours.close()
-            _kill(process)
 
     def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
         arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]
@@ -172,20 +210,19 @@ class Supervisor:
             start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
         )
 
-    def _listen(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
-        last_s = time.monotonic()
-        while not self._done:
+    def _listen(self, is_enough: Callable[[], bool]) -> None:
+        ours, process, last_s = self._ours, self._process, time.monotonic()
+        while not self._done and not is_enough():
             if ours.poll(_SLICE_S):
                 self._take(unpack_report(ours.recv_bytes()))
                 last_s = time.monotonic()
             elif process.poll() is not None and not ours.poll():
-                self._note_exit(process)  # a process that it has forked may hold the pipe open
-                return
+                self._note_exit()  # a process that it has forked may hold the pipe open
             elif time.monotonic() - last_s > self._patience_s():
                 self._note("hung", f"it sent nothing for {format_seconds(self._patience_s())}")
-                return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_PATIENCE_S)
+        if self._done:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_PATIENCE_S if self._outcome.ended != "hung" else 0)
 
     def _patience_s(self) -> float:
         return self._patience.step_s if self._outcome.hello else self._patience.start_s
@@ -196,6 +233,8 @@ class Supervisor:
             outcome.hello = message
         elif isinstance(message, Awake):
             outcome.awake = message
+        elif isinstance(message, Ready):
+            self._is_ready = True
         elif isinstance(message, Tracer):
             outcome.tracing = message.tracing
         elif isinstance(message, Rows):
@@ -214,9 +253,10 @@ class Supervisor:
         else:
             self._note("unavailable" if isinstance(message, Refused) else "failed", message.reason)
 
-    def _stop(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
+    def _stop(self) -> None:
         """Order it to stop and take its last messages, without waiting for a long call."""
-        until = time.monotonic() + STOP_PATIENCE_S
+        ours, process, until = self._ours, self._process, time.monotonic() + STOP_PATIENCE_S
+        self._done = False
         try:
             ours.send_bytes(pack(Stop()))
             while not self._done and process.poll() is None and (left := until - time.monotonic()) > 0:
@@ -226,14 +266,15 @@ class Supervisor:
             pass
         self._note("interrupted", "the run was interrupted")
 
-    def _note_exit(self, process: subprocess.Popen[bytes]) -> None:
+    def _note_exit(self) -> None:
         """Note how the process ended; the pipe closed before the last message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_PATIENCE_S)
-        self._note("crashed", _describe_exit(process.returncode))
+            self._process.wait(END_PATIENCE_S)
+        self._note("crashed", _describe_exit(self._process.returncode))
 
     def _note(self, ended: WorkerEnding, reason: str) -> None:
         self._outcome.ended, self._outcome.reason = ended, reason
+        self._done = True
 
     def _blame(self) -> None:
         """Add the step under way to the reason of a crash or hang."""
@@ -319,21 +360,24 @@ def _end_with_parent() -> None:
 
 
 class Orders(threading.Thread):
-    """Waits for the order to stop. A closed pipe means that the run has ended, and ends this process."""
+    """Waits for the orders to begin and to stop. A closed pipe means that the run has ended, and ends this process."""
 
     def __init__(self, connection: Connection[bytes, bytes]) -> None:
         super().__init__(name="pyxfer-orders", daemon=True)
         self._connection = connection
+        self.begun = threading.Event()
         self.stop: Callable[[], None] = lambda: os._exit(0)
         """Called on the order to stop. Before there are results it ends the process."""
 
     def run(self) -> None:
         try:
-            while not isinstance(unpack_order(self._connection.recv_bytes()), Stop):
-                pass
+            while not isinstance(order := unpack_order(self._connection.recv_bytes()), Stop):
+                if isinstance(order, Begin):
+                    self.begun.set()
         except (EOFError, OSError):
             os._exit(ORPHANED)
         self.stop()
+        self.begun.set()
 
 
 def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders: Orders) -> None:
@@ -350,7 +394,7 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
         send(Hello(started.version, cuda, dict(started.settings), start_s))
         bench = Bench(task, routes, choice, device, lack)
         orders.stop = bench.cancel
-        bench.run(send, marker)
+        bench.run(send, marker, orders.begun.wait)
         send(Finished(tuple(bench.remarks)))
     except RefusedError as error:
         send(Refused(str(error)))

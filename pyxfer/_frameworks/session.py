@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -43,17 +44,26 @@ from pyxfer._frameworks.registry import (
 from pyxfer._frameworks.registry import select_routes as select
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
+from pyxfer._machine.host import available_host_bytes
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import device_node
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.sampler import MIN_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
+from pyxfer._upload.settings import usable_cpus
+from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, word_of, words_of
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
 DEFAULT_BATCHES = "1:512:x2"
-DEFAULT_BUDGET_S = 15.0
+DEFAULT_BUDGET_S = 5.0
+# With less of each, frameworks are started and prepared one after the other. A worker of PyTorch with 15 routes and a
+# largest size of 256 MiB takes about 10 sizes of host memory and 6 of the device's.
+CPUS_OF_A_FRAMEWORK = 3
+HOST_BYTES_OF_A_FRAMEWORK = 3 << 30
+DEVICE_BYTES_OF_A_FRAMEWORK = 1 << 30
+COPIES_OF_THE_LARGEST = 16
 WORKLOADS: tuple[Workload, ...] = ("copy", "image-batch")
 DIRECTIONS: tuple[OneWay, ...] = ("h2d", "d2h")
 MAX_BATCH = 1 << 20
@@ -75,6 +85,7 @@ class Request:
     trace: bool = True
     explained: str = ""
     complete: bool = False
+    all_settings: bool = False
 
     def parameters(self) -> Parameters:
         """The parameters as the document stores them."""
@@ -107,9 +118,15 @@ class Request:
         return select(fitting, self.patterns)
 
     def tasks(self, framework: Framework) -> tuple[Task, ...]:
-        """One worker for each setting of the requested routes. An explained route needs only its own worker."""
+        """A worker for each setting of the requested routes.
+
+        Without patterns and `all_settings` only the framework's own setting is measured, which others are compared
+        with. An explained route needs only its own worker.
+        """
         routes = self.routes(framework)
-        settings = dict.fromkeys(route.setting for route in routes)
+        settings = sorted({route.setting for route in routes})
+        if not (self.all_settings or self.patterns or self.explained):
+            settings = settings[:1]
         return tuple(
             Task(
                 worker=f"{framework.name} {setting}".strip(),
@@ -127,7 +144,7 @@ class Request:
                 explained=self.explained,
                 complete=self.complete,
             )
-            for setting in sorted(settings)
+            for setting in settings
             if not self.explained or setting == _setting_of(self.explained, routes)
         )
 
@@ -148,6 +165,7 @@ def make_request(
     seed: int | None,
     trace: bool = True,
     complete: bool = False,
+    all_settings: bool = False,
 ) -> Request:
     """Check the arguments.
 
@@ -173,6 +191,7 @@ def make_request(
         seed=seed_of(seed),
         trace=trace,
         complete=complete,
+        all_settings=all_settings,
     )
     check_patterns(request.patterns, request.names)
     if not any(request.routes(load_framework(name)) for name in request.names):
@@ -272,6 +291,7 @@ def frameworks(
     require_gpu: bool = False,
     trace: bool = True,
     complete: bool = False,
+    all_settings: bool = False,
     patience_s: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -279,12 +299,13 @@ def frameworks(
     """Time the routes of frameworks beside raw copies of the same sizes.
 
     `names` are frameworks, all by default; `routes` are patterns such as `tf.*`. Each framework runs in a separate
-    process. If one is not installed, crashes or hangs, the run records that and measures the others. `budget_s` is the
-    measuring time of each worker, without its preparation; if it is too short for a few trials of everything, the
-    largest sizes are left out, unless `complete` is true. A worker that sends nothing for `patience_s` is ended, while
-    it imports its framework for 2.5 times as long, at least 30 s. A few trials are traced
-    after the timed ones, which takes at most 10 % of the budget; `trace=False` leaves them out. Without a GPU the
-    `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run and returns the results so far.
+    process. `all_settings` also measures what needs other settings of a framework, each in a process of its own, as
+    patterns that name such routes do. If a framework is not installed, crashes or hangs, the run records that and
+    measures the others. `budget_s` is the measuring time of each worker, without its preparation; if it is too short
+    for a few trials of everything, the largest sizes are left out, unless `complete` is true. A worker that sends
+    nothing for `patience_s` is ended, while it imports its framework for 2.5 times as long, at least 30 s. A few trials
+    are traced after the timed ones; `trace=False` leaves them out. Without a GPU the `ingest` routes are timed, which
+    stay in host memory. Ctrl-C ends the run and returns the results so far.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.
@@ -307,6 +328,7 @@ def frameworks(
         seed=seed,
         trace=trace,
         complete=complete,
+        all_settings=all_settings,
     )
     return run_workers(choice, request, patience_s, on_progress, save_to)
 
@@ -351,13 +373,21 @@ class Session:
         self._ended: RunEnding = "complete"
 
     def run(self) -> Run:
-        """Run the workers one after the other, because two would share the link and the GPU's memory."""
+        """Start all workers at once, then let one after the other measure: two would share the link and the memory."""
         loaded = [load_framework(name) for name in self._request.names]
         tasks = [(framework, task) for framework in loaded for task in self._request.tasks(framework)]
+        part = 1 / max(1, len(tasks))
         try:
-            with self._presence:
+            with self._presence, contextlib.ExitStack() as started:
+                workers = []
                 for number, (framework, task) in enumerate(tasks):
-                    self._run_task(framework, task, number / len(tasks), 1 / len(tasks))
+                    rows: list[Measurement] = []
+                    worker = self._supervisor(framework, task, rows, number * part, part)
+                    started.callback(worker.close)
+                    workers.append((framework, task, rows, worker, number * part))
+                self._start_together([worker for *_, worker, _ in workers])
+                for framework, task, rows, worker, done in workers:
+                    self._run_task(framework, task, rows, worker, done, part)
                     if self._ended == "interrupted":
                         break
             self._after = read_environment(self._choice.engine, self._device)
@@ -367,14 +397,53 @@ class Session:
         self._save_to(run)
         return run
 
-    def _run_task(self, framework: Framework, task: Task, done: float, part: float) -> None:
-        """Run a worker, and after a crash another one without the route that crashed."""
-        rows: list[Measurement] = []
+    def _start_together(self, workers: Sequence[Supervisor]) -> None:
+        """Import and prepare all frameworks at the same time, before anything is measured, if the host can do that."""
+        if len(workers) == 1 or not self._has_room_for(len(workers)):
+            return
+        try:
+            if self._choice.runtime == "cuda":  # a tuning beside other processes would find wrong settings
+                self._on_progress(Progress("choosing the settings of the ring", 0.0, ""))
+                settings_for(self._choice.engine, self._device.index)
+            self._on_progress(Progress("starting the frameworks", 0.0, ""))
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.wait()
+        except KeyboardInterrupt:
+            for worker in workers:
+                worker.interrupt()
+
+    def _has_room_for(self, workers: int) -> bool:
+        """Whether so many frameworks can be prepared side by side: image batches choose their trials meanwhile."""
+        largest = max(self._request.sizes)
+        host, device = available_host_bytes().value, self._device.index
+        free = self._choice.engine.memory_info(device)[0] if self._choice.runtime == "cuda" else None
+        return (
+            self._request.workload == "copy"
+            and usable_cpus() >= workers * CPUS_OF_A_FRAMEWORK
+            and (host is None or host >= workers * (HOST_BYTES_OF_A_FRAMEWORK + COPIES_OF_THE_LARGEST * largest))
+            and (free is None or free >= workers * (DEVICE_BYTES_OF_A_FRAMEWORK + COPIES_OF_THE_LARGEST * largest))
+        )
+
+    def _run_task(
+        self,
+        framework: Framework,
+        task: Task,
+        rows: list[Measurement],
+        worker: Supervisor,
+        done: float,
+        part: float,
+    ) -> None:
+        """Let a worker measure, and after a crash another one without the route that crashed."""
         name = task.worker
         for start in range(1, MAX_STARTS + 1):
             if start > 1:
                 task = msgspec.structs.replace(task, worker=f"{name}, start {start}")
-            outcome = self._supervise(framework, task, rows, done, part)
+                worker = self._supervisor(framework, task, rows, done, part)
+            self._on_progress(Progress(f"{_title(framework, task)}: starting", done, ""))
+            outcome = worker.run()
+            self._take_link(outcome)
             self._workers.append(_worker(task, framework, outcome))
             if outcome.ended not in ("crashed", "hung") or outcome.hello is None or _was_traced(outcome):
                 break
@@ -407,10 +476,10 @@ class Session:
         kept = {row.nbytes: _without_ceiling(row) for row in found}
         return [kept.get(row.nbytes, row) for row in self._missing(framework, task, (route,), outcome)]
 
-    def _supervise(
+    def _supervisor(
         self, framework: Framework, task: Task, rows: Sequence[Measurement], done: float, part: float
-    ) -> Outcome:
-        title = " ".join(filter(None, (framework.title, task.setting)))
+    ) -> Supervisor:
+        title = _title(framework, task)
 
         def on_doing(doing: Doing) -> None:
             prepared = doing.phase != "preparing"
@@ -422,10 +491,7 @@ class Session:
             self._presence.look()
             self._save_to(self._document("interrupted", (*outcome.measurements, *rows)))
 
-        self._on_progress(Progress(f"{title}: starting", done, ""))
-        outcome = Supervisor(task, framework.environment, self._patience, on_doing, on_rows).run()
-        self._take_link(outcome)
-        return outcome
+        return Supervisor(task, framework.environment, self._patience, on_doing, on_rows)
 
     def _take_link(self, outcome: Outcome) -> None:
         if outcome.awake is not None:
@@ -460,6 +526,10 @@ class Session:
             tracing=_tracing(self._workers),
             ring=unknown(_OWN_RINGS if any(map(_was_staged, measurements)) else NOT_STAGED),
         )
+
+
+def _title(framework: Framework, task: Task) -> str:
+    return " ".join(filter(None, (framework.title, task.setting)))
 
 
 def _without_ceiling(row: Measurement) -> Measurement:

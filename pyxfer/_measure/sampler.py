@@ -127,6 +127,8 @@ MIN_ROUNDS_S = 0.1
 GROWTH = 1.2
 # Half of an interval in standard errors.
 HALF_WIDTH_ERRORS = 2.2
+# A later round takes at least this share of the first one, which touches memory and fills pools.
+LATER_ROUNDS = 0.6
 # Why a group has a turn. Half of the time is for series that the remaining time can settle.
 TURNS = ("settled", "soonest", "least")
 # What cannot be settled is made precise to the target times a power of two, below this one.
@@ -232,7 +234,7 @@ class Sampler:
         self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, not a secret
         self.started_s = self.clock()
         self._turns_s = dict.fromkeys(TURNS, 0.0)
-        self._fewest_s: dict[str, float] = {}
+        self._fewest_s: dict[int, float] = {}
         self._left_s = 0.0
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
@@ -240,7 +242,7 @@ class Sampler:
         self._fewest_rounds()
         self._replace_invalid()
         self._reserved_s = self._reserve_s()
-        self._fewest_s = {group.name: group.spent_s for group in self.groups}
+        self._fewest_s = {id(group): group.spent_s for group in self.groups}
         while not self._is_spent():
             unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
             if not unsettled:
@@ -253,13 +255,16 @@ class Sampler:
     def _fewest_rounds(self) -> None:
         """Over all groups, so that an early end leaves some trials of each."""
         for left in reversed(range(self.fewest_rounds)):
+            spent_s = {id(group): group.spent_s for group in self.groups}
             self.run_rounds(1)
+            round_s = {id(group): group.spent_s - spent_s[id(group)] for group in self.groups}
+            further = left * (LATER_ROUNDS if left == self.fewest_rounds - 1 else 1.0)
             kept = [group for group in self.groups if not group.dropped]
-            while left and len(kept) > 1 and self.clock() + left * sum(each.round_s for each in kept) > self.latest_s:
-                costly = max(kept, key=lambda group: group.round_s)
+            while len(kept) > 1 and self.clock() + further * sum(round_s[id(each)] for each in kept) > self.latest_s:
+                costly = max(kept, key=lambda group: round_s[id(group)])
                 costly.dropped = True
                 kept.remove(costly)
-            self._left_s = left * sum(group.round_s for group in kept)
+            self._left_s = left * sum(round_s[id(group)] for group in kept)
             self._report()
         self._left_s = 0.0
 
@@ -280,7 +285,7 @@ class Sampler:
             hopeless += [(group, far)] if far else []
         settled_s, soonest_s, least_s = self._turns_s.values()
         if hopeful and (not hopeless or settled_s <= soonest_s + least_s):
-            return "settled", *min(hopeful, key=lambda each: each[0].spent_s - self._fewest_s[each[0].name])
+            return "settled", *min(hopeful, key=lambda each: each[0].spent_s - self._fewest_s[id(each[0])])
         if least_s < soonest_s:
             return "least", *min(hopeless, key=lambda each: each[0].spent_s)
         return "soonest", *self._soonest(hopeless, left_s)
@@ -342,7 +347,7 @@ class Sampler:
                 raise CancelledError("the measurement was asked to end")
             if self.clock() < self.latest_s or (group is self.groups[0] and not group.rounds):
                 self._trial(series, group.rounds)
-        group.rounds += 1
+        group.rounds += not group.dropped
 
     def _trial(self, series: Series, round_index: int) -> None:
         begun = self.clock()

@@ -87,10 +87,9 @@ def trace_candidates(
             _search(remaining, recorder, SEARCH_SHARE * seconds, cancelled)
 
 
-def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
+def leave_out(candidates: Sequence[Candidate]) -> None:
     for candidate in candidates:
         candidate.give_up(NOT_ASKED, False)
-    on_start(unknown(NOT_ASKED))
 
 
 def seconds_for(budget_s: float, deadline_s: float) -> float:

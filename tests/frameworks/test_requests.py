@@ -57,11 +57,13 @@ def test_the_projects_own_spelling_is_accepted() -> None:
 
 
 def test_each_setting_has_a_worker() -> None:
-    found = request(["jax"])
-    tasks = found.tasks(load_framework("jax"))
+    jax = load_framework("jax")
+    tasks = request(["jax"], all_settings=True).tasks(jax)
     assert [task.worker for task in tasks] == ["jax", "jax nostage"]
     assert tasks[1].routes == ("jax.device-put-nostage",)
     assert "jax.device-put-nostage" not in tasks[0].routes
+    assert [task.worker for task in request(["jax"]).tasks(jax)] == ["jax"]
+    assert [task.worker for task in request(["jax"], routes="jax.device-put*").tasks(jax)] == ["jax", "jax nostage"]
 
 
 def test_image_batch_has_sizes_in_batches() -> None:

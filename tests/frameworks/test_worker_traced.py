@@ -59,7 +59,7 @@ def work(engine: Engine) -> Work:
             if cancelled and isinstance(message, Doing) and message.phase == "tracing":
                 bench.cancel()
 
-        bench.run(send, marker)
+        bench.run(send, marker, lambda: None)
         assert marker.read() is None
         marker.close()
         return Worked(sent, bench.remarks)
