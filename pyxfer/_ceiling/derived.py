@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
@@ -24,11 +25,11 @@ Place = tuple[str, str, int]
 
 def derive_run(run: runs.Run) -> runs.Run:
     link = derived_link(run.link)
-    references: dict[Place, list[runs.Measurement]] = defaultdict(list)
+    references: dict[tuple[str | None, Place], list[runs.Measurement]] = defaultdict(list)
     for row in run.measurements:
         if row.route_info is None and row.variant == "warm":
-            references[_place(row)].append(row)
-    rows = tuple(derived_row(row, link, references[_place(row)]) for row in run.measurements)
+            references[row.worker, _place(row)].append(row)  # each worker measures its own ceiling
+    rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
     return replace(
         run,
@@ -145,8 +146,20 @@ def _share(row: runs.Measurement, rate: Fact[runs.Rate], references: Sequence[ru
     }
     if not medians:
         return row.ceiling_share
-    nearest = min(medians, key=lambda place: abs(medians[place] - share.value))
-    return ceiling_share(valid, references[nearest].trials, rate)
+    least = min(abs(value - share.value) for value in medians.values())
+    nearest = [
+        ceiling_share(valid, references[place].trials, rate)
+        for place, value in medians.items()
+        if abs(value - share.value) == least
+    ]
+    # Two references may have the same ratio, because clocks have ticks, and not the same interval.
+    return min(nearest, key=lambda found: _distance(found.value, share))
+
+
+def _distance(found: runs.Share | None, stated: runs.Share) -> float:
+    if found is None:
+        return math.inf
+    return abs((found.low or 0.0) - (stated.low or 0.0)) + abs((found.high or 0.0) - (stated.high or 0.0))
 
 
 def _locking(cost: runs.LockingCost, rows: Sequence[runs.Measurement]) -> runs.LockingCost:

@@ -96,6 +96,10 @@ class RouteContext(ShortRepr):
         finally:
             self._held = None
 
+    def scratch(self) -> NDArray[np.uint8]:
+        """Memory of the size for contents to send. It is reused as `fetch` reuses its own."""
+        return self._arena.contents.take(self.nbytes)
+
     def lent(self, array: NDArray[Any]) -> bool:
         """Whether the array is in the memory of the sources, so that nothing was copied."""
         return self._arena.holds(array)
@@ -103,7 +107,7 @@ class RouteContext(ShortRepr):
     def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
         """Read device memory with a raw copy, without the framework."""
         self._engine.synchronize(self.device)
-        found = self._arena.landing(nbytes)
+        found = self._arena.landing.take(nbytes)
         self._copy("d2h", found, address)
         return found
 
@@ -115,6 +119,24 @@ class RouteContext(ShortRepr):
     def _copy(self, direction: str, array: NDArray[np.uint8], address: int) -> None:
         lane = self._engine.Lane(direction, array.ctypes.data, address, array.size, array.size, 1)
         self._copier.drained(lane, 0)
+
+
+# The attribute, and the argument of getrefcount.
+_OWN_REFERENCES = 2
+
+
+class Reused:
+    """Memory for one array after the other, because the first touch of fresh pages is slow."""
+
+    def __init__(self) -> None:
+        self._whole = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """The memory of the last array if nothing refers to it any more, or else new memory."""
+        if self._whole.size < nbytes + ALIGNMENT or sys.getrefcount(self._whole) > _OWN_REFERENCES:
+            self._whole = np.empty(nbytes + ALIGNMENT, np.uint8)
+        begin = -self._whole.ctypes.data % ALIGNMENT
+        return self._whole[begin : begin + nbytes]
 
 
 class HostArena:
@@ -129,14 +151,7 @@ class HostArena:
         self._arrays: dict[SourceKind, NDArray[np.uint8]] = {}
         self._pinned: HostBuffer | None = None
         self._uploader: Uploader | None = None
-        self._landing = np.empty(0, np.uint8)
-
-    def landing(self, nbytes: int) -> NDArray[np.uint8]:
-        """Memory for a fetched array: that of an earlier one if nothing refers to it, because fresh pages are slow."""
-        if self._landing.size < nbytes + ALIGNMENT or sys.getrefcount(self._landing) > _OWN_REFERENCES:
-            self._landing = np.empty(nbytes + ALIGNMENT, np.uint8)
-        begin = -self._landing.ctypes.data % ALIGNMENT
-        return self._landing[begin : begin + nbytes]
+        self.landing, self.contents = Reused(), Reused()
 
     def array(self, kind: SourceKind, nbytes: int, turn: int) -> NDArray[np.uint8]:
         """A slice of the buffer; slices rotate with `turn`."""
@@ -177,10 +192,6 @@ class HostArena:
             uploader.close()
         if pinned is not None:
             pinned.close()
-
-
-# The attribute, and the argument of getrefcount.
-_OWN_REFERENCES = 2
 
 
 def as_array(address: int, nbytes: int) -> NDArray[np.uint8]:

@@ -101,7 +101,7 @@ class RouteSubject:
         """
         with self._step("traced"):
             data = None if seed is None else self._random(seed)
-            if data is not None or self._last_s < WAKE_BELOW_S:
+            if self._last_s < (WAKE_BELOW_S if data is None else LONG_CALL_S):
                 self._untimed()  # also because the fresh content may use memory of former results
             if data is None:
                 return {side_of(self.route): self._recorded(taking)}, True
@@ -223,7 +223,7 @@ class RouteSubject:
             raise MeasurementError(f"the result is on the {where} and not on the {wanted}, so nothing was copied")
 
     def _random(self, seed: int) -> NDArray[np.uint8]:
-        data = np.empty(self._context.nbytes, np.uint8)
+        data = self._context.scratch()
         self._engine.fill(data.ctypes.data, data.size, seed)
         return data
 

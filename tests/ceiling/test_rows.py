@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from measure.fakes import Clock, Timed
-from samples import make_link, make_measurement
+from samples import make_link, make_measurement, make_run, retimed
 from tracing.captures import copy, traced
 
+from pyxfer._ceiling.derived import derive_run, derived_row
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, raw_head, share_remark
 from pyxfer._document.machines import Fact, Link, Side, unknown
@@ -141,6 +142,27 @@ def test_only_common_rounds_count() -> None:
     assert (share.value.value, share.value.low) == (0.5, None)
     assert ceiling_share(mine[:1], ceiling, rate).reason == "no round has a valid trial of this and of the ceiling"
     assert ceiling_share(mine, None, rate).value is None
+
+
+def test_a_row_keeps_the_share_of_its_own_ceiling_beside_a_reference_with_the_same_ratio() -> None:
+    """Clocks have ticks, so two references may have equal medians and different spreads, in either order."""
+    seconds = [400e-6, 404e-6, 396e-6] * 4
+    other = [
+        time_s * factor for time_s, factor in zip(seconds, [1.1, 1.1, 1.1, 0.9, 0.9, 0.9] + [1.0] * 6, strict=True)
+    ]
+    pinned, pageable = assembled(collected(PINNED, seconds), collected(PAGEABLE, [2 * each for each in seconds]))
+    (reference,) = assembled(collected(PINNED, other))
+    for row in (pinned, pageable):
+        for references in ((pinned, reference), (reference, pinned)):
+            assert derived_row(row, make_link(), references).ceiling_share == row.ceiling_share
+
+
+def test_the_ceiling_of_a_row_is_of_its_own_worker() -> None:
+    own, other = (make_measurement(worker=name) for name in ("jax", "torch"))
+    slower = retimed(other, [trial.elapsed_s * (1 + 0.01 * (trial.round % 3 - 1)) for trial in own.trials])
+    alone = derive_run(make_run(measurements=(own,))).measurements[0]
+    beside = derive_run(make_run(measurements=(slower, own))).measurements[1]
+    assert beside.ceiling_share == alone.ceiling_share
 
 
 def shared(own: list[float], ceiling: list[float], first: int = 0) -> list[str]:
