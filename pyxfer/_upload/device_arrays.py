@@ -33,8 +33,8 @@ class DevicePool:
     """
 
     def __init__(self, engine: Engine, device: int, max_bytes: int | None = None) -> None:
-        self._engine = engine
-        self._device = device
+        self.engine = engine
+        self.device = device
         self._max_bytes = max_bytes
         self._largest = 0
         self._lock = threading.Lock()
@@ -122,17 +122,17 @@ class DevicePool:
 
     def _synchronise(self) -> None:
         """Wait for all work that may use an idle block. A block that is returned during the wait needs another one."""
-        self._engine.synchronize(self._device)
+        self.engine.synchronize(self.device)
         self._synchronised += 1
 
     def _allocate(self, size: int) -> DeviceBuffer:
         try:
-            return self._engine.DeviceBuffer(size, self._device)
+            return self.engine.DeviceBuffer(size, self.device)
         except CudaMemoryError:
             if not self._idle:
                 raise
         self._free_down_to(0)
-        return self._engine.DeviceBuffer(size, self._device)
+        return self.engine.DeviceBuffer(size, self.device)
 
     def _free_down_to(self, max_bytes: int) -> None:
         while self.idle_bytes > max_bytes:
@@ -163,25 +163,22 @@ _VERSIONED_FROM = (1, 0)
 class DeviceArray:
     """An array in C order on a device, which `torch.from_dlpack(array)` and similar functions use without a copy.
 
-    Its memory is freed, or returned to its pool, when this array and all arrays that were made of it are gone. CUDA
-    aligns it to 256 bytes at least; DLPack, TensorFlow and JAX require 64.
+    Its memory returns to the pool when this array and all arrays that were made of it are gone. CUDA aligns it to 256
+    bytes at least; DLPack, TensorFlow and JAX require 64.
     """
 
-    def __init__(
-        self, engine: Engine, shape: tuple[int, ...], dtype: Dtype, device: int = 0, pool: DevicePool | None = None
-    ) -> None:
+    def __init__(self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype) -> None:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = math.prod(shape) * itemsize_of(dtype)
-        self.device = device
-        self._engine = engine
-        nbytes = max(self.nbytes, 1)
-        self._memory = _Memory(engine.DeviceBuffer(nbytes, device) if pool is None else pool.take(nbytes), pool)
+        self.device = pool.device
+        self._engine = pool.engine
+        self._memory = _Memory(pool.take(self.nbytes), pool)
 
     @property
     def address(self) -> int:
         """The device address of the first item."""
-        return self._memory.buffer.address
+        return self._memory.memory.address
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (KDL_CPU, 0) if is_host(self._engine) else (KDL_CUDA, self.device)
@@ -227,18 +224,14 @@ class _Memory(Owner):
 
     failed = "Device memory was not released"
 
-    def __init__(self, buffer: DeviceBuffer, pool: DevicePool | None) -> None:
-        self.buffer = buffer
+    memory: DeviceBuffer
+
+    def __init__(self, memory: DeviceBuffer, pool: DevicePool) -> None:
+        self.memory = memory
         self._pool = pool
 
     def _release(self) -> None:
-        if self._pool is not None:
-            self._pool.give(self.buffer)
-        else:
-            self.buffer.close()
-
-    def _abandon(self) -> None:
-        self.buffer.abandon()
+        self._pool.give(self.memory)
 
 
 def dlpack_type_of(dtype: Dtype) -> tuple[int, int]:

@@ -38,11 +38,14 @@ class Started:
     """Keeps the source's memory."""
 
 
-class NeverDone:
-    """The ticket of an upload that may have started: it is kept until the uploader has ended all of them."""
+class FixedTicket:
+    """The ticket of an upload that has ended, or of one that is kept until the uploader has ended all of them."""
+
+    def __init__(self, *, is_done: bool) -> None:
+        self._is_done = is_done
 
     def done(self) -> bool:
-        return False
+        return self._is_done
 
     def result(self, seconds: float) -> None:
         pass

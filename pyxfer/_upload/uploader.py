@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -22,8 +22,8 @@ from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
-from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
-from pyxfer._upload.prefetch import Prefetch, SentBatch, StreamOrder, depth_of, order_of
+from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
+from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import Target, device_source_of, target_of
 from pyxfer._upload.trees import send_arrays
@@ -162,13 +162,13 @@ class Uploader(ShortRepr):
 
         """
         with self._usable_mover() as mover:
-            found = device_source_of(y, self._engine, self._device, self._target)
+            found, stream = device_source_of(y, self._engine, self._device, self._target)
             result = _new_array(found.shape, found.dtype) if out is None else out
             to = destination_of(result, found.shape, found.dtype)
             if is_host(self._engine) and not isinstance(y, DeviceArray):
                 copy_on_host(found.address, to)  # a framework's result may be outside the host runtime's memory
             else:
-                mover.download(found.address, to, found.stream)
+                mover.download(found.address, to, stream)
         return result
 
     def prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int = 2) -> Prefetch[Any, Any]:
@@ -187,8 +187,8 @@ class Uploader(ShortRepr):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
-            order = order_of(self._target(to), self._device, count)
-        return Prefetch(batches, lambda batch: self._send(order, batch), count, self._sweep)
+            target = target_ahead(self._target(to), count)
+        return Prefetch(batches, lambda batch: self._send(target, batch), count, self._sweep)
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
@@ -280,26 +280,34 @@ class Uploader(ShortRepr):
             return to
         found = self._targets.get(to) if isinstance(to, str) else None
         if found is None:
-            found = self._targets[to] = target_of(to, self._engine, self._pool)
+            found = self._targets[to] = target_of(to, self._pool)
         return found
 
     def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
         source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype, self._device)
+        address, finish = target.empty(source.shape, source.dtype)
         try:
-            stream = target.stream(self._device)
+            stream = target.stream()
             mover.upload(source, address, stream, wait=stream is None)
             return finish()
         except BaseException:
             del finish  # the traceback would keep the memory
             raise
 
-    def _send(self, order: StreamOrder, batch: Any) -> SentBatch:
+    def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
+        """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""
         # Frameworks allocate and wait for events in this thread, while another one may be capturing a CUDA graph.
         self._engine.relax_captures_in_this_thread()
-        order.before_send()
+        target.before_send()
         with self._usable_mover() as mover:
-            return SentBatch(self._start_all(mover, order.target, batch, "batch"), order)
+            upload = self._start_all(mover, target, batch, "batch")
+
+        def taken() -> Any:
+            arrays = upload.result()
+            target.after_take()
+            return arrays
+
+        return taken
 
     def _sweep(self) -> None:
         """Synchronise before a batch is drawn. Later the wait would include more work, and the device would idle."""
@@ -323,15 +331,15 @@ class Uploader(ShortRepr):
 
     def _start(self, mover: Mover, target: Target, x: Any, started: list[Started]) -> None:
         source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype, self._device)
+        address, finish = target.empty(source.shape, source.dtype)
         try:
-            stream = target.stream(self._device)
+            stream = target.stream()
             started.append(Started(mover.start(source, address, stream), finish, source.keep))
         except Exception:
             del finish
             raise
         except BaseException:  # Ctrl-C, perhaps after the upload has started
-            self._dropped.add([Started(NeverDone(), finish, source.keep)])
+            self._dropped.add([Started(FixedTicket(is_done=False), finish, source.keep)])
             raise
 
 

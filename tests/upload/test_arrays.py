@@ -20,18 +20,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from upload.memories import DTYPES, gathered
+from upload.memories import DTYPES, Capsuled, gathered
 
 from pyxfer._upload.arrays import (
     BFLOAT16,
     destination_of,
-    dtype_of_dlpack,
     dtype_to_send,
     is_array,
     itemsize_of,
     name_of,
     source_of,
 )
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.pinning import empty_pinned
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -195,12 +195,14 @@ def test_bfloat16_of_ml_dtypes_is_represented_by_its_name() -> None:
 def test_dlpack_types_map_to_dtypes(name: str) -> None:
     dtype = np.dtype(name)
     code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[dtype.kind]
-    assert dtype_of_dlpack(code, 8 * dtype.itemsize, 1) == dtype
+    assert source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=8 * dtype.itemsize)).dtype == dtype
 
 
 @pytest.mark.parametrize("unknown", [(0, 4, 1), (2, 8, 1), (2, 128, 1), (3, 64, 1), (7, 8, 1), (2, 32, 4)])
 def test_other_types_of_dlpack_have_no_dtype(unknown: tuple[int, int, int]) -> None:
-    assert dtype_of_dlpack(*unknown) is None
+    code, bits, lanes = unknown
+    with pytest.raises(UsageError, match=rf"^items of DLPack's type \({code}, {bits}, {lanes}\) cannot be sent: send"):
+        source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=bits, lanes=lanes))
 
 
 def test_names_distinguish_dtypes() -> None:
@@ -224,7 +226,9 @@ def path(tmp_path: Path) -> Path:
 def test_an_array_in_a_file_is_sent(engine: Engine, path: Path, mode: str, offset: int) -> None:
     mapped = np.memmap(path, np.uint8, mode, offset=offset)  # type: ignore[call-overload]
     with Uploader("host", threads=2) as up:
-        assert np.array_equal(np.from_dlpack(up.upload(mapped[::3], Target(engine))), CONTENTS[offset::3])
+        assert np.array_equal(
+            np.from_dlpack(up.upload(mapped[::3], Target(DevicePool(engine, 0, 0)))), CONTENTS[offset::3]
+        )
 
 
 @pytest.mark.parametrize("offset", [0, 3 * mmap.ALLOCATIONGRANULARITY + 5])
@@ -252,7 +256,7 @@ def test_a_download_into_a_truncated_file_is_refused(engine: Engine, path: Path)
     out = np.memmap(path, np.uint8, "r+")
     os.truncate(path, 10)
     with Uploader("host", threads=2) as up:
-        y = up.upload(CONTENTS, Target(engine))
+        y = up.upload(CONTENTS, Target(DevicePool(engine, 0, 0)))
         with pytest.raises(UsageError, match=r"^out: this array is mapped from a file that was cut"):
             up.download(y, out)
 
@@ -331,7 +335,7 @@ def up() -> Iterator[Uploader]:
 
 @given(array=arrays(), block=st.booleans())
 def test_any_array_arrives_and_comes_back(up: Uploader, array: NDArray[Any], block: bool) -> None:
-    sent = up.upload(array, Target(load("host")), block)
+    sent = up.upload(array, Target(DevicePool(load("host"), 0, 0)), block)
     y = sent if block else sent.result()
     there = np.from_dlpack(y)
     assert (there.shape, there.dtype) == (array.shape, array.dtype)

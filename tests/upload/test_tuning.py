@@ -22,6 +22,7 @@ from pyxfer._document.tunings import CopyDirection, CopyRate, Tuned
 from pyxfer._machine.engine import HOST_REASON
 from pyxfer._measure import exclusive
 from pyxfer._upload import tuning, uploader
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.settings import DEFAULT_BUDGET_BYTES, PartialSettings, default_settings
 from pyxfer._upload.targets import Target
 from pyxfer._upload.tuning import (
@@ -203,7 +204,7 @@ def test_an_uploader_tunes_within_its_budget(engine: Engine, monkeypatch: pytest
 
     monkeypatch.setattr(uploader, "settings_for", record)
     with uploader.Uploader("host", threads=2, budget=MIB) as up:
-        up.upload(np.ones(1), Target(engine))
+        up.upload(np.ones(1), Target(DevicePool(engine, 0, 0)))
     assert calls == [{"device": 0, "given": PartialSettings(threads=2), "budget_bytes": MIB}]
 
 
