@@ -74,7 +74,7 @@ NOT_TUNED = "not tuned yet: tuned on first use"
 
 _one_at_a_time = threading.Lock()
 # Tunings that could not be written to the file: they serve this process, which so tunes only once.
-_not_in_file: dict[tuple[TuningKey, Path | None], tuple[Tuned, tuple[str, ...]]] = {}
+_not_in_file: dict[tuple[TuningKey, Path | None], ChosenSettings] = {}
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,6 @@ def tune_and_keep(
 
 
 def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:
-    """The chosen settings as a document."""
     path = cache_path(environ)
     return RingState(
         device=device,
@@ -177,13 +176,11 @@ def _kept_or_tuned(
 
 def _kept(key: TuningKey, path: Fact[Path]) -> ChosenSettings:
     """The settings of an earlier tuning, by this process or another; the default ones if there was none."""
-    if (key, path.value) in _not_in_file:
-        tuned, remarks = _not_in_file[key, path.value]
-        return _chosen_by(tuned, *remarks)
-    found = Fact[Tuned](reason="") if path.value is None else find_tuning(path.value, key)
-    if found.value is None:
-        return ChosenSettings(default_settings(), "default", NOT_TUNED, None, (found.reason,) if found.reason else ())
-    tuned = found.value
+    if found := _not_in_file.get((key, path.value)):
+        return found
+    tuned, trouble = (None, "") if path.value is None else find_tuning(path.value, key)
+    if tuned is None:
+        return ChosenSettings(default_settings(), "default", NOT_TUNED, None, (trouble,) if trouble else ())
     return ChosenSettings(settings_of(tuned.ring), "cached", f"cached {_summary(tuned)}", tuned, tuned.remarks)
 
 
@@ -194,9 +191,8 @@ def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> ChosenSettings:
     trouble = path.reason if path.value is None else keep_tuning(path.value, key, tuned)
     if not trouble:
         return _chosen_by(tuned)
-    remark = f"{trouble}; every process tunes again"
-    _not_in_file[key, path.value] = tuned, (remark,)
-    return _chosen_by(tuned, remark)
+    chosen = _not_in_file[key, path.value] = _chosen_by(tuned, f"{trouble}; every process tunes again")
+    return chosen
 
 
 def _chosen_by(tuned: Tuned, *remarks: str) -> ChosenSettings:
@@ -510,8 +506,8 @@ def neighbours(
 
 def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
     if name == "chunk_bytes":  # the ring keeps its bytes, so that only one setting changes
-        return replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
-    return replace(ring, **{name: value})
+        return msgspec.structs.replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
+    return msgspec.structs.replace(ring, **{name: value})
 
 
 # --- timed copies ----------------------------------------------------------------------------------------------------

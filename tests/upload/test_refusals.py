@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 from upload.memories import Capsuled
 from upload.tunings import START
 
@@ -253,7 +254,7 @@ def test_uploaders(engine: Engine, arguments: dict[str, Any], word: str) -> None
 )
 def test_settings_of_a_ring(wrong: dict[str, Any], word: str) -> None:
     with pytest.raises(UsageError, match=word):
-        RingSettings(**{**vars(START), **wrong})
+        RingSettings(**{**asdict(START), **wrong})
 
 
 UPLOADS: dict[str, tuple[Any, str]] = {
