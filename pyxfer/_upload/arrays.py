@@ -248,10 +248,10 @@ _OF_DLPACK: dict[tuple[int, int], Dtype] = {
     (4, 16): BFLOAT16,
     (6, 8): np.dtype(np.bool_),
 }
+DLPACK_TYPES = {dtype: code_and_bits for code_and_bits, dtype in _OF_DLPACK.items()}
 
 
 def dtype_to_send(dtype: np.dtype[Any]) -> Dtype:
-    """The dtype on the device."""
     if dtype.char in _SENT and dtype.isnative:
         return dtype
     if dtype.name == BFLOAT16 and dtype.itemsize == _BFLOAT16_BYTES:  # of ml_dtypes

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import itemsize_of, name_of
+from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
 from pyxfer._upload.native_calls import Owner
 from pyxfer.errors import CudaMemoryError
 
@@ -155,9 +155,6 @@ def block_bytes(nbytes: int) -> int:
 
 # From dlpack.h.
 KDL_CPU, KDL_CUDA = 1, 2
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_BFLOAT16_TYPE = (4, 16)
-_VERSIONED_FROM = (1, 0)
 
 
 class DeviceArray:
@@ -203,8 +200,8 @@ class DeviceArray:
             )
         if copy:
             raise BufferError("this array is exported without a copy: copy the array that is made of it")
-        versioned = max_version is not None and tuple(max_version) >= _VERSIONED_FROM
-        code, bits = dlpack_type_of(self.dtype)
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        code, bits = DLPACK_TYPES[self.dtype]
         return self._engine.to_dlpack(self.address, *own, code, bits, self.shape, versioned, self._memory)
 
     def __repr__(self) -> str:
@@ -232,8 +229,3 @@ class _Memory(Owner):
 
     def _release(self) -> None:
         self._pool.give(self.memory)
-
-
-def dlpack_type_of(dtype: Dtype) -> tuple[int, int]:
-    """DLPack's code and bits of a dtype."""
-    return _BFLOAT16_TYPE if isinstance(dtype, str) else (_CODES[dtype.kind], 8 * dtype.itemsize)

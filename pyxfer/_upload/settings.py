@@ -211,12 +211,11 @@ def settings_from_environment(environ: Mapping[str, str]) -> PartialSettings:
     return settings
 
 
-_MAX_DIGITS = 9
 _ZERO = re.compile(r"0+\s*(us|ms|s)?")
 
 
 def _parse_integer(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+    if not re.fullmatch("[0-9]{1,9}", text):
         raise ValueError(f"{text!r:.80} is not a whole number")
     return int(text)
 
@@ -267,9 +266,7 @@ def _link(pci: str | None, root: Path) -> str | None:
     address = canonical_address(pci or "")
     hops = read_hops(address, root) if address else ()
     most = [hop.most for hop in hops if hop.most.value is not None]
-    if not most:
-        return None
-    slowest = min(most, key=hop_gbps).value
+    slowest = min(most, key=hop_gbps).value if most else None
     return f"PCIe {slowest.generation}.0 x{slowest.width}" if slowest else None
 
 

@@ -144,7 +144,6 @@ def tune_and_keep(
 
 
 def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:
-    path = cache_path(environ)
     return RingState(
         device=device,
         ring=setup_of(chosen.settings),
@@ -152,7 +151,7 @@ def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = o
         reason=chosen.reason,
         remarks=chosen.remarks,
         tuning=Fact(reason=chosen.reason) if chosen.tuning is None else Fact(chosen.tuning),
-        path=Fact(reason=path.reason) if path.value is None else Fact(str(path.value)),
+        path=cache_path(environ).then(str),
     )
 
 

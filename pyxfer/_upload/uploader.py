@@ -319,7 +319,16 @@ class Uploader(ShortRepr):
         started: list[Started] = []
 
         def start(array: Any) -> Any:
-            self._start(mover, target, array, started)
+            source = source_of(array)
+            address, finish = target.empty(source.shape, source.dtype)
+            try:
+                started.append(Started(mover.start(source, address, target.stream()), finish, source.keep))
+            except Exception:
+                del finish
+                raise
+            except BaseException:  # Ctrl-C, perhaps after the upload has started
+                self._dropped.add([Started(FixedTicket(is_done=False), finish, source.keep)])
+                raise
             return array
 
         try:
@@ -328,19 +337,6 @@ class Uploader(ShortRepr):
             self._dropped.add(started)
             raise
         return Upload(tree, started, self._dropped, self)
-
-    def _start(self, mover: Mover, target: Target, x: Any, started: list[Started]) -> None:
-        source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype)
-        try:
-            stream = target.stream()
-            started.append(Started(mover.start(source, address, stream), finish, source.keep))
-        except Exception:
-            del finish
-            raise
-        except BaseException:  # Ctrl-C, perhaps after the upload has started
-            self._dropped.add([Started(FixedTicket(is_done=False), finish, source.keep)])
-            raise
 
 
 def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
