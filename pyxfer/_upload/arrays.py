@@ -61,7 +61,6 @@ def is_array(x: object) -> bool:
 
 
 def source_of(x: Any) -> Source:
-    """The memory of a NumPy array or scalar, a buffer, or a tensor on the CPU that supports DLPack."""
     if isinstance(x, (np.ndarray, np.generic)):
         return _of_array(base_array(x))
     if hasattr(type(x), "__dlpack__"):
@@ -117,7 +116,14 @@ def _of_dlpack(x: Any) -> Source:
         raise UsageError(f"this {type_name(kind)} of {x.dtype.name} does not hold numbers: leave it on the host")
     if hasattr(kind, "is_neg") and x.is_neg():  # DLPack cannot express it, and PyTorch does not refuse
         raise UsageError(f"this {type_name(kind)} has the negative bit set: give x.resolve_neg()")
-    source = read_capsule(x, _capsule(x), _require_host, "sent: send their bytes, as uint8")
+
+    def export() -> Any:
+        try:
+            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))  # only version 1 says whether the array is read-only
+        except TypeError:  # the library has only version 0
+            return x.__dlpack__()
+
+    source = read_capsule(x, call_exporter(x, export), _require_host, "sent: send their bytes, as uint8")
     if source.nbytes > MAX_BYTES or len(source.shape) > MAX_DIMENSIONS:
         raise UsageError(
             f"an array of shape {source.shape} is larger than NumPy allows: at most {MAX_DIMENSIONS} dimensions and "
@@ -167,7 +173,6 @@ def _buffer_array(x: Any) -> NDArray[Any]:
 
 
 def type_name(kind: type) -> str:
-    """The name of a type in messages, with its module."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -193,7 +198,6 @@ def array_of(source: Source) -> NDArray[Any]:
 
 
 def destination_of(out: Any, shape: tuple[int, ...], dtype: Dtype) -> Source:
-    """The memory of `out`, to which an array of that shape and dtype will be written."""
     try:
         found = source_of(out)
     except UsageError as error:
@@ -341,7 +345,8 @@ def read_capsule(x: Any, capsule: Any, require_device: Callable[[Any, int, int],
         raise UsageError(f"items of {known} cannot be {remedy}")
     itemsize = itemsize_of(dtype)
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
-    steps = tensor.strides[: tensor.ndim] if tensor.strides else _compact_strides(shape)
+    compact = (math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    steps = tensor.strides[: tensor.ndim] if tensor.strides else compact
     return Source(
         address=(tensor.data or 0) + tensor.byte_offset,
         dtype=dtype,
@@ -354,20 +359,7 @@ def read_capsule(x: Any, capsule: Any, require_device: Callable[[Any, int, int],
     )
 
 
-def _capsule(x: Any) -> Any:
-    """A capsule of version 1 if the library has it: only that one says whether the array is read-only."""
-
-    def export() -> Any:
-        try:
-            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))
-        except TypeError:  # the library has only version 0
-            return x.__dlpack__()
-
-    return call_exporter(x, export)
-
-
 def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
-    """Call a function that exports `x` by DLPack."""
     try:
         return export()
     except PyxferError:
@@ -395,7 +387,3 @@ def _opened(kind: type, capsule: Any) -> tuple[_Tensor, int]:
             f"this {type_name(kind)} uses DLPack {versioned.major}, and pyxfer knows {_KNOWN_MAJOR}: give np.asarray(x)"
         )
     return versioned.tensor, versioned.flags
-
-
-def _compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -139,7 +139,6 @@ class DevicePool:
             self._pop(next(iter(self._idle))).close()
 
     def _pop(self, size: int) -> DeviceBuffer:
-        """Remove the block of this size that was returned first."""
         blocks = self._idle[size]
         buffer, _ = blocks.popleft()
         if not blocks:
@@ -148,7 +147,6 @@ class DevicePool:
 
 
 def block_bytes(nbytes: int) -> int:
-    """The size of the block for an array of that many bytes."""
     step = max(MIN_BLOCK_BYTES, 1 << max(0, nbytes.bit_length() - _STEPS_BITS))
     return max(1, -(-nbytes // step)) * step
 
@@ -174,7 +172,6 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """The device address of the first item."""
         return self._memory.memory.address
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -62,10 +62,7 @@ class RingMover:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-
-    @property
-    def pinned_bytes(self) -> int:
-        return self.ring.pinned_bytes
+        self.pinned_bytes = ring.pinned_bytes
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""

@@ -68,7 +68,6 @@ class Dropped:
             self._uploads.extend(upload for upload in started if not upload.ticket.done())
 
     def sweep(self) -> None:
-        """Release the uploads that have ended."""
         for _ in range(len(self._uploads)):
             try:
                 upload = self._uploads.popleft()

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 def pin(engine: Engine, x: NDArray[Any], device: int = 0) -> NDArray[Any]:
-    """Page-lock the memory of an array until the last view of the returned array is gone."""
     if not isinstance(x, np.ndarray):
         raise UsageError(f"this {type_name(type(x))} is not a NumPy array: give np.asarray(x)")
     array = base_array(x)
@@ -75,18 +74,6 @@ class _Lock(Owner):
         self._array = array
 
 
-def _registered(engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> Registration:
-    try:
-        return engine.Registration(first, nbytes, device, array.flags.writeable)
-    except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
-        raise
-    except CudaError as error:
-        raise UsageError(
-            f"this array cannot be page-locked: {error} The driver locks neither memory of files nor pages with "
-            f"locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
-        ) from error
-
-
 class _Locks:
     """The locks of this process. Arrays of the same memory share one, because the driver locks memory only once."""
 
@@ -98,8 +85,18 @@ class _Locks:
         key = (engine.RUNTIME, first, nbytes)
         with self._turn:
             lock = self._locks.get(key)
-            if lock is None:
-                lock = self._locks[key] = _Lock(_registered(engine, array, first, nbytes, device), array)
+            if lock is not None:
+                return lock
+            try:
+                registration = engine.Registration(first, nbytes, device, array.flags.writeable)
+            except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
+                raise
+            except CudaError as error:
+                raise UsageError(
+                    f"this array cannot be page-locked: {error} The driver locks neither memory of files nor pages "
+                    f"with locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
+                ) from error
+            lock = self._locks[key] = _Lock(registration, array)
             return lock
 
     def forget(self) -> None:
@@ -115,7 +112,6 @@ os.register_at_fork(after_in_child=_locks.forget)
 def empty_pinned(
     engine: Engine, shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int = 0
 ) -> NDArray[Any]:
-    """Make an array like `np.empty` in page-locked memory, which is freed with the last view of the array."""
     extents = _extents(shape)
     kind = _dtype(dtype)
     nbytes = math.prod(extents) * kind.itemsize

@@ -60,7 +60,6 @@ class Feeder(Generic[Batch, Sent]):
         self._sent: SimpleQueue[Sent | _Failure | None] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
         self.is_over = False
-        self._exhausted = False
         self._thread = threading.Thread(target=self._run, args=(batches, send), name="pyxfer-prefetch", daemon=True)
         _running.add(self)
         try:
@@ -126,19 +125,16 @@ class Feeder(Generic[Batch, Sent]):
                     time.sleep(DELAY_S)
             if self.is_over:
                 return
-            self._sent.put(self._draw(batches, send))  # without a local name, which would keep a taken batch alive
-            if self._exhausted:
+            self._prepare()
+            try:
+                batch = next(batches)
+            except StopIteration:
                 return
+            if self.is_over:
+                return
+            self._sent.put(send(batch))
+            del batch  # the name would keep a taken batch alive
             ahead += 1
-
-    def _draw(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> Sent | None:
-        self._prepare()
-        try:
-            batch = next(batches)
-        except StopIteration:
-            self._exhausted = True
-            return None
-        return None if self.is_over else send(batch)
 
     def _drop(self) -> None:
         """Empty the queue except for the end. The thread and `stop` both call it, so the later one leaves it empty."""

@@ -89,7 +89,6 @@ class RingSettings(RingSetup, frozen=True):
 
     @property
     def min_budget_bytes(self) -> int:
-        """The smallest budget that `within` accepts."""
         return MIN_SLOTS * self._min_shrunk_chunk_bytes
 
     def within(self, budget_bytes: int) -> RingSettings:

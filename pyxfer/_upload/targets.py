@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
 
 
-_PARTS = {"jaxlib": "jax"}  # packages that define arrays of a framework with another name
 _LEGACY_DEFAULT = 1  # DLPack's number of the legacy default stream
 
 
 def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> tuple[Source, int | None]:
     """The memory of an array in C order on the device, and the stream after whose earlier work it may be read."""
-    name = _framework_of(type(y))
+    packages = (base.__module__.partition(".")[0] for base in type(y).__mro__)
+    names = ("jax" if package == "jaxlib" else package for package in packages)
+    name = next((name for name in names if name in TARGETS), None)
     if isinstance(y, DeviceArray) or name is None:
         capsule, stream = _export(y, engine)
     else:
@@ -55,13 +56,6 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
     if not _is_compact(found):
         raise UsageError(f"this {type_name(type(y))} is not in C order: make it contiguous on the device first")
     return found, stream
-
-
-def _framework_of(kind: type) -> str | None:
-    """The framework that defines a class or one of its base classes."""
-    packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    names = (_PARTS.get(package, package) for package in packages)
-    return next((name for name in names if name in TARGETS), None)
 
 
 def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
@@ -98,19 +92,19 @@ class Target:
         self.engine, self.device = pool.engine, pool.device
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
-        """Allocate memory for an array."""
         array = self.own_array(shape, dtype)
         return array.address, lambda: array
 
     def stream(self) -> int | None:
         """The framework's current stream: copies wait for its earlier work, and its later work waits for copies.
 
-        None if the memory comes from pyxfer, so that no work of the framework can use it yet.
+        It is 0, the legacy default stream, unless the program has chosen one; None if the memory comes from pyxfer, so
+        that no work of the framework can use it yet.
         """
         return None
 
     def export(self, y: Any) -> Any:
-        """A DLPack capsule of the framework's array, in C order. Readers wait for the earlier work of `stream`."""
+        """A DLPack capsule of the array, or of a copy in C order. Readers wait for the earlier work of `stream`."""
         return y.__dlpack__()
 
     def before_send(self) -> None:
@@ -161,13 +155,11 @@ class Torch(Target):
         return tensor.data_ptr(), lambda: tensor
 
     def stream(self) -> int | None:
-        """PyTorch's current stream; 0, the legacy default stream, unless the program has chosen one."""
         if is_host(self.engine):
             return None
         return int(self.torch.cuda.current_stream(self.place).cuda_stream)
 
     def export(self, y: Any) -> Any:
-        """A capsule of the tensor, or of a contiguous copy of it on the device."""
         return self.torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
 
 
@@ -190,12 +182,10 @@ class Cupy(Target):
         return array.data.ptr, lambda: array
 
     def stream(self) -> int | None:
-        """CuPy's current stream; 0, the legacy default stream, unless the program has chosen one."""
         with self.cupy.cuda.Device(self.device):
             return int(self.cupy.cuda.get_current_stream().ptr)
 
     def export(self, y: Any) -> Any:
-        """A capsule of the array, or of a contiguous copy of it on the device."""
         with self.cupy.cuda.Device(self.device):
             return self.cupy.ascontiguousarray(y).reshape(y.shape).__dlpack__()
 

@@ -79,8 +79,6 @@ _not_in_file: dict[tuple[TuningKey, Path | None], ChosenSettings] = {}
 
 @dataclass(frozen=True)
 class ChosenSettings:
-    """The settings of a ring, their source, and the tuning that they come from."""
-
     settings: RingSettings
     source: RingSource
     reason: str
@@ -303,7 +301,7 @@ class Search:
         self._bench = bench
         self._budget_bytes = budget_bytes
         self._transfers = [Transfer(direction, nbytes) for nbytes in sizes for direction in _DIRECTIONS]
-        self._small_sizes = [nbytes for nbytes in _SMALL_SIZES if nbytes <= max(sizes)]
+        self._largest_bytes = max(sizes)
         self._limit_s = limit_s
         self._clock = clock
         self._began_s = clock()
@@ -316,7 +314,6 @@ class Search:
 
     @property
     def spent_s(self) -> float:
-        """Seconds since the object was made."""
         return self._clock() - self._began_s
 
     @property
@@ -447,7 +444,7 @@ class Search:
             if ring.direction == "h2d"
         }
         if self.left_s > 0:
-            small = [Transfer("h2d", nbytes) for nbytes in self._small_sizes]
+            small = [Transfer("h2d", nbytes) for nbytes in _SMALL_SIZES if nbytes <= self._largest_bytes]
             copies = [self._best_copy, self._bench.plain]
             times, plain_times = take_turns(copies, small, _SMALL_REPEATS, lambda _: self.left_s > 0)
             is_faster |= {
@@ -466,7 +463,6 @@ _CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
 _SLOTS = (128, 256, 512, 1024)
 # The order in which settings are changed: fill and threads matter most.
 _SETTINGS = ("fill", "threads", "chunk_bytes", "slots")
-_FIRST_CHUNK_BYTES, _FIRST_SLOTS = 64 << 10, 512
 
 
 def distinct_fills(engine: Engine, device: int) -> tuple[RingFill, ...]:
@@ -484,7 +480,7 @@ def first_candidate(fills: Sequence[RingFill], max_threads: int, budget_bytes: i
 
     It gets half of the budget, because another ring is timed beside it.
     """
-    first = RingSettings(max_threads, _FIRST_CHUNK_BYTES, _FIRST_SLOTS, fills[0], spin_us=20)
+    first = RingSettings(max_threads, 64 << 10, 512, fills[0], spin_us=20)
     return first.within(max(budget_bytes // 2, min(budget_bytes, first.min_budget_bytes)))
 
 
@@ -513,8 +509,6 @@ def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
 
 
 class Transfer(NamedTuple):
-    """Direction and size of a timed copy."""
-
     direction: CopyDirection
     nbytes: int
 
@@ -620,7 +614,6 @@ def _rounds(times: Times) -> int:
 
 
 def rates_of(times: Times) -> tuple[CopyRate, ...]:
-    """The bandwidths of the median times."""
     return tuple(CopyRate(*transfer, transfer.nbytes / _median_s(seconds) / 1e9) for transfer, seconds in times.items())
 
 

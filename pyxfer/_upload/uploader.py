@@ -41,12 +41,6 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
 
 
-def _budget_bytes(budget: str | int) -> int:
-    if not isinstance(budget, str) and budget == 0:
-        return 0  # refused with the smallest budget in the message
-    return size_of(budget, "budget")
-
-
 def _pool_bytes(pool: str | int | None) -> int | None:
     if pool is None:
         return None
@@ -94,7 +88,8 @@ class Uploader(ShortRepr):
             chunk_bytes=None if chunk_bytes is None else size_of(chunk_bytes, "chunk_bytes"),
             slots=_whole(slots),
         )
-        self._budget_bytes = _budget_bytes(budget)
+        # `within` refuses zero with the smallest budget in the message
+        self._budget_bytes = 0 if budget == 0 else size_of(budget, "budget")
         self._given.applied_to(default_settings()).within(self._budget_bytes)  # raises now if they are not valid
         kept_bytes = _pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)
@@ -198,8 +193,18 @@ class Uploader(ShortRepr):
             with self._turn:
                 self._closed = True
                 mover = self._mover
-            self._close(mover)
-            self._mover = None  # if _close raised, it is ended at exit
+            try:
+                if mover is not None:
+                    mover.close()
+            except DeviceTimeoutError:
+                self._pool.abandon()
+                raise
+            except CudaError:
+                with suppress(CudaError):  # the same trouble again
+                    self._pool.close()
+                raise
+            self._pool.close()
+            self._mover = None  # if closing raised, it is ended at exit
         self._dropped.clear()
 
     def __enter__(self) -> Uploader:
@@ -234,19 +239,6 @@ class Uploader(ShortRepr):
         self._pool.abandon()
         self._mover.cancel()
         return self._mover
-
-    def _close(self, mover: Mover | None) -> None:
-        try:
-            if mover is not None:
-                mover.close()
-        except DeviceTimeoutError:
-            self._pool.abandon()
-            raise
-        except CudaError:
-            with suppress(CudaError):  # the same trouble again
-                self._pool.close()
-            raise
-        self._pool.close()
 
     @contextmanager
     def _usable_mover(self) -> Iterator[Mover]:
