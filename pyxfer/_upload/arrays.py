@@ -345,8 +345,11 @@ def read_capsule(x: Any, capsule: Any, require_device: Callable[[Any, int, int],
         raise UsageError(f"items of {known} cannot be {remedy}")
     itemsize = itemsize_of(dtype)
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
-    compact = (math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    steps = tensor.strides[: tensor.ndim] if tensor.strides else compact
+    steps = (
+        tensor.strides[: tensor.ndim]
+        if tensor.strides
+        else (math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    )
     return Source(
         address=(tensor.data or 0) + tensor.byte_offset,
         dtype=dtype,

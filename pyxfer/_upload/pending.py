@@ -117,7 +117,15 @@ class Upload(ShortRepr):
         seconds = _seconds(timeout)
         until = time.monotonic() + seconds
         for upload in self._started:
-            _wait(upload.ticket, seconds, until)
+            while not upload.ticket.done():
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise DeviceTimeoutError(
+                        f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
+                    )
+                with native_call(), contextlib.suppress(DeviceTimeoutError):
+                    upload.ticket.result(min(left, SLICE_S))
+            upload.ticket.result(0.0)
         with self._turn:
             if not self._made:
                 finished = iter(self._started)
@@ -137,15 +145,3 @@ def _seconds(timeout: float | None) -> float:
     if not is_number or not timeout <= math.inf:  # refuses nan
         raise UsageError(f"timeout must be a number of seconds, such as 0.5, or None for no limit; got {timeout!r:.40}")
     return max(0.0, float(min(timeout, threading.TIMEOUT_MAX)))
-
-
-def _wait(ticket: Ticket, seconds: float, until: float) -> None:
-    while not ticket.done():
-        left = until - time.monotonic()
-        if left <= 0:
-            raise DeviceTimeoutError(
-                f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
-            )
-        with native_call(), contextlib.suppress(DeviceTimeoutError):
-            ticket.result(min(left, SLICE_S))
-    ticket.result(0.0)

@@ -259,14 +259,6 @@ class Jax(Target):
 TARGETS: dict[str, type[Target]] = {kind.module: kind for kind in (Torch, Tensorflow, Jax, Cupy)}
 
 
-def target_of(name: str, pool: DevicePool) -> Target:
-    kind = TARGETS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        known = ", ".join(map(repr, TARGETS))
-        raise UsageError(f"{name!r} is not a framework that arrays can be uploaded to: give one of {known}")
-    return kind(pool)
-
-
 def _imported(target: Target, part: str = "") -> Any:
     """The framework's module, with a part that is not imported with it."""
     try:

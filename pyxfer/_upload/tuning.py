@@ -70,8 +70,6 @@ LIMIT_S = 1.0
 
 # --- the settings of a ring ------------------------------------------------------------------------------------------
 
-NOT_TUNED = "not tuned yet: tuned on first use"
-
 _one_at_a_time = threading.Lock()
 # Tunings that could not be written to the file: they serve this process, which so tunes only once.
 _not_in_file: dict[tuple[TuningKey, Path | None], ChosenSettings] = {}
@@ -177,7 +175,8 @@ def _kept(key: TuningKey, path: Fact[Path]) -> ChosenSettings:
         return found
     tuned, trouble = (None, "") if path.value is None else find_tuning(path.value, key)
     if tuned is None:
-        return ChosenSettings(default_settings(), "default", NOT_TUNED, None, (trouble,) if trouble else ())
+        reason = "not tuned yet: tuned on first use"
+        return ChosenSettings(default_settings(), "default", reason, None, (trouble,) if trouble else ())
     return ChosenSettings(settings_of(tuned.ring), "cached", f"cached {_summary(tuned)}", tuned, tuned.remarks)
 
 
@@ -495,14 +494,11 @@ def neighbours(
         "slots": sorted({*_SLOTS, ring.slots}),
     }
     at = values[name].index(getattr(ring, name))
-    rings = [_with(ring, name, value) for value in values[name]]
-    return rings[at + 1 :], rings[:at][::-1]
-
-
-def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
+    changes = [{name: value} for value in values[name]]
     if name == "chunk_bytes":  # the ring keeps its bytes, so that only one setting changes
-        return msgspec.structs.replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
-    return msgspec.structs.replace(ring, **{name: value})
+        changes = [{name: value, "slots": max(MIN_SLOTS, ring.pinned_bytes // value)} for value in values[name]]
+    rings = [msgspec.structs.replace(ring, **change) for change in changes]
+    return rings[at + 1 :], rings[:at][::-1]
 
 
 # --- timed copies ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
 from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
 from pyxfer._upload.settings import PartialSettings, default_settings
-from pyxfer._upload.targets import Target, device_source_of, target_of
+from pyxfer._upload.targets import TARGETS, Target, device_source_of
 from pyxfer._upload.trees import send_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
@@ -272,7 +272,10 @@ class Uploader(ShortRepr):
             return to
         found = self._targets.get(to) if isinstance(to, str) else None
         if found is None:
-            found = self._targets[to] = target_of(to, self._pool)
+            if not isinstance(to, str) or to not in TARGETS:
+                known = ", ".join(map(repr, TARGETS))
+                raise UsageError(f"{to!r} is not a framework that arrays can be uploaded to: give one of {known}")
+            found = self._targets[to] = TARGETS[to](self._pool)
         return found
 
     def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
@@ -350,12 +353,11 @@ def _new_array(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
     if not isinstance(dtype, str):
         return np.empty(shape, dtype)
     try:
-        found = importlib.import_module("ml_dtypes").bfloat16
+        return np.empty(shape, importlib.import_module("ml_dtypes").bfloat16)
     except ImportError as error:
         raise UsageError(
             "NumPy has no bfloat16: pip install ml_dtypes, or give an `out`, such as one of torch.empty"
         ) from error
-    return np.empty(shape, found)
 
 
 def _at_exit() -> None:
