@@ -12,8 +12,7 @@ import ctypes
 import math
 import mmap
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,8 +34,7 @@ _CUDA_INTERFACE = "__cuda_array_interface__"
 _ARRAY_METHODS = ("__dlpack__", _CUDA_INTERFACE, "__array_interface__", "__array__")
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
+class Source(NamedTuple):
     """An array in host memory. The first item is at `address`; strides are in bytes."""
 
     address: int
@@ -47,7 +45,7 @@ class Source:
     nbytes: int
     """Bytes of all items without gaps, as on the device."""
     readonly: bool
-    keep: Any = field(repr=False)
+    keep: Any
     """Keeps the memory alive."""
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -158,4 +157,4 @@ Mover = RingMover | PlainMover
 def copy_on_host(address: int, to: Source) -> None:
     """Copy items in C order at `address`, which is host memory."""
     array = array_of(to)
-    array[...] = array_of(replace(to, address=address, strides=np.empty(to.shape, array.dtype).strides))
+    array[...] = array_of(to._replace(address=address, strides=np.empty(to.shape, array.dtype).strides))
