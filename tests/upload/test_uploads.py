@@ -229,12 +229,10 @@ def test_each_device_has_one_uploader_under_all_its_names() -> None:
     assert np.array_equal(second.download(y), filled(2))
 
 
-def test_an_upload_keeps_its_uploader_alive(engine: Engine) -> None:
+def test_an_upload_keeps_its_uploader_alive(own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     array = filled(10)
-    sent = Uploader("host", threads=2, chunk_bytes=4096, slots=2).upload(
-        array, Target(DevicePool(engine, 0, 0)), block=False
-    )
+    sent = Uploader("host", threads=2, chunk_bytes=4096, slots=2).upload(array, own, block=False)
     gc.collect()
     assert not sent.done()
     testing.release_stalls()
