@@ -83,6 +83,7 @@ def first(device: int | str) -> First:
     import numpy as np
 
     import pyxfer
+    from pyxfer._upload.device_arrays import DevicePool
     from pyxfer._upload.targets import Target
 
     array = np.random.default_rng(0).integers(0, 256, NBYTES, np.uint8)
@@ -91,9 +92,10 @@ def first(device: int | str) -> First:
     engine.memory_info(0 if device == HOST else int(device))
     started = time.perf_counter()
     up = pyxfer.Uploader(device, budget=BUDGET_BYTES)
-    up.upload(array, Target(engine))
+    own = Target(DevicePool(engine, up.device, 0))
+    up.upload(array, own)
     uploaded = time.perf_counter()
-    up.upload(array, Target(engine))
+    up.upload(array, own)
     again = time.perf_counter()
     time.sleep(0.1)
     used_s = time.process_time()

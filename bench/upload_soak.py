@@ -28,6 +28,7 @@ from pyxfer._document.machines import Device, Environment
 from pyxfer._machine.engine import is_host
 from pyxfer._machine.environment import read_environment
 from pyxfer._report.grid import escape_markdown, markdown_table
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer.native import Engine
 from pyxfer.units import format_seconds, format_size
@@ -68,7 +69,7 @@ def main() -> int:
     """Upload and print the table; 1 if a check fails."""
     asked = _arguments()
     engine, device = shared.open_device(asked)
-    to = Target(engine) if asked.to == "own" else asked.to
+    to = Target(DevicePool(engine, device.index, 0)) if asked.to == "own" else asked.to
     pool = np.random.default_rng(0).integers(0, 256, 4 * LARGE[1], np.uint8)
     with pyxfer.Uploader(asked.device) as up:
         soaked = (

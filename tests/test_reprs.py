@@ -28,7 +28,8 @@ from pyxfer._report.doctor import print_examination
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
 from pyxfer._report.watch import print_watch
-from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
+from pyxfer._upload.device_arrays import DevicePool
+from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
 from pyxfer._upload.targets import Target
 from pyxfer.errors import UsageError
 from pyxfer.native import Choice, Engine
@@ -131,7 +132,7 @@ def up(engine: Engine) -> Iterator[pyxfer.Uploader]:
 
 
 def test_an_uploader_and_its_uploads_show_their_state(up: pyxfer.Uploader, engine: Engine) -> None:
-    own = Target(engine)
+    own = Target(DevicePool(engine, 0, 0))
     assert repr(up) == "<Uploader in host memory: not used yet>"
     sent = up.upload({"x": np.ones(5000, np.uint8), "y": np.ones(3, np.uint8)}, own, block=False)
     sent.result()
@@ -146,7 +147,7 @@ def test_an_uploader_and_its_uploads_show_their_state(up: pyxfer.Uploader, engin
 
 
 def test_an_upload_counts_the_arrays_that_have_arrived() -> None:
-    running = Started(NeverDone(), lambda: None, None)
+    running = Started(FixedTicket(is_done=False), lambda: None, None)
     assert repr(Upload([0, 0], [running, running], Dropped(), None)) == "<Upload running: 0 of 2 arrays done>"
 
 

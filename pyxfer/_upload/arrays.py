@@ -12,7 +12,6 @@ import ctypes
 import math
 import mmap
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -35,8 +34,7 @@ _CUDA_INTERFACE = "__cuda_array_interface__"
 _ARRAY_METHODS = ("__dlpack__", _CUDA_INTERFACE, "__array_interface__", "__array__")
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
+class Source(NamedTuple):
     """An array in host memory. The first item is at `address`; strides are in bytes."""
 
     address: int
@@ -47,7 +45,7 @@ class Source:
     nbytes: int
     """Bytes of all items without gaps, as on the device."""
     readonly: bool
-    keep: Any = field(repr=False)
+    keep: Any
     """Keeps the memory alive."""
 
 
@@ -61,7 +59,6 @@ def is_array(x: object) -> bool:
 
 
 def source_of(x: Any) -> Source:
-    """The memory of a NumPy array or scalar, a buffer, or a tensor on the CPU that supports DLPack."""
     if isinstance(x, (np.ndarray, np.generic)):
         return _of_array(base_array(x))
     if hasattr(type(x), "__dlpack__"):
@@ -75,13 +72,8 @@ def source_of(x: Any) -> Source:
     )
 
 
-def owner_of(array: NDArray[Any]) -> Any:
-    """The object that owns the memory of an array: another array, or the exporter of a buffer."""
-    return _bases(array)[-1]
-
-
-def _bases(array: NDArray[Any]) -> list[Any]:
-    """An array, the object that it is a view of, and so on."""
+def bases_of(array: NDArray[Any]) -> list[Any]:
+    """An array, the object that it is a view of, and so on to the owner of the memory."""
     found: list[Any] = [array]
     while isinstance(found[-1], (np.ndarray, memoryview)):
         last = found[-1]
@@ -115,28 +107,27 @@ def _of_array(array: NDArray[Any]) -> Source:
 
 
 def _of_dlpack(x: Any) -> Source:
-    exported = export(x)
-    dtype = dtype_of_dlpack(*exported.type)
-    if dtype is None:
-        known = getattr(x, "dtype", f"DLPack's type {exported.type}")
-        raise UsageError(f"items of {known} cannot be sent: send their bytes, as uint8")
-    itemsize = itemsize_of(dtype)
-    nbytes = math.prod(exported.shape) * itemsize
-    if nbytes > MAX_BYTES or len(exported.shape) > MAX_DIMENSIONS:
+    kind = type(x)
+    if hasattr(kind, "__dlpack_device__"):
+        _require_host(x, *call_exporter(x, x.__dlpack_device__))
+    if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
+        raise UsageError(f"this {type_name(kind)} of {x.dtype.name} does not hold numbers: leave it on the host")
+    if hasattr(kind, "is_neg") and x.is_neg():  # DLPack cannot express it, and PyTorch does not refuse
+        raise UsageError(f"this {type_name(kind)} has the negative bit set: give x.resolve_neg()")
+
+    def export() -> Any:
+        try:
+            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))  # only version 1 says whether the array is read-only
+        except TypeError:  # the library has only version 0
+            return x.__dlpack__()
+
+    source = read_capsule(x, call_exporter(x, export), _require_host, "sent: send their bytes, as uint8")
+    if source.nbytes > MAX_BYTES or len(source.shape) > MAX_DIMENSIONS:
         raise UsageError(
-            f"an array of shape {exported.shape} is larger than NumPy allows: at most {MAX_DIMENSIONS} dimensions and "
+            f"an array of shape {source.shape} is larger than NumPy allows: at most {MAX_DIMENSIONS} dimensions and "
             f"2**63 - 1 bytes"
         )
-    return Source(
-        address=exported.address,
-        dtype=dtype,
-        itemsize=itemsize,
-        shape=exported.shape,
-        strides=tuple(stride * itemsize for stride in exported.strides),
-        nbytes=nbytes,
-        readonly=exported.readonly,
-        keep=exported.capsule,
-    )
+    return source
 
 
 def _require_whole_file(array: NDArray[Any]) -> None:
@@ -144,7 +135,7 @@ def _require_whole_file(array: NDArray[Any]) -> None:
 
     If the file is cut later, during the transfer, this is not noticed.
     """
-    bases = _bases(array)
+    bases = bases_of(array)
     mapped = bases[-1]
     if not isinstance(mapped, mmap.mmap):
         return
@@ -180,15 +171,31 @@ def _buffer_array(x: Any) -> NDArray[Any]:
 
 
 def type_name(kind: type) -> str:
-    """The name of a type in messages, with its module."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+class ArrayInterface:
+    """A source with the attribute by which NumPy reads it. Arrays keep this object."""
+
+    def __init__(self, source: Source) -> None:
+        self.keep = source.keep
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": source.shape,
+            "typestr": "<u2" if isinstance(source.dtype, str) else source.dtype.str,
+            "data": (source.address, source.readonly),
+            "strides": source.strides,
+        }
+
+
+def array_of(source: Source) -> NDArray[Any]:
+    return np.asarray(ArrayInterface(source))
 
 
 # --- destinations ----------------------------------------------------------------------------------------------------
 
 
 def destination_of(out: Any, shape: tuple[int, ...], dtype: Dtype) -> Source:
-    """The memory of `out`, to which an array of that shape and dtype will be written."""
     try:
         found = source_of(out)
     except UsageError as error:
@@ -227,12 +234,10 @@ def _is_disjoint(source: Source) -> bool:
 BFLOAT16: Final = "bfloat16"
 _BFLOAT16_BYTES = 2
 _SENT = frozenset("?bBhHiIlLqQefdFD")  # NumPy's letters: bool, integers, floats to 64 bits and complex to 128
-_TEXT = "holds text: send numbers instead, such as indices into a list of texts"
-_TIMES = "holds dates or durations: send their numbers, x.view(np.int64)"
 _REFUSED = {
     "O": "holds Python objects: convert them to numbers, for example by np.stack(x) or x.astype(float)",
-    **dict.fromkeys("SUT", _TEXT),
-    **dict.fromkeys("Mm", _TIMES),
+    **dict.fromkeys("SUT", "holds text: send numbers instead, such as indices into a list of texts"),
+    **dict.fromkeys("Mm", "holds dates or durations: send their numbers, x.view(np.int64)"),
     "g": "has longer floats than GPUs have: send x.astype(np.float64)",
     "G": "has longer complex numbers than GPUs have: send x.astype(np.complex128)",
 }
@@ -245,20 +250,15 @@ _OF_DLPACK: dict[tuple[int, int], Dtype] = {
     (4, 16): BFLOAT16,
     (6, 8): np.dtype(np.bool_),
 }
+DLPACK_TYPES = {dtype: code_and_bits for code_and_bits, dtype in _OF_DLPACK.items()}
 
 
 def dtype_to_send(dtype: np.dtype[Any]) -> Dtype:
-    """The dtype on the device."""
     if dtype.char in _SENT and dtype.isnative:
         return dtype
     if dtype.name == BFLOAT16 and dtype.itemsize == _BFLOAT16_BYTES:  # of ml_dtypes
         return BFLOAT16
     raise UsageError(f"an array of {dtype} {_why_not(dtype)}")
-
-
-def dtype_of_dlpack(code: int, bits: int, lanes: int) -> Dtype | None:
-    """The dtype for a type of DLPack; None if it cannot be sent."""
-    return _OF_DLPACK.get((code, bits)) if lanes == 1 else None
 
 
 def itemsize_of(dtype: Dtype) -> int:
@@ -331,62 +331,36 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
-class Exported(NamedTuple):
-    """The contents of a DLPack capsule. The memory exists as long as `capsule`; strides are in items."""
-
-    address: int
-    type: tuple[int, int, int]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    readonly: bool
-    device: tuple[int, int]
-    capsule: Any
-
-
-def export(x: Any) -> Exported:
-    """Get the memory of an array on the host by DLPack."""
-    kind = type(x)
-    if hasattr(kind, "__dlpack_device__"):
-        _require_host(kind, *call_exporter(x, x.__dlpack_device__))
-    if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
-        raise UsageError(f"this {type_name(kind)} of {x.dtype.name} does not hold numbers: leave it on the host")
-    if hasattr(kind, "is_neg") and x.is_neg():  # DLPack cannot express it, and PyTorch does not refuse
-        raise UsageError(f"this {type_name(kind)} has the negative bit set: give x.resolve_neg()")
-    exported = read_capsule(x, _capsule(x))
-    _require_host(kind, *exported.device)
-    return exported
-
-
-def read_capsule(x: Any, capsule: Any) -> Exported:
-    """Read a capsule of `x`, in host or device memory."""
+def read_capsule(x: Any, capsule: Any, require_device: Callable[[Any, int, int], None], remedy: str) -> Source:
+    """Read a capsule of `x`, which keeps the memory. `remedy` is for items of dtypes that GPUs do not have."""
     kind = type(x)
     tensor, flags = _opened(kind, capsule)
+    require_device(x, tensor.device.kind, tensor.device.index)
+    code, bits, lanes = (tensor.type.code, tensor.type.bits, tensor.type.lanes)
+    dtype = _OF_DLPACK.get((code, bits)) if lanes == 1 else None
+    if dtype is None:
+        known = getattr(x, "dtype", f"DLPack's type {(code, bits, lanes)}")
+        raise UsageError(f"items of {known} cannot be {remedy}")
+    itemsize = itemsize_of(dtype)
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
-    return Exported(
+    steps = (
+        tensor.strides[: tensor.ndim]
+        if tensor.strides
+        else (math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    )
+    return Source(
         address=(tensor.data or 0) + tensor.byte_offset,
-        type=(tensor.type.code, tensor.type.bits, tensor.type.lanes),
+        dtype=dtype,
+        itemsize=itemsize,
         shape=shape,
-        strides=tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _compact_strides(shape),
+        strides=tuple(step * itemsize for step in steps),
+        nbytes=math.prod(shape) * itemsize,
         readonly=bool(flags & _READ_ONLY) or kind.__module__.partition(".")[0] in _IMMUTABLE,
-        device=(tensor.device.kind, tensor.device.index),
-        capsule=capsule,
+        keep=capsule,
     )
 
 
-def _capsule(x: Any) -> Any:
-    """A capsule of version 1 if the library has it: only that one says whether the array is read-only."""
-
-    def export() -> Any:
-        try:
-            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))
-        except TypeError:  # the library has only version 0
-            return x.__dlpack__()
-
-    return call_exporter(x, export)
-
-
 def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
-    """Call a function that exports `x` by DLPack."""
     try:
         return export()
     except PyxferError:
@@ -396,11 +370,11 @@ def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
         raise UsageError(f"this {type_name(type(x))} cannot be exported by DLPack: {why}") from error
 
 
-def _require_host(kind: type, device: int, index: int) -> None:
+def _require_host(x: Any, device: int, index: int) -> None:
     if device not in _HOST_KINDS:
         known = device in _OTHER_KINDS
         where = f"{_OTHER_KINDS[device]} {index}" if known else f"a device of DLPack's type {int(device)}"
-        raise UsageError(f"this {type_name(kind)} is on {where} already: use it as it is")
+        raise UsageError(f"this {type_name(type(x))} is on {where} already: use it as it is")
 
 
 def _opened(kind: type, capsule: Any) -> tuple[_Tensor, int]:
@@ -414,7 +388,3 @@ def _opened(kind: type, capsule: Any) -> tuple[_Tensor, int]:
             f"this {type_name(kind)} uses DLPack {versioned.major}, and pyxfer knows {_KNOWN_MAJOR}: give np.asarray(x)"
         )
     return versioned.tensor, versioned.flags
-
-
-def _compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import itemsize_of, name_of
+from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
 from pyxfer._upload.native_calls import Owner
 from pyxfer.errors import CudaMemoryError
 
@@ -33,8 +33,8 @@ class DevicePool:
     """
 
     def __init__(self, engine: Engine, device: int, max_bytes: int | None = None) -> None:
-        self._engine = engine
-        self._device = device
+        self.engine = engine
+        self.device = device
         self._max_bytes = max_bytes
         self._largest = 0
         self._lock = threading.Lock()
@@ -122,24 +122,23 @@ class DevicePool:
 
     def _synchronise(self) -> None:
         """Wait for all work that may use an idle block. A block that is returned during the wait needs another one."""
-        self._engine.synchronize(self._device)
+        self.engine.synchronize(self.device)
         self._synchronised += 1
 
     def _allocate(self, size: int) -> DeviceBuffer:
         try:
-            return self._engine.DeviceBuffer(size, self._device)
+            return self.engine.DeviceBuffer(size, self.device)
         except CudaMemoryError:
             if not self._idle:
                 raise
         self._free_down_to(0)
-        return self._engine.DeviceBuffer(size, self._device)
+        return self.engine.DeviceBuffer(size, self.device)
 
     def _free_down_to(self, max_bytes: int) -> None:
         while self.idle_bytes > max_bytes:
             self._pop(next(iter(self._idle))).close()
 
     def _pop(self, size: int) -> DeviceBuffer:
-        """Remove the block of this size that was returned first."""
         blocks = self._idle[size]
         buffer, _ = blocks.popleft()
         if not blocks:
@@ -148,40 +147,32 @@ class DevicePool:
 
 
 def block_bytes(nbytes: int) -> int:
-    """The size of the block for an array of that many bytes."""
     step = max(MIN_BLOCK_BYTES, 1 << max(0, nbytes.bit_length() - _STEPS_BITS))
     return max(1, -(-nbytes // step)) * step
 
 
 # From dlpack.h.
 KDL_CPU, KDL_CUDA = 1, 2
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_BFLOAT16_TYPE = (4, 16)
-_VERSIONED_FROM = (1, 0)
 
 
 class DeviceArray:
     """An array in C order on a device, which `torch.from_dlpack(array)` and similar functions use without a copy.
 
-    Its memory is freed, or returned to its pool, when this array and all arrays that were made of it are gone. CUDA
-    aligns it to 256 bytes at least; DLPack, TensorFlow and JAX require 64.
+    Its memory returns to the pool when this array and all arrays that were made of it are gone. CUDA aligns it to 256
+    bytes at least; DLPack, TensorFlow and JAX require 64.
     """
 
-    def __init__(
-        self, engine: Engine, shape: tuple[int, ...], dtype: Dtype, device: int = 0, pool: DevicePool | None = None
-    ) -> None:
+    def __init__(self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype) -> None:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = math.prod(shape) * itemsize_of(dtype)
-        self.device = device
-        self._engine = engine
-        nbytes = max(self.nbytes, 1)
-        self._memory = _Memory(engine.DeviceBuffer(nbytes, device) if pool is None else pool.take(nbytes), pool)
+        self.device = pool.device
+        self._engine = pool.engine
+        self._memory = _Memory(pool.take(self.nbytes), pool)
 
     @property
     def address(self) -> int:
-        """The device address of the first item."""
-        return self._memory.buffer.address
+        return self._memory.memory.address
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (KDL_CPU, 0) if is_host(self._engine) else (KDL_CUDA, self.device)
@@ -206,8 +197,8 @@ class DeviceArray:
             )
         if copy:
             raise BufferError("this array is exported without a copy: copy the array that is made of it")
-        versioned = max_version is not None and tuple(max_version) >= _VERSIONED_FROM
-        code, bits = dlpack_type_of(self.dtype)
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        code, bits = DLPACK_TYPES[self.dtype]
         return self._engine.to_dlpack(self.address, *own, code, bits, self.shape, versioned, self._memory)
 
     def __repr__(self) -> str:
@@ -227,20 +218,11 @@ class _Memory(Owner):
 
     failed = "Device memory was not released"
 
-    def __init__(self, buffer: DeviceBuffer, pool: DevicePool | None) -> None:
-        self.buffer = buffer
+    memory: DeviceBuffer
+
+    def __init__(self, memory: DeviceBuffer, pool: DevicePool) -> None:
+        self.memory = memory
         self._pool = pool
 
     def _release(self) -> None:
-        if self._pool is not None:
-            self._pool.give(self.buffer)
-        else:
-            self.buffer.close()
-
-    def _abandon(self) -> None:
-        self.buffer.abandon()
-
-
-def dlpack_type_of(dtype: Dtype) -> tuple[int, int]:
-    """DLPack's code and bits of a dtype."""
-    return _BFLOAT16_TYPE if isinstance(dtype, str) else (_CODES[dtype.kind], 8 * dtype.itemsize)
+        self._pool.give(self.memory)

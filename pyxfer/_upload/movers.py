@@ -6,11 +6,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from pyxfer._upload.arrays import array_of
+from pyxfer._upload.pending import FixedTicket
 from pyxfer._upload.settings import make_ring
 from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning, UsageError
 from pyxfer.units import format_size
@@ -60,10 +61,7 @@ class RingMover:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-
-    @property
-    def pinned_bytes(self) -> int:
-        return self.ring.pinned_bytes
+        self.pinned_bytes = ring.pinned_bytes
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
@@ -117,16 +115,15 @@ class PlainMover:
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         del stream, wait
-        array = np.ascontiguousarray(_array_of(source))
-        self._copy("h2d", array, address)
+        self._copy("h2d", np.ascontiguousarray(array_of(source)), address)
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
         self.upload(source, address, stream, wait=True)
-        return _Done()
+        return FixedTicket(is_done=True)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
         del stream
-        array = _array_of(to)
+        array = array_of(to)
         if array.flags.c_contiguous:
             self._copy("d2h", array, address)
             return
@@ -157,35 +154,7 @@ class PlainMover:
 Mover = RingMover | PlainMover
 
 
-class _Done:
-    """The ticket of a finished upload."""
-
-    def done(self) -> bool:
-        return True
-
-    def result(self, seconds: float) -> None:
-        pass
-
-
 def copy_on_host(address: int, to: Source) -> None:
     """Copy items in C order at `address`, which is host memory."""
-    array = _array_of(to)
-    array[...] = _array_of(replace(to, address=address, strides=np.empty(to.shape, array.dtype).strides))
-
-
-class _ArrayInterface:
-    """A source with the attribute by which NumPy reads it."""
-
-    def __init__(self, source: Source) -> None:
-        self.keep = source.keep
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": source.shape,
-            "typestr": "<u2" if isinstance(source.dtype, str) else source.dtype.str,
-            "data": (source.address, source.readonly),
-            "strides": source.strides,
-        }
-
-
-def _array_of(source: Source) -> NDArray[Any]:
-    return np.asarray(_ArrayInterface(source))
+    array = array_of(to)
+    array[...] = array_of(to._replace(address=address, strides=np.empty(to.shape, array.dtype).strides))

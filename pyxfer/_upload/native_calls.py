@@ -9,9 +9,12 @@ from __future__ import annotations
 import atexit
 import time
 import warnings
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pyxfer.errors import CleanupWarning, CudaError
+
+if TYPE_CHECKING:
+    from pyxfer.native._cuda import DeviceBuffer, HostBuffer, Registration
 
 AT_EXIT_S = 0.5
 _POLL_S = 0.001
@@ -45,16 +48,16 @@ class Owner:
     failed: ClassVar[str]
     """The beginning of the warning about a failed release."""
 
-    def _release(self) -> None:
-        raise NotImplementedError
+    def __init__(self, memory: DeviceBuffer | HostBuffer | Registration) -> None:
+        self.memory = memory
 
-    def _abandon(self) -> None:
-        raise NotImplementedError
+    def _release(self) -> None:
+        self.memory.close()
 
     def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
         with native_call() as allowed:
             if not allowed:
-                self._abandon()
+                self.memory.abandon()
                 return
             try:
                 self._release()

@@ -38,11 +38,14 @@ class Started:
     """Keeps the source's memory."""
 
 
-class NeverDone:
-    """The ticket of an upload that may have started: it is kept until the uploader has ended all of them."""
+class FixedTicket:
+    """The ticket of an upload that has ended, or of one that is kept until the uploader has ended all of them."""
+
+    def __init__(self, *, is_done: bool) -> None:
+        self._is_done = is_done
 
     def done(self) -> bool:
-        return False
+        return self._is_done
 
     def result(self, seconds: float) -> None:
         pass
@@ -65,7 +68,6 @@ class Dropped:
             self._uploads.extend(upload for upload in started if not upload.ticket.done())
 
     def sweep(self) -> None:
-        """Release the uploads that have ended."""
         for _ in range(len(self._uploads)):
             try:
                 upload = self._uploads.popleft()
@@ -115,7 +117,15 @@ class Upload(ShortRepr):
         seconds = _seconds(timeout)
         until = time.monotonic() + seconds
         for upload in self._started:
-            _wait(upload.ticket, seconds, until)
+            while not upload.ticket.done():
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise DeviceTimeoutError(
+                        f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
+                    )
+                with native_call(), contextlib.suppress(DeviceTimeoutError):
+                    upload.ticket.result(min(left, SLICE_S))
+            upload.ticket.result(0.0)
         with self._turn:
             if not self._made:
                 finished = iter(self._started)
@@ -135,15 +145,3 @@ def _seconds(timeout: float | None) -> float:
     if not is_number or not timeout <= math.inf:  # refuses nan
         raise UsageError(f"timeout must be a number of seconds, such as 0.5, or None for no limit; got {timeout!r:.40}")
     return max(0.0, float(min(timeout, threading.TIMEOUT_MAX)))
-
-
-def _wait(ticket: Ticket, seconds: float, until: float) -> None:
-    while not ticket.done():
-        left = until - time.monotonic()
-        if left <= 0:
-            raise DeviceTimeoutError(
-                f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
-            )
-        with native_call(), contextlib.suppress(DeviceTimeoutError):
-            ticket.result(min(left, SLICE_S))
-    ticket.result(0.0)

@@ -12,38 +12,41 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer._upload.arrays import BFLOAT16, MAX_BYTES, base_array, dtype_to_send, owner_of, type_name
-from pyxfer._upload.native_calls import Owner
-from pyxfer.errors import (
-    CudaError,
-    CudaMemoryError,
-    CudaUnavailableError,
-    DeviceLostError,
-    UsageError,
+from pyxfer._upload.arrays import (
+    BFLOAT16,
+    MAX_BYTES,
+    ArrayInterface,
+    Source,
+    array_of,
+    base_array,
+    bases_of,
+    dtype_to_send,
+    type_name,
 )
+from pyxfer._upload.native_calls import Owner
+from pyxfer.errors import CudaError, CudaMemoryError, CudaUnavailableError, DeviceLostError, UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import HostBuffer, Registration
+    from pyxfer.native._cuda import Registration
 
 
 def pin(engine: Engine, x: NDArray[Any], device: int = 0) -> NDArray[Any]:
-    """Page-lock the memory of an array until the last view of the returned array is gone."""
     if not isinstance(x, np.ndarray):
         raise UsageError(f"this {type_name(type(x))} is not a NumPy array: give np.asarray(x)")
     array = base_array(x)
     dtype_to_send(array.dtype)
     first, end = _span(array)
-    if first == end or isinstance(owner_of(array), (_Pages, _LockedBytes)):
+    if first == end or isinstance(bases_of(array)[-1], ArrayInterface):
         viewed: NDArray[Any] = array.view()
         return viewed
     lock = _locks.get(engine, array, first, end - first, device)
     pinned: NDArray[Any] = np.ndarray(
         array.shape,
         array.dtype,
-        buffer=np.asarray(_LockedBytes(lock, not array.flags.writeable)),
+        buffer=_bytes_of(lock, first, end - first, readonly=not array.flags.writeable),
         offset=array.__array_interface__["data"][0] - first,
         strides=array.strides,
     )
@@ -66,27 +69,9 @@ class _Lock(Owner):
 
     failed = "Memory was not unlocked"
 
-    def __init__(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> None:
-        self.first, self.nbytes = first, nbytes
+    def __init__(self, registration: Registration, array: NDArray[Any]) -> None:
+        super().__init__(registration)
         self._array = array
-        self._registration: Registration | None = None  # stays None if the constructor raises
-        try:
-            self._registration = engine.Registration(first, nbytes, device, array.flags.writeable)
-        except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
-            raise
-        except CudaError as error:
-            raise UsageError(
-                f"this array cannot be page-locked: {error} The driver locks neither memory of files nor pages with "
-                f"locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
-            ) from error
-
-    def _release(self) -> None:
-        if self._registration is not None:
-            self._registration.close()
-
-    def _abandon(self) -> None:
-        if self._registration is not None:
-            self._registration.abandon()
 
 
 class _Locks:
@@ -100,8 +85,18 @@ class _Locks:
         key = (engine.RUNTIME, first, nbytes)
         with self._turn:
             lock = self._locks.get(key)
-            if lock is None:
-                lock = self._locks[key] = _Lock(engine, array, first, nbytes, device)
+            if lock is not None:
+                return lock
+            try:
+                registration = engine.Registration(first, nbytes, device, array.flags.writeable)
+            except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
+                raise
+            except CudaError as error:
+                raise UsageError(
+                    f"this array cannot be page-locked: {error} The driver locks neither memory of files nor pages "
+                    f"with locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
+                ) from error
+            lock = self._locks[key] = _Lock(registration, array)
             return lock
 
     def forget(self) -> None:
@@ -114,46 +109,25 @@ _locks = _Locks()
 os.register_at_fork(after_in_child=_locks.forget)
 
 
-class _LockedBytes:
-    """The locked bytes with the attribute by which NumPy reads them. Arrays keep this object."""
-
-    def __init__(self, lock: _Lock, readonly: bool) -> None:
-        self._lock = lock
-        self.__array_interface__ = _bytes_interface(lock.first, lock.nbytes, readonly)
-
-
 def empty_pinned(
     engine: Engine, shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int = 0
 ) -> NDArray[Any]:
-    """Make an array like `np.empty` in page-locked memory, which is freed with the last view of the array."""
     extents = _extents(shape)
     kind = _dtype(dtype)
     nbytes = math.prod(extents) * kind.itemsize
     if nbytes > MAX_BYTES:
         raise UsageError(f"an array of {kind} of shape {extents} is larger than any address space")
-    pages = np.asarray(_Pages(engine.HostBuffer(max(nbytes, 1), "pinned", device)))
-    array: NDArray[Any] = np.ndarray(extents, kind, buffer=pages)
+    pages = engine.HostBuffer(max(nbytes, 1), "pinned", device)
+    array: NDArray[Any] = np.ndarray(extents, kind, buffer=_bytes_of(_Pages(pages), pages.address, pages.nbytes))
     return array
 
 
 class _Pages(Owner):
-    """Page-locked memory with the attribute by which NumPy reads it. Arrays keep this object."""
-
     failed = "Page-locked memory was not freed"
 
-    def __init__(self, buffer: HostBuffer) -> None:
-        self._buffer = buffer
-        self.__array_interface__ = _bytes_interface(buffer.address, buffer.nbytes, readonly=False)
 
-    def _release(self) -> None:
-        self._buffer.close()
-
-    def _abandon(self) -> None:
-        self._buffer.abandon()
-
-
-def _bytes_interface(address: int, nbytes: int, readonly: bool) -> dict[str, Any]:
-    return {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, readonly)}
+def _bytes_of(owner: Owner, address: int, nbytes: int, *, readonly: bool = False) -> NDArray[Any]:
+    return array_of(Source(address, np.dtype(np.uint8), 1, (nbytes,), (1,), nbytes, readonly, owner))
 
 
 def _extents(shape: int | Iterable[int]) -> tuple[int, ...]:

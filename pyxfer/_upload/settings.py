@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
@@ -65,39 +65,30 @@ MAX_SPIN_US = 10**6
 # slots threads wait for one, and smaller chunks cost more copies.
 _FEW_SLOTS = 16
 _SMALLEST_SHRUNK_CHUNK_BYTES = 16 << 10
-_MAX_DEFAULT_THREADS = 8
 
 
-@dataclass(frozen=True)
-class RingSettings:
-    """Threads that share `slots` page-locked slots of `chunk_bytes` each."""
-
-    threads: int
-    chunk_bytes: int
-    slots: int
-    fill: RingFill
-    spin_us: int
+class RingSettings(RingSetup, frozen=True):
+    """A setup within the limits of the engine."""
 
     def __post_init__(self) -> None:
-        _require("threads", self.threads, 1, MAX_THREADS)
-        _require("slots", self.slots, MIN_SLOTS, MAX_SLOTS)
-        _require("microseconds to spin", self.spin_us, 0, MAX_SPIN_US)
-        if not _is_chunk(self.chunk_bytes):
+        for value, least, most, name in (
+            (self.threads, 1, MAX_THREADS, "threads"),
+            (self.slots, MIN_SLOTS, MAX_SLOTS, "slots"),
+            (self.spin_us, 0, MAX_SPIN_US, "microseconds to spin"),
+        ):
+            if type(value) is not int or not least <= value <= most:
+                raise UsageError(f"a ring must have {least} to {most} {name}; got {value!r:.40}")
+        chunk = self.chunk_bytes
+        if type(chunk) is not int or not MIN_CHUNK_BYTES <= chunk <= MAX_CHUNK_BYTES or chunk & (chunk - 1):
             raise UsageError(
                 f"the chunks of a ring must be a power of two from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES} bytes; got "
-                f"{self.chunk_bytes!r:.40}"
+                f"{chunk!r:.40}"
             )
         if self.fill not in get_args(RingFill):
             raise UsageError(f"the fill of a ring must be plain, streaming or demoting; got {self.fill!r:.40}")
 
     @property
-    def pinned_bytes(self) -> int:
-        """The page-locked memory of the ring."""
-        return self.slots * self.chunk_bytes
-
-    @property
     def min_budget_bytes(self) -> int:
-        """The smallest budget that `within` accepts."""
         return MIN_SLOTS * self._min_shrunk_chunk_bytes
 
     def within(self, budget_bytes: int) -> RingSettings:
@@ -114,47 +105,35 @@ class RingSettings:
         chunk = self.chunk_bytes
         while chunk > self._min_shrunk_chunk_bytes and few * chunk > budget_bytes:
             chunk //= 2
-        return replace(self, chunk_bytes=chunk, slots=min(self.slots, budget_bytes // chunk))
+        return msgspec.structs.replace(self, chunk_bytes=chunk, slots=min(self.slots, budget_bytes // chunk))
 
     @property
     def _min_shrunk_chunk_bytes(self) -> int:
         return min(self.chunk_bytes, _SMALLEST_SHRUNK_CHUNK_BYTES)
 
 
-def _is_chunk(value: int) -> bool:
-    return type(value) is int and MIN_CHUNK_BYTES <= value <= MAX_CHUNK_BYTES and value & (value - 1) == 0
-
-
-def _require(name: str, value: int, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise UsageError(f"a ring must have {least} to {most} {name}; got {value!r:.40}")
-
-
 def usable_cpus() -> int:
-    """The number of processors that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 def default_settings() -> RingSettings:
     """Settings that are good on most hosts, used before a tuning."""
-    threads = max(1, min(_MAX_DEFAULT_THREADS, usable_cpus() - 1))
+    threads = max(1, min(8, usable_cpus() - 1))
     return RingSettings(threads=threads, chunk_bytes=64 << 10, slots=512, fill="streaming", spin_us=20)
 
 
 def settings_of(setup: RingSetup) -> RingSettings:
-    """The settings in a document."""
-    return RingSettings(setup.threads, setup.chunk_bytes, setup.slots, setup.fill, setup.spin_us)
+    return RingSettings(*msgspec.structs.astuple(setup))
 
 
 def setup_of(settings: RingSettings) -> RingSetup:
-    """The settings as a document keeps them."""
-    return RingSetup(**asdict(settings))
+    """The settings as a document has them: structs of two types are never equal."""
+    return RingSetup(*msgspec.structs.astuple(settings))
 
 
 def make_ring(engine: Engine, device: int, settings: RingSettings) -> Ring:
-    """Make a ring whose threads and slots are near the device."""
     with numa.bind(engine, node_of(engine, device)):  # the ring's threads inherit the CPUs of this thread
-        return engine.Ring(device, **asdict(settings), direct_bytes=DIRECT_BYTES)
+        return engine.Ring(device, **msgspec.structs.asdict(settings), direct_bytes=DIRECT_BYTES)
 
 
 def node_of(engine: Engine, device: int) -> Fact[int]:
@@ -168,8 +147,6 @@ def node_of(engine: Engine, device: int) -> Fact[int]:
 # Demoting is faster with many threads, streaming with few: on the H200 host the two are equal between eight and twelve.
 # A tuned fill is right only for the threads that it was tuned with.
 _FEW_THREADS = 8
-_FILL_OF_FEW: RingFill = "streaming"
-_FILL_OF_MANY: RingFill = "demoting"
 
 
 @dataclass(frozen=True)
@@ -198,14 +175,13 @@ class PartialSettings:
         return None not in (self.threads, self.chunk_bytes, self.slots)
 
     def completed_by(self, other: PartialSettings) -> PartialSettings:
-        """These settings, and those of `other` for the ones that are not given here."""
         return PartialSettings(**{**other._given, **self._given})
 
     def applied_to(self, settings: RingSettings) -> RingSettings:
         """Replace the given settings. If few threads are given, demoting becomes streaming."""
         are_few = isinstance(self.threads, int) and self.threads <= _FEW_THREADS
-        fill = _FILL_OF_FEW if are_few and settings.fill == _FILL_OF_MANY else settings.fill
-        return replace(settings, **{"fill": fill, **self._given})
+        fill = "streaming" if are_few and settings.fill == "demoting" else settings.fill
+        return msgspec.structs.replace(settings, **{"fill": fill, **self._given})
 
 
 RING_VARIABLE = "PYXFER_RING"
@@ -213,7 +189,6 @@ _EXAMPLE = f'{RING_VARIABLE}="threads=8,chunk=64KiB,slots=512,fill=streaming"'
 
 
 def settings_from_environment(environ: Mapping[str, str]) -> PartialSettings:
-    """Parse PYXFER_RING."""
     text = environ.get(RING_VARIABLE, "").strip()
     values: dict[str, Any] = {}
     for item in text.split(",") if text else ():
@@ -235,12 +210,11 @@ def settings_from_environment(environ: Mapping[str, str]) -> PartialSettings:
     return settings
 
 
-_MAX_DIGITS = 9
 _ZERO = re.compile(r"0+\s*(us|ms|s)?")
 
 
 def _parse_integer(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+    if not re.fullmatch("[0-9]{1,9}", text):
         raise ValueError(f"{text!r:.80} is not a whole number")
     return int(text)
 
@@ -291,16 +265,13 @@ def _link(pci: str | None, root: Path) -> str | None:
     address = canonical_address(pci or "")
     hops = read_hops(address, root) if address else ()
     most = [hop.most for hop in hops if hop.most.value is not None]
-    if not most:
-        return None
-    slowest = min(most, key=hop_gbps).value
+    slowest = min(most, key=hop_gbps).value if most else None
     return f"PCIe {slowest.generation}.0 x{slowest.width}" if slowest else None
 
 
 # --- the file of tunings ---------------------------------------------------------------------------------------------
 
 CACHE_VARIABLE = "PYXFER_CACHE"
-_OFF = "off"
 _FILE_NAME = "ring.json"
 _REMEDY = f"set {CACHE_VARIABLE} to another folder"
 # Pods and containers have a new host name each time, and the same home folder.
@@ -310,8 +281,8 @@ _MAX_TUNINGS = 32
 def cache_path(environ: Mapping[str, str] = os.environ) -> Fact[Path]:
     """The path of the file of tunings, which need not exist."""
     named = environ.get(CACHE_VARIABLE, "")
-    if named.lower() == _OFF:
-        return Fact(reason=f"{CACHE_VARIABLE} is {_OFF}, so nothing is kept")
+    if named.lower() == "off":
+        return Fact(reason=f"{CACHE_VARIABLE} is off, so nothing is kept")
     if named:
         return Fact(Path(named).absolute() / _FILE_NAME)
     shared = Path(environ.get("XDG_CACHE_HOME", ""))
@@ -323,13 +294,10 @@ def cache_path(environ: Mapping[str, str] = os.environ) -> Fact[Path]:
         return Fact(reason=f"this user has no home folder: set {CACHE_VARIABLE} to a folder")
 
 
-def find_tuning(path: Path, key: TuningKey) -> Fact[Tuned]:
-    """The kept tuning of that key. Without one the reason is empty, or says why the file was ignored."""
-    kept = _read(path)
-    if kept.value is None:
-        return Fact(reason=kept.reason)
-    found = next((entry.tuning for entry in reversed(kept.value) if entry.key == key), None)
-    return Fact(reason="") if found is None else Fact(found)
+def find_tuning(path: Path, key: TuningKey) -> tuple[Tuned | None, str]:
+    """The kept tuning of that key, and why the file was ignored."""
+    kept, trouble = _read(path)
+    return next((entry.tuning for entry in reversed(kept) if entry.key == key), None), trouble
 
 
 def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
@@ -337,7 +305,7 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
     from pyxfer._document.codec import to_json  # it imports every struct, which `pyxfer.upload` does not need
 
     # The file is read just before it is written, so that tunings of other processes are seldom lost.
-    others = [entry for entry in _read(path).value or () if entry.key != key]
+    others = [entry for entry in _read(path)[0] if entry.key != key]
     kept = (*others[1 - _MAX_TUNINGS :], KeptTuning(key, tuning))
     try:
         if path.exists() and not path.is_file():
@@ -351,15 +319,15 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
     return ""
 
 
-def _read(path: Path) -> Fact[tuple[KeptTuning, ...]]:
+def _read(path: Path) -> tuple[tuple[KeptTuning, ...], str]:
     try:
         if path.exists() and not path.is_file():  # a pipe without a writer would block
             raise ValueError("it is not a regular file")
-        return Fact(_decoded(path.read_bytes()))
+        return _decoded(path.read_bytes()), ""
     except FileNotFoundError:
-        return Fact(reason="")
+        return (), ""
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors and UsageError are ValueErrors
-        return Fact(reason=f"{str(path)!r} is ignored ({_text(error)}); the next tuning overwrites it")
+        return (), f"{str(path)!r} is ignored ({_text(error)}); the next tuning overwrites it"
 
 
 def _text(error: Exception) -> str:

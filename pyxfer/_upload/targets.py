@@ -5,28 +5,19 @@ PyTorch and CuPy allocate the memory themselves. TensorFlow and JAX take pyxfer'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import (
-    NO_NUMBERS,
-    call_exporter,
-    dtype_of_dlpack,
-    itemsize_of,
-    name_of,
-    read_capsule,
-    type_name,
-)
+from pyxfer._upload.arrays import NO_NUMBERS, call_exporter, itemsize_of, name_of, read_capsule, type_name
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
 from pyxfer.errors import CudaMemoryError, UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from pyxfer._upload.arrays import Dtype
+    from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.device_arrays import DevicePool
     from pyxfer.native import Engine
 
@@ -34,46 +25,37 @@ if TYPE_CHECKING:
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
 
 
-_PARTS = {"jaxlib": "jax"}  # packages that define arrays of a framework with another name
 _LEGACY_DEFAULT = 1  # DLPack's number of the legacy default stream
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceSource:
-    """An array in C order on the device, which may be read after the earlier work of `stream`."""
-
-    address: int
-    dtype: Dtype
-    shape: tuple[int, ...]
-    stream: int | None
-    keep: Any = field(repr=False)
-
-
-def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> DeviceSource:
-    """The memory of an array on the device. `target` returns the framework of a name."""
-    name = _framework_of(type(y))
+def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> tuple[Source, int | None]:
+    """The memory of an array in C order on the device, and the stream after whose earlier work it may be read."""
+    packages = (base.__module__.partition(".")[0] for base in type(y).__mro__)
+    names = ("jax" if package == "jaxlib" else package for package in packages)
+    name = next((name for name in names if name in TARGETS), None)
     if isinstance(y, DeviceArray) or name is None:
         capsule, stream = _export(y, engine)
     else:
         framework = target(name)
-        capsule = call_exporter(y, lambda: framework.export(y, device))
-        stream = framework.stream(device)
-    found = read_capsule(y, capsule)
-    _require_device(y, found.device, engine, device)
-    dtype = dtype_of_dlpack(*found.type)
-    if dtype is None:
-        known = getattr(y, "dtype", f"DLPack's type {found.type}")
-        raise UsageError(f"items of {known} cannot be downloaded: view their bytes as uint8 first")
-    if not _is_compact(found.shape, found.strides):
+        capsule = call_exporter(y, lambda: framework.export(y))
+        stream = framework.stream()
+
+    def require_device(y: Any, kind: int, index: int) -> None:
+        if is_host(engine):
+            if kind != KDL_CPU:
+                raise UsageError(f"this {type_name(type(y))} is on a GPU, and this uploader has none")
+        elif kind != KDL_CUDA:
+            raise UsageError(f"this {type_name(type(y))} is not on a GPU: use it as it is")
+        elif index != device:
+            raise UsageError(
+                f"this {type_name(type(y))} is on GPU {index}, and this uploader for GPU {device}: use one for GPU "
+                f"{index}"
+            )
+
+    found = read_capsule(y, capsule, require_device, "downloaded: view their bytes as uint8 first")
+    if not _is_compact(found):
         raise UsageError(f"this {type_name(type(y))} is not in C order: make it contiguous on the device first")
-    return DeviceSource(found.address, dtype, found.shape, stream, found.capsule)
-
-
-def _framework_of(kind: type) -> str | None:
-    """The framework that defines a class or one of its base classes."""
-    packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    names = (_PARTS.get(package, package) for package in packages)
-    return next((name for name in names if name in TARGETS), None)
+    return found, stream
 
 
 def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
@@ -85,24 +67,11 @@ def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
     return call_exporter(y, lambda: y.__dlpack__(stream=_LEGACY_DEFAULT)), 0
 
 
-def _require_device(y: Any, found: tuple[int, int], engine: Engine, device: int) -> None:
-    kind, index = found
-    if is_host(engine):
-        if kind != KDL_CPU:
-            raise UsageError(f"this {type_name(type(y))} is on a GPU, and this uploader has none")
-    elif kind != KDL_CUDA:
-        raise UsageError(f"this {type_name(type(y))} is not on a GPU: use it as it is")
-    elif index != device:
-        raise UsageError(
-            f"this {type_name(type(y))} is on GPU {index}, and this uploader for GPU {device}: use one for GPU {index}"
-        )
-
-
-def _is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    if 0 in shape:
+def _is_compact(source: Source) -> bool:
+    if 0 in source.shape:
         return True
-    step = 1
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+    step = source.itemsize
+    for extent, stride in zip(reversed(source.shape), reversed(source.strides), strict=True):
         if extent > 1 and stride != step:
             return False
         step *= extent
@@ -110,7 +79,7 @@ def _is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 class Target:
-    """A framework's arrays on the devices of one engine. Its constructor imports the framework."""
+    """A framework's arrays on the device of a pool. Its constructor imports the framework."""
 
     title: ClassVar[str]
     module: ClassVar[str]
@@ -118,32 +87,35 @@ class Target:
     takes_all: ClassVar[str] = ""
     """Advice in out-of-memory errors, for a framework that leaves no device memory to others."""
 
-    def __init__(self, engine: Engine, pool: DevicePool | None = None) -> None:
-        self.engine = engine
+    def __init__(self, pool: DevicePool) -> None:
         self.pool = pool
+        self.engine, self.device = pool.engine, pool.device
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
-        """Allocate memory for an array."""
-        array = self.own_array(shape, dtype, device)
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        array = self.own_array(shape, dtype)
         return array.address, lambda: array
 
-    def stream(self, device: int) -> int | None:
+    def stream(self) -> int | None:
         """The framework's current stream: copies wait for its earlier work, and its later work waits for copies.
 
-        None if the memory comes from pyxfer, so that no work of the framework can use it yet.
+        It is 0, the legacy default stream, unless the program has chosen one; None if the memory comes from pyxfer, so
+        that no work of the framework can use it yet.
         """
-        del device
         return None
 
-    def export(self, y: Any, device: int) -> Any:
-        """A DLPack capsule of the framework's array, in C order. Readers wait for the earlier work of `stream`."""
-        del device
+    def export(self, y: Any) -> Any:
+        """A DLPack capsule of the array, or of a copy in C order. Readers wait for the earlier work of `stream`."""
         return y.__dlpack__()
 
-    def own_array(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> DeviceArray:
-        """An array in pyxfer's own memory."""
+    def before_send(self) -> None:
+        """Called before each batch of a prefetch is sent, in the thread that sends."""
+
+    def after_take(self) -> None:
+        """Called when the loop of a prefetch gets a batch, in the loop's thread."""
+
+    def own_array(self, shape: tuple[int, ...], dtype: Dtype) -> DeviceArray:
         try:
-            return DeviceArray(self.engine, shape, dtype, device, self.pool)
+            return DeviceArray(self.pool, shape, dtype)
         except CudaMemoryError as error:
             if not self.takes_all:
                 raise
@@ -152,7 +124,6 @@ class Target:
             ) from None
 
     def no_dtype(self, dtype: Dtype, advice: str) -> UsageError:
-        """The error for a dtype that the framework does not have."""
         return UsageError(f"{self.title} has no {name_of(dtype)}: {advice}")
 
 
@@ -161,37 +132,34 @@ class Torch(Target):
 
     title, module, install = "PyTorch", "torch", "pip install torch"
 
-    def __init__(self, engine: Engine, pool: DevicePool | None = None) -> None:
-        super().__init__(engine, pool)
-        with _importing(self):
-            import torch
-            import torch.utils.dlpack
-        self.torch: Any = torch
-        if not is_host(engine) and not torch.cuda.is_available():
+    def __init__(self, pool: DevicePool) -> None:
+        super().__init__(pool)
+        self.torch = _imported(self, "torch.utils.dlpack")
+        if is_host(self.engine):
+            return
+        self.place = self.torch.device("cuda", self.device)
+        if not self.torch.cuda.is_available():
             raise UsageError(
-                f"torch {torch.__version__} has no GPU to upload to: install a build with CUDA, see "
+                f"torch {self.torch.__version__} has no GPU to upload to: install a build with CUDA, see "
                 f"https://pytorch.org/get-started/locally"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         kind = getattr(self.torch, name_of(dtype), None)
         if kind is None:
             raise self.no_dtype(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
         if is_host(self.engine):  # the host runtime copies only to its own memory
-            array = self.own_array(shape, dtype, device)
+            array = self.own_array(shape, dtype)
             return array.address, lambda: self.torch.from_dlpack(array)
-        tensor = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", device))
+        tensor = self.torch.empty(shape, dtype=kind, device=self.place)
         return tensor.data_ptr(), lambda: tensor
 
-    def stream(self, device: int) -> int | None:
-        """PyTorch's current stream; 0, the legacy default stream, unless the program has chosen one."""
+    def stream(self) -> int | None:
         if is_host(self.engine):
             return None
-        return int(self.torch.cuda.current_stream(self.torch.device("cuda", device)).cuda_stream)
+        return int(self.torch.cuda.current_stream(self.place).cuda_stream)
 
-    def export(self, y: Any, device: int) -> Any:
-        """A capsule of the tensor, or of a contiguous copy of it on the device."""
-        del device
+    def export(self, y: Any) -> Any:
         return self.torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
 
 
@@ -200,29 +168,25 @@ class Cupy(Target):
 
     title, module, install = "CuPy", "cupy", "pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"
 
-    def __init__(self, engine: Engine, pool: DevicePool | None = None) -> None:
-        super().__init__(engine, pool)
-        with _importing(self):
-            import cupy
-        self.cupy: Any = cupy
-        if is_host(engine):
+    def __init__(self, pool: DevicePool) -> None:
+        super().__init__(pool)
+        self.cupy = _imported(self)
+        if is_host(self.engine):
             raise UsageError("CuPy needs a GPU, and this uploader has none: use another framework")
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         if isinstance(dtype, str):
             raise self.no_dtype(dtype, "send its bits, as uint16")
-        with self.cupy.cuda.Device(device):
+        with self.cupy.cuda.Device(self.device):
             array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
 
-    def stream(self, device: int) -> int | None:
-        """CuPy's current stream; 0, the legacy default stream, unless the program has chosen one."""
-        with self.cupy.cuda.Device(device):
+    def stream(self) -> int | None:
+        with self.cupy.cuda.Device(self.device):
             return int(self.cupy.cuda.get_current_stream().ptr)
 
-    def export(self, y: Any, device: int) -> Any:
-        """A capsule of the array, or of a contiguous copy of it on the device."""
-        with self.cupy.cuda.Device(device):
+    def export(self, y: Any) -> Any:
+        with self.cupy.cuda.Device(self.device):
             return self.cupy.ascontiguousarray(y).reshape(y.shape).__dlpack__()
 
 
@@ -235,28 +199,26 @@ class Tensorflow(Target):
         "tf.config.experimental.set_memory_growth(gpu, True) before its first use."
     )
 
-    def __init__(self, engine: Engine, pool: DevicePool | None = None) -> None:
-        super().__init__(engine, pool)
-        with _importing(self):
-            import tensorflow
-        self._tf: Any = tensorflow
-        if not is_host(engine) and not tensorflow.config.list_logical_devices("GPU"):
+    def __init__(self, pool: DevicePool) -> None:
+        super().__init__(pool)
+        self._tf = _imported(self)
+        if not is_host(self.engine) and not self._tf.config.list_logical_devices("GPU"):
             raise UsageError(
-                f"TensorFlow {tensorflow.__version__} sees no GPU: import it with TF_CPP_MIN_LOG_LEVEL=0 to see why"
+                f"TensorFlow {self._tf.__version__} sees no GPU: import it with TF_CPP_MIN_LOG_LEVEL=0 to see why"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
-        array = self.own_array(shape, dtype, device)
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        array = self.own_array(shape, dtype)
         # TensorFlow takes only capsules of version 0.
         return array.address, lambda: self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
-    def export(self, y: Any, device: int) -> Any:
+    def export(self, y: Any) -> Any:
         """A capsule of the tensor, or of a variable's current value. Waits for the device: the streams are hidden."""
         tensor = self._tf.convert_to_tensor(y)
         if tensor.dtype.name in NO_NUMBERS:
             raise UsageError(f"a tensor of {tensor.dtype.name} does not hold numbers: use it as it is")
         capsule = self._tf.experimental.dlpack.to_dlpack(tensor)
-        self.engine.synchronize(device)
+        self.engine.synchronize(self.device)
         return capsule
 
 
@@ -268,61 +230,44 @@ class Jax(Target):
         "JAX takes three quarters of a GPU's memory when it starts: set XLA_PYTHON_CLIENT_PREALLOCATE=false before."
     )
 
-    def __init__(self, engine: Engine, pool: DevicePool | None = None) -> None:
-        super().__init__(engine, pool)
-        with _importing(self):
-            import jax
-            import jax.dlpack
-        self._jax: Any = jax
-        if not is_host(engine):
-            self._require_gpu()
-
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
-        if not self._jax.config.jax_enable_x64 and itemsize_of(dtype) > (8 if _is_complex(dtype) else 4):
-            raise self.no_dtype(
-                dtype,
-                "without jax_enable_x64 it would convert the numbers to 32 bits. Call "
-                'jax.config.update("jax_enable_x64", True) first, or convert them, such as x.astype(np.float32)',
-            )
-        array = self.own_array(shape, dtype, device)
-        return array.address, lambda: self._jax.dlpack.from_dlpack(array)
-
-    def export(self, y: Any, device: int) -> Any:
-        """Wait until the array is ready, and export it."""
-        del device
-        return y.block_until_ready().__dlpack__()
-
-    def _require_gpu(self) -> None:
+    def __init__(self, pool: DevicePool) -> None:
+        super().__init__(pool)
+        self._jax = _imported(self, "jax.dlpack")
+        if is_host(self.engine):
+            return
         try:
             self._jax.local_devices(backend="gpu")
         except (RuntimeError, AssertionError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"JAX {self._jax.__version__} sees no GPU: {why}") from error
 
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        most_bytes = 8 if getattr(dtype, "kind", "") == "c" else 4
+        if itemsize_of(dtype) > most_bytes and not self._jax.config.jax_enable_x64:
+            raise self.no_dtype(
+                dtype,
+                "without jax_enable_x64 it would convert the numbers to 32 bits. Call "
+                'jax.config.update("jax_enable_x64", True) first, or convert them, such as x.astype(np.float32)',
+            )
+        array = self.own_array(shape, dtype)
+        return array.address, lambda: self._jax.dlpack.from_dlpack(array)
+
+    def export(self, y: Any) -> Any:
+        return y.block_until_ready().__dlpack__()
+
 
 TARGETS: dict[str, type[Target]] = {kind.module: kind for kind in (Torch, Tensorflow, Jax, Cupy)}
 
 
-def target_of(name: str, engine: Engine, pool: DevicePool | None = None) -> Target:
-    """The framework of that name. pyxfer's own memory for its arrays comes from the pool."""
-    kind = TARGETS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        known = ", ".join(map(repr, TARGETS))
-        raise UsageError(f"{name!r} is not a framework that arrays can be uploaded to: give one of {known}")
-    return kind(engine, pool)
-
-
-@contextmanager
-def _importing(target: Target) -> Iterator[None]:
-    """Convert errors of an import to UsageErrors about the installation."""
+def _imported(target: Target, part: str = "") -> Any:
+    """The framework's module, with a part that is not imported with it."""
     try:
-        yield
+        module = import_module(target.module)
+        if part:
+            import_module(part)
+        return module
     except (ImportError, OSError, RuntimeError) as error:  # incompatible jax and jaxlib raise RuntimeError
         if isinstance(error, ModuleNotFoundError) and error.name == target.module:
             raise UsageError(f"{target.title} is not installed: {target.install}") from error
         why = str(error.__cause__ or error).strip().partition("\n")[0]
         raise UsageError(f"{target.title} is installed, but cannot be imported: {why}") from error
-
-
-def _is_complex(dtype: Dtype) -> bool:
-    return not isinstance(dtype, str) and dtype.kind == "c"

@@ -47,17 +47,14 @@ class _Place:
 
     step: Any
     above: _Place | None = None
-    is_field: bool = False
     container: Any = None
     """The container in which `step` is a key, an index or a field."""
+    is_field: bool = False
 
     def __str__(self) -> str:
         if self.above is None:
             return str(self.step)
         return f"{self.above}.{self.step}" if self.is_field else f"{self.above}[{_quoted(self.step)}]"
-
-    def into(self, container: Any, step: Any, *, is_field: bool = False) -> _Place:
-        return _Place(step, self, is_field, container)
 
     def check_depth(self, container: Any) -> None:
         """Refuse a container that contains itself, or that is nested too deep for recursion."""
@@ -89,16 +86,20 @@ def _mapped(tree: Any, send: Callable[[Any], Any], place: _Place) -> Any:
 def _children(tree: Any, place: _Place) -> _Children | None:
     """The children of a container with their places; None if `tree` is not a container."""
     if isinstance(tree, dict):
-        found = [(place.into(tree, key), value) for key, value in tree.items()]
+        found = [(_Place(key, place, tree), value) for key, value in tree.items()]
     elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        found = [(place.into(tree, name, is_field=True), item) for name, item in zip(tree._fields, tree, strict=True)]
+        found = [(_Place(name, place, tree, True), item) for name, item in zip(tree._fields, tree, strict=True)]
     elif isinstance(tree, (list, tuple)):
-        found = [(place.into(tree, index), item) for index, item in enumerate(tree)]
+        found = [(_Place(index, place, tree), item) for index, item in enumerate(tree)]
     elif is_dataclass(tree) and not isinstance(tree, type):
         names = [field.name for field in fields(tree) if hasattr(tree, field.name)]  # one with init=False may be unset
-        found = [(place.into(tree, name, is_field=True), getattr(tree, name)) for name in names]
+        found = [(_Place(name, place, tree, True), getattr(tree, name)) for name in names]
     else:
-        _require_single(tree, place)
+        if isinstance(tree, Iterable) and not isinstance(tree, (str, type, Enum)):  # its arrays would stay on the host
+            raise UsageError(
+                f"{place}: pyxfer does not look for arrays in this {type_name(type(tree))}: make it a list, tuple, "
+                f"dict or dataclass"
+            )
         return None
     place.check_depth(tree)
     return found
@@ -108,7 +109,11 @@ def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
     if isinstance(tree, tuple):
         if all(value is child for value, (_, child) in zip(values, children, strict=True)):
             return tree  # such as time.struct_time, which cannot be made from its items
-        return _tuple_like(tree, values)
+        # without the type's constructor, whose arguments may differ from the items
+        made = tuple.__new__(type(tree), values)
+        if hasattr(tree, "__dict__"):
+            vars(made).update(vars(tree))
+        return made
     new: Any = copy.copy(tree)
     if isinstance(tree, list):
         new[:] = values
@@ -119,23 +124,6 @@ def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
         else:
             new[place.step] = value
     return new
-
-
-def _tuple_like(tree: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
-    """A tuple of the same type, made without the type's constructor, whose arguments may differ from the items."""
-    new = tuple.__new__(type(tree), values)
-    if hasattr(tree, "__dict__"):
-        vars(new).update(vars(tree))
-    return new
-
-
-def _require_single(leaf: Any, place: _Place) -> None:
-    """Refuse an unknown container: its arrays would silently stay on the host."""
-    if isinstance(leaf, Iterable) and not isinstance(leaf, (str, type, Enum)):
-        raise UsageError(
-            f"{place}: pyxfer does not look for arrays in this {type_name(type(leaf))}: make it a list, tuple, dict or "
-            f"dataclass"
-        )
 
 
 def _quoted(key: object) -> str:

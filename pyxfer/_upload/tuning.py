@@ -70,17 +70,13 @@ LIMIT_S = 1.0
 
 # --- the settings of a ring ------------------------------------------------------------------------------------------
 
-NOT_TUNED = "not tuned yet: tuned on first use"
-
 _one_at_a_time = threading.Lock()
 # Tunings that could not be written to the file: they serve this process, which so tunes only once.
-_not_in_file: dict[tuple[TuningKey, Path | None], tuple[Tuned, tuple[str, ...]]] = {}
+_not_in_file: dict[tuple[TuningKey, Path | None], ChosenSettings] = {}
 
 
 @dataclass(frozen=True)
 class ChosenSettings:
-    """The settings of a ring, their source, and the tuning that they come from."""
-
     settings: RingSettings
     source: RingSource
     reason: str
@@ -144,8 +140,6 @@ def tune_and_keep(
 
 
 def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:
-    """The chosen settings as a document."""
-    path = cache_path(environ)
     return RingState(
         device=device,
         ring=setup_of(chosen.settings),
@@ -153,7 +147,7 @@ def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = o
         reason=chosen.reason,
         remarks=chosen.remarks,
         tuning=Fact(reason=chosen.reason) if chosen.tuning is None else Fact(chosen.tuning),
-        path=Fact(reason=path.reason) if path.value is None else Fact(str(path.value)),
+        path=cache_path(environ).then(str),
     )
 
 
@@ -177,13 +171,12 @@ def _kept_or_tuned(
 
 def _kept(key: TuningKey, path: Fact[Path]) -> ChosenSettings:
     """The settings of an earlier tuning, by this process or another; the default ones if there was none."""
-    if (key, path.value) in _not_in_file:
-        tuned, remarks = _not_in_file[key, path.value]
-        return _chosen_by(tuned, *remarks)
-    found = Fact[Tuned](reason="") if path.value is None else find_tuning(path.value, key)
-    if found.value is None:
-        return ChosenSettings(default_settings(), "default", NOT_TUNED, None, (found.reason,) if found.reason else ())
-    tuned = found.value
+    if found := _not_in_file.get((key, path.value)):
+        return found
+    tuned, trouble = (None, "") if path.value is None else find_tuning(path.value, key)
+    if tuned is None:
+        reason = "not tuned yet: tuned on first use"
+        return ChosenSettings(default_settings(), "default", reason, None, (trouble,) if trouble else ())
     return ChosenSettings(settings_of(tuned.ring), "cached", f"cached {_summary(tuned)}", tuned, tuned.remarks)
 
 
@@ -194,9 +187,8 @@ def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> ChosenSettings:
     trouble = path.reason if path.value is None else keep_tuning(path.value, key, tuned)
     if not trouble:
         return _chosen_by(tuned)
-    remark = f"{trouble}; every process tunes again"
-    _not_in_file[key, path.value] = tuned, (remark,)
-    return _chosen_by(tuned, remark)
+    chosen = _not_in_file[key, path.value] = _chosen_by(tuned, f"{trouble}; every process tunes again")
+    return chosen
 
 
 def _chosen_by(tuned: Tuned, *remarks: str) -> ChosenSettings:
@@ -308,7 +300,7 @@ class Search:
         self._bench = bench
         self._budget_bytes = budget_bytes
         self._transfers = [Transfer(direction, nbytes) for nbytes in sizes for direction in _DIRECTIONS]
-        self._small_sizes = [nbytes for nbytes in _SMALL_SIZES if nbytes <= max(sizes)]
+        self._largest_bytes = max(sizes)
         self._limit_s = limit_s
         self._clock = clock
         self._began_s = clock()
@@ -321,7 +313,6 @@ class Search:
 
     @property
     def spent_s(self) -> float:
-        """Seconds since the object was made."""
         return self._clock() - self._began_s
 
     @property
@@ -452,7 +443,7 @@ class Search:
             if ring.direction == "h2d"
         }
         if self.left_s > 0:
-            small = [Transfer("h2d", nbytes) for nbytes in self._small_sizes]
+            small = [Transfer("h2d", nbytes) for nbytes in _SMALL_SIZES if nbytes <= self._largest_bytes]
             copies = [self._best_copy, self._bench.plain]
             times, plain_times = take_turns(copies, small, _SMALL_REPEATS, lambda _: self.left_s > 0)
             is_faster |= {
@@ -471,7 +462,6 @@ _CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
 _SLOTS = (128, 256, 512, 1024)
 # The order in which settings are changed: fill and threads matter most.
 _SETTINGS = ("fill", "threads", "chunk_bytes", "slots")
-_FIRST_CHUNK_BYTES, _FIRST_SLOTS = 64 << 10, 512
 
 
 def distinct_fills(engine: Engine, device: int) -> tuple[RingFill, ...]:
@@ -489,7 +479,7 @@ def first_candidate(fills: Sequence[RingFill], max_threads: int, budget_bytes: i
 
     It gets half of the budget, because another ring is timed beside it.
     """
-    first = RingSettings(max_threads, _FIRST_CHUNK_BYTES, _FIRST_SLOTS, fills[0], spin_us=20)
+    first = RingSettings(max_threads, 64 << 10, 512, fills[0], spin_us=20)
     return first.within(max(budget_bytes // 2, min(budget_bytes, first.min_budget_bytes)))
 
 
@@ -504,22 +494,17 @@ def neighbours(
         "slots": sorted({*_SLOTS, ring.slots}),
     }
     at = values[name].index(getattr(ring, name))
-    rings = [_with(ring, name, value) for value in values[name]]
-    return rings[at + 1 :], rings[:at][::-1]
-
-
-def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
+    changes = [{name: value} for value in values[name]]
     if name == "chunk_bytes":  # the ring keeps its bytes, so that only one setting changes
-        return replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
-    return replace(ring, **{name: value})
+        changes = [{name: value, "slots": max(MIN_SLOTS, ring.pinned_bytes // value)} for value in values[name]]
+    rings = [msgspec.structs.replace(ring, **change) for change in changes]
+    return rings[at + 1 :], rings[:at][::-1]
 
 
 # --- timed copies ----------------------------------------------------------------------------------------------------
 
 
 class Transfer(NamedTuple):
-    """Direction and size of a timed copy."""
-
     direction: CopyDirection
     nbytes: int
 
@@ -625,7 +610,6 @@ def _rounds(times: Times) -> int:
 
 
 def rates_of(times: Times) -> tuple[CopyRate, ...]:
-    """The bandwidths of the median times."""
     return tuple(CopyRate(*transfer, transfer.nbytes / _median_s(seconds) / 1e9) for transfer, seconds in times.items())
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -22,10 +22,10 @@ from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
-from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
-from pyxfer._upload.prefetch import Prefetch, SentBatch, StreamOrder, depth_of, order_of
+from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
+from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
 from pyxfer._upload.settings import PartialSettings, default_settings
-from pyxfer._upload.targets import Target, device_source_of, target_of
+from pyxfer._upload.targets import TARGETS, Target, device_source_of
 from pyxfer._upload.trees import send_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
     from pyxfer._upload.arrays import Dtype
     from pyxfer._upload.movers import Mover
     from pyxfer.native import Engine
-
-
-def _budget_bytes(budget: str | int) -> int:
-    if not isinstance(budget, str) and budget == 0:
-        return 0  # refused with the smallest budget in the message
-    return size_of(budget, "budget")
 
 
 def _pool_bytes(pool: str | int | None) -> int | None:
@@ -94,7 +88,8 @@ class Uploader(ShortRepr):
             chunk_bytes=None if chunk_bytes is None else size_of(chunk_bytes, "chunk_bytes"),
             slots=_whole(slots),
         )
-        self._budget_bytes = _budget_bytes(budget)
+        # `within` refuses zero with the smallest budget in the message
+        self._budget_bytes = 0 if budget == 0 else size_of(budget, "budget")
         self._given.applied_to(default_settings()).within(self._budget_bytes)  # raises now if they are not valid
         kept_bytes = _pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)
@@ -162,13 +157,13 @@ class Uploader(ShortRepr):
 
         """
         with self._usable_mover() as mover:
-            found = device_source_of(y, self._engine, self._device, self._target)
+            found, stream = device_source_of(y, self._engine, self._device, self._target)
             result = _new_array(found.shape, found.dtype) if out is None else out
             to = destination_of(result, found.shape, found.dtype)
             if is_host(self._engine) and not isinstance(y, DeviceArray):
                 copy_on_host(found.address, to)  # a framework's result may be outside the host runtime's memory
             else:
-                mover.download(found.address, to, found.stream)
+                mover.download(found.address, to, stream)
         return result
 
     def prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int = 2) -> Prefetch[Any, Any]:
@@ -187,8 +182,8 @@ class Uploader(ShortRepr):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
-            order = order_of(self._target(to), self._device, count)
-        return Prefetch(batches, lambda batch: self._send(order, batch), count, self._sweep)
+            target = target_ahead(self._target(to), count)
+        return Prefetch(batches, lambda batch: self._send(target, batch), count, self._sweep)
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
@@ -198,8 +193,18 @@ class Uploader(ShortRepr):
             with self._turn:
                 self._closed = True
                 mover = self._mover
-            self._close(mover)
-            self._mover = None  # if _close raised, it is ended at exit
+            try:
+                if mover is not None:
+                    mover.close()
+            except DeviceTimeoutError:
+                self._pool.abandon()
+                raise
+            except CudaError:
+                with suppress(CudaError):  # the same trouble again
+                    self._pool.close()
+                raise
+            self._pool.close()
+            self._mover = None  # if closing raised, it is ended at exit
         self._dropped.clear()
 
     def __enter__(self) -> Uploader:
@@ -235,19 +240,6 @@ class Uploader(ShortRepr):
         self._mover.cancel()
         return self._mover
 
-    def _close(self, mover: Mover | None) -> None:
-        try:
-            if mover is not None:
-                mover.close()
-        except DeviceTimeoutError:
-            self._pool.abandon()
-            raise
-        except CudaError:
-            with suppress(CudaError):  # the same trouble again
-                self._pool.close()
-            raise
-        self._pool.close()
-
     @contextmanager
     def _usable_mover(self) -> Iterator[Mover]:
         with native_call() as allowed:
@@ -280,26 +272,37 @@ class Uploader(ShortRepr):
             return to
         found = self._targets.get(to) if isinstance(to, str) else None
         if found is None:
-            found = self._targets[to] = target_of(to, self._engine, self._pool)
+            if not isinstance(to, str) or to not in TARGETS:
+                known = ", ".join(map(repr, TARGETS))
+                raise UsageError(f"{to!r} is not a framework that arrays can be uploaded to: give one of {known}")
+            found = self._targets[to] = TARGETS[to](self._pool)
         return found
 
     def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
         source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype, self._device)
+        address, finish = target.empty(source.shape, source.dtype)
         try:
-            stream = target.stream(self._device)
+            stream = target.stream()
             mover.upload(source, address, stream, wait=stream is None)
             return finish()
         except BaseException:
             del finish  # the traceback would keep the memory
             raise
 
-    def _send(self, order: StreamOrder, batch: Any) -> SentBatch:
+    def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
+        """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""
         # Frameworks allocate and wait for events in this thread, while another one may be capturing a CUDA graph.
         self._engine.relax_captures_in_this_thread()
-        order.before_send()
+        target.before_send()
         with self._usable_mover() as mover:
-            return SentBatch(self._start_all(mover, order.target, batch, "batch"), order)
+            upload = self._start_all(mover, target, batch, "batch")
+
+        def taken() -> Any:
+            arrays = upload.result()
+            target.after_take()
+            return arrays
+
+        return taken
 
     def _sweep(self) -> None:
         """Synchronise before a batch is drawn. Later the wait would include more work, and the device would idle."""
@@ -311,7 +314,16 @@ class Uploader(ShortRepr):
         started: list[Started] = []
 
         def start(array: Any) -> Any:
-            self._start(mover, target, array, started)
+            source = source_of(array)
+            address, finish = target.empty(source.shape, source.dtype)
+            try:
+                started.append(Started(mover.start(source, address, target.stream()), finish, source.keep))
+            except Exception:
+                del finish
+                raise
+            except BaseException:  # Ctrl-C, perhaps after the upload has started
+                self._dropped.add([Started(FixedTicket(is_done=False), finish, source.keep)])
+                raise
             return array
 
         try:
@@ -320,19 +332,6 @@ class Uploader(ShortRepr):
             self._dropped.add(started)
             raise
         return Upload(tree, started, self._dropped, self)
-
-    def _start(self, mover: Mover, target: Target, x: Any, started: list[Started]) -> None:
-        source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype, self._device)
-        try:
-            stream = target.stream(self._device)
-            started.append(Started(mover.start(source, address, stream), finish, source.keep))
-        except Exception:
-            del finish
-            raise
-        except BaseException:  # Ctrl-C, perhaps after the upload has started
-            self._dropped.add([Started(NeverDone(), finish, source.keep)])
-            raise
 
 
 def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
@@ -354,12 +353,11 @@ def _new_array(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
     if not isinstance(dtype, str):
         return np.empty(shape, dtype)
     try:
-        found = importlib.import_module("ml_dtypes").bfloat16
+        return np.empty(shape, importlib.import_module("ml_dtypes").bfloat16)
     except ImportError as error:
         raise UsageError(
             "NumPy has no bfloat16: pip install ml_dtypes, or give an `out`, such as one of torch.empty"
         ) from error
-    return np.empty(shape, found)
 
 
 def _at_exit() -> None:

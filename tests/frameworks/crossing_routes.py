@@ -9,7 +9,7 @@ import numpy as np
 
 import pyxfer
 from pyxfer._frameworks.base import RingDownload
-from pyxfer._upload.device_arrays import DeviceArray
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer.native import load
 from pyxfer.native._host import testing
@@ -50,7 +50,7 @@ class Uploaded(pyxfer.Transfer):
 
     def __init__(self, context: pyxfer.RouteContext) -> None:
         super().__init__(context)
-        self.uploader, self.target = context.uploader(), Target(load("host"))
+        self.uploader, self.target = context.uploader(), Target(DevicePool(load("host"), 0, 0))
         self.source = context.source()
 
     def refresh(self) -> None:
@@ -71,7 +71,7 @@ class Downloaded(RingDownload):
 
     def __init__(self, context: pyxfer.RouteContext, *, into: bool) -> None:
         super().__init__(context, into=into)
-        self.array = DeviceArray(load("host"), (context.nbytes,), np.dtype(np.uint8))
+        self.array = DeviceArray(DevicePool(load("host"), 0, 0), (context.nbytes,), np.dtype(np.uint8))
 
     @property
     def on_device(self) -> Any:

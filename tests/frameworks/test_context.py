@@ -10,6 +10,7 @@ import pytest
 
 from pyxfer._frameworks.base import IMAGE_BYTES, SourceKind
 from pyxfer._frameworks.context import HostArena, RouteContext
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer.errors import RefusedError, UsageError
 from pyxfer.native._host import testing
@@ -121,10 +122,10 @@ def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine,
     places = [RouteContext(nbytes, 0, arena, copier, engine) for nbytes in (NBYTES, 1 << 20)]
     uploader = places[0].uploader()
     assert places[1].uploader() is uploader
-    assert uploader.upload(places[1].source(), Target(engine)).nbytes == 1 << 20
+    assert uploader.upload(places[1].source(), Target(DevicePool(engine, 0, 0))).nbytes == 1 << 20
     arena.close()
     with pytest.raises(UsageError, match="this Uploader is closed"):
-        uploader.upload(np.zeros(1), Target(engine))
+        uploader.upload(np.zeros(1), Target(DevicePool(engine, 0, 0)))
 
 
 def test_nothing_is_page_locked_before_the_first_upload(context: RouteContext, engine: Engine) -> None:
@@ -134,5 +135,5 @@ def test_nothing_is_page_locked_before_the_first_upload(context: RouteContext, e
     before = locked()
     uploader = context.uploader()
     assert locked() == before
-    uploader.upload(context.source(), Target(engine))
+    uploader.upload(context.source(), Target(DevicePool(engine, 0, 0)))
     assert locked() > before

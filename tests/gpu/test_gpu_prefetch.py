@@ -124,7 +124,7 @@ def test_uploads_do_not_wait_for_work_on_the_previous_batch(up: Uploader, torch:
 
 
 def test_at_most_depth_plus_two_blocks_are_on_the_device(up: Uploader, gpu_engine: Engine) -> None:
-    own = Target(gpu_engine, up._pool)
+    own = Target(up._pool)
     next(up.prefetch([filled(0)], own))
     before, _ = gpu_engine.memory_info(0)
     least = before

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from route_checks import import_or_skip
 
 from pyxfer._document.runs import FrameworkName
-from pyxfer._upload.device_arrays import DeviceArray
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.pinning import pin
 from pyxfer._upload.settings import usable_cpus
 from pyxfer._upload.targets import Target
@@ -73,7 +73,7 @@ def test_a_source_may_be_changed_after_an_upload(up: Uploader, framework: Framew
 
 
 def test_arrays_in_pyxfers_memory_release_it(up: Uploader, gpu_engine: Engine) -> None:
-    own = Target(gpu_engine)
+    own = Target(DevicePool(gpu_engine, 0, 0))
     up.upload(filled(16), own)
     before, _ = gpu_engine.memory_info(0)
     for seed in range(20):
@@ -84,7 +84,7 @@ def test_arrays_in_pyxfers_memory_release_it(up: Uploader, gpu_engine: Engine) -
 
 
 def test_a_device_array_accepts_the_stream_numbers_of_dlpack(gpu_engine: Engine) -> None:
-    y = DeviceArray(gpu_engine, (3, 4), np.dtype("f4"))
+    y = DeviceArray(DevicePool(gpu_engine, 0, 0), (3, 4), np.dtype("f4"))
     assert (y.__dlpack_device__(), y.address % 64) == ((2, 0), 0)
     for stream in (None, -1, 1, 2, 1 << 40):
         y.__dlpack__(stream=stream)

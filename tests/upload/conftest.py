@@ -13,6 +13,7 @@ from upload.feeding import SOON_S, threads
 import pyxfer
 from pyxfer._measure import exclusive
 from pyxfer._upload import api
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.native import Engine
@@ -42,7 +43,7 @@ def up(engine: Engine) -> Iterator[Uploader]:
 
 @pytest.fixture
 def own(engine: Engine) -> Target:
-    return Target(engine)
+    return Target(DevicePool(engine, 0, 0))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ class Started(Generic[T]):
     def __init__(self, batch: T) -> None:
         self.batch = batch
 
-    def result(self) -> T:
+    def __call__(self) -> T:
         return self.batch
 
 

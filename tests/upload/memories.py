@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
+from pyxfer._upload.arrays import Source, source_of
+from pyxfer.errors import UsageError
 from pyxfer.native._host import testing
-
-if TYPE_CHECKING:
-    from pyxfer._upload.arrays import Source
 
 DTYPES = st.sampled_from("?bBhHiIlLqQefdFD").map(np.dtype)
 
@@ -49,6 +49,19 @@ OFFSETS = {
     "byte_offset": (40, ctypes.c_uint64),
 }
 HEADER_BYTES = 32
+
+
+class OnAGpu:
+    """Like a device array of numba."""
+
+    __cuda_array_interface__ = None
+
+
+def refused(x: Any) -> str:
+    """The reason why `x` cannot be sent."""
+    with pytest.raises(UsageError) as caught:
+        source_of(x)
+    return str(caught.value)
 
 
 class Capsuled:

@@ -20,18 +20,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from upload.memories import DTYPES, gathered
+from upload.memories import DTYPES, Capsuled, OnAGpu, gathered, refused
 
 from pyxfer._upload.arrays import (
     BFLOAT16,
     destination_of,
-    dtype_of_dlpack,
     dtype_to_send,
     is_array,
     itemsize_of,
     name_of,
     source_of,
 )
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.pinning import empty_pinned
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -152,12 +152,6 @@ def test_a_masked_array_without_masked_items_is_accepted() -> None:
     assert gathered(source_of(x)) == x.data.tobytes()
 
 
-class OnAGpu:
-    """Like a device array of numba."""
-
-    __cuda_array_interface__ = None
-
-
 def test_the_largest_possible_array_has_its_nbytes() -> None:
     x = np.lib.stride_tricks.as_strided(np.zeros(1), (2**60 - 1,), (0,))
     assert source_of(x).nbytes == 2**63 - 8
@@ -195,12 +189,14 @@ def test_bfloat16_of_ml_dtypes_is_represented_by_its_name() -> None:
 def test_dlpack_types_map_to_dtypes(name: str) -> None:
     dtype = np.dtype(name)
     code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[dtype.kind]
-    assert dtype_of_dlpack(code, 8 * dtype.itemsize, 1) == dtype
+    assert source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=8 * dtype.itemsize)).dtype == dtype
 
 
-@pytest.mark.parametrize("unknown", [(0, 4, 1), (2, 8, 1), (2, 128, 1), (3, 64, 1), (7, 8, 1), (2, 32, 4)])
+@pytest.mark.parametrize("unknown", [(0, 4, 1), (2, 8, 1), (2, 128, 1), (3, 64, 1), (7, 8, 1), (10, 8, 1), (2, 32, 4)])
 def test_other_types_of_dlpack_have_no_dtype(unknown: tuple[int, int, int]) -> None:
-    assert dtype_of_dlpack(*unknown) is None
+    code, bits, lanes = unknown
+    with pytest.raises(UsageError, match=rf"^items of DLPack's type \({code}, {bits}, {lanes}\) cannot be sent: send"):
+        source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=bits, lanes=lanes))
 
 
 def test_names_distinguish_dtypes() -> None:
@@ -221,10 +217,10 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 @pytest.mark.parametrize("offset", [0, 1000, 3 * mmap.ALLOCATIONGRANULARITY + 5])
-def test_an_array_in_a_file_is_sent(engine: Engine, path: Path, mode: str, offset: int) -> None:
+def test_an_array_in_a_file_is_sent(own: Target, path: Path, mode: str, offset: int) -> None:
     mapped = np.memmap(path, np.uint8, mode, offset=offset)  # type: ignore[call-overload]
     with Uploader("host", threads=2) as up:
-        assert np.array_equal(np.from_dlpack(up.upload(mapped[::3], Target(engine))), CONTENTS[offset::3])
+        assert np.array_equal(np.from_dlpack(up.upload(mapped[::3], own)), CONTENTS[offset::3])
 
 
 @pytest.mark.parametrize("offset", [0, 3 * mmap.ALLOCATIONGRANULARITY + 5])
@@ -252,7 +248,7 @@ def test_a_download_into_a_truncated_file_is_refused(engine: Engine, path: Path)
     out = np.memmap(path, np.uint8, "r+")
     os.truncate(path, 10)
     with Uploader("host", threads=2) as up:
-        y = up.upload(CONTENTS, Target(engine))
+        y = up.upload(CONTENTS, Target(DevicePool(engine, 0, 0)))
         with pytest.raises(UsageError, match=r"^out: this array is mapped from a file that was cut"):
             up.download(y, out)
 
@@ -331,7 +327,7 @@ def up() -> Iterator[Uploader]:
 
 @given(array=arrays(), block=st.booleans())
 def test_any_array_arrives_and_comes_back(up: Uploader, array: NDArray[Any], block: bool) -> None:
-    sent = up.upload(array, Target(load("host")), block)
+    sent = up.upload(array, Target(DevicePool(load("host"), 0, 0)), block)
     y = sent if block else sent.result()
     there = np.from_dlpack(y)
     assert (there.shape, there.dtype) == (array.shape, array.dtype)
@@ -351,12 +347,6 @@ BFLOAT16_BITS = np.array([0x3F80, 0x4000, 0x4040], np.uint16).tobytes()
 @pytest.fixture
 def ml_dtypes() -> Any:
     return pytest.importorskip("ml_dtypes")
-
-
-def refused(x: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        source_of(x)
-    return str(caught.value)
 
 
 BFLOAT16_BITS_ARRAYS: dict[str, Callable[[Any], Any]] = {

@@ -10,22 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
-from upload.memories import DTYPES, Capsuled, CapsuledVersion0, gathered
+from upload.memories import DTYPES, Capsuled, CapsuledVersion0, gathered, refused
 
 from pyxfer._upload.arrays import is_array, source_of
-from pyxfer.errors import UsageError
 
 pytestmark = pytest.mark.skipif(
     np.lib.NumpyVersion(np.__version__) < "2.1.0",
     reason="NumPy has DLPack 1 from 2.1 on",
 )
 each_version = pytest.mark.parametrize("kind", [Capsuled, CapsuledVersion0])
-
-
-def refused(x: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        source_of(x)
-    return str(caught.value)
 
 
 @each_version

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from upload.memories import DTYPES
 
 from pyxfer._upload.arrays import source_of
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.pinning import empty_pinned, pin
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -170,7 +171,7 @@ def test_read_only_mapped_memory_is_locked_for_reading(engine: Engine) -> None:
     assert locked() == [(x.ctypes.data, 4096)]
     assert not y.flags.writeable
     with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up:
-        assert np.array_equal(np.from_dlpack(up.upload(y, Target(engine))), x)
+        assert np.array_equal(np.from_dlpack(up.upload(y, Target(DevicePool(engine, 0, 0)))), x)
 
 
 def test_the_lock_and_the_memory_stay_until_the_last_view_is_gone(engine: Engine) -> None:

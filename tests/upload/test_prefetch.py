@@ -45,9 +45,9 @@ def test_another_thread_draws_and_sends_and_the_loop_waits() -> None:
     ran_in: dict[str, threading.Thread] = {}
 
     class Recording(Started[int]):
-        def result(self) -> int:
+        def __call__(self) -> int:
             ran_in["result"] = threading.current_thread()
-            return super().result()
+            return super().__call__()
 
     def source() -> Iterator[int]:
         ran_in["source"] = threading.current_thread()
@@ -130,7 +130,7 @@ class Late(Started[int]):
 
     error: BaseException = OwnError("in the copy")
 
-    def result(self) -> int:
+    def __call__(self) -> int:
         if self.batch == 1:
             raise self.error
         return self.batch
@@ -390,7 +390,7 @@ def up(engine: Engine) -> Iterator[Uploader]:
 @pytest.fixture
 def own(up: Uploader) -> Target:
     """Arrays in pyxfer's memory, like those of TensorFlow and JAX."""
-    return Target(up.engine, up._pool)
+    return Target(up._pool)
 
 
 def filled(seed: int) -> NDArray[np.uint8]:
@@ -457,7 +457,7 @@ def test_an_error_of_the_device_comes_in_place_of_the_batch(up: Uploader, own: T
 
 def test_stopping_early_leaves_no_batch_on_the_device(engine: Engine) -> None:
     with Uploader("host", threads=2, chunk_bytes=4096, slots=4, pool=0) as up:
-        for batch in up.prefetch((filled(n) for n in range(100)), Target(engine, up._pool), 3):
+        for batch in up.prefetch((filled(n) for n in range(100)), Target(up._pool), 3):
             assert batch.nbytes == NBYTES
             break
         for thread in threads():

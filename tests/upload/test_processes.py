@@ -18,18 +18,19 @@ import numpy as np
 import pyxfer
 from pyxfer._upload import api, prefetch, uploader
 from pyxfer._upload.prefetch import Prefetch
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer.native._host import testing
 class Started:
     def __init__(self, batch):
         self.batch = batch
-    def result(self):
+    def __call__(self):
         return self.batch
 place = {"device": "host"}
 shared = api._uploader("host")
 up = pyxfer.Uploader("host", threads=2, chunk_bytes=4096, slots=2)
-own = Target(up._engine)
-pooled = Target(up._engine, up._pool)
+own = Target(DevicePool(up._engine, 0, 0))
+pooled = Target(up._pool)
 x = np.ones(1 << 20, np.uint8)
 """
 ENDED_CLEANLY = (0, "", "")

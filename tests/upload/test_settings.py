@@ -6,13 +6,13 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 from ring_samples import MIB, make_key, make_tuned
 from upload.tunings import START
 
@@ -87,7 +87,7 @@ def test_a_too_small_budget_is_refused_with_the_smallest_possible_one(settings: 
 @pytest.mark.parametrize("name", LEAST)
 def test_values_outside_the_limits_are_refused_here_and_by_the_engine(name: str, engine: Engine) -> None:
     for value in (LEAST[name] - 1, MOST[name] + 1):
-        given = {**vars(LITTLE), name: value}
+        given = {**asdict(LITTLE), name: value}
         with pytest.raises(UsageError, match=f"{LEAST[name]} to {MOST[name]}"):
             RingSettings(**given)
         with pytest.raises(ValueError, match="a ring has"):
@@ -239,19 +239,18 @@ def changed(path: Path, **changes: Any) -> None:
 
 
 def test_a_kept_tuning_is_found(stored: Path) -> None:
-    assert find_tuning(stored, KEY).value == TUNED
+    assert find_tuning(stored, KEY) == (TUNED, "")
 
 
 @pytest.mark.parametrize("name", OTHER_VALUES)
 def test_a_tuning_with_another_key_is_not_found(name: str, stored: Path) -> None:
-    found = find_tuning(stored, make_key(**{name: OTHER_VALUES[name]}))
-    assert (found.value, found.reason) == (None, "")
+    assert find_tuning(stored, make_key(**{name: OTHER_VALUES[name]})) == (None, "")
 
 
 def test_a_newer_tuning_replaces_an_older_one_with_the_same_key(stored: Path) -> None:
     newer = make_tuned(seconds=0.5)
     keep_tuning(stored, KEY, newer)
-    assert find_tuning(stored, KEY).value == newer
+    assert find_tuning(stored, KEY) == (newer, "")
     assert len(json.loads(stored.read_text())["tunings"]) == 1
 
 
@@ -279,13 +278,13 @@ def test_the_file_keeps_the_newest_32_tunings(path: Path) -> None:
 def test_a_broken_file_is_ignored_with_a_reason_and_overwritten(data: bytes, why: str, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(data)
-    found = find_tuning(path, KEY)
-    assert found.value is None
-    assert f"{str(path)!r} is ignored (" in (found.reason or "")
-    assert why in (found.reason or "")
-    assert len(found.reason or "") < 500
+    found, trouble = find_tuning(path, KEY)
+    assert found is None
+    assert f"{str(path)!r} is ignored (" in trouble
+    assert why in trouble
+    assert len(trouble) < 500
     assert keep_tuning(path, KEY, TUNED) == ""
-    assert find_tuning(path, KEY).value == TUNED
+    assert find_tuning(path, KEY) == (TUNED, "")
 
 
 @pytest.mark.parametrize(
@@ -302,14 +301,14 @@ def test_a_broken_file_is_ignored_with_a_reason_and_overwritten(data: bytes, why
 )
 def test_a_file_with_an_impossible_ring_is_ignored(ring: dict[str, Any], stored: Path) -> None:
     changed(stored, **ring)
-    assert "is ignored" in (find_tuning(stored, KEY).reason or "")
+    assert "is ignored" in find_tuning(stored, KEY)[1]
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), os.mkfifo], ids=["folder", "pipe"])
 def test_what_is_no_file_in_place_of_the_file_is_reported(path: Path, make: Callable[[Path], None]) -> None:
     path.parent.mkdir(parents=True)
     make(path)
-    assert "is ignored" in (find_tuning(path, KEY).reason or "")
+    assert "is ignored" in find_tuning(path, KEY)[1]
     assert keep_tuning(path, KEY, TUNED).startswith("the tuning is not kept: ")
 
 

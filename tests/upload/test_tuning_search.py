@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import asdict, replace
 from ring_samples import MIB, SIZES
 from upload.tunings import BUDGET, FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
 
@@ -195,7 +196,7 @@ def test_on_the_reference_machine_750_ms_suffice_for_every_setting(fill: RingFil
 
 
 def _changed(settings: RingSettings) -> list[str]:
-    return [name for name, value in vars(settings).items() if value != vars(START)[name]]
+    return [name for name, value in asdict(settings).items() if value != getattr(START, name)]
 
 
 def test_a_drift_of_the_machine_makes_no_candidate_faster() -> None:

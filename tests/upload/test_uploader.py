@@ -16,6 +16,7 @@ from upload.memories import Capsuled, held
 
 import pyxfer
 from pyxfer._upload import api, native_calls, uploader
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaError, FallbackWarning, UsageError
@@ -127,11 +128,10 @@ class OnStream(Target):
     """Arrays in pyxfer's memory, with a stream."""
 
     def __init__(self, engine: Engine, handle: int) -> None:
-        super().__init__(engine)
+        super().__init__(DevicePool(engine, 0, 0))
         self.handle = handle
 
-    def stream(self, device: int) -> int | None:
-        del device
+    def stream(self) -> int | None:
         return self.handle
 
 
@@ -245,9 +245,9 @@ def session(engine: Engine) -> None:
     array = np.ones(1 << 15, np.uint8)
     with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up, closing(engine.Stream()) as stream:
         y = up.upload(array, OnStream(engine, stream.handle))
-        up.upload([array, array], Target(engine), block=False).result()
+        up.upload([array, array], Target(DevicePool(engine, 0, 0)), block=False).result()
         up.download(y)
-        up.upload(array, Target(engine), block=False)
+        up.upload(array, Target(DevicePool(engine, 0, 0)), block=False)
 
 
 @pytest.mark.filterwarnings("ignore::pyxfer.errors.FallbackWarning", "ignore::pyxfer.errors.CleanupWarning")

@@ -19,6 +19,7 @@ from upload.memories import held
 
 from pyxfer._upload import api, pending, uploader
 from pyxfer._upload.arrays import Source
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.movers import RingMover, Ticket
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -79,7 +80,7 @@ def test_a_dropped_upload_continues_and_keeps_its_memory(engine: Engine) -> None
     up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
     array = filled(4)
     gone = weakref.ref(array)
-    up.upload(array, Target(engine), block=False)
+    up.upload(array, Target(DevicePool(engine, 0, 0)), block=False)
     del array
     gc.collect()
     assert gone() is not None
@@ -111,7 +112,7 @@ def test_an_upload_interrupted_at_its_start_is_kept_until_close(engine: Engine) 
     up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
     up._mover = Interrupted(engine.Ring(0, 2, 4096, 2, "plain", 0))
     with pytest.raises(KeyboardInterrupt):
-        up.upload(filled(11), Target(engine), block=False)
+        up.upload(filled(11), Target(DevicePool(engine, 0, 0)), block=False)
     gc.collect()
     assert held("device") == NBYTES
     testing.release_stalls()
@@ -132,13 +133,13 @@ def test_result_raises_an_error_of_the_device_and_the_uploader_continues(up: Upl
 
 def test_a_lost_device_is_an_error_of_every_call(engine: Engine) -> None:
     up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
-    up.upload(filled(9)[:0], Target(engine))
+    up.upload(filled(9)[:0], Target(DevicePool(engine, 0, 0)))
     testing.fail_sticky("cudaMemcpyAsync", 1, 719)
-    sent = up.upload([filled(9)], Target(engine), block=False)
+    sent = up.upload([filled(9)], Target(DevicePool(engine, 0, 0)), block=False)
     with pytest.raises(DeviceLostError):
         sent.result()
     with pytest.raises(DeviceLostError):
-        up.upload(filled(9), Target(engine))
+        up.upload(filled(9), Target(DevicePool(engine, 0, 0)))
     with pytest.raises(DeviceLostError):
         up.close()
     with pytest.warns(match="was not released"):  # noqa: PT031
@@ -151,7 +152,7 @@ def test_a_lost_device_is_an_error_of_every_call(engine: Engine) -> None:
 def test_an_array_larger_than_the_device_raises_and_the_uploader_continues(
     engine: Engine, up: Uploader, pooled: bool
 ) -> None:
-    own = Target(engine, up._pool if pooled else None)
+    own = Target(up._pool if pooled else DevicePool(engine, 0, 0))
     with pytest.raises(CudaMemoryError, match="Memory ran out"):
         up.upload(np.broadcast_to(np.uint8(7), (1 << 50,)), own)
     assert np.array_equal(np.from_dlpack(up.upload(filled(0), own)), filled(0))
@@ -160,7 +161,7 @@ def test_an_array_larger_than_the_device_raises_and_the_uploader_continues(
 def test_an_array_may_be_larger_than_the_budget(engine: Engine) -> None:
     with Uploader("host", budget="64KiB", chunk_bytes=16 << 10) as small:
         array = filled(1, (3 << 20) + 11)
-        y = small.upload(array, Target(engine))
+        y = small.upload(array, Target(DevicePool(engine, 0, 0)))
         assert small.pinned_bytes <= 64 << 10
         assert np.array_equal(small.download(y), array)
 
@@ -168,7 +169,7 @@ def test_an_array_may_be_larger_than_the_budget(engine: Engine) -> None:
 @pytest.mark.filterwarnings("ignore::pyxfer.errors.CleanupWarning")
 def test_a_device_lost_during_a_loop_ends_the_loop_with_the_error(engine: Engine) -> None:
     lost = Uploader("host", threads=2, chunk_bytes=4096, slots=4)
-    batches = lost.prefetch((filled(n) for n in range(1000)), Target(engine))
+    batches = lost.prefetch((filled(n) for n in range(1000)), Target(DevicePool(engine, 0, 0)))
     for _ in range(3):
         next(batches)
     testing.lose_device(719)
@@ -218,20 +219,20 @@ def _two_devices(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 @pytest.mark.usefixtures("_two_devices")
-def test_each_device_has_one_uploader_under_all_its_names(engine: Engine) -> None:
+def test_each_device_has_one_uploader_under_all_its_names() -> None:
     first, second = api._uploader(0), api._uploader(1)
     assert (first.device, second.device) == (0, 1)
     assert api._uploader("1") is second
     assert first is not second
-    y = second.upload(filled(2), Target(engine))
+    y = second.upload(filled(2), Target(second._pool))
     assert y.device == 1
     assert np.array_equal(second.download(y), filled(2))
 
 
-def test_an_upload_keeps_its_uploader_alive(engine: Engine) -> None:
+def test_an_upload_keeps_its_uploader_alive(own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     array = filled(10)
-    sent = Uploader("host", threads=2, chunk_bytes=4096, slots=2).upload(array, Target(engine), block=False)
+    sent = Uploader("host", threads=2, chunk_bytes=4096, slots=2).upload(array, own, block=False)
     gc.collect()
     assert not sent.done()
     testing.release_stalls()

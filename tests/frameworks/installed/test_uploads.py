@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from upload.memories import Capsuled
 
 import pyxfer
 from pyxfer._document.runs import FrameworkName
-from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.device_arrays import DevicePool, block_bytes
 from pyxfer._upload.targets import Jax, Tensorflow, Torch
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaMemoryError, UsageError
@@ -199,11 +200,10 @@ def test_results_may_be_dropped_in_other_threads(up: Uploader, framework: Framew
 def test_an_uploader_for_a_gpu_refuses_a_framework_without_one(kind: Any) -> None:
     import_or_skip(kind.module)
 
-    class Cuda:
-        RUNTIME = "cuda"
+    cuda: Any = SimpleNamespace(RUNTIME="cuda")
 
     with pytest.raises(UsageError, match=r"(has|sees) no GPU"):
-        kind(Cuda())
+        kind(DevicePool(cuda, 0))
 
 
 def test_prefetched_batches_arrive_in_order(framework: FrameworkName) -> None:
