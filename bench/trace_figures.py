@@ -188,7 +188,7 @@ def watched_table(found: Sequence[Training]) -> str:
 
 def watch_page(document: Training) -> str:
     """The page of the usual loop's watch on a terminal."""
-    return fenced(document.loops[0].watched.report(NARROWEST))
+    return fenced(document.loops[0].watched.text(NARROWEST))
 
 
 def _median(loop: Trained, phase: Phase) -> str:

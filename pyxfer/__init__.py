@@ -13,6 +13,7 @@ _HOMES = {
     "pyxfer._ceiling.session": "ceiling",
     "pyxfer._doctor.session": "doctor",
     "pyxfer._document.baselines": "Baseline Comparison",
+    "pyxfer._document.codec": "load",
     "pyxfer._document.examinations": "Examination Finding",
     "pyxfer._document.fleets": "Fleet HostReport",
     "pyxfer._document.links": "Links",

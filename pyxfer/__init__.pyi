@@ -8,6 +8,7 @@ from pyxfer._ceiling.session import ceiling as ceiling
 from pyxfer._doctor.session import doctor as doctor
 from pyxfer._document.baselines import Baseline as Baseline
 from pyxfer._document.baselines import Comparison as Comparison
+from pyxfer._document.codec import load as load
 from pyxfer._document.examinations import Examination as Examination
 from pyxfer._document.examinations import Finding as Finding
 from pyxfer._document.fleets import Fleet as Fleet

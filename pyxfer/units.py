@@ -5,6 +5,7 @@ KB is 1000 bytes and KiB 1024, everywhere. Parsed sizes are whole bytes, duratio
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import re
@@ -22,6 +23,7 @@ MAX_DURATION_S = 365 * 24 * 3600.0
 MAX_RUN_S = 24 * 3600.0
 _MAX_BYTES = 2**63 - 1
 _MAX_TEXT = 64
+_ALIKE = 0.6
 _MIN_PLAIN, _MAX_PLAIN = 1e-12, 1e15
 _NEXT_UNIT = 1000
 _FOUR_DIGITS_FROM = 10
@@ -179,7 +181,9 @@ def word_of(value: str, known: Iterable[Word], name: str) -> Word:
         for word in words:
             if word.lower() == value.strip().lower():
                 return word
-    raise UsageError(f"{name} {value!r:.80} is unknown: choose one of {', '.join(words)}.")
+    near = difflib.get_close_matches(value.lower(), words, 1, _ALIKE) if isinstance(value, str) else []
+    hint = f"did you mean {near[0]}? Choose" if near else "choose"
+    raise UsageError(f"{name} {value!r:.80} is unknown: {hint} one of {', '.join(words)}.")
 
 
 def items_of(value: str | Iterable[str], name: str) -> tuple[str, ...]:

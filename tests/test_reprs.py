@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -45,7 +47,7 @@ def make_examination() -> Examination:
     return Examination(run, Fact(health()), nearest, examine(run, health(), nearest.value))
 
 
-DOCUMENTS = {
+DOCUMENTS: dict[str, tuple[Callable[[], Any], Callable[[Any, Page], None]]] = {
     "run": (make_run, print_run),
     "frameworks": (make_frameworks_run, print_run),
     "explain": (make_explain_run, print_run),
@@ -97,15 +99,32 @@ def test_report_and_str_are_the_page_of_the_command(
     for columns in (80, 120):
         stream = io.StringIO()
         draw(document, Page(stream, columns))
-        assert document.report(columns) == stream.getvalue()
-    assert str(document) == document.report() == document.report(10)
+        assert document.text(columns) == stream.getvalue()
+    assert str(document) == document.text() == document.text(10)
+
+
+def test_a_document_of_any_kind_is_loaded_by_one_function(tmp_path: Path) -> None:
+    for number, (make, _) in enumerate(DOCUMENTS.values()):
+        document = make()
+        if hasattr(document, "save"):
+            document.save(tmp_path / f"{number}.json.gz")
+            loaded = pyxfer.load(tmp_path / f"{number}.json.gz")
+            assert type(loaded) is type(document)
+            assert loaded.text() == document.text()
+
+
+def test_a_document_writes_its_page_with_charts(tmp_path: Path) -> None:
+    make_run().write_report(tmp_path / "run.html")
+    assert "NVIDIA H200" in (tmp_path / "run.html").read_text()
+    with pytest.raises(UsageError, match=r"run\.xyz"):
+        make_run().write_report(str(tmp_path / "run.xyz"))
 
 
 def test_columns_are_a_whole_number() -> None:
-    assert make_run().report(np.int64(80)) == make_run().report(80)
+    assert make_run().text(np.int64(80)) == make_run().text(80)
     for columns in (0, True, "80"):
         with pytest.raises(UsageError, match="columns"):
-            make_run().report(columns)  # type: ignore[arg-type]
+            make_run().text(columns)  # type: ignore[arg-type]
 
 
 def test_a_table_escapes_names_and_counts_the_rows_that_it_leaves_out() -> None:

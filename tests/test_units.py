@@ -405,7 +405,7 @@ def test_an_invalid_argument_is_named_as_the_caller_wrote_it(read: Callable[[Any
 
 def test_words_are_known_whatever_their_case() -> None:
     assert units.words_of("H2D, d2h,h2d", ("h2d", "d2h"), "x") == ("h2d", "d2h")
-    with pytest.raises(UsageError, match=r"^x 'hd2' is unknown: choose one of h2d, both\.$"):
+    with pytest.raises(UsageError, match=r"^x 'hd2' is unknown: did you mean h2d\? Choose one of h2d, both\.$"):
         units.word_of("hd2", ("h2d", "both"), "x")
     for value in (None, 5, "", ["h2d"]):
         with pytest.raises(UsageError, match=r"^x .* is unknown"):

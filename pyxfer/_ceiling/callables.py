@@ -28,7 +28,7 @@ from pyxfer._measure.exclusive import turn
 from pyxfer._measure.interruptible import GRACE_S, Ending, run_at_most, run_interruptible
 from pyxfer._measure.sampler import Sampler
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
-from pyxfer.native import HOST, Choice, choose
+from pyxfer.native import Choice, choose, is_host_name
 from pyxfer.units import format_gbps, format_seconds, seconds_of, share_of, size_of, word_of
 
 Sync = Callable[[], object]
@@ -196,7 +196,7 @@ def measure_beside(
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget_s, "budget_s"), seed_of(seed)
     choice = choose(device)
-    found = find_device(choice.engine, 0 if device == HOST else device)
+    found = find_device(choice.engine, 0 if is_host_name(device) else device)
     with turn(found.uuid.value or found.name):
         bracket = Bracket(choice.engine, found.index, stream)
         try:

@@ -26,7 +26,7 @@ from pyxfer._measure.run import RunSession
 from pyxfer._measure.sampler import OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import CudaMemoryError, UsageError
-from pyxfer.native import HOST, Choice, choose
+from pyxfer.native import Choice, choose, is_host_name
 
 # Far longer than any copy takes; a device that needs more has hung.
 PATIENCE_S = 30.0
@@ -96,7 +96,7 @@ def run_request(
 ) -> Run:
     """Measure a checked request. Host memory comes from `memory_node`, or from the node next to the device."""
     choice = checked_choice(device, require_gpu=require_gpu)
-    found = find_device(choice.engine, 0 if device == HOST else device)
+    found = find_device(choice.engine, 0 if is_host_name(device) else device)
     return run_on(choice, found, request, on_progress=on_progress, save_to=save_to, memory_node=memory_node)
 
 
@@ -115,7 +115,7 @@ def run_on(
 
 
 def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
-    if device == HOST and require_gpu:
+    if is_host_name(device) and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave out one of the two.")
     return choose(device, require_gpu)
 

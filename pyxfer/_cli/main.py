@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import sys
 import traceback
@@ -100,7 +102,7 @@ def show(
     from pyxfer._report.kinds import print_document
     from pyxfer._report.layout import Page
 
-    document = codec.load_any(_STDIN if file == "-" else file, tuple(kind.struct for kind in codec.KINDS))
+    document = codec.load(_STDIN if file == "-" else file)
     print_document(document, Page(sys.stdout, details=details), sort)
 
 
@@ -128,8 +130,7 @@ def report_verb(
     suffix = suffix_of(output)
     check_drawing()
     document_files.check_writable(output)
-    structs = tuple(kind.struct for kind in codec.KINDS)
-    documents: list[Any] = [codec.load_any(file, structs) for file in files]
+    documents: list[Any] = [codec.load(file) for file in files]
     document_files.write_whole(output, report_bytes(documents, suffix, chart))
     say(f"wrote {output}")
 
@@ -197,8 +198,37 @@ def schema(
 # --- the application -------------------------------------------------------------------------------------------------
 
 
+_GROUPS = {
+    "Measure": ("ceiling", "frameworks", "links", "doctor"),
+    "Understand": ("explain", "watch", "tune"),
+    "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
+    "Look": ("show", "report", "list", "info", "schema"),
+}
+_ALIASES = {"bandwidth": "ceiling"}
+
+
 class _Verbs(TyperGroup):
     """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if self.get_command(ctx, args[0]) is None and os.path.isfile(args[0]):
+            raise UsageError(
+                f"{args[0]!r} is a file and not a command: to print it, write pyxfer show {shlex.quote(args[0])}."
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, self.commands))
+        for title, names in _GROUPS.items():
+            helps = [
+                (name.ljust(width), self.commands[name].get_short_help_str(formatter.width - 6 - width))
+                for name in names
+            ]
+            with formatter.section(title):
+                formatter.write_dl(helps)
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         with _usage_as_message():
@@ -258,7 +288,8 @@ def _version() -> str:
 def pyxfer(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
     device: opt.Device = "0",
     sizes: opt.Sizes = _SIZES,

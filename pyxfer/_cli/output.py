@@ -144,10 +144,9 @@ def check_report(path: str | None) -> None:
 
 def write_report(path: str | None, document: object) -> None:
     if path is not None:
-        from pyxfer._document.files import write_whole
         from pyxfer._report import webpage
 
-        write_whole(path, webpage.report_bytes([document], webpage.suffix_of(path)))
+        webpage.write_report(path, document)
 
 
 def _check_targets(paths: Sequence[str]) -> None:

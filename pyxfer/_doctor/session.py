@@ -18,7 +18,7 @@ from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.numa import farthest_node
 from pyxfer._measure.sampler import OnProgress, SaveTo, silent
 from pyxfer.errors import PyxferError, UsageError
-from pyxfer.native import HOST, Choice, choose
+from pyxfer.native import Choice, choose, is_host_name
 from pyxfer.units import seconds_of
 
 DEFAULT_BUDGET_S = 6.0
@@ -51,11 +51,11 @@ def doctor(
         CudaError: the device failed before anything was measured.
 
     """
-    if device == HOST and require_gpu:
+    if is_host_name(device) and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave one of the two options out.")
     budget_s = seconds_of(budget_s, "budget_s")
     choice = choose(device, require_gpu)
-    found = find_device(choice.engine, 0 if device == HOST else device)
+    found = find_device(choice.engine, 0 if is_host_name(device) else device)
     return examine_device(choice, found, budget_s, on_progress or silent, device)[1]
 
 

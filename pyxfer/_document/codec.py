@@ -281,8 +281,19 @@ def save(document: object, path: Path) -> None:
     write_whole(path, encode(document))
 
 
-def load(struct: type[T], path: Path) -> T:
+def load_as(struct: type[T], path: Path) -> T:
     return decode(struct, read_whole(path), repr(os.fspath(path)))
+
+
+def load(path: Path) -> Any:
+    """Read a document of any kind that pyxfer saved, also as .gz; its type is that of its kind, such as `Run`.
+
+    Raises:
+        DocumentError: it is not such a document, was made by a later pyxfer, or was changed since.
+        UsageError: the file cannot be read.
+
+    """
+    return load_any(path, [kind.struct for kind in KINDS])
 
 
 def load_any(path: Path, structs: Sequence[type[Any]]) -> Any:

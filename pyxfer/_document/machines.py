@@ -46,7 +46,7 @@ class SavedDocument(msgspec.Struct, frozen=True):
         """
         from pyxfer._document import codec
 
-        return codec.load(cls, path)
+        return codec.load_as(cls, path)
 
 
 STAGED = "staged"

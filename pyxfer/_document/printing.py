@@ -1,7 +1,8 @@
-"""Documents as text: `repr()` is one line, `report()` and `str()` are the page, and a notebook shows a small table."""
+"""Documents as text: `repr()` is one line, `text()` and `str()` are the page, and a notebook shows a small table."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class HasPage(HasCharts):
 
     __slots__ = ()
 
-    def report(self, columns: int = 80, *, details: bool = False) -> str:
+    def text(self, columns: int = 80, *, details: bool = False) -> str:
         """Return the page that the command prints, for a terminal of this width; `details` as with `--details`.
 
         Raises:
@@ -73,8 +74,17 @@ class HasPage(HasCharts):
         """
         return str(_kinds().page_text(self, columns, details=details))
 
+    def write_report(self, path: str | os.PathLike[str]) -> None:
+        """Write the page with charts (.html), or its charts as pictures (.svg, .png, .pdf), as `--report` does.
+
+        Raises:
+            UsageError: the name has another ending, the file cannot be written, or what draws charts is not installed.
+
+        """
+        _kinds().write_report(self, os.fspath(path))
+
     def __str__(self) -> str:
-        return self.report()
+        return self.text()
 
 
 class HasTable(HasPage):

@@ -56,7 +56,7 @@ from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError, RefusedError
-from pyxfer.native import HOST, choose
+from pyxfer.native import HOST, choose, is_host_name
 from pyxfer.units import format_seconds, format_size
 
 # --- the supervisor --------------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
     try:
         framework, routes = _load_routes(task)
         choice = choose(task.device)
-        device = find_device(choice.engine, 0 if task.device == HOST else task.device)
+        device = find_device(choice.engine, 0 if is_host_name(task.device) else task.device)
         begun = time.perf_counter()
         started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
         start_s = time.perf_counter() - begun

@@ -52,7 +52,7 @@ from pyxfer._measure.sampler import MIN_ROUNDS, OnProgress, Progress, SaveTo, si
 from pyxfer._upload.settings import usable_cpus
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import UsageError
-from pyxfer.native import HOST, Choice
+from pyxfer.native import Choice, is_host_name
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, word_of, words_of
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
@@ -339,7 +339,7 @@ def run_workers(
     """Measure a checked request."""
     device: int | str = request.device
     patience_s = seconds_of(patience_s, "patience_s")
-    found = find_device(choice.engine, 0 if device == HOST else device)
+    found = find_device(choice.engine, 0 if is_host_name(device) else device)
     with turn(found.uuid.value or found.name):
         return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()
 

@@ -13,10 +13,12 @@ from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import canonical_address
 from pyxfer.errors import UsageError
-from pyxfer.native import Engine
+from pyxfer.native import Engine, is_host_name
 
 # A UUID, or the beginning of one. Without "GPU-" it has at least four digits, so that it does not look like an index.
 _UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)
+# `cuda` and `cuda:1`, as PyTorch writes them.
+_CUDA_NAME = re.compile(r"cuda(:(?P<index>\d+))?", re.IGNORECASE)
 
 
 def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, ...]:
@@ -24,7 +26,7 @@ def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, .
 
 
 def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None) -> Device:
-    """Find a device by index, UUID (or its beginning) or PCI address."""
+    """Find a device by index, also as PyTorch writes it, UUID (or its beginning) or PCI address."""
     devices = list_devices(engine, nvml=nvml)
     matches = _matches(devices, str(selector).strip())
     if len(matches) == 1:
@@ -41,15 +43,16 @@ def could_be_device(selector: object) -> bool:
     """
     if not isinstance(selector, str):
         return isinstance(selector, numbers.Integral) and not isinstance(selector, bool) and int(selector) >= 0
-    text = selector.strip()
+    text = _without_cuda(selector.strip())
     is_index = text.isascii() and text.isdecimal()
     is_name = canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None
-    return is_index or is_name or text == "host"
+    return is_index or is_name or is_host_name(text)
 
 
 def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
-    if selector.lower() == "host":
+    if is_host_name(selector):
         return tuple(device for device in devices if device.runtime == "host")[:1]
+    selector = _without_cuda(selector)
     by_index = tuple(device for device in devices if str(device.index) == selector)
     if by_index:
         return by_index
@@ -60,6 +63,11 @@ def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
     if start is None:
         return ()
     return tuple(device for device in devices if _has_uuid(device, start["digits"].lower()))
+
+
+def _without_cuda(text: str) -> str:
+    found = _CUDA_NAME.fullmatch(text)
+    return text if found is None else found["index"] or "0"
 
 
 def _has_uuid(device: Device, digits: str) -> bool:

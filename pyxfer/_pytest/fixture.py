@@ -20,7 +20,7 @@ from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
-from pyxfer.native import HOST, Choice, choose
+from pyxfer.native import HOST, Choice, choose, is_host_name
 from pyxfer.units import size_of, whole_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Timing:
         self.how = how
         self._test = test
         self._choice: Choice = choose(how.device, require_gpu=how.device != HOST)
-        self._device: Device = find_device(self._choice.engine, 0 if how.device == HOST else how.device)
+        self._device: Device = find_device(self._choice.engine, 0 if is_host_name(how.device) else how.device)
         self.place: TestMachine | None = None
         """The machine and its state, after a measurement."""
 

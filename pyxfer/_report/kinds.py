@@ -91,6 +91,12 @@ def _listed(texts: list[str]) -> str:
     return "".join(f"- {escape_markdown(text)}\n" for text in texts)
 
 
+def write_report(document: object, path: str) -> None:
+    from pyxfer._report import webpage  # it shows documents of all kinds
+
+    webpage.write_report(path, document)
+
+
 # --- charts ----------------------------------------------------------------------------------------------------------
 
 

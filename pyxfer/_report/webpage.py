@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from pyxfer._document import codec, fleets, runs
+from pyxfer._document.files import write_whole
 from pyxfer._report import plots
 from pyxfer._report.grid import Cell, Grid
 from pyxfer._report.kinds import charts_of, page_text, report_of
@@ -64,6 +65,11 @@ def suffix_of(path: str) -> str:
     if suffix not in SUFFIXES:
         raise UsageError(f"Report {path!r:.200} has no known suffix: end its name in {', '.join(SUFFIXES)}.")
     return suffix
+
+
+def write_report(path: str, document: object) -> None:
+    check_report(path)
+    write_whole(path, report_bytes([document], suffix_of(path)))
 
 
 def check_report(path: str | None) -> None:

@@ -256,6 +256,7 @@ class Jax(Target):
         return y.block_until_ready().__dlpack__()
 
 
+SHORT_NAMES = {"tf": "tensorflow", "pytorch": "torch"}
 TARGETS: dict[str, type[Target]] = {kind.module: kind for kind in (Torch, Tensorflow, Jax, Cupy)}
 
 

@@ -25,11 +25,11 @@ from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
 from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
 from pyxfer._upload.settings import PartialSettings, default_settings
-from pyxfer._upload.targets import TARGETS, Target, device_source_of
+from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
 from pyxfer._upload.trees import send_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
-from pyxfer.native import HOST, choose
+from pyxfer.native import choose, is_host_name
 from pyxfer.units import format_size, size_of, whole_of
 
 if TYPE_CHECKING:
@@ -270,13 +270,13 @@ class Uploader(ShortRepr):
     def _target(self, to: str | Target) -> Target:
         if isinstance(to, Target):
             return to
-        found = self._targets.get(to) if isinstance(to, str) else None
-        if found is None:
-            if not isinstance(to, str) or to not in TARGETS:
-                known = ", ".join(map(repr, TARGETS))
-                raise UsageError(f"{to!r} is not a framework that arrays can be uploaded to: give one of {known}")
-            found = self._targets[to] = TARGETS[to](self._pool)
-        return found
+        name = SHORT_NAMES.get(to, to) if isinstance(to, str) else None
+        if name not in TARGETS:
+            known = ", ".join(map(repr, TARGETS))
+            raise UsageError(f"{to!r} is not a framework that arrays can be uploaded to: give one of {known}")
+        if name not in self._targets:
+            self._targets[name] = TARGETS[name](self._pool)
+        return self._targets[name]
 
     def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
         source = source_of(x)
@@ -342,7 +342,7 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
     if choice.reason:
         message = f'{choice.reason} Arrays stay in host memory; device="host" requests that without this warning.'
         warnings.warn(message, FallbackWarning, stacklevel)
-    if device == HOST or choice.reason:
+    if is_host_name(device) or choice.reason:
         return choice.engine, 0
     if isinstance(device, int) and 0 <= device < choice.engine.device_count():
         return choice.engine, device

@@ -136,9 +136,9 @@ class Watch(ShortRepr):
             self._result, self._result_window = self._document(window), window
         return self._result
 
-    def report(self, columns: int = _COLUMNS) -> str:
+    def text(self, columns: int = _COLUMNS) -> str:
         """Return the result as text for a terminal of this width."""
-        return self.result.report(columns)
+        return self.result.text(columns)
 
     def to_json(self, path: Path | None = None) -> str:
         """Return the result as JSON. With a path, also write it there, whole or not at all."""
@@ -184,7 +184,7 @@ class Watch(ShortRepr):
     def _print_report(self, count: int, window: Window, save_to: str | None) -> None:
         """Report this window, not `self.result`: the next window may be open already."""
         watched = self._document(window)
-        print_message(f"watch {count} of process {os.getpid()}:\n{watched.report(_COLUMNS)}")
+        print_message(f"watch {count} of process {os.getpid()}:\n{watched.text(_COLUMNS)}")
         if save_to is not None:
             watched.save(numbered(save_to, count))
 

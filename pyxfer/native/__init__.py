@@ -98,9 +98,14 @@ class Choice:
     reason: str
 
 
+def is_host_name(device: object) -> bool:
+    """Whether it names host memory: `host`, or `cpu` as frameworks call it."""
+    return isinstance(device, str) and device.strip().lower() in (HOST, "cpu")
+
+
 def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
     """Choose the GPU's engine if a GPU is usable, else the host's."""
-    if device == HOST and not require_gpu:
+    if is_host_name(device) and not require_gpu:
         return Choice(load("host"), "host", "")
     cuda = load("cuda")
     try:

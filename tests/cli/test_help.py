@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from pyxfer import units
 from pyxfer._baseline.store import open_store
 from pyxfer._ceiling import session
 from pyxfer._cli import measure
-from pyxfer._cli.main import app
+from pyxfer._cli.main import _GROUPS, app
 
 
 def verbs(group: Any, *above: str) -> Iterator[tuple[str, ...]]:
@@ -32,6 +33,8 @@ def verbs(group: Any, *above: str) -> Iterator[tuple[str, ...]]:
             yield from verbs(found, *above, name)
 
 
+# A command and its summary in a list of commands.
+_LISTED = re.compile(r"  (?P<name>[a-z]+) {2,}\S")
 VERBS = list(verbs(typer.main.get_command(app)))
 
 
@@ -47,8 +50,10 @@ def test_no_summary_of_a_verb_is_cut_off(
     command: Command, group: tuple[str, ...], columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    listed = command(*group, "--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert len(listed) == len([verb for verb in VERBS if verb[:-1] == group])
+    names = {verb[0] for verb in VERBS} if not group else {verb[-1] for verb in VERBS if verb[:-1] == group}
+    lines = command(*group, "--help").stdout.splitlines()
+    listed = [line for line in lines if (found := _LISTED.match(line)) and found["name"] in names]
+    assert len(listed) == len(names)
     assert all(line.endswith(".") and not line.endswith("..") for line in listed)
 
 
@@ -85,6 +90,26 @@ def test_watch_starts_python_itself(command: Command) -> None:
 def test_the_version_is_that_of_the_package() -> None:
     result = pyxfer("--version")
     assert (result.returncode, result.stdout) == (0, f"pyxfer {metadata.version('pyxfer')}\n")
+
+
+def test_the_help_has_each_verb_once_in_a_group(command: Command) -> None:
+    named = [name for names in _GROUPS.values() for name in names]
+    assert sorted(named) == sorted({verb[0] for verb in VERBS})
+    text = command("--help").stdout
+    assert [title for title in _GROUPS if f"\n{title}:\n" not in text] == []
+
+
+def test_bandwidth_is_another_name_of_ceiling(command: Command) -> None:
+    assert (
+        command("bandwidth", "--help").stdout.splitlines()[2:] == command("ceiling", "--help").stdout.splitlines()[2:]
+    )
+
+
+def test_a_file_in_the_place_of_a_command_is_told_from_a_mistyped_one(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "a b.json").write_text("{}")
+    ended = command(str(tmp_path / "a b.json"))
+    assert ended.returncode == 2
+    assert f"write pyxfer show '{tmp_path / 'a b.json'}'." in ended.stderr
 
 
 def test_the_help_names_every_verb_and_every_exit_code(command: Command) -> None:

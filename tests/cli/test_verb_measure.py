@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -73,15 +72,12 @@ def test_a_budget_spent_on_preparation_is_reported() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_ends_ten_seconds_after_its_budget_unless_it_is_to_be_complete(tmp_path: Path) -> None:
+def test_a_run_leaves_out_what_takes_far_longer_than_its_budget(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     options = (*QUICK[:4], "--memories", "pinned", "--sizes", "64KiB,16MiB", "--budget", "1s")
-    begun_s = time.monotonic()
     result = pyxfer("ceiling", *options, "--export-json", str(path), PYXFER_HOSTRT="link=2e7:1e-4:2e7:1e-4")
-    took_s = time.monotonic() - begun_s
     assert result.returncode == 0, result.stderr
     run = Run.load(path)
-    assert run.duration_s <= 11.0, took_s
     assert "too short for 16 MiB" in result.stdout
     small, large = (
         [trial for m in run.measurements if m.nbytes == size for trial in m.trials] for size in (65536, 4 << 20)

@@ -60,7 +60,7 @@ def test_missing_rows_are_named() -> None:
 
 def test_the_document_is_public_and_prints_itself() -> None:
     assert pyxfer.Links is Links
-    assert RUN.report().splitlines()[0].startswith("Together, 2 GPUs get 111.0 GB/s h2d")
+    assert RUN.text().splitlines()[0].startswith("Together, 2 GPUs get 111.0 GB/s h2d")
     assert "<table>" in RUN._repr_html_()
     assert repr(RUN).count("\n") == 0
 
@@ -134,7 +134,7 @@ def test_a_figure_that_was_changed_is_found(path: tuple[str | int, ...], value: 
 def test_what_a_run_may_write_is_read_again(make: Callable[[], Links]) -> None:
     run = make()
     assert codec.decode(Links, codec.encode(run)) == run
-    assert run.report()
+    assert run.text()
     assert run.to_markdown()
 
 

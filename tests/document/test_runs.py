@@ -217,5 +217,5 @@ def test_a_watch_with_any_number_is_refused_or_printed(place: str, number: float
         watched = codec.decode(Watched, data)
     except DocumentError:
         return
-    assert watched.report(80)
+    assert watched.text(80)
     assert watched.to_markdown()

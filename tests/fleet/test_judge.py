@@ -367,7 +367,7 @@ def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     fleet = judge(rows, confirmations=again)
     assert len(fleet.hosts) == len(hosts)
     assert codec.decode(Fleet, codec.encode(fleet)) == fleet
-    assert fleet.report()
+    assert fleet.text()
     assert to_junit(fleet)
     assert drain_lines(fleet).count("\n") <= len(fleet.with_verdict("slow"))
     assert {npd_line(fleet, None)[1], nagios_line(fleet, None)[1]} <= {0, 1, 2, 3}

@@ -220,7 +220,7 @@ def test_ctrl_c_before_the_first_trial_is_an_interrupted_run(measure: Measure) -
     run = measure(2, groups="together", on_progress=EndAt("preparing", KeyboardInterrupt))
     assert run.ended == "interrupted"
     assert all("interrupted" in (row.total.reason or "") for row in run.traffics)
-    assert "near:" not in run.report()
+    assert "near:" not in run.text()
 
 
 def test_a_gpu_that_disappears_ends_the_run_with_its_rows(measure: Measure) -> None:

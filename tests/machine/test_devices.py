@@ -34,9 +34,13 @@ def test_devices_are_listed_in_the_order_of_cuda() -> None:
     ]
 
 
-@pytest.mark.parametrize("selector", [1, "1", " 1 "])
+@pytest.mark.parametrize("selector", [1, "1", " 1 ", "cuda:1", "CUDA:1"])
 def test_device_is_found_by_index(selector: str | int) -> None:
     assert find(selector) == 1
+
+
+def test_cuda_without_a_number_is_the_first_device() -> None:
+    assert find("cuda") == 0
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,9 @@ def test_device_is_found_by_pci_address(selector: str) -> None:
     assert find(selector) == 1
 
 
-@pytest.mark.parametrize("selector", [2, -1, "8d1", "", "gpu", "GPU-", "0000:01:00.0", "cuda:0", "host", "GPU-ffff"])
+@pytest.mark.parametrize(
+    "selector", [2, -1, "8d1", "", "gpu", "GPU-", "0000:01:00.0", "cuda:2", "cuda:", "host", "GPU-ffff"]
+)
 def test_unknown_device_is_refused_with_the_known_ones(selector: str | int) -> None:
     for words in (repr(str(selector)), f"0 NVIDIA H200 {UUID} {GPU}", f"1 NVIDIA L4 {SECOND_UUID} 0000:af:00.0"):
         assert words in refusal(selector)
@@ -60,9 +66,12 @@ def test_unknown_device_is_refused_with_the_known_ones(selector: str | int) -> N
 @pytest.mark.parametrize(
     ("selector", "could_be"),
     [
-        *((text, True) for text in ("0", " 17 ", SECOND_UUID, "GPU-8d1f9", "8d1f9", "MIG-8d1f9", "AF:00.0", GPU)),
-        *((text, False) for text in ("ABC", "", "-1", "gpu", "GPU-", "cuda:0", "1.5", "\N{SUPERSCRIPT TWO}", "Host")),
-        *((other, True) for other in ("host", 0, 7)),
+        *(
+            (text, True)
+            for text in ("0", " 17 ", SECOND_UUID, "GPU-8d1f9", "8d1f9", "MIG-8d1f9", "AF:00.0", GPU, "cuda", "cuda:0")
+        ),
+        *((text, False) for text in ("ABC", "", "-1", "gpu", "GPU-", "cuda:", "1.5", "\N{SUPERSCRIPT TWO}")),
+        *((other, True) for other in ("host", "Host", "cpu", 0, 7)),
         *((other, False) for other in (-1, True, 1.0, None)),
     ],
 )

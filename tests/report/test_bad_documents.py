@@ -52,7 +52,7 @@ def test_hostile_text_is_drawn(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, document in DOCUMENTS.items() if hasattr(document, "report")])
 def test_hostile_text_does_not_reach_the_terminal(name: str) -> None:
-    page = with_text(DOCUMENTS[name], HOSTILE).report()
+    page = with_text(DOCUMENTS[name], HOSTILE).text()
     assert not {"\u202e", "\x1b", "\x00", "\x9b"} & set(page)
 
 

@@ -313,7 +313,7 @@ def test_a_ceiling_share_below_4_kib_is_not_shown() -> None:
     row["ceiling_share"] = {"value": 3.125, "reason": None}
     watched = msgspec.json.decode(json.dumps(document), type=Watched)
     assert "312.5 %" not in watched.to_markdown()
-    assert "312.5 %" not in watched.report(80)
+    assert "312.5 %" not in watched.text(80)
 
 
 def test_names_that_are_not_utf_8_are_escaped_in_exports() -> None:

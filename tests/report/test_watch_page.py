@@ -75,7 +75,7 @@ def on_host(script: Script, *remarks: Remark) -> Watched:
 @pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
 def test_invalid_columns_are_refused(columns: int) -> None:
     with pytest.raises(UsageError, match="is not a whole number from 1"):
-        make_watched().report(columns)
+        make_watched().text(columns)
 
 
 def test_many_calls_a_step_are_a_plain_number() -> None:
@@ -105,7 +105,7 @@ def test_memory_sets_count_as_kernels() -> None:
 
 
 def test_wide_names_are_cut_by_their_width() -> None:
-    text = make_watched(decode="画像を読み込む" * 20).report(80)
+    text = make_watched(decode="画像を読み込む" * 20).text(80)
     assert max(cell_len(line) for line in text.splitlines()) <= 80
     assert "画像を読み込む" in text
 

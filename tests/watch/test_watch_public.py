@@ -52,7 +52,7 @@ def test_the_result_is_of_the_steps_of_the_window(watched: Watch) -> None:
 
 
 def test_the_report_is_the_page_of_the_result(watched: Watch) -> None:
-    text = watched.report()
+    text = watched.text()
     assert "host memory, not a PCIe link" in text
     assert max(len(line) for line in text.splitlines()) <= 80
 
@@ -106,9 +106,9 @@ def test_an_exception_in_the_block_propagates_and_the_window_is_kept(
 def test_the_result_before_the_end_of_the_window_is_a_usage_error(engine: Engine) -> None:
     w = pyxfer.watch(device="host")
     with pytest.raises(UsageError, match="never started: use it in a with statement"):
-        w.report()
+        w.text()
     with w, pytest.raises(UsageError, match="still active: use its result after the window has closed"):
-        w.report()
+        w.text()
 
 
 @pytest.mark.slow
