@@ -62,6 +62,7 @@ def frameworks(
     budget: Budget = "5s",
     patience: opt.Patience = "2min",
     complete: opt.Complete = False,
+    details: opt.Details = False,
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
@@ -98,7 +99,7 @@ def frameworks(
         complete=complete,
         trace=not no_trace,
     )
-    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
 
 
 def explain(

@@ -10,8 +10,9 @@ from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._report import route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
+from pyxfer._report.notes import Note
 from pyxfer._report.rates import RATES_HEADING, worker_number
-from pyxfer._report.text import Lines, clean, fact_text, remark_text
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text, sentence
 
 _PLAIN_FROM = 10
 _WHOLE_FROM = 99.95
@@ -180,6 +181,99 @@ def _marks(group: route_tables.Group, row: route_tables.Row) -> tuple[str, ...]:
 BATCHES_HEADING = RATES_HEADING.replace("GB", "MB").replace("1e9", "1e6")
 _LONGEST_NAME = 60
 _MAX_LOG_LINES = 12
+
+
+# --- the first page --------------------------------------------------------------------------------------------------
+
+_WORTH_A_CHANGE = 1.2
+_MOST_LETTERS = 3
+_ORDINARY = {"h2d": ", from ordinary memory", "d2h": ", into ordinary memory"}
+
+
+def answer(run: runs.Run) -> str:
+    """What the usual calls reach of the ceiling, and what the fastest routes do."""
+    groups = [group for group in route_tables.group_rows(run, [""] * len(run.measurements)) if _is_compared(group)]
+    where = HOST_MEMORY if run.runtime == "host" else f"{clean(run.device.name)}, {link_text(run.link)}"
+    crossing = [group for group in groups if group.direction != "ingest"]
+    groups = crossing or groups
+    if not groups:
+        return sentence(f"{where}: no usual call was compared with a ceiling")
+    names = list(dict.fromkeys(route_tables.title(group.framework) for group in groups))
+    usual = [share for group in groups if (share := _share(group, group.usual)) is not None]
+    fastest = [share for group in groups if (share := _share(group, group.best)) is not None]
+    whole = "raw copies reach" if crossing else "one copy in host memory reaches"
+    reached = f"reach {_range_text(usual)} of what {whole}, and their fastest routes {_range_text(fastest)}"
+    return f"{where}. At {_largest_text(run, groups)} the usual calls of {_listed(names)} {reached}."
+
+
+def _is_compared(group: route_tables.Group) -> bool:
+    return _share(group, group.usual) is not None
+
+
+def _share(group: route_tables.Group, row: route_tables.Row | None) -> float | None:
+    m = None if row is None else row.at.get(group.largest)
+    return None if m is None else m.of_ceiling
+
+
+def _range_text(shares: Sequence[float]) -> str:
+    low, high = (f"{share * 100:.0f}" for share in (min(shares), max(shares)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def print_summary(run: runs.Run, marks: Sequence[str], notes: Sequence[Note], page: Page) -> bool:
+    """The answer, the comparison, and the faster calls. False, with nothing printed, if nothing was compared."""
+    groups = route_tables.group_rows(run, marks)
+    table = route_tables.overview_table(run, groups, page.columns)
+    if table is None:
+        return False
+    page.line(answer(run), style="bold")
+    page.heading(f"{route_tables.rate_unit(run)[0]} at {_largest_text(run, groups)}, medians")
+    page.show(table)
+    page.line(route_tables.LEGEND)
+    shown = {letter for group in groups for row in group.rows for letter in row.letters if _is_shown(group, row)}
+    notes = [note for note in notes if note.mark in shown]
+    if notes:
+        page.line()
+        page.hanging([(note.mark, note.text) for note in notes[:_MOST_LETTERS]], style="yellow")
+    page.section("Faster calls", [line for group in groups for line in _faster_lines(run, group)])
+    faulty = [worker for worker in run.workers if worker.ended != "complete"]
+    page.section("Not measured", [("-", _worker_text(worker)) for worker in faulty], style="yellow")
+    page.section("Remarks", [("-", remark_text(remark)) for worker in run.workers for remark in worker.remarks])
+    usual = next((row.name for group in groups if (row := group.usual) is not None), None)
+    steps = [] if usual is None else [(f"  pyxfer explain {usual}", "where the time of this call goes")]
+    page.section("Next", [*steps, ("  pyxfer frameworks --details", "every route at every size")])
+    return True
+
+
+def _is_shown(group: route_tables.Group, row: route_tables.Row) -> bool:
+    return row in (group.usual, group.best, group.ceiling) and not row.copies_nothing(group.largest)
+
+
+def _faster_lines(run: runs.Run, group: route_tables.Group) -> Lines:
+    """The code of the fastest route, and of the fastest from ordinary memory, if they are clearly faster than usual."""
+    usual = group.usual
+    slow = None if usual is None else usual.gbps(group.largest)
+    if not slow:
+        return []
+    ordinary = [row for row in group.routes if row.any.memory == "pageable"]
+    found = [(group.best, ""), (group.fastest(ordinary, group.largest), _ORDINARY.get(group.direction, ""))]
+    unit, factor = route_tables.rate_unit(run)
+    texts = dict.fromkeys(
+        f"{rate * factor:.3g} {unit}  {_call(row)}{where if row is not group.best else ''}"
+        for row, where in found
+        if row is not None and (rate := row.gbps(group.largest) or 0.0) >= _WORTH_A_CHANGE * slow
+    )
+    name = f"  {route_tables.title(group.framework)} {group.direction}"
+    return [(name if number == 0 else "", text) for number, text in enumerate(texts)]
+
+
+def _call(row: route_tables.Row) -> str:
+    info = row.any.route_info
+    return clean(info.call if info is not None else row.name, 200)
 
 
 def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:

@@ -204,7 +204,7 @@ def print_overview(run: runs.Run, page: Page) -> None:
         page.line(text)
     page.section("Next", next_steps(run, found.status))
     page.line()
-    page.line(_footer(run))
+    page.line(footer(run))
 
 
 def _clock_words(rows: Sequence[runs.Measurement]) -> str:
@@ -334,7 +334,7 @@ def next_steps(run: runs.Run, status: Status) -> Lines:
     ]
 
 
-def _footer(run: runs.Run) -> str:
+def footer(run: runs.Run) -> str:
     environment = run.environment
     words = [clean(environment.host), f"{moment_text(environment.taken_at)} UTC"]
     words.append(f"took {units.format_seconds(run.duration_s)}")

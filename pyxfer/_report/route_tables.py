@@ -77,7 +77,7 @@ class Group:
     @property
     def ceiling(self) -> Row | None:
         """The fastest raw row."""
-        return self._fastest([row for row in self.rows if row.raw], self.largest)
+        return self.fastest([row for row in self.rows if row.raw], self.largest)
 
     @property
     def usual(self) -> Row | None:
@@ -90,10 +90,10 @@ class Group:
     def best_at(self, nbytes: int) -> Row | None:
         """The fastest route at a size, except routes with wrong data."""
         right = [row for row in self.routes if nbytes in row.at and row.at[nbytes].verified.value is not False]
-        return self._fastest(right, nbytes)
+        return self.fastest(right, nbytes)
 
     @staticmethod
-    def _fastest(rows: Sequence[Row], nbytes: int) -> Row | None:
+    def fastest(rows: Sequence[Row], nbytes: int) -> Row | None:
         known = [row for row in rows if row.speed(nbytes) is not None]
         return max(known, key=lambda row: row.speed(nbytes) or _NO_SPEED, default=None)
 

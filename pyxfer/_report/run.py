@@ -13,11 +13,12 @@ from pyxfer._document.examinations import Status
 from pyxfer._report import rates
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.explain import headline as explained_text
-from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
+from pyxfer._report.frameworks import answer as frameworks_answer
+from pyxfer._report.frameworks import print_frameworks, print_summary, summary_lines, worker_lines
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
-from pyxfer._report.overview import answer, print_overview
+from pyxfer._report.overview import answer, footer, print_overview
 from pyxfer._report.report import Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
@@ -25,8 +26,7 @@ from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     """The page; with `sort`, the rates are one row per measurement in that order."""
-    if run.kind == "ceiling" and sort is None and not page.details and rates.has_times(run):
-        print_overview(run, page)
+    if sort is None and not page.details and _print_first_page(run, page):
         return
     explaining = run.kind == "explain" and sort is None
     marks, notes = gather(run)
@@ -54,6 +54,18 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     for name, lines in last_sections(run):
         if not (explaining and name == "Page-locking"):
             page.section(name, lines)
+
+
+def _print_first_page(run: runs.Run, page: Page) -> bool:
+    """The answer and what to do next. False, with nothing printed, if the run has no such page."""
+    if run.kind == "ceiling" and rates.has_times(run):
+        print_overview(run, page)
+        return True
+    if run.kind != "frameworks" or not print_summary(run, *gather(run, wrong_only=True), page):
+        return False
+    page.line()
+    page.line(footer(run))
+    return True
 
 
 def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
@@ -230,9 +242,7 @@ def _figures_text(run: runs.Run) -> str:
         explained = find_explained(run)
         return "" if explained is None else f"{explained_text(explained)}."
     if run.kind == "frameworks":
-        lines = summary_lines(run, [""] * len(run.measurements))
-        first = next((f"{name} {text}" for name, text in lines if name), "")
-        return f"{first}." if first else ""
+        return frameworks_answer(run)
     texts = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
     return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
 

@@ -19,12 +19,12 @@ from framework_samples import (
     make_route_row,
     make_worker,
 )
-from pages import line_with, printed, with_remark
-from samples import KIB, MIB, by_caller
+from pages import line_with, missing, printed, with_remark
+from samples import KIB, MIB, by_caller, retimed
 
 from pyxfer._document import runs
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._report.frameworks import summary_lines
+from pyxfer._report.frameworks import answer, summary_lines
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
 from pyxfer.units import format_gbps, format_size
@@ -33,12 +33,52 @@ TO = "torch.to"
 
 
 def page_of(run: runs.Run, sort: str | None = None) -> str:
-    return printed(lambda page: print_run(run, page, sort))
+    return printed(lambda page: print_run(run, page, sort), details=True)
+
+
+def first_page(run: runs.Run) -> str:
+    return printed(lambda page: print_run(run, page))
+
+
+def test_the_first_page_answers_for_all_frameworks_and_names_the_faster_calls() -> None:
+    text = first_page(make_frameworks_run())
+    assert "PyTorch, TensorFlow and JAX reach 3 to 32 % of what raw copies reach" in " ".join(text.split())
+    assert "fastest routes 9 to 99 %" in " ".join(text.split())
+    faster = text.partition("\nFaster calls\n")[2].partition("\n\n")[0]
+    assert line_with(faster, "PyTorch h2d").split()[2:] == ["54.9", "GB/s", "torch.pinned-nonblocking(x)"]
+    assert line_with(faster, "torch.pin-to").endswith("from ordinary memory")
+    assert "cupy: not available" in text
+    assert "torch.noncontiguous" not in text
+
+
+def test_a_call_that_is_hardly_faster_is_not_recommended() -> None:
+    run = make_frameworks_run((MIB,))
+    usual = next(m for m in run.measurements if m.route == TO)
+    others = tuple(m for m in run.measurements if m.route_info is None or m.route == TO)
+    rival = msgspec.structs.replace(
+        retimed(usual, [0.9 * trial.elapsed_s for trial in usual.trials]), route="torch.rival"
+    )
+    assert "torch.rival" in first_page(msgspec.structs.replace(run, measurements=(*others, rival)))
+    assert "Faster calls" not in first_page(msgspec.structs.replace(run, measurements=(*others, rival)))
+
+
+def test_ingest_alone_is_compared_with_one_copy() -> None:
+    run = make_frameworks_run()
+    alone = tuple(m for m in run.measurements if m.direction == "ingest")
+    assert "reach 53 % of what one copy in host memory reach" in answer(
+        msgspec.structs.replace(run, measurements=alone)
+    )
+
+
+def test_without_a_comparison_the_page_has_all_rows_and_reasons() -> None:
+    run = make_frameworks_run()
+    nothing = tuple(missing(m, "the device was lost") for m in run.measurements)
+    assert "the device was lost" in first_page(msgspec.structs.replace(run, measurements=nothing))
 
 
 def lines_at(columns: int, run: runs.Run, sort: str | None = None) -> list[str]:
     stream = io.StringIO()
-    print_run(run, Page(stream, columns=columns), sort)
+    print_run(run, Page(stream, columns=columns, details=True), sort)
     return stream.getvalue().splitlines()
 
 
