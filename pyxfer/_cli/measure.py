@@ -117,6 +117,7 @@ def explain(
     budget: opt.Budget = "15s",
     patience: opt.Patience = "2min",
     complete: opt.Complete = False,
+    details: opt.Details = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
@@ -150,7 +151,7 @@ def explain(
         seed=seed,
         complete=complete,
     )
-    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports)
+    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
 
 
 def tune(

@@ -57,6 +57,10 @@ _BUSY: tuple[tuple[str, tuple[runs.PartName, ...]], ...] = (
 )
 
 
+# A smaller part is not worth a sentence.
+_LARGE_PART = 0.3
+
+
 @dataclass(frozen=True)
 class Explained:
     """The explained row, its ceiling in the same rounds, and every other row of its direction and size."""
@@ -111,31 +115,47 @@ def copies_nothing(m: runs.Measurement) -> bool:
 
 
 def print_explained(run: runs.Run, page: Page) -> None:
+    """The answer, what to do, and where the time goes; with details also what crossed and what the clocks say."""
     explained = find_explained(run)
-    page.line()
+    if page.details:
+        page.line()
     if explained is None:
         page.line(f"{clean(run.parameters.explained)}: not measured before the run ended.")
         return
-    page.line(headline(explained), style="bold")
+    page.line(answer(explained), style="bold")
     if run.runtime == "host":
         page.line(f"Measured in {HOST_MEMORY}: these figures are not those of a GPU.")
     elif explained.row.direction == "ingest":
         page.line("This stays in host memory and crosses no link.")
     if ceiling_line(explained):
         page.line(ceiling_line(explained))
+    _print_advice(explained, page)
     _print_parts(explained, page)
-    lines = [*crossing_lines(explained), *host_lines(explained.row)]
+    lines = [*crossing_lines(explained), *host_lines(explained.row)] if page.details else []
     if lines:
         page.line()
         page.hanging(lines)
-    clocks = clock_lines(explained.row)
+    clocks = clock_lines(explained.row) if page.details else []
     if clocks:
         page.heading("Clocks")
         page.hanging(clocks)
         page.hanging([("-", text) for text in clock_notes(explained.row)])
-    _print_advice(explained, page)
     remarks = [remark for remark in explained.row.remarks if remark.code != _SHOWN_ELSEWHERE]
     page.section("Notes", [("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
+
+
+def answer(explained: Explained) -> str:
+    """The headline, the largest part of the time, and how much faster other routes are."""
+    texts = [headline(explained)]
+    breakdown = None if explained.is_wrong else explained.row.breakdown.value
+    if breakdown is not None and breakdown.elapsed_s > 0:
+        name, seconds = max(waterfall_lines(explained), key=lambda part: part[1], default=("", 0.0))
+        share = seconds / breakdown.elapsed_s
+        texts += [f"{share * 100:.0f} % of the time is {name}"] if share >= _LARGE_PART else []
+    found = better_routes(explained, 1) if explained.row.summary is not None else []
+    compared = [each for each in found if not _shares_instead(explained, each)]
+    times = " and ".join(f"{clean(each.row.route)} is {_times(each.times.value)} times as fast" for each in compared)
+    return " ".join(map(sentence, [*texts, *([times] if times else [])]))
 
 
 def ceiling_line(explained: Explained) -> str:

@@ -11,8 +11,8 @@ from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Status
 from pyxfer._report import rates
+from pyxfer._report.explain import answer as explained_answer
 from pyxfer._report.explain import find_explained, print_explained
-from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import answer as frameworks_answer
 from pyxfer._report.frameworks import print_frameworks, print_summary, summary_lines, worker_lines
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
@@ -61,7 +61,9 @@ def _print_first_page(run: runs.Run, page: Page) -> bool:
     if run.kind == "ceiling" and rates.has_times(run):
         print_overview(run, page)
         return True
-    if run.kind != "frameworks" or not print_summary(run, *gather(run, wrong_only=True), page):
+    if run.kind == "explain" and rates.has_times(run):
+        print_explained(run, page)
+    elif run.kind != "frameworks" or not print_summary(run, *gather(run, wrong_only=True), page):
         return False
     page.line()
     page.line(footer(run))
@@ -240,7 +242,7 @@ def _headline(run: runs.Run) -> str:
 def _figures_text(run: runs.Run) -> str:
     if run.kind == "explain":
         explained = find_explained(run)
-        return "" if explained is None else f"{explained_text(explained)}."
+        return "" if explained is None else explained_answer(explained)
     if run.kind == "frameworks":
         return frameworks_answer(run)
     texts = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]

@@ -45,7 +45,7 @@ from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
 
 FOLDER = Path(__file__).parent / "pages"
-DETAILED = ("ceiling", "ceiling-doubts", "ceiling-host", "frameworks", "frameworks-images")
+DETAILED = ("ceiling", "ceiling-doubts", "ceiling-host", "explain", "frameworks", "frameworks-images")
 
 
 def info(run: runs.Run, page: Page) -> None:
