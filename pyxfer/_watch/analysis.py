@@ -12,10 +12,10 @@ import numpy as np
 from pyxfer._document import watches
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyKind, Flag, clip, intervals, total_ns, union
+from pyxfer._trace.records import CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import DIRECTIONS, MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
+from pyxfer._watch.copies import DIRECTIONS, NO_CEILING, Ceilings, CopyTable, allocated, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
@@ -29,26 +29,6 @@ if TYPE_CHECKING:
     from pyxfer._watch.copies import Chosen
     from pyxfer._watch.step_tracking import Step
     from pyxfer._watch.window import Window
-
-
-def allocated(records: DeviceRecords) -> tuple[watches.Allocated, ...]:
-    """One row for each kind of memory."""
-    allocations = records.allocations
-    memory = allocations["target"]
-    released = (allocations["flags"] & Flag.FREED) != 0
-    rows = []
-    for kind in np.unique(memory):
-        own = memory == kind
-        rows.append(
-            watches.Allocated(
-                memory=MEMORIES.get(int(kind), "unknown"),
-                allocations=int((own & ~released).sum()),
-                allocated_bytes=int(allocations["nbytes"][own & ~released].sum()),
-                releases=int((own & released).sum()),
-                released_bytes=int(allocations["nbytes"][own & released].sum()),
-            )
-        )
-    return tuple(rows)
 
 
 # A larger deviation of the clocks can move time between the parts of a step, and gets a remark.
@@ -335,14 +315,15 @@ def _activity(
     pageable: tuple[watches.Pageable, ...],
     ranges: Ranges,
 ) -> watches.Activity:
+    over_time = stretches(records, Stretches(window.begin_ns, window.end_ns))
     return watches.Activity(
         copies=copied.classes(),
         overlap=overlap(records, copied, window.begin_ns, window.end_ns),
         streams=streams(records),
         pageable=pageable,
         surprises=calls_in_steps(window, records, periods, ranges),
-        allocated=allocated(records),
-        stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
+        allocated=allocated(over_time),
+        stretches=over_time,
         allocation_calls_in_steps=allocation_calls(records, periods),
         dropped={word: count for word, count in capture.dropped.items() if count},
         untimed=int((~copied.timed).sum()),

@@ -10,7 +10,7 @@ import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Direction, Memory
+from pyxfer._document.runs import Direction
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
@@ -102,6 +102,19 @@ def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, w
     return found
 
 
+def allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
+    """One row for each kind of memory."""
+    found: dict[str, list[watches.AllocationSums]] = {}
+    for stretch in stretches:
+        for memory, sums in stretch.allocated.items():
+            found.setdefault(memory, []).append(sums)
+    names, order = watches.AllocationSums.__struct_fields__, [MEMORIES[kind] for kind in sorted(MEMORIES)]
+    return tuple(
+        watches.Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
+        for memory in sorted(found, key=order.index)
+    )
+
+
 def streams(records: DeviceRecords) -> tuple[watches.StreamUse, ...]:
     """Each stream that copied or computed, the busiest first."""
     uses: dict[tuple[int, int, int], dict[str, float]] = {}
@@ -158,16 +171,12 @@ _TOO_SMALL = f"a copy below {format_size(watches.MIN_OF_CEILING)} goes within a 
 
 
 class Ceilings(Protocol):
-    """The bandwidth that copies can reach. The analysis uses that of pinned memory."""
+    """The bandwidth that copies of pinned memory can reach, and where it is from."""
 
     @property
-    def source(self) -> Fact[watches.CeilingSource]:
-        """Where it is from."""
-        ...
+    def source(self) -> Fact[watches.CeilingSource]: ...
 
-    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
-        """GB/s of copies of this size."""
-        ...
+    def gbps(self, direction: Direction, nbytes: int) -> Fact[float]: ...
 
 
 def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
@@ -274,7 +283,7 @@ class CopyTable:
             return
         _, place = np.unique(self._key[chosen], return_inverse=True)
         nbytes, counts = (np.bincount(place, weights=of[chosen]) for of in (self.nbytes, self.count))
-        answers = [ceilings.gbps(direction, "pinned", mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
+        answers = [ceilings.gbps(direction, mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
         self.why_not[kind] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
         gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
         self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9

@@ -10,8 +10,8 @@ import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip
-from pyxfer._watch import device_records
+from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip, total_ns
+from pyxfer._watch.device_records import Cover, Stretches, is_allocation, is_blocking_copy, is_wait
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,7 @@ def calls_in_steps(
     calls = records.calls
     fetched = fetched_bytes(records)
     kind = _kinds(records, fetched)
-    chosen = np.flatnonzero((kind >= 0) & device_records.Cover(periods.inside).holds(calls["start_ns"]))
+    chosen = np.flatnonzero((kind >= 0) & Cover(periods.inside).holds(calls["start_ns"]))
     calls, kind, fetched = calls[chosen], kind[chosen], fetched[chosen]
     thread = calls["thread"].astype(np.int64)
     lines, line = _sampled_lines(window, thread, calls["start_ns"], calls["end_ns"])
@@ -75,9 +75,7 @@ def _over_time(
     window: Window, calls: NDArray[Any], nbytes: NDArray[np.float64], place: NDArray[np.int64], groups: int
 ) -> list[tuple[watches.CallSums, ...]]:
     """For each group the sums of its calls in each stretch of the window. `place`: the group of each call."""
-    cell = place * watches.MAX_STRETCHES + device_records.Stretches(window.begin_ns, window.end_ns).number(
-        calls["start_ns"]
-    )
+    cell = place * watches.MAX_STRETCHES + Stretches(window.begin_ns, window.end_ns).number(calls["start_ns"])
     sums = [
         np.bincount(cell, weights=weights, minlength=groups * watches.MAX_STRETCHES)
         .reshape(groups, watches.MAX_STRETCHES)
@@ -105,12 +103,8 @@ def _with_lines_of_similar(line: Column, alike: Column) -> Column:
 
 def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
     """Number of calls inside steps that request memory from the driver or return it."""
-    at = device_records.calls_named(records.calls, records.names, device_records.is_allocation)
-    return (
-        int((at & device_records.Cover(periods.inside).holds(records.calls["start_ns"])).sum())
-        if periods.stepped
-        else 0
-    )
+    inside = Cover(periods.inside).holds(records.calls["start_ns"])
+    return int((records.calls_named(is_allocation) & inside).sum()) if periods.stepped else 0
 
 
 def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
@@ -126,13 +120,11 @@ def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
 
 def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
     """For each call its index in `KINDS`, or -1. Copies from pageable memory block even if they are named Async."""
-    calls, names = records.calls, records.names
     tests = (
         fetched >= 0,
-        device_records.calls_named(calls, names, device_records.is_blocking_copy)
-        | device_records.issued_by(records, CopyKind.H2D, MemoryKind.PAGEABLE),
-        device_records.calls_named(calls, names, device_records.is_wait),
-        device_records.calls_named(calls, names, device_records.is_allocation),
+        records.calls_named(is_blocking_copy) | records.calls_that_copy(CopyKind.H2D, MemoryKind.PAGEABLE),
+        records.calls_named(is_wait),
+        records.calls_named(is_allocation),
     )
     return np.select(tests, range(len(KINDS)), default=-1).astype(np.int64)
 
@@ -241,7 +233,7 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
     """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
     longest = np.argsort(-seconds, kind="stable")[:MAX_NAMES]
-    inside = None if records is None else _RangeWork(records, device_records.Stretches(window.begin_ns, window.end_ns))
+    inside = None if records is None else _RangeWork(records, Stretches(window.begin_ns, window.end_ns))
     rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
     return tuple(rows)
 
@@ -249,17 +241,15 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
 def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> watches.NamedRange:
     chosen = ranges.name == name
     spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered, length = device_records.Cover(spans), window.end_ns - window.begin_ns
-    over_time = _range_sums(
-        spans, covered, ranges.thread[chosen], inside, device_records.Stretches(window.begin_ns, window.end_ns)
-    )
+    covered, length = Cover(spans), window.end_ns - window.begin_ns
+    over_time = _range_sums(spans, covered, ranges.thread[chosen], inside, Stretches(window.begin_ns, window.end_ns))
     text, source = ranges.names[name]
     return watches.NamedRange(
         name=text,
         source=source,
         count=int(chosen.sum()),
         seconds=float((spans[:, 1] - spans[:, 0]).sum()) / 1e9,
-        share=covered.total_ns / length if length > 0 else 0.0,
+        share=total_ns(covered.united) / length if length > 0 else 0.0,
         busy_s=None if inside is None else math.fsum(row.busy_s or 0.0 for row in over_time),
         h2d_bytes=None if inside is None else sum(row.h2d_bytes or 0 for row in over_time),
         d2h_bytes=None if inside is None else sum(row.d2h_bytes or 0 for row in over_time),
@@ -269,10 +259,10 @@ def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -
 
 def _range_sums(
     spans: NDArray[np.int64],
-    covered: device_records.Cover,
+    covered: Cover,
     threads: Column,
     inside: _RangeWork | None,
-    over: device_records.Stretches,
+    over: Stretches,
 ) -> tuple[watches.RangeSums, ...]:
     begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
     nothing = [None] * len(begins)
@@ -290,7 +280,7 @@ def _range_sums(
 class _RangeWork:
     """The device's work during ranges, and the bytes that calls in them requested to copy, by stretch."""
 
-    def __init__(self, records: DeviceRecords, over: device_records.Stretches) -> None:
+    def __init__(self, records: DeviceRecords, over: Stretches) -> None:
         self._busy, self._over = records.busy, over
         self._requested: dict[tuple[int, int], tuple[Column, Column]] = {}
         known = records.issued >= 0
@@ -304,7 +294,7 @@ class _RangeWork:
                     copies["nbytes"][chosen].astype(np.int64),
                 )
 
-    def busy_s(self, covered: device_records.Cover) -> list[float]:
+    def busy_s(self, covered: Cover) -> list[float]:
         """Seconds in which the device did any work."""
         pieces = [clip(covered.united, begin, end) for begin, end in self._over.bounds.tolist()]
         return [int(self._busy.within(own[:, 0], own[:, 1]).sum()) / 1e9 for own in pieces]
@@ -314,7 +304,7 @@ class _RangeWork:
         found = np.zeros(len(self._over.bounds), np.int64)
         for thread in np.unique(threads):
             at, nbytes = self._requested.get((int(kind), int(thread)), (_NONE, _NONE))
-            inside = device_records.Cover(spans[threads == thread]).holds(at)
+            inside = Cover(spans[threads == thread]).holds(at)
             found += self._over.sums(self._over.number(at[inside]), nbytes[inside])
         return [int(each) for each in found]
 
