@@ -30,6 +30,7 @@ import msgspec
 from pyxfer._document.machines import Remark
 from pyxfer._trace.libraries import candidates
 from pyxfer._watch import step_finding
+from pyxfer._watch.marks import PYXFER
 from pyxfer._watch.options import WatchOptions
 from pyxfer._watch.recording import set_nvtx_library, unset_nvtx_library
 from pyxfer._watch.session import WANTED_ENDINGS, Session, ignoring_interrupts
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pyxfer._watch.window import Window, WindowEnding
 
 
-_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STEP_FINDING = step_finding.__file__
 _RUNNERS = ("<string>", "<frozen runpy>", runpy.__file__)
 
@@ -101,7 +101,7 @@ def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Leave out the frames of pyxfer and runpy at the beginning of a traceback, and those around counted calls."""
 
     def is_own(path: str) -> bool:
-        return path in _RUNNERS or path.startswith(_PYXFER + os.sep)
+        return path in _RUNNERS or path.startswith(PYXFER + os.sep)
 
     def show(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         while at is not None and is_own(at.tb_frame.f_code.co_filename):

@@ -26,7 +26,7 @@ SLOWEST_S = 0.25
 # covered evenly.
 MAX_SAMPLES = 100_000
 _DEEPEST = 200
-_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _JOIN_TIMEOUT_S = 1.0
 
 
@@ -128,7 +128,7 @@ class _UserFiles:
     def __init__(self) -> None:
         paths = sysconfig.get_paths()
         standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
-        self._other_folders = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, _PYXFER})
+        self._other_folders = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, PYXFER})
         self._known: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:

@@ -13,6 +13,7 @@ from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
 from pyxfer._document.machines import Fact, Remark
+from pyxfer._watch.marks import PYXFER
 from pyxfer._watch.options import Target, find_target
 from pyxfer._watch.recording import OpenWindow, Recording
 from pyxfer._watch.step_tracking import NO_STEP, AnySteps, SkippedSteps, error_line
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyxfer._watch.options import WatchOptions
     from pyxfer._watch.window import Window, WindowEnding
 
-_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Exceptions that end a program or its block without being a failure."""
 _TO_S = 1e-9
@@ -36,7 +36,7 @@ _has_hooks = False
 def calling_line() -> str:
     """The innermost line outside of pyxfer that led to this call, for example `train.py:31 in main`."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PYXFER + os.sep):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PYXFER + os.sep):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
 
