@@ -200,9 +200,10 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
     window = _without_empty_capture(window, machine)
     capture = window.capture.value
     records = None if capture is None else device_records(window, capture)
-    timed = _timed(window, records)
+    periods = periods_of(window)
+    timed = Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
     slow, first = find_slow(timed)
-    usual, periods = timed.select(~slow), timed.periods
+    usual = timed.select(~slow)
     parts, ranges, steps = usual.columns.mean(), ranges_of(window), _steps(window, timed, slow)
     left_out: tuple[Remark, ...] = ()
     if first.any():
@@ -222,7 +223,21 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         calls = calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises
         activity = Fact(seen)
         if unseen is None:
-            gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
+            evidence = Evidence(
+                periods=usual.periods,
+                columns=usual.columns,
+                parts=parts,
+                steps=steps,
+                pageable=copied.pageable(among),
+                calls=calls,
+                input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
+                copied_bytes={
+                    name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
+                },
+                cpus=machine.environment.cpus_usable,
+                offers=calls_of(window.framework),
+            )
+            gains = advice(evidence)
     return watches.Watched(
         ended=window.ended,
         runtime=machine.runtime,
@@ -260,11 +275,6 @@ def _without_empty_capture(window: Window, machine: Machine) -> Window:
     if machine.runtime == "host" and capture is not None and not len(capture.records):
         return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
     return window
-
-
-def _timed(window: Window, records: DeviceRecords | None) -> Timed:
-    periods = periods_of(window)
-    return Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
 
 
 def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> watches.Steps:
@@ -340,38 +350,11 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches
     if not usual.stepped:
         return rows
     saves = {row.direction: row.saves_s.value for row in copied.pageable(among)}
-    return tuple(_in_usual_steps(row, saves.get(row.direction, 0.0), len(usual)) for row in rows)
-
-
-def _in_usual_steps(row: watches.Pageable, saved_s: float | None, usual: int) -> watches.Pageable:
-    whole_s = row.saves_s.value
-    if saved_s is None or whole_s is None:
-        return row
-    return msgspec.structs.replace(row, saves_per_step_s=saved_s / usual, other_saves_s=whole_s - saved_s)
-
-
-def _evidence(
-    usual: Timed,
-    steps: watches.Steps,
-    copied: CopyTable,
-    among: Chosen,
-    calls: tuple[watches.Surprise, ...],
-    machine: Machine,
-    framework: str,
-) -> Evidence:
-    return Evidence(
-        periods=usual.periods,
-        columns=usual.columns,
-        parts=usual.columns.mean(),
-        steps=steps,
-        pageable=copied.pageable(among),
-        calls=calls,
-        input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
-        copied_bytes={
-            name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
-        },
-        cpus=machine.environment.cpus_usable,
-        offers=calls_of(framework),
+    return tuple(
+        msgspec.structs.replace(row, saves_per_step_s=saved_s / len(usual), other_saves_s=whole_s - saved_s)
+        if (saved_s := saves.get(row.direction, 0.0)) is not None and (whole_s := row.saves_s.value) is not None
+        else row
+        for row in rows
     )
 
 
@@ -408,26 +391,15 @@ def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: 
     if max(map(len, spans.values()), default=0) > MAX_SPANS:
         merged_ns = -(-(end_ns - begin_ns) // MAX_SPANS)
         spans = {name: _merged(own, merged_ns) for name, own in spans.items()}
-    steps = [] if not periods.stepped else chosen.tolist()
-    zero = window.begin_ns
+    steps, zero = chosen.tolist() if periods.stepped else [], window.begin_ns
+    at_s = (periods.inside - zero) / 1e9
     return watches.Timeline(
-        begin_s=_seconds(begin_ns - zero),
-        end_s=_seconds(end_ns - zero),
-        merged_s=_seconds(merged_ns),
-        steps=tuple(
-            watches.StepSpan(
-                int(numbers[row]),
-                _seconds(int(periods.begin_ns[row]) - zero),
-                _seconds(int(periods.end_ns[row]) - zero),
-            )
-            for row in steps
-        ),
+        begin_s=(begin_ns - zero) / 1e9,
+        end_s=(end_ns - zero) / 1e9,
+        merged_s=merged_ns / 1e9,
+        steps=tuple(watches.StepSpan(int(numbers[row]), *at_s[row].tolist()) for row in steps),
         lanes=tuple(
-            watches.Lane(
-                name,
-                _seconds(busy_ns[name]),
-                tuple((_seconds(begin), _seconds(end)) for begin, end in (own - zero).tolist()),
-            )
+            watches.Lane(name, busy_ns[name] / 1e9, tuple(map(tuple, ((own - zero) / 1e9).tolist())))
             for name, own in spans.items()
             if len(own)
         ),
@@ -462,7 +434,3 @@ def _merged(spans: NDArray[np.int64], most_ns: int) -> NDArray[np.int64]:
         return spans
     apart = spans[1:, 0] - spans[:-1, 1] > most_ns
     return np.column_stack((spans[np.concatenate(([True], apart)), 0], spans[np.concatenate((apart, [True])), 1]))
-
-
-def _seconds(nanoseconds: int) -> float:
-    return nanoseconds / 1e9

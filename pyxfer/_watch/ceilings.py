@@ -112,7 +112,7 @@ class RunCeilings:
         self._curves = _curves(run)
         self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at, self._curves))
 
-    def gbps(self, direction: CopyDirectionName, nbytes: int) -> Fact[float]:
+    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
         """GB/s of the best raw copy. Below the smallest size its time is used, above the largest its rate."""
         points = self._curves.get(direction)
         if not points:
@@ -127,7 +127,7 @@ class NoCeilings:
         self._reason = reason
         self.source: Fact[CeilingSource] = Fact(reason=reason)
 
-    def gbps(self, direction: CopyDirectionName, nbytes: int) -> Fact[float]:
+    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
         return Fact(reason=self._reason)
 
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Direction
+from pyxfer._document.runs import Direction, OneWay
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
@@ -117,24 +118,14 @@ def allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, 
 
 def streams(records: DeviceRecords) -> tuple[watches.StreamUse, ...]:
     """Each stream that copied or computed, the busiest first."""
-    uses: dict[tuple[int, int, int], dict[str, float]] = {}
-    for what, rows in (("copies", records.copies), ("kernels", records.kernels)):
-        for key, count, nbytes, seconds in _by_stream(rows):
-            use = uses.setdefault(key, dict.fromkeys(("copies", "copied_bytes", "copies_s", "kernels", "kernels_s"), 0))
-            use[what], use[f"{what}_s"] = count, seconds
-            use["copied_bytes"] += nbytes if what == "copies" else 0
-    found = [
-        watches.StreamUse(
-            *key,
-            copies=int(use["copies"]),
-            copied_bytes=int(use["copied_bytes"]),
-            copies_s=use["copies_s"],
-            kernels=int(use["kernels"]),
-            kernels_s=use["kernels_s"],
-        )
-        for key, use in uses.items()
-    ]
-    return tuple(sorted(found, key=lambda use: -(use.copies_s + use.kernels_s))[:MAX_STREAMS])
+    uses = {
+        key: watches.StreamUse(*key, count, nbytes, seconds, 0, 0.0)
+        for key, count, nbytes, seconds in _by_stream(records.copies)
+    }
+    for key, kernels, _, seconds in _by_stream(records.kernels):
+        use = uses.get(key) or watches.StreamUse(*key, 0, 0, 0.0, 0, 0.0)
+        uses[key] = msgspec.structs.replace(use, kernels=kernels, kernels_s=seconds)
+    return tuple(sorted(uses.values(), key=lambda use: -(use.copies_s + use.kernels_s))[:MAX_STREAMS])
 
 
 def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
@@ -162,7 +153,7 @@ COPY_KINDS: Mapping[int, watches.CopyDirectionName] = {
     CopyKind.OTHER: "other",
 }
 MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
-DIRECTIONS: Mapping[int, Direction] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
+DIRECTIONS: Mapping[int, OneWay] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
@@ -176,7 +167,7 @@ class Ceilings(Protocol):
     @property
     def source(self) -> Fact[watches.CeilingSource]: ...
 
-    def gbps(self, direction: Direction, nbytes: int) -> Fact[float]: ...
+    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]: ...
 
 
 def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
@@ -276,7 +267,7 @@ class CopyTable:
             return unknown(self.why_not.get(kind, NO_CEILING))
         return Fact(float(ideal.sum()))
 
-    def _add_ceilings(self, kind: int, direction: Direction, ceilings: Ceilings | None) -> None:
+    def _add_ceilings(self, kind: int, direction: OneWay, ceilings: Ceilings | None) -> None:
         chosen = np.flatnonzero(self.kind == kind)
         if not len(chosen) or ceilings is None:
             self.why_not[kind] = NO_CEILING

@@ -233,37 +233,15 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
     """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
     longest = np.argsort(-seconds, kind="stable")[:MAX_NAMES]
-    inside = None if records is None else _RangeWork(records, Stretches(window.begin_ns, window.end_ns))
-    rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
-    return tuple(rows)
+    over = Stretches(window.begin_ns, window.end_ns)
+    inside = None if records is None else _RangeWork(records, over)
+    return tuple(_row(ranges, int(name), inside, over) for name in longest if (ranges.name == name).any())
 
 
-def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> watches.NamedRange:
+def _row(ranges: Ranges, name: int, inside: _RangeWork | None, over: Stretches) -> watches.NamedRange:
     chosen = ranges.name == name
-    spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered, length = Cover(spans), window.end_ns - window.begin_ns
-    over_time = _range_sums(spans, covered, ranges.thread[chosen], inside, Stretches(window.begin_ns, window.end_ns))
-    text, source = ranges.names[name]
-    return watches.NamedRange(
-        name=text,
-        source=source,
-        count=int(chosen.sum()),
-        seconds=float((spans[:, 1] - spans[:, 0]).sum()) / 1e9,
-        share=total_ns(covered.united) / length if length > 0 else 0.0,
-        busy_s=None if inside is None else math.fsum(row.busy_s or 0.0 for row in over_time),
-        h2d_bytes=None if inside is None else sum(row.h2d_bytes or 0 for row in over_time),
-        d2h_bytes=None if inside is None else sum(row.d2h_bytes or 0 for row in over_time),
-        over_time=over_time,
-    )
-
-
-def _range_sums(
-    spans: NDArray[np.int64],
-    covered: Cover,
-    threads: Column,
-    inside: _RangeWork | None,
-    over: Stretches,
-) -> tuple[watches.RangeSums, ...]:
+    spans, threads = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen])), ranges.thread[chosen]
+    covered, length = Cover(spans), over.end_ns - over.begin_ns
     begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
     nothing = [None] * len(begins)
     columns: list[list[Any]] = [
@@ -274,7 +252,18 @@ def _range_sums(
         nothing if inside is None else inside.nbytes(CopyKind.H2D, spans, threads),
         nothing if inside is None else inside.nbytes(CopyKind.D2H, spans, threads),
     ]
-    return tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True))
+    text, source = ranges.names[name]
+    return watches.NamedRange(
+        name=text,
+        source=source,
+        count=len(spans),
+        seconds=total_ns(spans) / 1e9,
+        share=total_ns(covered.united) / length if length > 0 else 0.0,
+        busy_s=None if inside is None else math.fsum(columns[3]),
+        h2d_bytes=None if inside is None else sum(columns[4]),
+        d2h_bytes=None if inside is None else sum(columns[5]),
+        over_time=tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True)),
+    )
 
 
 class _RangeWork:

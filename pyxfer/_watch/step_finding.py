@@ -165,17 +165,15 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
 
     def counted(made: Any) -> Any:
         """`jax.jit` without a function gives a decorator. Functions of JAX itself are not counted."""
-        if type(made) is CountedCallable or _is_of_jax(made):
+        is_compiled = hasattr(made, "lower")
+        is_of_jax = is_compiled and str(getattr(made, "__module__", "")).partition(".")[0] == JAX
+        if type(made) is CountedCallable or is_of_jax:
             return made
-        if hasattr(made, "lower"):
+        if is_compiled:
             return CountedCallable(made, functools.partial(found.call, "compiled"))
         return lambda *arguments, **named: counted(made(*arguments, **named))
 
     vars(module)["jit"] = functools.wraps(jit)(lambda *arguments, **named: counted(jit(*arguments, **named)))
-
-
-def _is_of_jax(made: Any) -> bool:
-    return str(getattr(made, "__module__", "")).partition(".")[0] == JAX and hasattr(made, "lower")
 
 
 class CountedCallable:
