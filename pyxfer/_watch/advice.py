@@ -145,7 +145,6 @@ class Evidence:
         return Advice(code, text, gain_s, gain_s / period_s, predicted_s, worked_out)
 
     def pageable_share(self, direction: str) -> float:
-        """The share of the bytes of one direction that are copied from or to pageable memory."""
         whole = self.copied_bytes[direction]
         return sum(row.nbytes for row in self.pageable if row.direction == direction) / whole if whole else 0.0
 

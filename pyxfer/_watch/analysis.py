@@ -20,6 +20,7 @@ from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, devi
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
+from pyxfer._watch.window import LOST
 from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ _MARK_THEM_IN_IT = (
 # Share of the time of all steps. If slow steps cost less, the usual steps represent all.
 MAX_SLOW_SHARE = 0.05
 _SOME_INPUTS = "find what only some steps do when making their input, such as opening the next file"
-# The kind of the records that CUPTI itself has lost.
-_LOST = "unknown"
 
 
 def remarks(
@@ -136,7 +135,7 @@ def _slow_steps_remark(steps: watches.Steps, slow: watches.SlowSteps, is_first: 
 def _record_remarks(activity: watches.Activity, is_cut: bool) -> list[Remark]:
     """`is_cut`: the window was cut to its capacity, and has a remark on the dropped records already."""
     found = []
-    dropped = {word: count for word, count in activity.dropped.items() if word == _LOST or not is_cut}
+    dropped = {word: count for word, count in activity.dropped.items() if word == LOST or not is_cut}
     if dropped:
         lost = ", ".join(f"{count} {word}" for word, count in sorted(dropped.items()))
         text = f"records are missing: {lost}; counts and sums of these kinds are too low"
@@ -193,10 +192,7 @@ class Machine:
 
 
 def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
-    """Make the document of a window.
-
-    `unchanged`: the program is a script that was run by `pyxfer watch`.
-    """
+    """`unchanged`: the program is a script that was run by `pyxfer watch`."""
     window = _without_empty_capture(window, machine)
     capture = window.capture.value
     records = None if capture is None else device_records(window, capture)

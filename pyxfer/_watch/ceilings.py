@@ -147,12 +147,10 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
 
 
 def saved_ceilings(run: Run, window: Window, device: Device, link: Link) -> tuple[RunCeilings, tuple[Remark, ...]]:
-    """The ceilings of a saved run, with remarks on how it differs from the window."""
     return RunCeilings(run), remarks_on_saved(run, device, link, _sizes_needed(window))
 
 
 def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, ...]]:
-    """The directions of the window's copies, and sizes that represent all of theirs."""
     needed = _sizes_needed(window)
     wanted = sorted({min(max(size, MIN_BYTES), LARGEST_BYTES) for sizes in needed.values() for size in sizes})
     chosen: list[int] = []
@@ -201,7 +199,6 @@ def _curves(run: Run) -> dict[CopyDirectionName, Points]:
 
 
 def seconds_at(points: Points, nbytes: int) -> float:
-    """The seconds of one copy at the ceiling. Between two sizes, it is interpolated in both logarithms."""
     sizes = [size for size, _ in points]
     place = bisect_left(sizes, nbytes)
     if place == len(points):

@@ -145,7 +145,6 @@ _SENDS: dict[int, str] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
-    """Write the trace, whole or not at all; compressed if the path ends in .gz."""
     with whole_file(path) as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION, mtime=0, filename="") as packed:
@@ -333,7 +332,6 @@ def _call_details(part: NDArray[Any]) -> list[str]:
 
 
 def _under_way(copies: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The times at which the number of bytes under way changes, and the numbers."""
     nbytes = copies["nbytes"].astype(np.int64)
     at = np.concatenate((copies["start_ns"], copies["end_ns"]))
     order = np.argsort(at, kind="stable")

@@ -53,7 +53,6 @@ def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
 
 
 def mean_level(seconds: Sequence[float], reason: str) -> Fact[float]:
-    """Mean number at once, while there are any."""
     time = math.fsum(seconds)
     return Fact(level_sum(seconds) / time) if time > 0 else unknown(reason)
 
@@ -261,7 +260,6 @@ class CopyTable:
         return share_of(self._ceiling_of(timed, kind), least, seconds)
 
     def _ceiling_of(self, chosen: Places, kind: int) -> Fact[float]:
-        """Seconds that the timed copies among these would take at the ceiling of their sizes."""
         ideal = self.ceiling_s[chosen[self.timed[chosen]]]
         if np.isnan(ideal).any():
             return unknown(self.why_not.get(kind, NO_CEILING))

@@ -33,7 +33,6 @@ def is_wait(name: str) -> bool:
 
 
 def is_blocking_copy(name: str) -> bool:
-    """Whether the call copies, and returns after the copy."""
     return name.startswith(_COPIES) and not any(word in name for word in _UNWAITED)
 
 
@@ -43,10 +42,7 @@ def is_allocation(name: str) -> bool:
 
 
 def outermost_indices(calls: NDArray[Any]) -> NDArray[np.intp]:
-    """The calls without those that were made inside other calls, in the order of their beginning.
-
-    Driver calls inside a runtime call have its correlation number.
-    """
+    """In the order of their beginning. Driver calls inside a runtime call have its correlation number."""
     inner = (calls["flags"] & Flag.RUNTIME) == 0
     order = np.lexsort((calls["start_ns"], inner, calls["correlation"]))
     numbers = calls["correlation"][order]
@@ -90,7 +86,6 @@ class Cover:
         return self._before[begun] - np.where(begun > 0, beyond, 0)
 
     def within(self, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The covered time between each pair of times."""
         return self.until(end_ns) - self.until(begin_ns)
 
     def added_by(
@@ -201,7 +196,6 @@ class DeviceRecords:
 
     @cached_property
     def busy(self) -> Cover:
-        """The time in which the device does any work."""
         return Cover(self.computing, intervals(self.copies))
 
 

@@ -46,8 +46,6 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Timed:
-    """The periods of a window, and the parts of their time."""
-
     periods: Periods
     columns: Columns
 
@@ -56,10 +54,7 @@ class Timed:
 
 
 def find_slow(timed: Timed) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Masks of the slow steps, and of those of them with which their thread warms up.
-
-    The others are beyond the fence of their own thread.
-    """
+    """Masks of the slow steps, and of those with which their thread warms up; the others are beyond its fence."""
     slow, first = np.zeros((2, len(timed.periods)), np.bool_)
     if timed.periods.stepped:
         for thread in np.unique(timed.periods.thread):
@@ -174,7 +169,6 @@ def mean_s(column: NDArray[np.int64] | None) -> float:
 
 
 def columns_by_clock(periods: Periods) -> Columns:
-    """The parts that are known without records: the host between steps, and in steps."""
     between = periods.begin_ns - periods.from_ns
     return Columns(
         period=periods.end_ns - periods.from_ns,
@@ -217,10 +211,7 @@ def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
 
 
 def _time_in(calls: NDArray[Any], besides: Cover, periods: Periods, since_ns: Column) -> Column:
-    """Time of each period, since a time in it, in calls of the step's thread and not in `besides`.
-
-    In a window without steps, the calls of all threads.
-    """
+    """Time since `since_ns` in calls of the step's thread, or of any thread without steps, and not in `besides`."""
     found = np.zeros(len(periods), np.int64)
     for thread in np.unique(periods.thread):
         mine = periods.thread == thread

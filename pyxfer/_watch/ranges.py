@@ -54,12 +54,13 @@ def calls_in_steps(
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
     sampled = np.bincount(place, weights=_was_sampled(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
+    why = [unknown(NONE_SEEN if not window.seen else NO_LINE if each else NOT_SEEN) for each in sampled.tolist()]
     order = np.argsort(-seconds, kind="stable")[:MAX_GROUPS]
     return tuple(
         watches.Surprise(
             what=KINDS[int(found[row, 0])],
             call=records.names[int(found[row, 1])],
-            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, sampled[row])),
+            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else why[row],
             range=None if found[row, 3] < 0 else ranges.names[int(found[row, 3])][0],
             count=int(counts[row]),
             seconds=float(seconds[row]),
@@ -102,7 +103,6 @@ def _with_lines_of_similar(line: Column, alike: Column) -> Column:
 
 
 def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
-    """Number of calls inside steps that request memory from the driver or return it."""
     inside = Cover(periods.inside).holds(records.calls["start_ns"])
     return int((records.calls_named(is_allocation) & inside).sum()) if periods.stepped else 0
 
@@ -130,10 +130,7 @@ def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
 
 
 def _was_sampled(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
-    """Whether a sample was taken during each call. All threads are sampled together.
-
-    A sample that found no line of the user's in any thread left no trace, so long calls count as sampled.
-    """
+    """A sample that found no line of the user's in any thread left no trace, so long calls count as sampled."""
     samples = np.unique(np.array([seen.at_ns for seen in window.seen], np.int64))
     every_ns = float(np.median(np.diff(samples))) if len(samples) > 1 else np.inf
     met = np.searchsorted(samples, end_ns, side="right") > np.searchsorted(samples, begin_ns)
@@ -141,17 +138,8 @@ def _was_sampled(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np
     return found
 
 
-def _why_no_line(window: Window, sampled: float) -> str:
-    if not window.seen:
-        return NONE_SEEN
-    return NO_LINE if sampled else NOT_SEEN
-
-
 def _sampled_lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> tuple[list[str], Column]:
-    """All sampled lines, and for each call the index of its line or -1.
-
-    A thread stays on one line while it is in a call, so the first sample in the call is enough.
-    """
+    """All lines, and each call's index or -1. A thread in a call stays on one line, so the first sample is enough."""
     lines: dict[str, int] = {}
     columns = np.array(
         [(seen.at_ns, seen.thread, lines.setdefault(seen.line, len(lines))) for seen in window.seen], np.int64
@@ -210,7 +198,6 @@ class Ranges:
 
 
 def ranges_of(window: Window) -> Ranges:
-    """Marks and NVTX ranges, cut to the window."""
     capture = window.capture.value
     indices: dict[tuple[str, watches.RangeSource], int] = {}
     rows = [
@@ -230,7 +217,6 @@ def ranges_of(window: Window) -> Ranges:
 
 
 def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) -> tuple[watches.NamedRange, ...]:
-    """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
     longest = np.argsort(-seconds, kind="stable")[:MAX_NAMES]
     over = Stretches(window.begin_ns, window.end_ns)
@@ -284,7 +270,6 @@ class _RangeWork:
                 )
 
     def busy_s(self, covered: Cover) -> list[float]:
-        """Seconds in which the device did any work."""
         pieces = [clip(covered.united, begin, end) for begin, end in self._over.bounds.tolist()]
         return [int(self._busy.within(own[:, 0], own[:, 1]).sum()) / 1e9 for own in pieces]
 

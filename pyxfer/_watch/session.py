@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,9 @@ class Session:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from the one that the session was made in."""
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Open CUPTI; open the window after the steps to skip."""
         if self.is_forked:
             raise UsageError("This watch belongs to the parent process of this fork: make a new one here.")
         _activate(self)
@@ -153,16 +152,14 @@ class Session:
         with self._lock:
             if self._recording is None or self.target is None:
                 return
-            opened = OpenWindow(options, self._recording, self.target.used_bytes, self._close_when_full)
+            close_when_full = partial(self._close, "complete")
+            opened = OpenWindow(options, self._recording, self.target.used_bytes, close_when_full)
             if options.seconds is not None:
                 self._timer = threading.Timer(options.seconds, self._close_after, [options.seconds])
                 self._timer.name, self._timer.daemon = "pyxfer-watch-clock", True
                 self._timer.start()
             self.steps = opened.begin()
             self._open_window = opened
-
-    def _close_when_full(self, end_ns: int) -> None:
-        self._close("complete", end_ns)
 
     def _close_after(self, seconds: float) -> None:
         """Called by the timer, which was started before the window began: wait for the rest of the time."""
