@@ -136,9 +136,6 @@ class Evidence:
     cpus: int
     offers: Calls
 
-    def per_period_s(self, seconds: float) -> float:
-        return seconds / len(self.periods)
-
     def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> Advice:
         period_s = self.parts.period_s
         gain_s = period_s - predicted_s
@@ -187,7 +184,7 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     staging_s = mean_s(evidence.columns.staging) if offers.copies_ahead or pins else 0.0
     rest_s = parts.period_s - parts.input_s - parts.h2d_s - staging_s
     known = evidence.input_s.value if pins else None
-    link_s = evidence.per_period_s(known) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
+    link_s = known / len(evidence.periods) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
     if not offers.copies_ahead:
         rest_s, link_s = rest_s + min(link_s, parts.h2d_s), 0.0
     makers = _makers(made_s, max(rest_s, link_s), evidence.cpus)

@@ -15,7 +15,7 @@ from pyxfer._measure import stats
 from pyxfer._trace.records import CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import DIRECTIONS, NO_CEILING, Ceilings, CopyTable, allocated, overlap, streams, stretches
+from pyxfer._watch.copies import DIRECTIONS, Ceilings, CopyTable, allocated, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
@@ -60,8 +60,7 @@ def remarks(
     if not said & {"never-opened", "lost"}:
         found += _step_remarks(steps, "capacity" in said, unchanged, warm)
     if activity is not None:
-        found += [*_record_remarks(activity, "capacity" in said), *remarks_on_shares(activity.copies)]
-        found += _clock_remarks(activity, (window.end_ns - window.begin_ns) / 1e9)
+        found += _record_remarks(activity, "capacity" in said, (window.end_ns - window.begin_ns) / 1e9)
     if ranges.unpaired:
         text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
@@ -132,7 +131,7 @@ def _slow_steps_remark(steps: watches.Steps, slow: watches.SlowSteps, is_first: 
     return Remark("slow-steps", text, "; ".join(fixes) or None)
 
 
-def _record_remarks(activity: watches.Activity, is_cut: bool) -> list[Remark]:
+def _record_remarks(activity: watches.Activity, is_cut: bool, window_s: float) -> list[Remark]:
     """`is_cut`: the window was cut to its capacity, and has a remark on the dropped records already."""
     found = []
     dropped = {word: count for word, count in activity.dropped.items() if word == LOST or not is_cut}
@@ -148,11 +147,7 @@ def _record_remarks(activity: watches.Activity, is_cut: bool) -> list[Remark]:
     if activity.others:
         text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} not in the figures"
         found.append(Remark("other-devices", text, "watch each device separately"))
-    return found
-
-
-def _clock_remarks(activity: watches.Activity, window_s: float) -> list[Remark]:
-    found = []
+    found += remarks_on_shares(activity.copies)
     if activity.clock_error_s > MAX_CLOCK_ERROR_S:
         text = (
             f"the device's clock matches the host's to {format_seconds(activity.clock_error_s)}; shorter parts may be "
@@ -191,7 +186,7 @@ class Machine:
     environment: Environment
 
 
-def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
+def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
     """`unchanged`: the program is a script that was run by `pyxfer watch`."""
     window = _without_empty_capture(window, machine)
     capture = window.capture.value
@@ -254,7 +249,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         used_after_bytes=window.used_after,
         advice=gains,
         remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum()))),
-        ceiling_source=unknown(NO_CEILING) if ceilings is None else ceilings.source,
+        ceiling_source=ceilings.source,
     )
 
 

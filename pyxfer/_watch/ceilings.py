@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyxfer._document.machines import Fact, LinkState, Remark
-from pyxfer._document.runs import Direction, OneWay, Run
+from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
@@ -30,7 +30,7 @@ _MEASURE_HERE = "run pyxfer ceiling on this machine and compare with that, or le
 
 
 def remarks_on_saved(
-    run: Run, device: Device, link: Link, needed: Mapping[Direction, Sequence[int]]
+    run: Run, device: Device, link: Link, needed: Mapping[OneWay, Sequence[int]]
 ) -> tuple[Remark, ...]:
     """How a saved run differs from the window: in the device, the link, or the sizes of copies."""
     found = []
@@ -75,7 +75,7 @@ def _link_text(state: LinkState) -> str:
     return f"PCIe {state.generation}.0 x{state.width}"
 
 
-def _size_remarks(run: Run, needed: Mapping[Direction, Sequence[int]]) -> list[Remark]:
+def _size_remarks(run: Run, needed: Mapping[OneWay, Sequence[int]]) -> list[Remark]:
     found = []
     for direction, sizes in needed.items():
         measured = [row.nbytes for row in run.measurements if row.direction == direction and row.rate.value is not None]
@@ -136,8 +136,18 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
     directions, sizes = sizes_to_measure(window)
     if not sizes:
         return NoCeilings("nothing crossed the link in this window"), ()
+    from pyxfer._ceiling.session import ceiling
+
     try:
-        run = _measure(target, directions, sizes)
+        run = ceiling(
+            HOST if target.choice.runtime == "host" else target.device.index,
+            directions=directions,
+            memories=("pinned",),
+            sizes=sizes,
+            precision=CEILING_PRECISION,
+            budget_s=BUDGET_S,
+            trace=False,
+        )
     except PyxferError as error:
         why = f"the ceiling could not be measured: {error}"
         return NoCeilings(why), (Remark("no-ceiling", why),)
@@ -146,12 +156,8 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
     return RunCeilings(run, "measured"), ()
 
 
-def saved_ceilings(run: Run, window: Window, device: Device, link: Link) -> tuple[RunCeilings, tuple[Remark, ...]]:
-    return RunCeilings(run), remarks_on_saved(run, device, link, _sizes_needed(window))
-
-
-def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, ...]]:
-    needed = _sizes_needed(window)
+def sizes_to_measure(window: Window) -> tuple[tuple[OneWay, ...], tuple[int, ...]]:
+    needed = sizes_of_copies(window)
     wanted = sorted({min(max(size, MIN_BYTES), LARGEST_BYTES) for sizes in needed.values() for size in sizes})
     chosen: list[int] = []
     for size in wanted:
@@ -160,28 +166,13 @@ def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, 
     return tuple(needed), tuple(chosen)
 
 
-def _sizes_needed(window: Window) -> Mapping[Direction, Sequence[int]]:
+def sizes_of_copies(window: Window) -> Mapping[OneWay, Sequence[int]]:
     if window.capture.value is None:
         return {}
     from pyxfer._watch.copies import sizes_needed
     from pyxfer._watch.device_records import device_records
 
     return sizes_needed(device_records(window, window.capture.value))
-
-
-def _measure(target: Target, directions: Sequence[Direction], sizes: Sequence[int]) -> Run:
-    from pyxfer._ceiling.session import ceiling
-
-    device = HOST if target.choice.runtime == "host" else target.device.index
-    return ceiling(
-        device,
-        directions=[direction for direction in directions if direction != "ingest"],
-        memories=("pinned",),
-        sizes=sizes,
-        precision=CEILING_PRECISION,
-        budget_s=BUDGET_S,
-        trace=False,
-    )
 
 
 def _curves(run: Run) -> dict[CopyDirectionName, Points]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Direction, OneWay
+from pyxfer._document.runs import OneWay
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
@@ -169,9 +169,9 @@ class Ceilings(Protocol):
     def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]: ...
 
 
-def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
+def sizes_needed(records: DeviceRecords) -> dict[OneWay, tuple[int, ...]]:
     """For each direction of the copies the mean size of each class, at which ceilings are needed."""
-    needed: dict[Direction, tuple[int, ...]] = {}
+    needed: dict[OneWay, tuple[int, ...]] = {}
     for kind, direction in DIRECTIONS.items():
         nbytes = _bytes_per_copy(records)[records.copies_of(kind)]
         classes = np.searchsorted(CLASS_BOUNDS, nbytes, side="right")
@@ -184,7 +184,7 @@ def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
 class CopyTable:
     """The copies as columns, with the time that each would take at the ceiling of its size."""
 
-    def __init__(self, records: DeviceRecords, ceilings: Ceilings | None) -> None:
+    def __init__(self, records: DeviceRecords, ceilings: Ceilings) -> None:
         copies = records.copies
         self.kind, self.memory = copies["way"], records.host_memory
         self.nbytes = copies["nbytes"].astype(np.float64)
@@ -265,9 +265,9 @@ class CopyTable:
             return unknown(self.why_not.get(kind, NO_CEILING))
         return Fact(float(ideal.sum()))
 
-    def _add_ceilings(self, kind: int, direction: OneWay, ceilings: Ceilings | None) -> None:
+    def _add_ceilings(self, kind: int, direction: OneWay, ceilings: Ceilings) -> None:
         chosen = np.flatnonzero(self.kind == kind)
-        if not len(chosen) or ceilings is None:
+        if not len(chosen):
             self.why_not[kind] = NO_CEILING
             return
         _, place = np.unique(self._key[chosen], return_inverse=True)

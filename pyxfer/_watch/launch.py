@@ -59,9 +59,14 @@ def prepare(
     run_module: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
     if is_module:
         sys.path[0] = os.getcwd()
-        is_package = _check_module(program)
+        try:
+            spec = importlib.util.find_spec(program)
+        except (ImportError, ValueError):  # of the package that it should be in
+            spec = None
+        if spec is None:
+            raise UsageError(f"There is no module {program!r} to run: check its name.")
         if in_main is not None:
-            compile_main_with(in_main, f"{program}.{MAIN}" if is_package else program)
+            compile_main_with(in_main, program if spec.submodule_search_locations is None else f"{program}.{MAIN}")
         return partial(run_module, program)
     if pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
         sys.path[0] = os.path.abspath(program)
@@ -82,16 +87,6 @@ def prepare(
     if in_main is not None:
         code = in_main.compiled_main(source, path)
     return partial(exec, code, main.__dict__)
-
-
-def _check_module(name: str) -> bool:
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # of the package that it should be in
-        spec = None
-    if spec is None:
-        raise UsageError(f"There is no module {name!r} to run: check its name.")
-    return spec.submodule_search_locations is not None
 
 
 def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:

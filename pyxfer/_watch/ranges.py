@@ -54,7 +54,9 @@ def calls_in_steps(
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
     sampled = np.bincount(place, weights=_was_sampled(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
-    why = [unknown(NONE_SEEN if not window.seen else NO_LINE if each else NOT_SEEN) for each in sampled.tolist()]
+    why: list[Fact[str]] = [
+        unknown(NONE_SEEN if not window.seen else NO_LINE if each else NOT_SEEN) for each in sampled.tolist()
+    ]
     order = np.argsort(-seconds, kind="stable")[:MAX_GROUPS]
     return tuple(
         watches.Surprise(

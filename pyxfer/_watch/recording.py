@@ -146,16 +146,13 @@ class ChildProcesses:
     """
 
     def __init__(self) -> None:
-        self._forked = 0
+        self.forked = 0
         self._before = _multiprocessing_children()
-
-    def count_fork(self) -> None:
-        self._forked += 1
 
     def remarks(self) -> tuple[Remark, ...]:
         after = _multiprocessing_children()
         new = [method for pid, method in after.items() if pid not in self._before and method != "fork"]
-        count = len(self._before) + self._forked + len(new)
+        count = len(self._before) + self.forked + len(new)
         if not count:
             return ()
         children = "at least 1 child process" if count == 1 else f"at least {count} child processes"

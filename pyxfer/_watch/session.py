@@ -132,7 +132,7 @@ class Session:
 
     def after_fork_in_parent(self) -> None:
         if self._open_window is not None:
-            self._open_window.children.count_fork()
+            self._open_window.children.forked += 1
 
     def after_fork_in_child(self) -> None:
         """Become inactive without touching the tracer, which belongs to the parent."""
@@ -183,7 +183,11 @@ class Session:
             if timer is not None:
                 timer.cancel()
             if opened is not None:
-                remarks = (*self.target.remarks(), *self._preemption_remarks())
+                remarks = self.target.remarks()
+                if self._preempted_by:
+                    why = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
+                    advice = "read that watch's report, or leave it out to watch the program from here"
+                    remarks += (Remark("gave-way", why, advice),)
                 self.window = opened.close(ended, end_ns, self.target.device.index, remarks)
             else:
                 self.window = self._never_opened(steps)
@@ -214,12 +218,6 @@ class Session:
             why += f"closing it failed: {error_line(error)}"
         with suppress(Exception, SystemExit):  # the same error may occur again
             self.window = self._empty_window(Remark("lost", why, "watch again"), 0)
-
-    def _preemption_remarks(self) -> tuple[Remark, ...]:
-        if not self._preempted_by:
-            return ()
-        text = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
-        return (Remark("gave-way", text, "read that watch's report, or leave it out to watch the program from here"),)
 
     def _never_opened(self, steps: AnySteps) -> Window:
         left = steps.left if isinstance(steps, SkippedSteps) else 0

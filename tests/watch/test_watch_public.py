@@ -16,7 +16,7 @@ from watch.windows import Flat, Script, activity_of, analysed, make_window, step
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
 from pyxfer._document.machines import Fact, LinkState
-from pyxfer._document.runs import Direction, Run
+from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
 from pyxfer._trace.records import CopyKind
@@ -189,10 +189,10 @@ def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, ph
     assert len(made) <= MAX_CALLS, made
 
 
-ASKED: dict[Direction, tuple[int, ...]] = {"h2d": (16 * MIB,)}
+ASKED: dict[OneWay, tuple[int, ...]] = {"h2d": (16 * MIB,)}
 
 
-def codes(run: Run, asked: dict[Direction, tuple[int, ...]] = ASKED) -> list[str]:
+def codes(run: Run, asked: dict[OneWay, tuple[int, ...]] = ASKED) -> list[str]:
     return [remark.code for remark in remarks_on_saved(run, make_device(), make_link(), asked)]
 
 
