@@ -214,21 +214,7 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
         calls = calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises
         activity = Fact(seen)
         if unseen is None:
-            evidence = Evidence(
-                periods=usual.periods,
-                columns=usual.columns,
-                parts=parts,
-                steps=steps,
-                pageable=copied.pageable(among),
-                calls=calls,
-                input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
-                copied_bytes={
-                    name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
-                },
-                cpus=machine.environment.cpus_usable,
-                offers=calls_of(window.framework),
-            )
-            gains = advice(evidence)
+            gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
     return watches.Watched(
         ended=window.ended,
         runtime=machine.runtime,
@@ -346,6 +332,31 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches
         if (saved_s := saves.get(row.direction, 0.0)) is not None and (whole_s := row.saves_s.value) is not None
         else row
         for row in rows
+    )
+
+
+def _evidence(
+    usual: Timed,
+    steps: watches.Steps,
+    copied: CopyTable,
+    among: Chosen,
+    calls: tuple[watches.Surprise, ...],
+    machine: Machine,
+    framework: str,
+) -> Evidence:
+    return Evidence(
+        periods=usual.periods,
+        columns=usual.columns,
+        parts=usual.columns.mean(),
+        steps=steps,
+        pageable=copied.pageable(among),
+        calls=calls,
+        input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
+        copied_bytes={
+            name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
+        },
+        cpus=machine.environment.cpus_usable,
+        offers=calls_of(framework),
     )
 
 

@@ -132,7 +132,10 @@ def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
 
 
 def _was_sampled(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
-    """A sample that found no line of the user's in any thread left no trace, so long calls count as sampled."""
+    """All threads are sampled together.
+
+    A sample that found no line of the user's in any thread left no trace, so long calls count as sampled.
+    """
     samples = np.unique(np.array([seen.at_ns for seen in window.seen], np.int64))
     every_ns = float(np.median(np.diff(samples))) if len(samples) > 1 else np.inf
     met = np.searchsorted(samples, end_ns, side="right") > np.searchsorted(samples, begin_ns)
