@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 BOUND = 0.20
 MODERATELY = 0.05
-_DEGREES: dict[bool, Degree] = {True: "", False: "moderately"}
 
 
 def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = False) -> Verdict:
@@ -36,12 +35,15 @@ def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = Fals
     waited, sent, idle = parts.share("input", "h2d"), parts.share("d2h"), parts.share("idle", "host")
     shares = (("input", waited, MODERATELY), ("output", sent, MODERATELY), ("host", idle, BOUND))
     causes = {name: share for name, share, least in shares if share > least}
-    if not causes:
-        return _device_verdict(parts, stepped)
-    largest = max(causes, key=causes.__getitem__)
-    if largest == "input":
-        return _input_verdict(parts, waited, stepped)
-    return _output_verdict(parts, stepped) if largest == "output" else _host_verdict(parts, idle, waited, stepped)
+    largest = max(causes, key=causes.__getitem__, default="device")
+    if largest == "device":
+        work = parts.share("kernels", "other copies")
+        text = f"The device computes for {format_percent(work)} of {_span(stepped)}."
+        return _bound("device", "the device", "", work, text, stepped, _figures(parts, "kernels"))
+    if largest == "output":
+        text = f"The device does nothing but send results back for {format_percent(sent)} of {_span(stepped)}."
+        return _bound("output", "its output", _degree(sent), sent, text, stepped, _figures(parts, "d2h"))
+    return _input_verdict(parts, waited, stepped) if largest == "input" else _host_verdict(parts, idle, waited, stepped)
 
 
 def _host_verdict(parts: Parts, idle: float, waited: float, stepped: bool) -> Verdict:
@@ -50,33 +52,21 @@ def _host_verdict(parts: Parts, idle: float, waited: float, stepped: bool) -> Ve
         text += f", and receives or awaits its input for another {format_percent(waited)}"
     elif parts.input_s is not None:
         text += ", and its input is not the cause"
-    return Verdict("host", "", Fact(idle), _bound("the host", "", f"{text}.", stepped), _figures(parts, "host", "idle"))
-
-
-def _device_verdict(parts: Parts, stepped: bool) -> Verdict:
-    work = parts.share("kernels", "other copies")
-    text = f"The device computes for {format_percent(work)} of {_span(stepped)}."
-    return Verdict("device", "", Fact(work), _bound("the device", "", text, stepped), _figures(parts, "kernels"))
+    return _bound("host", "the host", "", idle, f"{text}.", stepped, _figures(parts, "host", "idle"))
 
 
 def _input_verdict(parts: Parts, share: float, stepped: bool) -> Verdict:
-    made, sent = parts.share("input"), parts.share("h2d")
-    by: BoundBy = "input" if made >= sent else "link"
-    degree = _DEGREES[share > BOUND]
+    by: BoundBy = "input" if parts.share("input") >= parts.share("h2d") else "link"
     if parts.input_s is not None:
         mostly = "while it is made" if by == "input" else "while it crosses the link"
         text = f"The device waits for input for {format_percent(share)} of the step, most of it {mostly}."
     else:
         text = f"The device does nothing but receive input for {format_percent(share)} of {_span(stepped)}."
-    return Verdict(by, degree, Fact(share), _bound("its input", degree, text, stepped), _figures(parts, "input", "h2d"))
+    return _bound(by, "its input", _degree(share), share, text, stepped, _figures(parts, "input", "h2d"))
 
 
-def _output_verdict(parts: Parts, stepped: bool) -> Verdict:
-    share = parts.share("d2h")
-    degree = _DEGREES[share > BOUND]
-    text = f"The device does nothing but send results back for {format_percent(share)} of {_span(stepped)}."
-    bound = _bound("its output", degree, text, stepped)
-    return Verdict("output", degree, Fact(share), bound, _figures(parts, "d2h"))
+def _degree(share: float) -> Degree:
+    return "" if share > BOUND else "moderately"
 
 
 def _unknown(parts: Parts, reason: str, what: str) -> Verdict:
@@ -110,9 +100,12 @@ def _figures(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
     )
 
 
-def _bound(what: str, degree: Degree, text: str, stepped: bool) -> str:
+def _bound(
+    by: BoundBy, what: str, degree: Degree, share: float, text: str, stepped: bool, figures: tuple[str, ...]
+) -> Verdict:
     subject = "The step" if stepped else "The program"
-    return f"{subject} is {f'{degree} ' if degree else ''}bound by {what}. {text}"
+    text = f"{subject} is {f'{degree} ' if degree else ''}bound by {what}. {text}"
+    return Verdict(by, degree, Fact(share), text, figures)
 
 
 def _span(stepped: bool) -> str:
@@ -143,16 +136,12 @@ class Evidence:
     cpus: int
     offers: Calls
 
-    def per_period_s(self, seconds: float) -> float:
-        return seconds / len(self.periods)
-
     def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> Advice:
         period_s = self.parts.period_s
         gain_s = period_s - predicted_s
         return Advice(code, text, gain_s, gain_s / period_s, predicted_s, worked_out)
 
     def pageable_share(self, direction: str) -> float:
-        """The share of the bytes of one direction that are copied from or to pageable memory."""
         whole = self.copied_bytes[direction]
         return sum(row.nbytes for row in self.pageable if row.direction == direction) / whole if whole else 0.0
 
@@ -195,7 +184,7 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     staging_s = mean_s(evidence.columns.staging) if offers.copies_ahead or pins else 0.0
     rest_s = parts.period_s - parts.input_s - parts.h2d_s - staging_s
     known = evidence.input_s.value if pins else None
-    link_s = evidence.per_period_s(known) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
+    link_s = known / len(evidence.periods) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
     if not offers.copies_ahead:
         rest_s, link_s = rest_s + min(link_s, parts.h2d_s), 0.0
     makers = _makers(made_s, max(rest_s, link_s), evidence.cpus)

@@ -12,14 +12,15 @@ import numpy as np
 from pyxfer._document import watches
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyKind, Flag, clip, intervals, total_ns, union
+from pyxfer._trace.records import CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import DIRECTIONS, MEMORIES, NO_CEILING, Ceilings, CopyTable, overlap, streams, stretches
+from pyxfer._watch.copies import DIRECTIONS, Ceilings, CopyTable, allocated, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
+from pyxfer._watch.window import LOST
 from pyxfer.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -29,26 +30,6 @@ if TYPE_CHECKING:
     from pyxfer._watch.copies import Chosen
     from pyxfer._watch.step_tracking import Step
     from pyxfer._watch.window import Window
-
-
-def allocated(records: DeviceRecords) -> tuple[watches.Allocated, ...]:
-    """One row for each kind of memory."""
-    allocations = records.allocations
-    memory = allocations["target"]
-    released = (allocations["flags"] & Flag.FREED) != 0
-    rows = []
-    for kind in np.unique(memory):
-        own = memory == kind
-        rows.append(
-            watches.Allocated(
-                memory=MEMORIES.get(int(kind), "unknown"),
-                allocations=int((own & ~released).sum()),
-                allocated_bytes=int(allocations["nbytes"][own & ~released].sum()),
-                releases=int((own & released).sum()),
-                released_bytes=int(allocations["nbytes"][own & released].sum()),
-            )
-        )
-    return tuple(rows)
 
 
 # A larger deviation of the clocks can move time between the parts of a step, and gets a remark.
@@ -63,8 +44,6 @@ _MARK_THEM_IN_IT = (
 # Share of the time of all steps. If slow steps cost less, the usual steps represent all.
 MAX_SLOW_SHARE = 0.05
 _SOME_INPUTS = "find what only some steps do when making their input, such as opening the next file"
-# The kind of the records that CUPTI itself has lost.
-_LOST = "unknown"
 
 
 def remarks(
@@ -81,8 +60,7 @@ def remarks(
     if not said & {"never-opened", "lost"}:
         found += _step_remarks(steps, "capacity" in said, unchanged, warm)
     if activity is not None:
-        found += [*_record_remarks(activity, "capacity" in said), *remarks_on_shares(activity.copies)]
-        found += _clock_remarks(activity, (window.end_ns - window.begin_ns) / 1e9)
+        found += _record_remarks(activity, "capacity" in said, (window.end_ns - window.begin_ns) / 1e9)
     if ranges.unpaired:
         text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
@@ -153,10 +131,10 @@ def _slow_steps_remark(steps: watches.Steps, slow: watches.SlowSteps, is_first: 
     return Remark("slow-steps", text, "; ".join(fixes) or None)
 
 
-def _record_remarks(activity: watches.Activity, is_cut: bool) -> list[Remark]:
+def _record_remarks(activity: watches.Activity, is_cut: bool, window_s: float) -> list[Remark]:
     """`is_cut`: the window was cut to its capacity, and has a remark on the dropped records already."""
     found = []
-    dropped = {word: count for word, count in activity.dropped.items() if word == _LOST or not is_cut}
+    dropped = {word: count for word, count in activity.dropped.items() if word == LOST or not is_cut}
     if dropped:
         lost = ", ".join(f"{count} {word}" for word, count in sorted(dropped.items()))
         text = f"records are missing: {lost}; counts and sums of these kinds are too low"
@@ -169,11 +147,7 @@ def _record_remarks(activity: watches.Activity, is_cut: bool) -> list[Remark]:
     if activity.others:
         text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} not in the figures"
         found.append(Remark("other-devices", text, "watch each device separately"))
-    return found
-
-
-def _clock_remarks(activity: watches.Activity, window_s: float) -> list[Remark]:
-    found = []
+    found += remarks_on_shares(activity.copies)
     if activity.clock_error_s > MAX_CLOCK_ERROR_S:
         text = (
             f"the device's clock matches the host's to {format_seconds(activity.clock_error_s)}; shorter parts may be "
@@ -212,17 +186,15 @@ class Machine:
     environment: Environment
 
 
-def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
-    """Make the document of a window.
-
-    `unchanged`: the program is a script that was run by `pyxfer watch`.
-    """
+def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
+    """`unchanged`: the program is a script that was run by `pyxfer watch`."""
     window = _without_empty_capture(window, machine)
     capture = window.capture.value
     records = None if capture is None else device_records(window, capture)
-    timed = _timed(window, records)
+    periods = periods_of(window)
+    timed = Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
     slow, first = find_slow(timed)
-    usual, periods = timed.select(~slow), timed.periods
+    usual = timed.select(~slow)
     parts, ranges, steps = usual.columns.mean(), ranges_of(window), _steps(window, timed, slow)
     left_out: tuple[Remark, ...] = ()
     if first.any():
@@ -263,7 +235,7 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         used_after_bytes=window.used_after,
         advice=gains,
         remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum()))),
-        ceiling_source=unknown(NO_CEILING) if ceilings is None else ceilings.source,
+        ceiling_source=ceilings.source,
     )
 
 
@@ -280,11 +252,6 @@ def _without_empty_capture(window: Window, machine: Machine) -> Window:
     if machine.runtime == "host" and capture is not None and not len(capture.records):
         return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
     return window
-
-
-def _timed(window: Window, records: DeviceRecords | None) -> Timed:
-    periods = periods_of(window)
-    return Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
 
 
 def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> watches.Steps:
@@ -335,14 +302,15 @@ def _activity(
     pageable: tuple[watches.Pageable, ...],
     ranges: Ranges,
 ) -> watches.Activity:
+    over_time = stretches(records, Stretches(window.begin_ns, window.end_ns))
     return watches.Activity(
         copies=copied.classes(),
         overlap=overlap(records, copied, window.begin_ns, window.end_ns),
         streams=streams(records),
         pageable=pageable,
         surprises=calls_in_steps(window, records, periods, ranges),
-        allocated=allocated(records),
-        stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
+        allocated=allocated(over_time),
+        stretches=over_time,
         allocation_calls_in_steps=allocation_calls(records, periods),
         dropped={word: count for word, count in capture.dropped.items() if count},
         untimed=int((~copied.timed).sum()),
@@ -359,14 +327,12 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches
     if not usual.stepped:
         return rows
     saves = {row.direction: row.saves_s.value for row in copied.pageable(among)}
-    return tuple(_in_usual_steps(row, saves.get(row.direction, 0.0), len(usual)) for row in rows)
-
-
-def _in_usual_steps(row: watches.Pageable, saved_s: float | None, usual: int) -> watches.Pageable:
-    whole_s = row.saves_s.value
-    if saved_s is None or whole_s is None:
-        return row
-    return msgspec.structs.replace(row, saves_per_step_s=saved_s / usual, other_saves_s=whole_s - saved_s)
+    return tuple(
+        msgspec.structs.replace(row, saves_per_step_s=saved_s / len(usual), other_saves_s=whole_s - saved_s)
+        if (saved_s := saves.get(row.direction, 0.0)) is not None and (whole_s := row.saves_s.value) is not None
+        else row
+        for row in rows
+    )
 
 
 def _evidence(
@@ -427,26 +393,15 @@ def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: 
     if max(map(len, spans.values()), default=0) > MAX_SPANS:
         merged_ns = -(-(end_ns - begin_ns) // MAX_SPANS)
         spans = {name: _merged(own, merged_ns) for name, own in spans.items()}
-    steps = [] if not periods.stepped else chosen.tolist()
-    zero = window.begin_ns
+    steps, zero = chosen.tolist() if periods.stepped else [], window.begin_ns
+    at_s = (periods.inside - zero) / 1e9
     return watches.Timeline(
-        begin_s=_seconds(begin_ns - zero),
-        end_s=_seconds(end_ns - zero),
-        merged_s=_seconds(merged_ns),
-        steps=tuple(
-            watches.StepSpan(
-                int(numbers[row]),
-                _seconds(int(periods.begin_ns[row]) - zero),
-                _seconds(int(periods.end_ns[row]) - zero),
-            )
-            for row in steps
-        ),
+        begin_s=(begin_ns - zero) / 1e9,
+        end_s=(end_ns - zero) / 1e9,
+        merged_s=merged_ns / 1e9,
+        steps=tuple(watches.StepSpan(int(numbers[row]), *at_s[row].tolist()) for row in steps),
         lanes=tuple(
-            watches.Lane(
-                name,
-                _seconds(busy_ns[name]),
-                tuple((_seconds(begin), _seconds(end)) for begin, end in (own - zero).tolist()),
-            )
+            watches.Lane(name, busy_ns[name] / 1e9, tuple(map(tuple, ((own - zero) / 1e9).tolist())))
             for name, own in spans.items()
             if len(own)
         ),
@@ -481,7 +436,3 @@ def _merged(spans: NDArray[np.int64], most_ns: int) -> NDArray[np.int64]:
         return spans
     apart = spans[1:, 0] - spans[:-1, 1] > most_ns
     return np.column_stack((spans[np.concatenate(([True], apart)), 0], spans[np.concatenate((apart, [True])), 1]))
-
-
-def _seconds(nanoseconds: int) -> float:
-    return nanoseconds / 1e9

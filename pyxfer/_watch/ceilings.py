@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyxfer._document.machines import Fact, LinkState, Remark
-from pyxfer._document.runs import Direction, Memory, OneWay, Run
+from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
@@ -30,7 +30,7 @@ _MEASURE_HERE = "run pyxfer ceiling on this machine and compare with that, or le
 
 
 def remarks_on_saved(
-    run: Run, device: Device, link: Link, needed: Mapping[Direction, Sequence[int]]
+    run: Run, device: Device, link: Link, needed: Mapping[OneWay, Sequence[int]]
 ) -> tuple[Remark, ...]:
     """How a saved run differs from the window: in the device, the link, or the sizes of copies."""
     found = []
@@ -75,12 +75,12 @@ def _link_text(state: LinkState) -> str:
     return f"PCIe {state.generation}.0 x{state.width}"
 
 
-def _size_remarks(run: Run, needed: Mapping[Direction, Sequence[int]]) -> list[Remark]:
+def _size_remarks(run: Run, needed: Mapping[OneWay, Sequence[int]]) -> list[Remark]:
     found = []
     for direction, sizes in needed.items():
         measured = [row.nbytes for row in run.measurements if row.direction == direction and row.rate.value is not None]
         taken = (min(max(size, MIN_BYTES), LARGEST_BYTES) for size in sizes)
-        far = [size for size in taken if measured and not _near(size, measured)]
+        far = [size for size in taken if measured and not min(measured) / FARTHEST <= size <= max(measured) * FARTHEST]
         if far:
             sizes_run = f"{format_size(min(measured))} to {format_size(max(measured))}"
             text = (
@@ -89,10 +89,6 @@ def _size_remarks(run: Run, needed: Mapping[Direction, Sequence[int]]) -> list[R
             )
             found.append(Remark("other-sizes", text, _MEASURE_HERE))
     return found
-
-
-def _near(size: int, measured: Sequence[int]) -> bool:
-    return min(measured) / FARTHEST <= size <= max(measured) * FARTHEST
 
 
 def _sizes_text(sizes: Sequence[int]) -> str:
@@ -104,7 +100,6 @@ BUDGET_S = 1.0
 # Sizes closer than this are not both measured: interpolation is as good.
 _APART = 1.9
 
-ONE_WAY: tuple[OneWay, ...] = get_args(OneWay)
 Points = tuple[tuple[int, float], ...]
 """Ascending sizes, with the seconds of one copy."""
 
@@ -114,17 +109,14 @@ class RunCeilings:
 
     def __init__(self, run: Run, source: Literal["measured", "saved"] = "saved") -> None:
         environment = run.environment
-        self._curves: Mapping[tuple[Direction, Memory], Points] = _curves(run)
-        points: dict[CopyDirectionName, Points] = {
-            way: curve for way in ONE_WAY if (curve := self._curves.get((way, "pinned"))) is not None
-        }
-        self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at, points))
+        self._curves = _curves(run)
+        self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at, self._curves))
 
-    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
+    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
         """GB/s of the best raw copy. Below the smallest size its time is used, above the largest its rate."""
-        points = self._curves.get((direction, memory))
+        points = self._curves.get(direction)
         if not points:
-            return Fact(reason=f"no ceiling was measured for {direction} and {memory} memory")
+            return Fact(reason=f"no ceiling was measured for {direction} and pinned memory")
         if nbytes <= 0:
             return Fact(reason="a copy of 0 bytes has no bandwidth")
         return Fact(nbytes / seconds_at(points, nbytes) / 1e9)
@@ -135,7 +127,7 @@ class NoCeilings:
         self._reason = reason
         self.source: Fact[CeilingSource] = Fact(reason=reason)
 
-    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
+    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
         return Fact(reason=self._reason)
 
 
@@ -144,8 +136,18 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
     directions, sizes = sizes_to_measure(window)
     if not sizes:
         return NoCeilings("nothing crossed the link in this window"), ()
+    from pyxfer._ceiling.session import ceiling
+
     try:
-        run = _measure(target, directions, sizes)
+        run = ceiling(
+            HOST if target.choice.runtime == "host" else target.device.index,
+            directions=directions,
+            memories=("pinned",),
+            sizes=sizes,
+            precision=CEILING_PRECISION,
+            budget_s=BUDGET_S,
+            trace=False,
+        )
     except PyxferError as error:
         why = f"the ceiling could not be measured: {error}"
         return NoCeilings(why), (Remark("no-ceiling", why),)
@@ -154,14 +156,8 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
     return RunCeilings(run, "measured"), ()
 
 
-def saved_ceilings(run: Run, window: Window, device: Device, link: Link) -> tuple[RunCeilings, tuple[Remark, ...]]:
-    """The ceilings of a saved run, with remarks on how it differs from the window."""
-    return RunCeilings(run), remarks_on_saved(run, device, link, _sizes_needed(window))
-
-
-def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, ...]]:
-    """The directions of the window's copies, and sizes that represent all of theirs."""
-    needed = _sizes_needed(window)
+def sizes_to_measure(window: Window) -> tuple[tuple[OneWay, ...], tuple[int, ...]]:
+    needed = sizes_of_copies(window)
     wanted = sorted({min(max(size, MIN_BYTES), LARGEST_BYTES) for sizes in needed.values() for size in sizes})
     chosen: list[int] = []
     for size in wanted:
@@ -170,7 +166,7 @@ def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, 
     return tuple(needed), tuple(chosen)
 
 
-def _sizes_needed(window: Window) -> Mapping[Direction, Sequence[int]]:
+def sizes_of_copies(window: Window) -> Mapping[OneWay, Sequence[int]]:
     if window.capture.value is None:
         return {}
     from pyxfer._watch.copies import sizes_needed
@@ -179,34 +175,21 @@ def _sizes_needed(window: Window) -> Mapping[Direction, Sequence[int]]:
     return sizes_needed(device_records(window, window.capture.value))
 
 
-def _measure(target: Target, directions: Sequence[Direction], sizes: Sequence[int]) -> Run:
-    from pyxfer._ceiling.session import ceiling
-
-    device = HOST if target.choice.runtime == "host" else target.device.index
-    return ceiling(
-        device,
-        directions=[direction for direction in directions if direction != "ingest"],
-        memories=("pinned",),
-        sizes=sizes,
-        precision=CEILING_PRECISION,
-        budget_s=BUDGET_S,
-        trace=False,
-    )
-
-
-def _curves(run: Run) -> dict[tuple[Direction, Memory], Points]:
-    best: dict[tuple[Direction, Memory], dict[int, float]] = {}
-    for row in run.measurements:
-        seconds = row.elapsed_s
-        one_way = row.direction in ("h2d", "d2h") and row.may_be_ceiling
-        if one_way and row.rate.value is not None and seconds is not None and seconds > 0:
-            sizes = best.setdefault((row.direction, row.memory), {})  # type: ignore[arg-type]  # a raw row's memory
-            sizes[row.nbytes] = min(seconds, sizes.get(row.nbytes, math.inf))
-    return {key: tuple(sorted(sizes.items())) for key, sizes in best.items()}
+def _curves(run: Run) -> dict[CopyDirectionName, Points]:
+    """The shortest times of raw copies of pinned memory."""
+    curves: dict[CopyDirectionName, Points] = {}
+    for way in get_args(OneWay):
+        best: dict[int, float] = {}
+        for row in run.measurements:
+            is_raw = (row.direction, row.memory) == (way, "pinned") and row.may_be_ceiling
+            if is_raw and row.rate.value is not None and row.elapsed_s is not None and row.elapsed_s > 0:
+                best[row.nbytes] = min(row.elapsed_s, best.get(row.nbytes, math.inf))
+        if best:
+            curves[way] = tuple(sorted(best.items()))
+    return curves
 
 
 def seconds_at(points: Points, nbytes: int) -> float:
-    """The seconds of one copy at the ceiling. Between two sizes, it is interpolated in both logarithms."""
     sizes = [size for size, _ in points]
     place = bisect_left(sizes, nbytes)
     if place == len(points):

@@ -56,9 +56,6 @@ class Writer:
         head = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":['
         file.write(head.encode())
 
-    def end(self) -> None:
-        self._file.write(b"\n]}\n")
-
     def process(self, number: int, name: str) -> None:
         """Name a group of rows. Groups are shown in the order of their numbers."""
         if number not in self._processes:
@@ -148,7 +145,6 @@ _SENDS: dict[int, str] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
-    """Write the trace, whole or not at all; compressed if the path ends in .gz."""
     with whole_file(path) as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION, mtime=0, filename="") as packed:
@@ -167,7 +163,7 @@ def write_events(window: Window, file: BinaryIO) -> None:
         about["dropped"] = dict(capture.dropped)
     writer = Writer(file, window.begin_ns, about)
     _Trace(window, writer).write()
-    writer.end()
+    file.write(b"\n]}\n")
 
 
 class _Trace:
@@ -193,16 +189,12 @@ class _Trace:
         steps, window = self._window.steps, self._window
         for thread in dict.fromkeys(step.thread for step in steps):
             own = [(place, step) for place, step in enumerate(steps, window.skipped + 1) if step.thread == thread]
-            ends = [step.end_ns if step.closed else window.end_ns for _, step in own]
+            begin_ns = np.array([step.begin_ns for _, step in own], np.int64)
+            end_ns = np.maximum(begin_ns, [step.end_ns if step.closed else window.end_ns for _, step in own])
             words = [quoted(step.failed) if step.failed else str(step.closed).lower() for _, step in own]
-            self._write_intervals(
-                f"steps of {self._thread_label(thread)}",
-                "step",
-                [step.begin_ns for _, step in own],
-                [max(step.begin_ns, end) for (_, step), end in zip(own, ends, strict=True)],
-                [quoted(f"step {place}") for place, _ in own],
-                [f'{{"ended":{word}}}' for word in words],
-            )
+            rows = self._add_rows(HOST, f"steps of {self._thread_label(thread)}", begin_ns, end_ns)
+            names, details = [quoted(f"step {place}") for place, _ in own], [f'{{"ended":{word}}}' for word in words]
+            self._writer.slices(HOST, rows.tolist(), "step", begin_ns.tolist(), end_ns.tolist(), names, details)
 
     def _write_ranges(self) -> None:
         ranges = ranges_of(self._window)
@@ -211,27 +203,10 @@ class _Trace:
         for thread in np.unique(ranges.thread).tolist():
             own = np.flatnonzero(ranges.thread == thread)
             own = own[np.argsort(ranges.begin_ns[own], kind="stable")]
-            names = ranges.name[own].tolist()
-            self._write_intervals(
-                f"ranges of {self._thread_label(thread)}",
-                "range",
-                ranges.begin_ns[own].tolist(),
-                ranges.end_ns[own].tolist(),
-                [words[name] for name in names],
-                [details[name] for name in names],
-            )
-
-    def _write_intervals(
-        self,
-        row: str,
-        kind: str,
-        begin_ns: Sequence[int],
-        end_ns: Sequence[int],
-        names: Sequence[str],
-        details: Sequence[str],
-    ) -> None:
-        rows = self._add_rows(HOST, row, np.array(begin_ns, np.int64), np.array(end_ns, np.int64))
-        self._writer.slices(HOST, rows.tolist(), kind, begin_ns, end_ns, names, details)
+            begin_ns, end_ns, names = ranges.begin_ns[own], ranges.end_ns[own], ranges.name[own].tolist()
+            rows = self._add_rows(HOST, f"ranges of {self._thread_label(thread)}", begin_ns, end_ns)
+            texts = ([words[name] for name in names], [details[name] for name in names])
+            self._writer.slices(HOST, rows.tolist(), "range", begin_ns.tolist(), end_ns.tolist(), *texts)
 
     def _write_calls(self) -> None:
         for thread in np.unique(self._calls["thread"]).tolist():
@@ -357,7 +332,6 @@ def _call_details(part: NDArray[Any]) -> list[str]:
 
 
 def _under_way(copies: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The times at which the number of bytes under way changes, and the numbers."""
     nbytes = copies["nbytes"].astype(np.int64)
     at = np.concatenate((copies["start_ns"], copies["end_ns"]))
     order = np.argsort(at, kind="stable")

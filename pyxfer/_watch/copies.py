@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Direction, Memory
+from pyxfer._document.runs import OneWay
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
@@ -52,7 +53,6 @@ def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
 
 
 def mean_level(seconds: Sequence[float], reason: str) -> Fact[float]:
-    """Mean number at once, while there are any."""
     time = math.fsum(seconds)
     return Fact(level_sum(seconds) / time) if time > 0 else unknown(reason)
 
@@ -102,26 +102,29 @@ def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, w
     return found
 
 
+def allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
+    """One row for each kind of memory."""
+    found: dict[str, list[watches.AllocationSums]] = {}
+    for stretch in stretches:
+        for memory, sums in stretch.allocated.items():
+            found.setdefault(memory, []).append(sums)
+    names, order = watches.AllocationSums.__struct_fields__, [MEMORIES[kind] for kind in sorted(MEMORIES)]
+    return tuple(
+        watches.Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
+        for memory in sorted(found, key=order.index)
+    )
+
+
 def streams(records: DeviceRecords) -> tuple[watches.StreamUse, ...]:
     """Each stream that copied or computed, the busiest first."""
-    uses: dict[tuple[int, int, int], dict[str, float]] = {}
-    for what, rows in (("copies", records.copies), ("kernels", records.kernels)):
-        for key, count, nbytes, seconds in _by_stream(rows):
-            use = uses.setdefault(key, dict.fromkeys(("copies", "copied_bytes", "copies_s", "kernels", "kernels_s"), 0))
-            use[what], use[f"{what}_s"] = count, seconds
-            use["copied_bytes"] += nbytes if what == "copies" else 0
-    found = [
-        watches.StreamUse(
-            *key,
-            copies=int(use["copies"]),
-            copied_bytes=int(use["copied_bytes"]),
-            copies_s=use["copies_s"],
-            kernels=int(use["kernels"]),
-            kernels_s=use["kernels_s"],
-        )
-        for key, use in uses.items()
-    ]
-    return tuple(sorted(found, key=lambda use: -(use.copies_s + use.kernels_s))[:MAX_STREAMS])
+    uses = {
+        key: watches.StreamUse(*key, count, nbytes, seconds, 0, 0.0)
+        for key, count, nbytes, seconds in _by_stream(records.copies)
+    }
+    for key, kernels, _, seconds in _by_stream(records.kernels):
+        use = uses.get(key) or watches.StreamUse(*key, 0, 0, 0.0, 0, 0.0)
+        uses[key] = msgspec.structs.replace(use, kernels=kernels, kernels_s=seconds)
+    return tuple(sorted(uses.values(), key=lambda use: -(use.copies_s + use.kernels_s))[:MAX_STREAMS])
 
 
 def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
@@ -149,7 +152,7 @@ COPY_KINDS: Mapping[int, watches.CopyDirectionName] = {
     CopyKind.OTHER: "other",
 }
 MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
-DIRECTIONS: Mapping[int, Direction] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
+DIRECTIONS: Mapping[int, OneWay] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
@@ -158,21 +161,17 @@ _TOO_SMALL = f"a copy below {format_size(watches.MIN_OF_CEILING)} goes within a 
 
 
 class Ceilings(Protocol):
-    """The bandwidth that copies can reach. The analysis uses that of pinned memory."""
+    """The bandwidth that copies of pinned memory can reach, and where it is from."""
 
     @property
-    def source(self) -> Fact[watches.CeilingSource]:
-        """Where it is from."""
-        ...
+    def source(self) -> Fact[watches.CeilingSource]: ...
 
-    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
-        """GB/s of copies of this size."""
-        ...
+    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]: ...
 
 
-def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
+def sizes_needed(records: DeviceRecords) -> dict[OneWay, tuple[int, ...]]:
     """For each direction of the copies the mean size of each class, at which ceilings are needed."""
-    needed: dict[Direction, tuple[int, ...]] = {}
+    needed: dict[OneWay, tuple[int, ...]] = {}
     for kind, direction in DIRECTIONS.items():
         nbytes = _bytes_per_copy(records)[records.copies_of(kind)]
         classes = np.searchsorted(CLASS_BOUNDS, nbytes, side="right")
@@ -185,7 +184,7 @@ def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
 class CopyTable:
     """The copies as columns, with the time that each would take at the ceiling of its size."""
 
-    def __init__(self, records: DeviceRecords, ceilings: Ceilings | None) -> None:
+    def __init__(self, records: DeviceRecords, ceilings: Ceilings) -> None:
         copies = records.copies
         self.kind, self.memory = copies["way"], records.host_memory
         self.nbytes = copies["nbytes"].astype(np.float64)
@@ -261,20 +260,19 @@ class CopyTable:
         return share_of(self._ceiling_of(timed, kind), least, seconds)
 
     def _ceiling_of(self, chosen: Places, kind: int) -> Fact[float]:
-        """Seconds that the timed copies among these would take at the ceiling of their sizes."""
         ideal = self.ceiling_s[chosen[self.timed[chosen]]]
         if np.isnan(ideal).any():
             return unknown(self.why_not.get(kind, NO_CEILING))
         return Fact(float(ideal.sum()))
 
-    def _add_ceilings(self, kind: int, direction: Direction, ceilings: Ceilings | None) -> None:
+    def _add_ceilings(self, kind: int, direction: OneWay, ceilings: Ceilings) -> None:
         chosen = np.flatnonzero(self.kind == kind)
-        if not len(chosen) or ceilings is None:
+        if not len(chosen):
             self.why_not[kind] = NO_CEILING
             return
         _, place = np.unique(self._key[chosen], return_inverse=True)
         nbytes, counts = (np.bincount(place, weights=of[chosen]) for of in (self.nbytes, self.count))
-        answers = [ceilings.gbps(direction, "pinned", mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
+        answers = [ceilings.gbps(direction, mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
         self.why_not[kind] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
         gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
         self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9

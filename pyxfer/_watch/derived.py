@@ -19,7 +19,7 @@ from pyxfer._watch.ceilings import Points, seconds_at
 from pyxfer._watch.copies import (
     CLASS_BOUNDS,
     MAX_STREAMS,
-    MEMORIES,
+    allocated,
     level_sum,
     mean_level,
     mean_size,
@@ -135,7 +135,7 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
         streams=streams,
         pageable=tuple(_pageable(each, copies, steps, points.get(each.direction, ())) for each in activity.pageable),
         surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
-        allocated=_allocated(stretches),
+        allocated=allocated(stretches),
         allocation_calls_in_steps=_allocation_calls(activity, steps.watched),
     )
 
@@ -171,21 +171,6 @@ def _among(copies: Sequence[watches.CopyClass], stretches: Sequence[watches.Stre
         rest = sum(copies[place].nbytes for place in own if place != largest)
         found[largest] = replace(copies[largest], nbytes=whole - rest)
     return tuple(found)
-
-
-def _allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
-    found: dict[str, list[watches.AllocationSums]] = {}
-    for stretch in stretches:
-        for memory, sums in stretch.allocated.items():
-            found.setdefault(memory, []).append(sums)
-    names = watches.AllocationSums.__struct_fields__
-    return tuple(
-        watches.Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
-        for memory in sorted(found, key=_ALLOCATED.index)
-    )
-
-
-_ALLOCATED = [MEMORIES[kind] for kind in sorted(MEMORIES)]
 
 
 def _overlap(

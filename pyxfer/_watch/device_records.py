@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._document.watches import MAX_STRETCHES
-from pyxfer._trace.records import Capture, CopyKind, Flag, Kind, MemoryKind, intervals, total_ns, union
+from pyxfer._trace.records import Capture, CopyKind, Flag, Kind, MemoryKind, intervals, union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,6 @@ def is_wait(name: str) -> bool:
 
 
 def is_blocking_copy(name: str) -> bool:
-    """Whether the call copies, and returns after the copy."""
     return name.startswith(_COPIES) and not any(word in name for word in _UNWAITED)
 
 
@@ -42,18 +41,8 @@ def is_allocation(name: str) -> bool:
     return name.startswith(_MEMORY) and "Async" not in name
 
 
-def calls_named(calls: NDArray[Any], names: Sequence[str], test: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """A mask of the calls whose name passes the test. The test is called once for each name."""
-    passed = np.fromiter((test(name) for name in names), np.bool_, len(names))
-    chosen: NDArray[np.bool_] = passed[calls["name"]]
-    return chosen
-
-
 def outermost_indices(calls: NDArray[Any]) -> NDArray[np.intp]:
-    """The calls without those that were made inside other calls, in the order of their beginning.
-
-    Driver calls inside a runtime call have its correlation number.
-    """
+    """In the order of their beginning. Driver calls inside a runtime call have its correlation number."""
     inner = (calls["flags"] & Flag.RUNTIME) == 0
     order = np.lexsort((calls["start_ns"], inner, calls["correlation"]))
     numbers = calls["correlation"][order]
@@ -90,10 +79,6 @@ class Cover:
         self._before = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         self._ends = np.concatenate(([0], self.united[:, 1]))
 
-    @property
-    def total_ns(self) -> int:
-        return total_ns(self.united)
-
     def until(self, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """The covered time before each of these times."""
         begun = np.searchsorted(self.united[:, 0], at_ns, side="right")
@@ -101,8 +86,13 @@ class Cover:
         return self._before[begun] - np.where(begun > 0, beyond, 0)
 
     def within(self, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The covered time between each pair of times."""
         return self.until(end_ns) - self.until(begin_ns)
+
+    def added_by(
+        self, spans: NDArray[np.int64], begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """The time between each pair of times that `spans` cover and this does not."""
+        return Cover(self.united, spans).within(begin_ns, end_ns) - self.within(begin_ns, end_ns)
 
     def holds(self, at_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each of these times is covered. The ends of intervals count as covered."""
@@ -181,6 +171,18 @@ class DeviceRecords:
         chosen: NDArray[np.bool_] = self.copies["way"] == kind
         return chosen if memory is None else chosen & (self.host_memory == memory)
 
+    def calls_named(self, test: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """A mask of the calls whose name passes the test, which is called once for each name."""
+        passed = np.fromiter(map(test, self.names), np.bool_, len(self.names))
+        chosen: NDArray[np.bool_] = passed[self.calls["name"]]
+        return chosen
+
+    def calls_that_copy(self, kind: int, memory: MemoryKind) -> NDArray[np.bool_]:
+        found = np.zeros(len(self.calls), np.bool_)
+        places = self.issued[self.copies_of(kind, memory)]
+        found[places[places >= 0]] = True
+        return found
+
     @cached_property
     def host_memory(self) -> NDArray[np.uint8]:
         """The kind of memory on the host side of each copy. For copies without a host side, that of the source."""
@@ -194,7 +196,6 @@ class DeviceRecords:
 
     @cached_property
     def busy(self) -> Cover:
-        """The time in which the device does any work."""
         return Cover(self.computing, intervals(self.copies))
 
 
@@ -236,10 +237,3 @@ def in_periods(records: DeviceRecords, periods: Periods) -> NDArray[np.bool_]:
     requested = untimed & (records.issued >= 0)
     at_ns[requested] = calls["start_ns"][records.issued[requested]]
     return Cover(np.column_stack((periods.from_ns, periods.end_ns))).holds(at_ns)
-
-
-def issued_by(records: DeviceRecords, kind: int, memory: MemoryKind) -> NDArray[np.bool_]:
-    found = np.zeros(len(records.calls), np.bool_)
-    places = records.issued[records.copies_of(kind, memory)]
-    found[places[places >= 0]] = True
-    return found

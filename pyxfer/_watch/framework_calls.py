@@ -13,10 +13,7 @@ _COMPILING = ("tensorflow", "jax")
 
 
 def framework_in_use(finder: StepFinder | None, stepped: bool) -> str:
-    """The key of `CALLS` for this process; empty if no framework is imported, or several and the steps do not tell.
-
-    `stepped`: the program marks its steps, which it cannot do within Keras `fit`.
-    """
+    """The key of `CALLS`. `stepped`: the program marks its steps, which it cannot do within Keras `fit`."""
     if finder == "keras" or (finder is None and not stepped and "keras" in sys.modules):
         return f"keras-{_keras_backend()}"
     if finder == "optimizer":

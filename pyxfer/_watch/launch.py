@@ -30,6 +30,7 @@ import msgspec
 from pyxfer._document.machines import Remark
 from pyxfer._trace.libraries import candidates
 from pyxfer._watch import step_finding
+from pyxfer._watch.marks import PYXFER
 from pyxfer._watch.options import WatchOptions
 from pyxfer._watch.recording import set_nvtx_library, unset_nvtx_library
 from pyxfer._watch.session import WANTED_ENDINGS, Session, ignoring_interrupts
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pyxfer._watch.window import Window, WindowEnding
 
 
-_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STEP_FINDING = step_finding.__file__
 _RUNNERS = ("<string>", "<frozen runpy>", runpy.__file__)
 
@@ -50,26 +50,28 @@ _RUNNERS = ("<string>", "<frozen runpy>", runpy.__file__)
 def prepare(
     program: str, arguments: Sequence[str], *, is_module: bool, named: NamedFunction | None = None
 ) -> Callable[[], None]:
-    """Set `__main__`, `sys.argv` and `sys.path` as Python does. Calling the result runs the program.
-
-    `named`: the function whose calls are the steps. It may be in the program itself.
-    """
+    """Set `__main__`, `sys.argv` and `sys.path` as Python does. Calling the result runs the program."""
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__builtins__ = builtins  # type: ignore[attr-defined]  # exec would set the dictionary instead of the module
     sys.argv[:] = [program, *arguments]
     sys.excepthook = _without_own_frames(sys.excepthook)
-    is_in_main = named is not None and named.module == MAIN
+    in_main = named if named is not None and named.module == MAIN else None
     run_module: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
     if is_module:
         sys.path[0] = os.getcwd()
-        is_package = _check_module(program)
-        if named is not None and is_in_main:
-            compile_main_with(named, f"{program}.{MAIN}" if is_package else program)
+        try:
+            spec = importlib.util.find_spec(program)
+        except (ImportError, ValueError):  # of the package that it should be in
+            spec = None
+        if spec is None:
+            raise UsageError(f"There is no module {program!r} to run: check its name.")
+        if in_main is not None:
+            compile_main_with(in_main, program if spec.submodule_search_locations is None else f"{program}.{MAIN}")
         return partial(run_module, program)
     if pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
         sys.path[0] = os.path.abspath(program)
-        if named is not None and is_in_main:
-            compile_main_with(named, MAIN)
+        if in_main is not None:
+            compile_main_with(in_main, MAIN)
         return partial(run_module, MAIN, alter_argv=False)
     path = os.path.join(os.getcwd(), program)
     sys.path[0] = os.path.dirname(os.path.realpath(program))
@@ -82,26 +84,16 @@ def prepare(
         raise UsageError(f"The script {program!r} cannot be read ({error.strerror}): check its name.") from error
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"The script {program!r} cannot be compiled: {error}") from error
-    if named is not None and is_in_main:
-        code = named.compiled_main(source, path)
+    if in_main is not None:
+        code = in_main.compiled_main(source, path)
     return partial(exec, code, main.__dict__)
-
-
-def _check_module(name: str) -> bool:
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # of the package that it should be in
-        spec = None
-    if spec is None:
-        raise UsageError(f"There is no module {name!r} to run: check its name.")
-    return spec.submodule_search_locations is not None
 
 
 def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Leave out the frames of pyxfer and runpy at the beginning of a traceback, and those around counted calls."""
 
     def is_own(path: str) -> bool:
-        return path in _RUNNERS or path.startswith(_PYXFER + os.sep)
+        return path in _RUNNERS or path.startswith(PYXFER + os.sep)
 
     def show(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         while at is not None and is_own(at.tb_frame.f_code.co_filename):
@@ -251,8 +243,6 @@ NOTE, REFUSAL = "note", "refusal"
 
 @dataclass(frozen=True)
 class Launch:
-    """What the command passes to the process that it starts."""
-
     options: WatchOptions
     folder: str
     """Where windows and messages are written."""
@@ -312,8 +302,6 @@ _WHAT_STEPS_ARE = (
 
 
 class ScriptWatch:
-    """The watch of a script: opens its window at the right time, and writes it when it has closed."""
-
     def __init__(self, launch: Launch, named: NamedFunction | None) -> None:
         self._launch = launch
         self._named = named
@@ -345,7 +333,6 @@ class ScriptWatch:
             self._start()
 
     def set_ending(self, error: BaseException) -> None:
-        """The script ends by this exception."""
         if not isinstance(error, WANTED_ENDINGS):
             self._session.ending = "failed"
         elif isinstance(error, KeyboardInterrupt):

@@ -26,7 +26,7 @@ SLOWEST_S = 0.25
 # covered evenly.
 MAX_SAMPLES = 100_000
 _DEEPEST = 200
-_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _JOIN_TIMEOUT_S = 1.0
 
 
@@ -40,8 +40,6 @@ class Seen(NamedTuple):
 
 
 class Range(NamedTuple):
-    """A stretch of time that the user has named."""
-
     name: str
     begin_ns: int
     end_ns: int
@@ -59,8 +57,8 @@ class LineSampler(threading.Thread):
         self.cost_s = 0.0
         self._running = threading.Lock()  # held until the end; waiting for a lock costs less than for an event
         self._running.acquire()
-        self._user_files = _UserFiles()
-        self._texts: dict[tuple[CodeType, int], str] = {}
+        self._is_users = functools.cache(functools.partial(_is_users, _other_folders()))
+        self._text = functools.lru_cache(MAX_SAMPLES)(_line_text)
         self._every_s = EVERY_S
 
     def run(self) -> None:
@@ -102,52 +100,38 @@ class LineSampler(threading.Thread):
                 self.samples.append(Seen(now, thread.native_id, line))
 
     def _user_line(self, innermost: FrameType) -> str:
-        """The innermost line of the user's own code, or an empty string."""
         frame: FrameType | None = innermost
         for _ in range(_DEEPEST):
             if frame is None:
                 return ""
-            if frame.f_code.co_filename in self._user_files:
+            if self._is_users(frame.f_code.co_filename):
                 return self._text(frame.f_code, frame.f_lineno or 0)
             frame = frame.f_back
         return ""
 
-    def _text(self, code: CodeType, line: int) -> str:
-        text = self._texts.get((code, line))
-        if text is None:
-            if len(self._texts) >= MAX_SAMPLES:
-                self._texts.clear()
-            text = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
-            self._texts[code, line] = text
-        return text
+
+def _line_text(code: CodeType, line: int) -> str:
+    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
 
 
-class _UserFiles:
-    """Source files that belong to neither Python, nor an installed package, nor pyxfer."""
+def _other_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
+    return tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, PYXFER})
 
-    def __init__(self) -> None:
-        paths = sysconfig.get_paths()
-        standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
-        self._other_folders = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, _PYXFER})
-        self._known: dict[str, bool] = {}
 
-    def __contains__(self, name: str) -> bool:
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = self._is_users(name)
-        return known
-
-    def _is_users(self, name: str) -> bool:
-        if name.startswith("<") and not name.startswith("<ipython"):  # such as <string> and <frozen runpy>
-            return False
-        parts = name.split(os.sep)
-        if "site-packages" in parts or "dist-packages" in parts:
-            return False
-        try:
-            path = os.path.realpath(name)
-        except OSError:  # a relative name, and the working folder was removed
-            path = name
-        return not path.startswith(self._other_folders)
+def _is_users(other_folders: tuple[str, ...], name: str) -> bool:
+    """Whether the source file belongs to neither Python, nor an installed package, nor pyxfer."""
+    if name.startswith("<") and not name.startswith("<ipython"):  # such as <string> and <frozen runpy>
+        return False
+    parts = name.split(os.sep)
+    if "site-packages" in parts or "dist-packages" in parts:
+        return False
+    try:
+        path = os.path.realpath(name)
+    except OSError:  # a relative name, and the working folder was removed
+        path = name
+    return not path.startswith(other_folders)
 
 
 def why_no_lines() -> str | None:
@@ -197,7 +181,6 @@ class RangeRecorder:
         return self.begin_ns
 
     def close(self, end_ns: int) -> tuple[Range, ...]:
-        """The ranges, cut to the window."""
         global _recorder  # noqa: PLW0603
         _recorder = None
         for thread in list(_open_marks):

@@ -50,8 +50,6 @@ MIN_CAPACITY_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """When the window opens and closes, and what is recorded in it."""
-
     skip: int = 0
     steps: int | None = None
     seconds: float | None = None

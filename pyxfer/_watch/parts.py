@@ -11,7 +11,7 @@ import numpy as np
 from pyxfer._document.watches import Parts, SlowSteps, StepPartName
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyKind, MemoryKind, intervals
-from pyxfer._watch import device_records
+from pyxfer._watch.device_records import Cover, is_allocation, is_blocking_copy, is_wait, stream_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,8 +46,6 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Timed:
-    """The periods of a window, and the parts of their time."""
-
     periods: Periods
     columns: Columns
 
@@ -56,10 +54,7 @@ class Timed:
 
 
 def find_slow(timed: Timed) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Masks of the slow steps, and of those of them with which their thread warms up.
-
-    The others are beyond the fence of their own thread.
-    """
+    """Masks of the slow steps, and of those with which their thread warms up; the others are beyond its fence."""
     slow, first = np.zeros((2, len(timed.periods)), np.bool_)
     if timed.periods.stepped:
         for thread in np.unique(timed.periods.thread):
@@ -174,7 +169,6 @@ def mean_s(column: NDArray[np.int64] | None) -> float:
 
 
 def columns_by_clock(periods: Periods) -> Columns:
-    """The parts that are known without records: the host between steps, and in steps."""
     between = periods.begin_ns - periods.from_ns
     return Columns(
         period=periods.end_ns - periods.from_ns,
@@ -185,22 +179,19 @@ def columns_by_clock(periods: Periods) -> Columns:
 
 def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
     """The parts by the device's records: differences of covers, each of which contains one more kind of work."""
-    copies = {kind: intervals(records.copies[records.copies_of(kind)]) for kind in (CopyKind.H2D, CopyKind.D2H)}
-    computing = records.computing
-    layers = [
-        device_records.Cover(computing),
-        device_records.Cover(computing, copies[CopyKind.H2D]),
-        device_records.Cover(computing, copies[CopyKind.H2D], copies[CopyKind.D2H]),
-        records.busy,
-    ]
-    covered = [layer.within(periods.from_ns, periods.end_ns) for layer in layers]
-    busy = layers[-1]
-    between = periods.begin_ns - periods.from_ns - busy.within(periods.from_ns, periods.begin_ns)
-    inside = periods.end_ns - periods.begin_ns - busy.within(periods.begin_ns, periods.end_ns)
-    waits = _Calls(records, _waits(records))
-    idle = waits.while_idle(busy, periods, periods.begin_ns)
+    begin_ns, end_ns = periods.from_ns, periods.end_ns
+    h2d, d2h = (intervals(records.copies[records.copies_of(kind)]) for kind in (CopyKind.H2D, CopyKind.D2H))
+    computing, busy = Cover(records.computing), records.busy
+    received = Cover(records.computing, h2d)
+    layers = (computing, received, Cover(received.united, d2h), busy)
+    covered = [layer.within(begin_ns, end_ns) for layer in layers]
+    between = periods.begin_ns - begin_ns - busy.within(begin_ns, periods.begin_ns)
+    inside = end_ns - periods.begin_ns - busy.within(periods.begin_ns, end_ns)
+    waits, pageable = records.calls[_waits(records)], MemoryKind.PAGEABLE
+    staging = records.calls[records.calls_that_copy(CopyKind.H2D, pageable)]
+    idle = _time_in(waits, busy, periods, periods.begin_ns)
     return Columns(
-        period=periods.end_ns - periods.from_ns,
+        period=end_ns - begin_ns,
         kernels=covered[0],
         h2d=covered[1] - covered[0],
         d2h=covered[2] - covered[1],
@@ -208,82 +199,49 @@ def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
         input=between if periods.begun else None,
         idle=idle,
         host=inside - idle,
-        hidden_h2d=_hidden(layers[0], copies[CopyKind.H2D], periods),
-        hidden_d2h=_hidden(layers[0], copies[CopyKind.D2H], periods),
-        waiting=waits.within(periods),
-        staging=_Calls(records, device_records.issued_by(records, CopyKind.H2D, MemoryKind.PAGEABLE)).while_idle(
-            busy, periods, periods.begin_ns
-        ),
-        allocating=_Calls(
-            records, device_records.calls_named(records.calls, records.names, device_records.is_allocation)
-        ).while_idle(busy, periods, periods.from_ns),
-        pageable_h2d=_exposed(records, CopyKind.H2D, [computing], periods),
-        pageable_d2h=_exposed(records, CopyKind.D2H, [computing, copies[CopyKind.H2D]], periods),
-        behind_kernels=_behind_kernels(records, periods),
+        hidden_h2d=_hidden(computing, h2d, periods),
+        hidden_d2h=_hidden(computing, d2h, periods),
+        waiting=_time_in(waits, Cover(), periods, begin_ns),
+        staging=_time_in(staging, busy, periods, periods.begin_ns),
+        allocating=_time_in(records.calls[records.calls_named(is_allocation)], busy, periods, begin_ns),
+        pageable_h2d=_exposed(records, records.copies_of(CopyKind.H2D, pageable), computing, periods),
+        pageable_d2h=_exposed(records, records.copies_of(CopyKind.D2H, pageable), received, periods),
+        behind_kernels=_exposed(records, _behind_kernels(records), computing, periods),
     )
 
 
-class _Calls:
-    """The time of each period in some of the calls: those of the step's thread, or all in a window without steps."""
-
-    def __init__(self, records: DeviceRecords, chosen: NDArray[np.bool_]) -> None:
-        self._calls = records.calls[chosen]
-
-    def within(self, periods: Periods) -> Column:
-        return self._per_thread(
-            periods, lambda calls, mine: device_records.Cover(calls).within(periods.from_ns[mine], periods.end_ns[mine])
-        )
-
-    def while_idle(self, busy: device_records.Cover, periods: Periods, since_ns: Column) -> Column:
-        """Time from `since_ns` to the end of the period in which the device does nothing."""
-
-        def idle(calls: NDArray[np.int64], mine: NDArray[np.bool_]) -> Column:
-            begin, end = since_ns[mine], periods.end_ns[mine]
-            return device_records.Cover(busy.united, calls).within(begin, end) - busy.within(begin, end)
-
-        return self._per_thread(periods, idle)
-
-    def _per_thread(self, periods: Periods, time: Callable[[NDArray[np.int64], NDArray[np.bool_]], Column]) -> Column:
-        if not periods.stepped:
-            return time(intervals(self._calls), np.ones(len(periods), np.bool_))
-        found = np.zeros(len(periods), np.int64)
-        for thread in np.unique(periods.thread):
-            mine = periods.thread == thread
-            found[mine] = time(intervals(self._calls[self._calls["thread"] == thread]), mine)
-        return found
+def _time_in(calls: NDArray[Any], besides: Cover, periods: Periods, since_ns: Column) -> Column:
+    """Time since `since_ns` in calls of the step's thread, or of any thread without steps, and not in `besides`."""
+    found = np.zeros(len(periods), np.int64)
+    for thread in np.unique(periods.thread):
+        mine = periods.thread == thread
+        own = calls[calls["thread"] == thread] if periods.stepped else calls
+        found[mine] = besides.added_by(intervals(own), since_ns[mine], periods.end_ns[mine])
+    return found
 
 
 def _waits(records: DeviceRecords) -> NDArray[np.bool_]:
     """A mask of the calls that wait. A call that copies to pageable memory waits also if its name says Async."""
-    waits = device_records.calls_named(
-        records.calls, records.names, lambda name: device_records.is_wait(name) or device_records.is_blocking_copy(name)
-    )
-    return waits | device_records.issued_by(records, CopyKind.D2H, MemoryKind.PAGEABLE)
+    waits = records.calls_named(lambda name: is_wait(name) or is_blocking_copy(name))
+    return waits | records.calls_that_copy(CopyKind.D2H, MemoryKind.PAGEABLE)
 
 
-def _hidden(computing: device_records.Cover, copies: NDArray[np.int64], periods: Periods) -> Column:
-    both, either = device_records.Cover(copies), device_records.Cover(computing.united, copies)
+def _hidden(computing: Cover, copies: NDArray[np.int64], periods: Periods) -> Column:
     begin, end = periods.from_ns, periods.end_ns
-    return computing.within(begin, end) + both.within(begin, end) - either.within(begin, end)
+    return Cover(copies).within(begin, end) - computing.added_by(copies, begin, end)
 
 
-def _behind_kernels(records: DeviceRecords, periods: Periods) -> Column:
-    """Time of pinned copies outside of kernels on streams with a tenth of the kernels' time or more."""
-    streams, place = np.unique(device_records.stream_keys(records.kernels), return_inverse=True)
+def _behind_kernels(records: DeviceRecords) -> NDArray[np.bool_]:
+    """A mask of the pinned copies on streams with a tenth of the kernels' time or more."""
+    streams, place = np.unique(stream_keys(records.kernels), return_inverse=True)
     lengths = records.kernels["end_ns"] - records.kernels["start_ns"]
     took = np.bincount(place.reshape(-1), weights=lengths, minlength=len(streams))
     used = streams[took >= MIN_OF_KERNELS * took.sum()] if len(streams) else streams
-    copies = records.copies
     between = records.copies_of(CopyKind.H2D) | records.copies_of(CopyKind.D2H)
-    chosen = between & (records.host_memory != MemoryKind.PAGEABLE) & np.isin(device_records.stream_keys(copies), used)
-    begin, end = periods.from_ns, periods.end_ns
-    return device_records.Cover(records.computing, intervals(copies[chosen])).within(begin, end) - device_records.Cover(
-        records.computing
-    ).within(begin, end)
+    chosen: NDArray[np.bool_] = between & (records.host_memory != MemoryKind.PAGEABLE)
+    return chosen & np.isin(stream_keys(records.copies), used)
 
 
-def _exposed(records: DeviceRecords, kind: CopyKind, above: list[NDArray[np.int64]], periods: Periods) -> Column:
-    """Time of copies from or to pageable memory in which no earlier part applies; `above` are the earlier parts."""
-    copies = intervals(records.copies[records.copies_of(kind, MemoryKind.PAGEABLE)])
-    begin, end = periods.from_ns, periods.end_ns
-    return device_records.Cover(*above, copies).within(begin, end) - device_records.Cover(*above).within(begin, end)
+def _exposed(records: DeviceRecords, copies: NDArray[np.bool_], above: Cover, periods: Periods) -> Column:
+    """Time of some copies in which no earlier part applies; `above` covers the earlier parts."""
+    return above.added_by(intervals(records.copies[copies]), periods.from_ns, periods.end_ns)

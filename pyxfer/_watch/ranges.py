@@ -10,8 +10,8 @@ import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip
-from pyxfer._watch import device_records
+from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip, total_ns
+from pyxfer._watch.device_records import Cover, Stretches, is_allocation, is_blocking_copy, is_wait
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,7 @@ def calls_in_steps(
     calls = records.calls
     fetched = fetched_bytes(records)
     kind = _kinds(records, fetched)
-    chosen = np.flatnonzero((kind >= 0) & device_records.Cover(periods.inside).holds(calls["start_ns"]))
+    chosen = np.flatnonzero((kind >= 0) & Cover(periods.inside).holds(calls["start_ns"]))
     calls, kind, fetched = calls[chosen], kind[chosen], fetched[chosen]
     thread = calls["thread"].astype(np.int64)
     lines, line = _sampled_lines(window, thread, calls["start_ns"], calls["end_ns"])
@@ -54,12 +54,15 @@ def calls_in_steps(
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
     sampled = np.bincount(place, weights=_was_sampled(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
+    why: list[Fact[str]] = [
+        unknown(NONE_SEEN if not window.seen else NO_LINE if each else NOT_SEEN) for each in sampled.tolist()
+    ]
     order = np.argsort(-seconds, kind="stable")[:MAX_GROUPS]
     return tuple(
         watches.Surprise(
             what=KINDS[int(found[row, 0])],
             call=records.names[int(found[row, 1])],
-            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, sampled[row])),
+            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else why[row],
             range=None if found[row, 3] < 0 else ranges.names[int(found[row, 3])][0],
             count=int(counts[row]),
             seconds=float(seconds[row]),
@@ -75,9 +78,7 @@ def _over_time(
     window: Window, calls: NDArray[Any], nbytes: NDArray[np.float64], place: NDArray[np.int64], groups: int
 ) -> list[tuple[watches.CallSums, ...]]:
     """For each group the sums of its calls in each stretch of the window. `place`: the group of each call."""
-    cell = place * watches.MAX_STRETCHES + device_records.Stretches(window.begin_ns, window.end_ns).number(
-        calls["start_ns"]
-    )
+    cell = place * watches.MAX_STRETCHES + Stretches(window.begin_ns, window.end_ns).number(calls["start_ns"])
     sums = [
         np.bincount(cell, weights=weights, minlength=groups * watches.MAX_STRETCHES)
         .reshape(groups, watches.MAX_STRETCHES)
@@ -104,13 +105,8 @@ def _with_lines_of_similar(line: Column, alike: Column) -> Column:
 
 
 def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
-    """Number of calls inside steps that request memory from the driver or return it."""
-    at = device_records.calls_named(records.calls, records.names, device_records.is_allocation)
-    return (
-        int((at & device_records.Cover(periods.inside).holds(records.calls["start_ns"])).sum())
-        if periods.stepped
-        else 0
-    )
+    inside = Cover(periods.inside).holds(records.calls["start_ns"])
+    return int((records.calls_named(is_allocation) & inside).sum()) if periods.stepped else 0
 
 
 def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
@@ -126,19 +122,17 @@ def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
 
 def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
     """For each call its index in `KINDS`, or -1. Copies from pageable memory block even if they are named Async."""
-    calls, names = records.calls, records.names
     tests = (
         fetched >= 0,
-        device_records.calls_named(calls, names, device_records.is_blocking_copy)
-        | device_records.issued_by(records, CopyKind.H2D, MemoryKind.PAGEABLE),
-        device_records.calls_named(calls, names, device_records.is_wait),
-        device_records.calls_named(calls, names, device_records.is_allocation),
+        records.calls_named(is_blocking_copy) | records.calls_that_copy(CopyKind.H2D, MemoryKind.PAGEABLE),
+        records.calls_named(is_wait),
+        records.calls_named(is_allocation),
     )
     return np.select(tests, range(len(KINDS)), default=-1).astype(np.int64)
 
 
 def _was_sampled(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
-    """Whether a sample was taken during each call. All threads are sampled together.
+    """All threads are sampled together.
 
     A sample that found no line of the user's in any thread left no trace, so long calls count as sampled.
     """
@@ -149,17 +143,8 @@ def _was_sampled(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np
     return found
 
 
-def _why_no_line(window: Window, sampled: float) -> str:
-    if not window.seen:
-        return NONE_SEEN
-    return NO_LINE if sampled else NOT_SEEN
-
-
 def _sampled_lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> tuple[list[str], Column]:
-    """All sampled lines, and for each call the index of its line or -1.
-
-    A thread stays on one line while it is in a call, so the first sample in the call is enough.
-    """
+    """All lines, and each call's index or -1. A thread in a call stays on one line, so the first sample is enough."""
     lines: dict[str, int] = {}
     columns = np.array(
         [(seen.at_ns, seen.thread, lines.setdefault(seen.line, len(lines))) for seen in window.seen], np.int64
@@ -218,7 +203,6 @@ class Ranges:
 
 
 def ranges_of(window: Window) -> Ranges:
-    """Marks and NVTX ranges, cut to the window."""
     capture = window.capture.value
     indices: dict[tuple[str, watches.RangeSource], int] = {}
     rows = [
@@ -238,42 +222,17 @@ def ranges_of(window: Window) -> Ranges:
 
 
 def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) -> tuple[watches.NamedRange, ...]:
-    """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
     longest = np.argsort(-seconds, kind="stable")[:MAX_NAMES]
-    inside = None if records is None else _RangeWork(records, device_records.Stretches(window.begin_ns, window.end_ns))
-    rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
-    return tuple(rows)
+    over = Stretches(window.begin_ns, window.end_ns)
+    inside = None if records is None else _RangeWork(records, over)
+    return tuple(_row(ranges, int(name), inside, over) for name in longest if (ranges.name == name).any())
 
 
-def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> watches.NamedRange:
+def _row(ranges: Ranges, name: int, inside: _RangeWork | None, over: Stretches) -> watches.NamedRange:
     chosen = ranges.name == name
-    spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered, length = device_records.Cover(spans), window.end_ns - window.begin_ns
-    over_time = _range_sums(
-        spans, covered, ranges.thread[chosen], inside, device_records.Stretches(window.begin_ns, window.end_ns)
-    )
-    text, source = ranges.names[name]
-    return watches.NamedRange(
-        name=text,
-        source=source,
-        count=int(chosen.sum()),
-        seconds=float((spans[:, 1] - spans[:, 0]).sum()) / 1e9,
-        share=covered.total_ns / length if length > 0 else 0.0,
-        busy_s=None if inside is None else math.fsum(row.busy_s or 0.0 for row in over_time),
-        h2d_bytes=None if inside is None else sum(row.h2d_bytes or 0 for row in over_time),
-        d2h_bytes=None if inside is None else sum(row.d2h_bytes or 0 for row in over_time),
-        over_time=over_time,
-    )
-
-
-def _range_sums(
-    spans: NDArray[np.int64],
-    covered: device_records.Cover,
-    threads: Column,
-    inside: _RangeWork | None,
-    over: device_records.Stretches,
-) -> tuple[watches.RangeSums, ...]:
+    spans, threads = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen])), ranges.thread[chosen]
+    covered, length = Cover(spans), over.end_ns - over.begin_ns
     begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
     nothing = [None] * len(begins)
     columns: list[list[Any]] = [
@@ -284,13 +243,24 @@ def _range_sums(
         nothing if inside is None else inside.nbytes(CopyKind.H2D, spans, threads),
         nothing if inside is None else inside.nbytes(CopyKind.D2H, spans, threads),
     ]
-    return tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True))
+    text, source = ranges.names[name]
+    return watches.NamedRange(
+        name=text,
+        source=source,
+        count=len(spans),
+        seconds=total_ns(spans) / 1e9,
+        share=total_ns(covered.united) / length if length > 0 else 0.0,
+        busy_s=None if inside is None else math.fsum(columns[3]),
+        h2d_bytes=None if inside is None else sum(columns[4]),
+        d2h_bytes=None if inside is None else sum(columns[5]),
+        over_time=tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True)),
+    )
 
 
 class _RangeWork:
     """The device's work during ranges, and the bytes that calls in them requested to copy, by stretch."""
 
-    def __init__(self, records: DeviceRecords, over: device_records.Stretches) -> None:
+    def __init__(self, records: DeviceRecords, over: Stretches) -> None:
         self._busy, self._over = records.busy, over
         self._requested: dict[tuple[int, int], tuple[Column, Column]] = {}
         known = records.issued >= 0
@@ -304,8 +274,7 @@ class _RangeWork:
                     copies["nbytes"][chosen].astype(np.int64),
                 )
 
-    def busy_s(self, covered: device_records.Cover) -> list[float]:
-        """Seconds in which the device did any work."""
+    def busy_s(self, covered: Cover) -> list[float]:
         pieces = [clip(covered.united, begin, end) for begin, end in self._over.bounds.tolist()]
         return [int(self._busy.within(own[:, 0], own[:, 1]).sum()) / 1e9 for own in pieces]
 
@@ -314,7 +283,7 @@ class _RangeWork:
         found = np.zeros(len(self._over.bounds), np.int64)
         for thread in np.unique(threads):
             at, nbytes = self._requested.get((int(kind), int(thread)), (_NONE, _NONE))
-            inside = device_records.Cover(spans[threads == thread]).holds(at)
+            inside = Cover(spans[threads == thread]).holds(at)
             found += self._over.sums(self._over.number(at[inside]), nbytes[inside])
         return [int(each) for each in found]
 

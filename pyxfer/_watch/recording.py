@@ -102,30 +102,28 @@ class OpenWindow:
         )
 
     def abandon(self) -> None:
-        """In a forked child: leave the tracer to the parent."""
         self._ranges.close(0)
         self._recording.forget()
 
     def _remarks(self) -> list[Remark]:
-        remarks = []
-        if self.steps.nested:
-            text = f"{self.steps.nested} steps were begun inside a step of the same thread, and are part of it"
+        steps, remarks = self.steps, []
+        if steps.nested:
+            text = f"{steps.nested} steps were begun inside a step of the same thread, and are part of it"
             remarks.append(Remark("nested", text, "close each step before the next begins"))
-        if len(self.steps.optimizers) > 1:
-            text = f"the steps of {len(self.steps.optimizers)} optimizers are counted separately"
+        if len(steps.optimizers) > 1:
+            text = f"the steps of {len(steps.optimizers)} optimizers are counted separately"
             advice = "if they belong to one iteration, name the steps in the script: with w.step() of pyxfer.watch()"
             remarks.append(Remark("optimizers", text, advice))
-        if self.steps.finder == "compiled" and len(self.steps.functions) > 1:
-            text = f"the calls of {len(self.steps.functions)} compiled functions are counted separately"
-            remarks.append(
-                Remark("functions", text, "name the function whose calls are the steps: --step module:function")
-            )
-        if self.steps.is_restarted:
+        if steps.finder == "compiled" and len(steps.functions) > 1:
+            text = f"the calls of {len(steps.functions)} compiled functions are counted separately"
+            advice = "name the function whose calls are the steps: --step module:function"
+            remarks.append(Remark("functions", text, advice))
+        if steps.is_restarted:
             text = (
                 "calls before the first step were counted until it came; the figures of the whole window include them"
             )
             remarks.append(Remark("restarted", text, "skip a time instead of steps, such as --skip 10s"))
-        if self.steps.count >= MAX_STEPS:
+        if steps.count >= MAX_STEPS:
             text = f"the window closed after {MAX_STEPS} steps, the most that a window can have"
             remarks.append(Remark("full", text, "watch fewer steps"))
         if self._ranges.dropped:
@@ -148,16 +146,13 @@ class ChildProcesses:
     """
 
     def __init__(self) -> None:
-        self._forked = 0
+        self.forked = 0
         self._before = _multiprocessing_children()
-
-    def count_fork(self) -> None:
-        self._forked += 1
 
     def remarks(self) -> tuple[Remark, ...]:
         after = _multiprocessing_children()
         new = [method for pid, method in after.items() if pid not in self._before and method != "fork"]
-        count = len(self._before) + self._forked + len(new)
+        count = len(self._before) + self.forked + len(new)
         if not count:
             return ()
         children = "at least 1 child process" if count == 1 else f"at least {count} child processes"
@@ -199,7 +194,6 @@ class Recording:
             self._fail(error)
 
     def start(self) -> None:
-        """Start the tracer. If that fails, `tracing` has the reason."""
         if self._tracer is None:
             return
         try:
@@ -215,7 +209,10 @@ class Recording:
     def finish(self) -> Fact[Capture]:
         unset_nvtx_library(self._nvtx_library)
         if self._tracer is not None and self._is_running:
-            self._stop()
+            try:
+                self._tracer.stop()
+            except (PyxferError, MemoryError) as error:
+                self._fail(error)
         if self._tracer is None or not self._is_running:
             self.close()
             return Fact(reason=self.tracing.reason or _NOT_READ)
@@ -237,13 +234,6 @@ class Recording:
     def forget(self) -> None:
         """In a forked child: drop the tracer without closing it, because it is the parent's."""
         self._tracer, self._is_running = None, False
-
-    def _stop(self) -> None:
-        try:
-            if self._tracer is not None:
-                self._tracer.stop()
-        except (PyxferError, MemoryError) as error:
-            self._fail(error)
 
     def _fail(self, error: PyxferError | MemoryError) -> None:
         self.tracing = Fact(reason=_reason(error))

@@ -9,10 +9,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
 from pyxfer._document.machines import Fact, Remark
+from pyxfer._watch.marks import PYXFER
 from pyxfer._watch.options import Target, find_target
 from pyxfer._watch.recording import OpenWindow, Recording
 from pyxfer._watch.step_tracking import NO_STEP, AnySteps, SkippedSteps, error_line
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from pyxfer._watch.options import WatchOptions
     from pyxfer._watch.window import Window, WindowEnding
 
-_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """Exceptions that end a program or its block without being a failure."""
 _TO_S = 1e-9
@@ -36,7 +37,7 @@ _has_hooks = False
 def calling_line() -> str:
     """The innermost line outside of pyxfer that led to this call, for example `train.py:31 in main`."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PYXFER + os.sep):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PYXFER + os.sep):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
 
@@ -95,11 +96,9 @@ class Session:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from the one that the session was made in."""
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Open CUPTI; open the window after the steps to skip."""
         if self.is_forked:
             raise UsageError("This watch belongs to the parent process of this fork: make a new one here.")
         _activate(self)
@@ -133,7 +132,7 @@ class Session:
 
     def after_fork_in_parent(self) -> None:
         if self._open_window is not None:
-            self._open_window.children.count_fork()
+            self._open_window.children.forked += 1
 
     def after_fork_in_child(self) -> None:
         """Become inactive without touching the tracer, which belongs to the parent."""
@@ -153,16 +152,14 @@ class Session:
         with self._lock:
             if self._recording is None or self.target is None:
                 return
-            opened = OpenWindow(options, self._recording, self.target.used_bytes, self._close_when_full)
+            close_when_full = partial(self._close, "complete")
+            opened = OpenWindow(options, self._recording, self.target.used_bytes, close_when_full)
             if options.seconds is not None:
                 self._timer = threading.Timer(options.seconds, self._close_after, [options.seconds])
                 self._timer.name, self._timer.daemon = "pyxfer-watch-clock", True
                 self._timer.start()
             self.steps = opened.begin()
             self._open_window = opened
-
-    def _close_when_full(self, end_ns: int) -> None:
-        self._close("complete", end_ns)
 
     def _close_after(self, seconds: float) -> None:
         """Called by the timer, which was started before the window began: wait for the rest of the time."""
@@ -186,7 +183,11 @@ class Session:
             if timer is not None:
                 timer.cancel()
             if opened is not None:
-                remarks = (*self.target.remarks(), *self._preemption_remarks())
+                remarks = self.target.remarks()
+                if self._preempted_by:
+                    why = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
+                    advice = "read that watch's report, or leave it out to watch the program from here"
+                    remarks += (Remark("gave-way", why, advice),)
                 self.window = opened.close(ended, end_ns, self.target.device.index, remarks)
             else:
                 self.window = self._never_opened(steps)
@@ -217,12 +218,6 @@ class Session:
             why += f"closing it failed: {error_line(error)}"
         with suppress(Exception, SystemExit):  # the same error may occur again
             self.window = self._empty_window(Remark("lost", why, "watch again"), 0)
-
-    def _preemption_remarks(self) -> tuple[Remark, ...]:
-        if not self._preempted_by:
-            return ()
-        text = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
-        return (Remark("gave-way", text, "read that watch's report, or leave it out to watch the program from here"),)
 
     def _never_opened(self, steps: AnySteps) -> Window:
         left = steps.left if isinstance(steps, SkippedSteps) else 0

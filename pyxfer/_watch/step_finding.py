@@ -165,17 +165,15 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
 
     def counted(made: Any) -> Any:
         """`jax.jit` without a function gives a decorator. Functions of JAX itself are not counted."""
-        if type(made) is CountedCallable or _is_of_jax(made):
+        is_compiled = hasattr(made, "lower")
+        is_of_jax = is_compiled and str(getattr(made, "__module__", "")).partition(".")[0] == JAX
+        if type(made) is CountedCallable or is_of_jax:
             return made
-        if hasattr(made, "lower"):
+        if is_compiled:
             return CountedCallable(made, functools.partial(found.call, "compiled"))
         return lambda *arguments, **named: counted(made(*arguments, **named))
 
     vars(module)["jit"] = functools.wraps(jit)(lambda *arguments, **named: counted(jit(*arguments, **named)))
-
-
-def _is_of_jax(made: Any) -> bool:
-    return str(getattr(made, "__module__", "")).partition(".")[0] == JAX and hasattr(made, "lower")
 
 
 class CountedCallable:
@@ -253,26 +251,23 @@ class NamedFunction:
 
     def wrap_in(self, module: ModuleType) -> None:
         """Replace the function in its module or class. If that is not possible, `problem` has the reason."""
+        owner: Any = module
         try:
-            self._wrap_in(module)
+            for place, name in enumerate(self._path):
+                part = inspect.getattr_static(owner, name, None)
+                if part is None:
+                    raise UsageError(f"{self._upto(place)} has no {name!r}")
+                if part is self._wrapper:
+                    return
+                if place < len(self._path) - 1:
+                    owner = part
+            if not isinstance(owner, (ModuleType, type)):
+                raise UsageError(f"{self._upto(len(self._path) - 1)} is not a class: name the method of its class")
+            self.problem = f"{self.text} was never called"
+            self._wrapper = self._wrapped(part)
+            setattr(owner, self._path[-1], self._wrapper)
         except Exception as error:  # noqa: BLE001 - must not change how the script runs
             self.problem = str(error) if isinstance(error, UsageError) else error_line(error)
-
-    def _wrap_in(self, module: ModuleType) -> None:
-        owner: Any = module
-        for place, name in enumerate(self._path):
-            part = inspect.getattr_static(owner, name, None)
-            if part is None:
-                raise UsageError(f"{self._upto(place)} has no {name!r}")
-            if part is self._wrapper:
-                return
-            if place < len(self._path) - 1:
-                owner = part
-        if not isinstance(owner, (ModuleType, type)):
-            raise UsageError(f"{self._upto(len(self._path) - 1)} is not a class: name the method of its class")
-        self.problem = f"{self.text} was never called"
-        self._wrapper = self._wrapped(part)
-        setattr(owner, self._path[-1], self._wrapper)
 
     def _upto(self, place: int) -> str:
         return f"{self.module}:{'.'.join(self._path[:place])}" if place else f"the module {self.module!r}"
@@ -284,10 +279,8 @@ class NamedFunction:
             raise UsageError(f"{self.text} is a class: name one of its methods, such as {self.text}.__call__")
         if not callable(part):
             raise UsageError(f"{self.text} is not a function, but of type {type(part).__name__}")
-        if any(
-            test(part)
-            for test in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-        ):
+        tests = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(test(part) for test in tests):
             raise UsageError(
                 f"{self.text} is a coroutine or generator function, and its calls return before its work is done: "
                 "name a function that does the work"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from threading import get_native_id
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pyxfer._document.watches import StepFinder
@@ -20,14 +21,8 @@ MAX_STEPS = 100_000
 _LONGEST = 300
 
 
-class StepContext(Protocol):
-    """A context manager; its block is one step of the program."""
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
+StepContext = AbstractContextManager[object]
+"""Its block is one step of the program."""
 
 
 class NoStep:

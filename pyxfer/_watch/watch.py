@@ -12,7 +12,7 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
-from pyxfer._watch.ceilings import NoCeilings, RunCeilings, measure_ceilings, saved_ceilings
+from pyxfer._watch.ceilings import NoCeilings, RunCeilings, measure_ceilings, remarks_on_saved, sizes_of_copies
 from pyxfer._watch.launch import SignalSwitch, numbered, print_message
 from pyxfer._watch.options import DEFAULT_CAPACITY, MEASURED, WatchOptions, checked_ceilings, make_options
 from pyxfer._watch.session import WANTED_ENDINGS, Session
@@ -41,7 +41,7 @@ def make_document(window: Window, target: Target, ceilings: Run | str | None, *,
     found: RunCeilings | NoCeilings
     remarks: tuple[Remark, ...] = ()
     if isinstance(ceilings, Run):
-        found, remarks = saved_ceilings(ceilings, window, device, link)
+        found, remarks = RunCeilings(ceilings), remarks_on_saved(ceilings, device, link, sizes_of_copies(window))
     elif ceilings is None:
         found = NoCeilings("no ceilings were requested")
     else:

@@ -26,7 +26,7 @@ from pyxfer.errors import DocumentError
 from pyxfer.units import format_seconds
 
 # The kind of the records that CUPTI itself has lost. They do not mean that pyxfer's capacity was used up.
-_LOST = "unknown"
+LOST = "unknown"
 _TO_S = 1e-9
 _PARTIAL = ".part"
 
@@ -70,7 +70,7 @@ def within_capacity(window: Window) -> Window:
     capture = window.capture.value
     if capture is None or not len(capture.records):
         return window
-    dropped = sum(count for kind, count in capture.dropped.items() if kind != _LOST)
+    dropped = sum(count for kind, count in capture.dropped.items() if kind != LOST)
     last_ns = max(int(capture.records["end_ns"].max()), int(capture.records["start_ns"].max()))
     if not dropped or not window.begin_ns < last_ns < window.end_ns:
         return window

@@ -239,7 +239,7 @@ def test_each_thread_warms_up_by_itself() -> None:
 )
 def test_the_fix_for_first_steps_skips_them(unchanged: bool, skipped: int, lengths: list[float], fix: str) -> None:
     window = make_window(None, sum(lengths), one_by_one(*lengths), skipped=skipped)
-    watched = analyse(window, None, MACHINE, unchanged=unchanged)
+    watched = analyse(window, Flat(None), MACHINE, unchanged=unchanged)
     (remark,) = [remark for remark in watched.remarks if remark.code in (FIRST_STEPS, "slow-steps")]
     assert (remark.code, remark.fix) == (FIRST_STEPS, fix)
 

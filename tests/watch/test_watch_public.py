@@ -16,7 +16,7 @@ from watch.windows import Flat, Script, activity_of, analysed, make_window, step
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
 from pyxfer._document.machines import Fact, LinkState
-from pyxfer._document.runs import Direction, Run
+from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
 from pyxfer._trace.records import CopyKind
@@ -189,10 +189,10 @@ def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, ph
     assert len(made) <= MAX_CALLS, made
 
 
-ASKED: dict[Direction, tuple[int, ...]] = {"h2d": (16 * MIB,)}
+ASKED: dict[OneWay, tuple[int, ...]] = {"h2d": (16 * MIB,)}
 
 
-def codes(run: Run, asked: dict[Direction, tuple[int, ...]] = ASKED) -> list[str]:
+def codes(run: Run, asked: dict[OneWay, tuple[int, ...]] = ASKED) -> list[str]:
     return [remark.code for remark in remarks_on_saved(run, make_device(), make_link(), asked)]
 
 
@@ -279,7 +279,7 @@ def test_the_source_of_a_saved_ceiling_has_its_machine_and_time(engine: Engine) 
 
 
 def gbps(ceilings: RunCeilings, nbytes: int) -> float:
-    found = ceilings.gbps("h2d", "pinned", nbytes)
+    found = ceilings.gbps("h2d", nbytes)
     assert found.value is not None, found.reason
     return found.value
 
@@ -315,14 +315,15 @@ def test_above_the_largest_size_the_rate_is_constant(run: Run) -> None:
 
 
 def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(run: Run) -> None:
-    found = RunCeilings(run).gbps("h2d", "write-combined", 4096)
-    assert found.reason == "no ceiling was measured for h2d and write-combined memory"
+    rows = tuple(structs.replace(row, memory="write-combined") for row in run.measurements)
+    found = RunCeilings(structs.replace(run, measurements=rows)).gbps("h2d", 4096)
+    assert found.reason == "no ceiling was measured for h2d and pinned memory"
 
 
 def test_a_staged_copy_is_not_a_ceiling(run: Run) -> None:
-    staged = structs.replace(run.measurements[0], memory="pageable", mode="staged", route="raw.pageable-staged")
-    found = RunCeilings(structs.replace(run, measurements=(staged,))).gbps("h2d", "pageable", staged.nbytes)
-    assert found.reason == "no ceiling was measured for h2d and pageable memory"
+    staged = structs.replace(run.measurements[0], memory="pinned", mode="staged", route="raw.pageable-staged")
+    found = RunCeilings(structs.replace(run, measurements=(staged,))).gbps("h2d", staged.nbytes)
+    assert found.reason == "no ceiling was measured for h2d and pinned memory"
 
 
 def test_close_sizes_are_measured_as_one(engine: Engine) -> None:
@@ -342,7 +343,7 @@ def test_nothing_is_measured_for_a_window_without_copies(engine: Engine) -> None
     before = testing.calls()
     ceilings, _ = measure_ceilings(window_of(watched), watched.target)
     assert testing.calls() == before
-    assert ceilings.gbps("h2d", "pinned", 4096).reason == "nothing crossed the link in this window"
+    assert ceilings.gbps("h2d", 4096).reason == "nothing crossed the link in this window"
 
 
 def test_a_device_that_fails_leaves_the_reason_and_a_remark(engine: Engine) -> None:
@@ -351,5 +352,5 @@ def test_a_device_that_fails_leaves_the_reason_and_a_remark(engine: Engine) -> N
     testing.fail("cudaMalloc", 1, 2)
     assert watched.target is not None
     ceilings, remarks = measure_ceilings(window_of(watched), watched.target)
-    assert "the ceiling could not be measured: " in (ceilings.gbps("h2d", "pinned", 4096).reason or "")
+    assert "the ceiling could not be measured: " in (ceilings.gbps("h2d", 4096).reason or "")
     assert [remark.code for remark in remarks] == ["no-ceiling"]

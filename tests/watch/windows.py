@@ -9,7 +9,7 @@ import numpy as np
 from samples import make_device, make_environment, make_link
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Direction, Memory, Tracing
+from pyxfer._document.runs import Direction, Tracing
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind, Flag, Kind, MemoryKind
 from pyxfer._watch.analysis import Machine, analyse
@@ -152,15 +152,15 @@ class Flat:
 
     def __init__(self, gbps: float | None, reason: str = "it was not measured") -> None:
         self._gbps, self._reason = gbps, reason
-        self.asked: list[tuple[Direction, Memory, int]] = []
+        self.asked: list[tuple[Direction, int]] = []
         points = () if gbps is None else tuple((size, size / gbps / 1e9) for size in (1, 1 << 40))
         source = CeilingSource(
             "measured", "NVIDIA H200", "vm", "2026-01-04T00:00:00+00:00", {"h2d": points, "d2h": points}
         )
         self.source: Fact[CeilingSource] = unknown(reason) if gbps is None else Fact(source)
 
-    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
-        self.asked.append((direction, memory, nbytes))
+    def gbps(self, direction: Direction, nbytes: int) -> Fact[float]:
+        self.asked.append((direction, nbytes))
         return unknown(self._reason) if self._gbps is None else Fact(self._gbps)
 
 
