@@ -107,7 +107,7 @@ def make_explain_run(row: runs.Measurement | None = None, **overrides: Any) -> r
 
 
 def page_of(row: runs.Measurement | None = None, **overrides: Any) -> str:
-    return printed(lambda page: print_run(make_explain_run(row, **overrides), page))
+    return printed(lambda page: print_run(make_explain_run(row, **overrides), page), details=True)
 
 
 def section(text: str, heading: str) -> str:

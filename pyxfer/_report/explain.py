@@ -152,10 +152,19 @@ def answer(explained: Explained) -> str:
         name, seconds = max(waterfall_lines(explained), key=lambda part: part[1], default=("", 0.0))
         share = seconds / breakdown.elapsed_s
         texts += [f"{share * 100:.0f} % of the time is {name}"] if share >= _LARGE_PART else []
-    found = better_routes(explained, 1) if explained.row.summary is not None else []
+    found = better_routes(explained, MAX_ADVICE) if explained.row.summary is not None else []
     compared = [each for each in found if not _shares_instead(explained, each)]
-    times = " and ".join(f"{clean(each.row.route)} is {_times(each.times.value)} times as fast" for each in compared)
+    ordinary = [each for each in compared if each.row.memory == explained.row.memory]
+    named = [
+        f"{clean(each.row.route)} is {_times(each.times.value)} times as fast{_memory_text(explained, each)}"
+        for each in (*compared[:1], *ordinary[:1])
+    ]
+    times = " and ".join(dict.fromkeys(named))
     return " ".join(map(sentence, [*texts, *([times] if times else [])]))
+
+
+def _memory_text(explained: Explained, better: Better) -> str:
+    return "" if better.row.memory == explained.row.memory else f" (needs {clean(better.row.memory)} memory)"
 
 
 def ceiling_line(explained: Explained) -> str:

@@ -126,7 +126,7 @@ def ingest_page(call_s: float, **overrides: Any) -> str:
 
 def test_ingest_call_is_divided_into_one_copy_and_the_rest() -> None:
     text = ingest_page(20e-3)
-    assert line_with(text, "tf.ingest, into a tensor").endswith("of one copy in host memory")
+    assert "of one copy in host memory. 54 % of the time is " in line_with(text, "tf.ingest, into a tensor")
     assert "This stays in host memory and crosses no link." in text
     assert line_with(text, "what one copy in host memory takes").split()[7] == "9.184"
     assert line_with(text, "everything else in the call").split()[5] == "10.816"
@@ -372,7 +372,8 @@ def advised_text(*others: runs.Measurement, row: runs.Measurement | None = None)
     row = row or make_explained()
     text = page_of(row, measurements=(*make_raw_rows("tensorflow", "h2d", NBYTES), row, *others))
     begin = text.index("Faster routes, measured in the same run\n")
-    return text[begin : text.index("\nWorkers", begin)]
+    ends = (text.find(mark, begin) for mark in ("\nWhere the time goes", "\nClocks", "\nWorkers"))
+    return text[begin : min(end for end in ends if end > 0)]
 
 
 def advice(*others: runs.Measurement, row: runs.Measurement | None = None) -> list[str]:
@@ -383,6 +384,13 @@ def advice(*others: runs.Measurement, row: runs.Measurement | None = None) -> li
 
 def name_of(line: str) -> str:
     return line.split()[1].rstrip(":")
+
+
+def test_the_answer_has_the_largest_part_and_the_gain_of_other_routes() -> None:
+    text = answer(explained(make_explained(), *make_others()))
+    assert "67 % of the time is preparing on the host" in text
+    assert "tf.dlpack-pinned is 19.2 times as fast (needs pinned memory) and tf.dlpack-pageable is 4.32 times" in text
+    assert answer(explained(make_explained(breakdown=unknown("lost")))).count(". ") == 0
 
 
 def test_the_three_fastest_routes_are_named_with_their_gain() -> None:
