@@ -61,14 +61,10 @@ def judge(
     unanswered: Sequence[Arrival] = (),
     settings: fleets.FleetSettings | None = None,
 ) -> fleets.Fleet:
-    """Judge every host of a fleet.
+    """The verdicts, by default with one false alarm in 100 fleets.
 
-    Args:
-        arrivals: What came back from the hosts.
-        confirmations: The documents of hosts that were measured again, flagged ones and controls, by name.
-        unanswered: What came back from hosts that were to be measured again, without a document.
-        settings: How to judge; by default with one false alarm in 100 fleets.
-
+    `confirmations`: by name, the documents of hosts that were measured again, flagged ones and controls.
+    `unanswered`: what came back from hosts that were to be measured again, without a document.
     """
     settings = settings or fleets.FleetSettings()
     rows = _newest_only(list(arrivals))
@@ -243,7 +239,7 @@ def _judge_cohort(
         judged.flagged[:, ~enough] = False
         reason = f"{count} hosts that should be equal"
     else:
-        judged = judge_few(table, expected, s)
+        judged = judge_few(table, expected)
         judges = tuple("none" if each is None else each.judge for each in expected)
         reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)

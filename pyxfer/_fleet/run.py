@@ -132,10 +132,7 @@ class FleetRun:
 def wait_for_files(
     folder: Path, hosts: Sequence[str], wait_s: float, on_progress: OnProgress = silent
 ) -> tuple[list[Arrival], bool]:
-    """The documents in a folder, and whether Ctrl-C ended the wait for those hosts that have written none yet.
-
-    Hosts without a document after `wait_s` are late.
-    """
+    """The documents in a folder, and whether Ctrl-C ended the wait. Hosts without a document after it are late."""
     arrivals: list[Arrival] = []
 
     def look() -> list[str]:
@@ -144,18 +141,15 @@ def wait_for_files(
         known = {name for each in arrivals for name in (each.host, Path(each.source).name.partition(".json")[0])}
         return [host for host in hosts if host not in known and quote(host, safe="@ ") not in known]
 
-    missing, interrupted = wait_for(look, len(hosts), wait_s, on_progress)
+    missing, interrupted = _wait_for(look, len(hosts), wait_s, on_progress)
     reason = "its document was not in the folder when the time was over"
     return [*arrivals, *(Arrival(host, "late", reason, None, "files") for host in missing)], interrupted
 
 
-def wait_for(
+def _wait_for(
     look: Callable[[], list[str]], hosts: int, wait_s: float, on_progress: OnProgress
 ) -> tuple[list[str], bool]:
-    """Call `look` until it finds no host that is missing, or the time is over.
-
-    Returns the missing hosts, and whether Ctrl-C ended the wait.
-    """
+    """The hosts that `look` still misses when the wait is over, and whether Ctrl-C ended it."""
     until = time.monotonic() + wait_s
     with ctrl_c_noted() as pressed:
         while (missing := look()) and time.monotonic() < until and not pressed.is_set():
@@ -189,17 +183,14 @@ def read_stored(store: Store, since_s: float) -> list[Arrival]:
 def wait_for_stored(
     store: Store, since: str, hosts: Sequence[str], wait_s: float, on_progress: OnProgress = silent
 ) -> tuple[list[Arrival], bool]:
-    """`read_stored` after a wait for those hosts that have stored none yet, and whether Ctrl-C ended the wait.
-
-    Hosts without a document after `wait_s` are late.
-    """
+    """`read_stored` after a wait, and whether Ctrl-C ended it. Hosts without a document after it are late."""
     since_s, named = store.moment(since), list(dict.fromkeys(hosts))
 
     def look() -> list[str]:
         known = {kept.host for kept in store.host_reports(since_s)}
         return [host for host in named if host not in known]
 
-    _, interrupted = wait_for(look, len(named), wait_s, on_progress)
+    _, interrupted = _wait_for(look, len(named), wait_s, on_progress)
     arrivals = read_stored(store, since_s)
     known = {arrival.host for arrival in arrivals}
     reason = "it had stored no document when the time was over"
