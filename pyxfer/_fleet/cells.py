@@ -8,33 +8,23 @@ import msgspec
 
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_total
 from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, CellUnit, HostCell, HostReport
-from pyxfer._document.links import HOST_END, Latency, Links, Traffic
+from pyxfer._document.links import HOST_END, LinkFlow, Links, Traffic
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Measurement, Run
+from pyxfer._document.runs import Run
 from pyxfer._measure import stats
 
 replace = msgspec.structs.replace
-_NO_PEAK = "a latency has no peak"
-_NO_TRIAL = "no trial of it counts"
-_WRONG = "the contents were wrong"
 
 
 def cells_of_run(run: Run) -> Iterator[HostCell]:
     for row in run.measurements:
         if row.side == row.direction:
             cell = cell_of(row, run.device.index)
-            yield _cell(cell, _rates(row), _why_missing(row), run.link.peak_gbps(row.side))
-
-
-def _rates(row: Measurement) -> list[float]:
-    if row.verified.value is False or row.rate.value is None:
-        return []
-    times = [trial.elapsed_s for trial in row.trials if trial.invalid is None]
-    return [row.moved_bytes / seconds / 1e9 for seconds in times if seconds > 0]
-
-
-def _why_missing(row: Measurement) -> str:
-    return _WRONG if row.verified.value is False else row.rate.reason or _NO_TRIAL
+            is_wrong = row.verified.value is False
+            times = [trial.elapsed_s for trial in row.trials if trial.invalid is None and trial.elapsed_s > 0]
+            rates = [] if is_wrong or row.rate.value is None else [row.moved_bytes / each / 1e9 for each in times]
+            reason = "the contents were wrong" if is_wrong else row.rate.reason
+            yield _cell(cell, rates, reason, run.link.peak_gbps(row.side))
 
 
 def cells_of_links(links: Links) -> Iterator[HostCell]:
@@ -43,18 +33,18 @@ def cells_of_links(links: Links) -> Iterator[HostCell]:
         yield from _cells_of_traffic(links, traffic)
     for latency in links.latencies:
         if latency.target == HOST_END:
-            yield _latency_cell(latency)
+            times = [trial.p50_ns for trial in latency.trials if trial.invalid is None]
+            samples = times if latency.p50.value is not None else []
+            yield _cell(cell_of_latency(latency), samples, latency.p50.reason, unknown("a latency has no peak"))
 
 
 def _cells_of_traffic(links: Links, traffic: Traffic) -> Iterator[HostCell]:
     for number, flow in enumerate(traffic.flows):
-        reason = flow.rate.reason or _NO_TRIAL
         samples = [] if flow.rate.value is None else _flow_rates(traffic, [number])
-        yield _cell(cell_of_flow(traffic, flow), samples, reason, _peak(links, traffic, number))
+        yield _cell(cell_of_flow(traffic, flow), samples, flow.rate.reason, _peak(links, traffic, flow))
     if traffic.group == "together" and len(traffic.flows) > 1:
         samples = [] if traffic.total.value is None else _flow_rates(traffic, range(len(traffic.flows)))
-        reason = traffic.total.reason or _NO_TRIAL
-        yield _cell(cell_of_total(traffic), samples, reason, unknown("each GPU has its own"))
+        yield _cell(cell_of_total(traffic), samples, traffic.total.reason, unknown("each GPU has its own"))
 
 
 def _flow_rates(traffic: Traffic, numbers: Sequence[int]) -> list[float]:
@@ -62,8 +52,7 @@ def _flow_rates(traffic: Traffic, numbers: Sequence[int]) -> list[float]:
     return [rate for rate in rates if rate > 0]
 
 
-def _peak(links: Links, traffic: Traffic, number: int) -> Fact[float]:
-    flow = traffic.flows[number]
+def _peak(links: Links, traffic: Traffic, flow: LinkFlow) -> Fact[float]:
     if traffic.group == "pairs":
         peers = (peer for peer in links.peers if (peer.source, peer.destination) == (flow.source, flow.destination))
         return next((peer.peak_gbps for peer in peers), unknown("the link between the two was not read"))
@@ -71,22 +60,15 @@ def _peak(links: Links, traffic: Traffic, number: int) -> Fact[float]:
     return device.host_peak_gbps(flow.side)
 
 
-def _latency_cell(latency: Latency) -> HostCell:
-    samples = [trial.p50_ns for trial in latency.trials if trial.invalid is None]
-    reason = latency.p50.reason or _NO_TRIAL
-    found = samples if latency.p50.value is not None else []
-    return _cell(cell_of_latency(latency), found, reason, unknown(_NO_PEAK))
-
-
 def unit_of(cell: Cell) -> CellUnit:
     return "ns" if cell.is_latency else "GB/s"
 
 
-def _cell(cell: Cell, samples: Sequence[float], reason: str, peak: Fact[float]) -> HostCell:
+def _cell(cell: Cell, samples: Sequence[float], reason: str | None, peak: Fact[float]) -> HostCell:
     """A cell with its samples rounded to 6 digits: what is beyond is below the clock's resolution."""
     kept = tuple(float(f"{sample:.6g}") for sample in samples)
     if not kept:
-        return HostCell(cell, unit_of(cell), unknown(reason), None, None, (), peak)
+        return HostCell(cell, unit_of(cell), unknown(reason or "no trial of it counts"), None, None, (), peak)
     value, low, high = figure_of(kept)
     return HostCell(cell, unit_of(cell), Fact(value), low, high, kept, peak)
 
@@ -102,9 +84,8 @@ def derive_host(report: HostReport) -> HostReport:
     """The document with the figures that follow from the samples, and one peak for each direction of a GPU's link."""
     devices = tuple(replace(device, runtime=report.runtime) for device in report.devices)
     ended = "failed" if report.failure is not None and report.ended == "complete" else report.ended
-    return replace(
-        report, ended=ended, devices=devices, cells=tuple(_derived_cell(cell, report.cells) for cell in report.cells)
-    )
+    cells = tuple(_derived_cell(cell, report.cells) for cell in report.cells)
+    return replace(report, ended=ended, devices=devices, cells=cells)
 
 
 def _derived_cell(cell: HostCell, cells: Sequence[HostCell]) -> HostCell:

@@ -57,7 +57,7 @@ def tables_of(reports: Sequence[tuple[int, HostReport]]) -> list[Table]:
     for place, report in reports:
         cohorts[tuple(alike_of(report).items())].append((place, report))
     ordered = sorted(cohorts.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [_table(dict(alike), members) for alike, members in ordered]
+    return [_table(dict(alike), *zip(*members, strict=True)) for alike, members in ordered]
 
 
 def alike_of(report: HostReport) -> dict[str, str]:
@@ -72,25 +72,12 @@ def alike_of(report: HostReport) -> dict[str, str]:
     }
 
 
-def figures_of(report: HostReport, columns: Sequence[Column]) -> Floats:
-    row: Floats = _rows([report], columns)[0][0]
-    return row
-
-
-def _table(alike: dict[str, str], members: Sequence[tuple[int, HostReport]]) -> Table:
-    columns = _columns([report for _, report in members])
-    figures, errors = _rows([report for _, report in members], columns)
-    return Table(alike, tuple(place for place, _ in members), columns, figures, errors)
-
-
-def _columns(reports: Sequence[HostReport]) -> tuple[Column, ...]:
-    """Every cell that has a figure on some host."""
+def _table(alike: dict[str, str], places: tuple[int, ...], reports: tuple[HostReport, ...]) -> Table:
     found: dict[Cell, CellUnit] = {}
-    for report in reports:
-        for cell in report.cells:
-            if cell.value.value is not None:
-                found.setdefault(cell.cell, cell.unit)
-    return columns_of(found)
+    for cell in (cell for report in reports for cell in report.cells if cell.value.value is not None):
+        found.setdefault(cell.cell, cell.unit)
+    columns = columns_of(found)
+    return Table(alike, places, columns, *rows_of(reports, columns))
 
 
 def columns_of(found: Mapping[Cell, CellUnit]) -> tuple[Column, ...]:
@@ -103,7 +90,7 @@ def signs_of(columns: Sequence[Column]) -> Floats:
     return np.array([column.sign for column in columns], np.float64)
 
 
-def _rows(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[Floats, Floats]:
+def rows_of(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[Floats, Floats]:
     places = {(column.cell, column.unit): place for place, column in enumerate(columns)}
     values = np.full((len(reports), len(columns)), np.nan)
     widths = np.full_like(values, np.nan)

@@ -6,7 +6,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -122,15 +121,8 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
             inner[:] = sorted(name for name in inner if name != CONFIRMATIONS)
             for name in sorted(names):
                 file = os.path.join(folder, name)
-                if name.endswith(_ENDINGS) and not name.startswith(".") and _is_regular(file):
+                if name.endswith(_ENDINGS) and not name.startswith(".") and os.path.isfile(file):
                     yield file, True
-
-
-def _is_regular(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:
-        return False
 
 
 def _begin_reading() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, lgamma
@@ -30,10 +30,7 @@ class Member:
 
 
 def facts_of(facts: Mapping[str, str], labels: Mapping[str, str]) -> dict[Key, str]:
-    return {
-        **{(False, name): value for name, value in facts.items()},
-        **{(True, name): value for name, value in labels.items()},
-    }
+    return {(is_label, name): given[name] for is_label, given in ((False, facts), (True, labels)) for name in given}
 
 
 def contrasts(
@@ -45,10 +42,12 @@ def contrasts(
     not significant are given as well if every slow host has the fact and no other host does.
     """
     found = [_contrast(slow, others, key, value, cells) for key, value in _candidates(slow, others)]
-    tried = len(found)
     ordered = sorted(found, key=lambda each: (each.chance, each.label, each.what, each.value))
     corrected = [
-        _with_chance(each, min(1.0, each.chance * tried), error_rate) for each in ordered if each.slow > each.others
+        msgspec.structs.replace(each, chance=chance, significant=chance <= error_rate)
+        for each in ordered
+        if each.slow > each.others
+        for chance in [min(1.0, each.chance * len(found))]
     ]
     sure = [each for each in corrected if each.significant][:_MAX_CONTRASTS]
     hints = [each for each in corrected if not each.significant and each.slow == each.of_slow and not each.others]
@@ -57,14 +56,12 @@ def contrasts(
 
 def _candidates(slow: Sequence[Member], others: Sequence[Member]) -> list[tuple[Key, str]]:
     """The facts that some slow hosts have and not all hosts."""
-    everyone = [*slow, *others]
-    values: dict[Key, Counter[str]] = {}
-    for member in everyone:
+    values: dict[Key, Counter[str]] = defaultdict(Counter)
+    for member in (*slow, *others):
         for key, value in member.facts.items():
-            values.setdefault(key, Counter())[value] += 1
+            values[key][value] += 1
     useful = {key for key, counts in values.items() if 1 < len(counts) <= max(2, _IDENTIFIES * sum(counts.values()))}
-    pairs = dict.fromkeys((key, value) for member in slow for key, value in member.facts.items() if key in useful)
-    return list(pairs)
+    return list(dict.fromkeys(pair for member in slow for pair in member.facts.items() if pair[0] in useful))
 
 
 def _contrast(
@@ -92,18 +89,13 @@ def _contrast(
     )
 
 
-def _with_chance(contrast: Contrast, chance: float, error_rate: float) -> Contrast:
-    return msgspec.structs.replace(contrast, chance=chance, significant=chance <= error_rate)
-
-
 def chance_of(slow: int, of_slow: int, others: int, of_others: int) -> float:
     """The chance that at least this number of the hosts with a fact are slow (Fisher's exact test)."""
     having, everyone = slow + others, of_slow + of_others
-    most = min(having, of_slow)
     whole = _log_choose(everyone, of_slow)
     terms = (
         exp(_log_choose(having, count) + _log_choose(everyone - having, of_slow - count) - whole)
-        for count in range(slow, most + 1)
+        for count in range(slow, min(having, of_slow) + 1)
         if of_slow - count <= everyone - having
     )
     return min(1.0, sum(terms))

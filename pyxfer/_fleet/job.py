@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -22,7 +23,7 @@ from pyxfer._document.links import Links
 from pyxfer._document.machines import Device, Fact, LinkState, Remark
 from pyxfer._document.runs import Ending, Run
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
-from pyxfer._links.plan import DEFAULT_PRECISION, LinksRequest, make_request
+from pyxfer._links.plan import DEFAULT_PRECISION, make_request
 from pyxfer._links.session import run_on
 from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.link import describe
@@ -153,9 +154,12 @@ class Job:
         self._note_end(f"GPU {device.index}", run)
 
     def _measure_links(self) -> None:
-        request, report = self._links_request(), self._on_progress
+        size = _LINKS_BYTES if self._choice.runtime == "cuda" else _HOST_LINKS_BYTES
+        seconds = min(_MAX_LINKS_S, max(0.1, self._left_s()))
+        request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
+        brief, report = replace(request, brief=True), self._on_progress
         try:
-            links = run_on(self._choice, self._devices, request, on_progress=report, save_to=self._keep_links)
+            links = run_on(self._choice, self._devices, brief, on_progress=report, save_to=self._keep_links)
         except (PyxferError, MemoryError) as error:
             self._note_failure(f"links: {error}", error)
             return
@@ -177,12 +181,6 @@ class Job:
 
     def _keep_links(self, links: Links) -> None:
         self._links = links
-
-    def _links_request(self) -> LinksRequest:
-        size = _LINKS_BYTES if self._choice.runtime == "cuda" else _HOST_LINKS_BYTES
-        seconds = min(_MAX_LINKS_S, max(0.1, self._left_s()))
-        request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
-        return replace(request, brief=True)
 
     def _note_end(self, what: str, found: Run | Links) -> None:
         if found.ended == "interrupted":
@@ -218,7 +216,7 @@ class Job:
             cells=(*chain.from_iterable(map(cells_of_run, runs)), *(cells_of_links(links) if links else ())),
             facts=read_facts([*runs, *self._other_runs()]),
             findings=tuple(_merged(self._findings, len(self._devices))),
-            remarks=tuple(_remarks(runs, links)),
+            remarks=_remarks(runs, links),
             failure="; ".join(failures) or None,
         )
 
@@ -246,12 +244,12 @@ def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Find
         yield msgspec.structs.replace(finding, subject=finding.subject + of_some)
 
 
-def _remarks(runs: Sequence[Run], links: Links | None) -> Iterator[Remark]:
+def _remarks(runs: Sequence[Run], links: Links | None) -> tuple[Remark, ...]:
     """Each remark once, because most of them are of the host and not of a GPU."""
-    found = [remark for run in runs for remark in run.remarks]
+    of_links = () if links is None else links.remarks
     # With one GPU, the remark that nothing was measured together is expected.
-    found += [remark for remark in (() if links is None else links.remarks) if remark.code != "one-device"]
-    yield from dict.fromkeys(found)
+    others = (remark for remark in of_links if remark.code != "one-device")
+    return tuple(dict.fromkeys((*chain.from_iterable(run.remarks for run in runs), *others)))
 
 
 # --- facts that may explain why a host is slower than others ----------------------------------------------------------
@@ -259,9 +257,7 @@ def _remarks(runs: Sequence[Run], links: Links | None) -> Iterator[Remark]:
 # Of one host alone, so that they have nothing in common with a loss; or known from elsewhere in the document.
 _NO_FACTS = {"slot (PCI address)", "link", "best link of the device", "best link of the slot", "narrowest hop"}
 _OWN_PARAMETERS = {"BOOT_IMAGE", "initrd", "root", "resume", "ip", "rd.luks.uuid", "rootflags", "hostname", "ro", "rw"}
-_MAX_PARAMETERS = 100
-_LONGEST_PARAMETER = 100
-_LONGEST_FACT = 200
+_MAX_PARAMETERS, _LONGEST_PARAMETER, _LONGEST_FACT = 100, 100, 200
 
 _FACT_FILES = {
     "BIOS": "sys/class/dmi/id/bios_version",
@@ -283,37 +279,28 @@ def read_facts(
 
 
 def _facts(runs: Sequence[Run], root: Path, variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    of_runs = [facts_of(run) for run in runs]
-    for name in dict.fromkeys(name for facts in of_runs for name in facts):
+    texts_of: dict[str, list[str | None]] = defaultdict(list)
+    for name, text in chain.from_iterable(facts_of(run).items() for run in runs):
         if name not in _NO_FACTS:
-            yield name, _joined([facts[name] for facts in of_runs if name in facts])
-    links = {
+            texts_of[name].append(text)
+    texts_of |= {
         "link capability": [_described(run.link.system_most, run.link.device_most) for run in runs],
         "link state": [_described(run.link.under_load, run.link.now) for run in runs],
-        "narrowest hop": [_narrowest(run) for run in runs],
+        "narrowest hop": [_described(hop.working) if (hop := run.link.narrowest_hop.value) else None for run in runs],
     }
-    for name, texts in links.items():
-        if known := [text for text in texts if text is not None]:
-            yield name, _joined(known)
+    for name, texts in texts_of.items():
+        if known := {text for text in texts if text is not None}:
+            yield name, " and ".join(sorted(known))
     for name, file in _FACT_FILES.items():
-        if (text := read_text(root / file).value) is not None:
-            yield name, text
+        if (content := read_text(root / file).value) is not None:
+            yield name, content
     yield from _kernel_parameters(root)
     if "CUDA_MPS_PIPE_DIRECTORY" in variables:
         yield "MPS", "on"
 
 
-def _joined(values: Sequence[str]) -> str:
-    return " and ".join(sorted(set(values)))
-
-
 def _described(*states: Fact[LinkState]) -> str | None:
     return next((describe(state.value) for state in states if state.value is not None), None)
-
-
-def _narrowest(run: Run) -> str | None:
-    hop = run.link.narrowest_hop.value
-    return None if hop is None else _described(hop.working)
 
 
 def _kernel_parameters(root: Path) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TypedDict
@@ -15,10 +15,10 @@ import numpy as np
 from pyxfer._document import fleets
 from pyxfer._document.cells import Cell
 from pyxfer._document.machines import Fact, Remark, unknown, version_of
-from pyxfer._fleet.cohorts import Table, columns_of, figures_of, signs_of, tables_of
+from pyxfer._fleet.cohorts import Table, columns_of, rows_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
-from pyxfer._fleet.losses import Answers, Floats, Judged, answers_of, controls_of, judge_figures, looks_again
+from pyxfer._fleet.losses import Floats, Judged, answers_of, controls_of, judge_figures, looks_again
 from pyxfer._fleet.small_cohorts import (
     FEWEST,
     Expected,
@@ -61,14 +61,10 @@ def judge(
     unanswered: Sequence[Arrival] = (),
     settings: fleets.FleetSettings | None = None,
 ) -> fleets.Fleet:
-    """Judge every host of a fleet.
+    """The verdicts, by default with one false alarm in 100 fleets.
 
-    Args:
-        arrivals: What came back from the hosts.
-        confirmations: The documents of hosts that were measured again, flagged ones and controls, by name.
-        unanswered: What came back from hosts that were to be measured again, without a document.
-        settings: How to judge; by default with one false alarm in 100 fleets.
-
+    `confirmations`: by name, the documents of hosts that were measured again, flagged ones and controls.
+    `unanswered`: what came back from hosts that were to be measured again, without a document.
     """
     settings = settings or fleets.FleetSettings()
     rows = _newest_only(list(arrivals))
@@ -81,11 +77,15 @@ def judge(
     for table in tables:
         reports = [report for place in table.places if (report := rows[place].report) is not None]
         expected = expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
-        measured = _measured_again(table, [rows[place].host for place in table.places], again)
+        looks = {row: again.get(rows[place].host) for row, place in enumerate(table.places)}
+        measured = {row: rows_of(found, table.columns)[0] for row, found in looks.items() if found}
         verdicts = _judge_cohort(table, expected, measured, tests, settings)
         of_all = None if expected else slower_than_known(table, verdicts.judged.medians, reports)
         remarks = (*([of_all] if of_all else []), *verdicts.remarks)
-        cohorts.append(replace(verdicts, peaks=_peaks(table, reports), remarks=remarks))
+        known_peaks = peaks_of(reports)
+        found_peaks = (known_peaks.get(column.cell) for column in table.columns)
+        peaks = tuple(unknown(fleets.NO_PEAK) if peak is None else Fact(peak) for peak in found_peaks)
+        cohorts.append(replace(verdicts, peaks=peaks, remarks=remarks))
     return fleets.Fleet(
         kind="fleet",
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -110,12 +110,6 @@ def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
     return msgspec.structs.replace(fleet, **_parts_of(cohorts, hosts, fleet.settings))
 
 
-def _peaks(table: Table, reports: Sequence[fleets.HostReport]) -> tuple[Fact[float], ...]:
-    peaks = peaks_of(reports)
-    found = (peaks.get(column.cell) for column in table.columns)
-    return tuple(unknown(fleets.NO_PEAK) if peak is None else Fact(peak) for peak in found)
-
-
 class _Parts(TypedDict):
     cohorts: tuple[fleets.Cohort, ...]
     hosts: tuple[fleets.FleetHost, ...]
@@ -125,10 +119,17 @@ class _Parts(TypedDict):
 def _parts_of(cohorts: Sequence[_Verdicts], hosts: list[fleets.FleetHost], settings: fleets.FleetSettings) -> _Parts:
     """What a fleet says of its cohorts and hosts."""
     for number, cohort in enumerate(cohorts):
-        for place, host in _hosts_of(number, cohort, hosts):
-            hosts[place] = host
+        _put_verdicts(number, cohort, hosts)
     return {
-        "cohorts": tuple(map(_cohort_of, cohorts)),
+        "cohorts": tuple(
+            fleets.Cohort(
+                each.table.alike,
+                each.reason,
+                tuple(_cell_of(each, place) for place in range(len(each.table.columns))),
+                each.remarks,
+            )
+            for each in cohorts
+        ),
         "hosts": tuple(hosts),
         "contrasts": tuple(found for cohort in cohorts for found in _contrasts_of(cohort, hosts, settings)),
     }
@@ -139,15 +140,14 @@ def _count_tests(tables: Sequence[Table]) -> int:
 
 
 def _table_of(fleet: fleets.Fleet, number: int) -> Table:
-    cohort = fleet.cohorts[number]
-    columns = columns_of({cell.cell: cell.unit for cell in cohort.cells})
+    columns = columns_of({cell.cell: cell.unit for cell in fleet.cohorts[number].cells})
     places = tuple(place for place, host in enumerate(fleet.hosts) if host.cohort == number)
     shape = (len(places), len(columns))
     values, errors = (
         np.array([getattr(fleet.hosts[place], name) for place in places], np.float64).reshape(shape)
         for name in ("values", "errors")
     )
-    return Table(cohort.alike, places, columns, signs_of(columns) * np.log(values), errors)
+    return Table(fleet.cohorts[number].alike, places, columns, signs_of(columns) * np.log(values), errors)
 
 
 def _again_in(fleet: fleets.Fleet, table: Table) -> dict[int, Floats]:
@@ -239,13 +239,22 @@ def _judge_cohort(
         judged.flagged[:, ~enough] = False
         reason = f"{count} hosts that should be equal"
     else:
-        judged = judge_few(table, expected, s)
+        judged = judge_few(table, expected)
         judges = tuple("none" if each is None else each.judge for each in expected)
         reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)
     answers, unsteady = answers_of(judged, looks, s)
-    losses = _losses(table, judged, looks, answers)
-    remarks = [_unsteady(table, cell) for cell in unsteady]
+    losses: dict[int, tuple[fleets.CellLoss, ...]] = defaultdict(tuple)
+    for (row, cell), stays in answers.items():
+        losses[row] += (_loss(table, judged, looks.get(row), row, cell, stays),)
+    remarks = [
+        Remark(
+            "unsteady",
+            f"{table.columns[cell].cell.text} is low on one host and then on another, so no host is called slow in it",
+            "measure again when the hosts are idle",
+        )
+        for cell in unsteady
+    ]
     if not looks and any(judged.flagged[row].any() for row in measured):
         remarks.append(_NO_CONTROL)
     return _Verdicts(table, judged, judges, reason, losses, controls_of(judged), dict(measured), tuple(remarks))
@@ -262,23 +271,6 @@ def _few_reason(hosts: int, judges: Sequence[fleets.Judge], s: fleets.FleetSetti
     least = f"fewer than {s.smallest_cohort} equal hosts show no spread"
     missing = f"no known host has this GPU and link, no peak is known, and {FEWEST} hosts are needed to compare them"
     return f"{count}; {least}; held against {words}" if words else f"{count}; {least}; {missing}"
-
-
-def _measured_again(table: Table, names: Sequence[str], again: Confirmations) -> dict[int, Floats]:
-    return {
-        row: np.array([figures_of(report, table.columns) for report in again[name]])
-        for row, name in enumerate(names)
-        if again.get(name)
-    }
-
-
-def _losses(
-    table: Table, judged: Judged, looks: Mapping[int, Floats], answers: Answers
-) -> dict[int, tuple[fleets.CellLoss, ...]]:
-    losses: dict[int, list[fleets.CellLoss]] = defaultdict(list)
-    for (row, cell), stays in answers.items():
-        losses[row].append(_loss(table, judged, looks.get(row), row, cell, stays))
-    return {row: tuple(found) for row, found in losses.items()}
 
 
 def _loss(
@@ -301,20 +293,7 @@ def _share(ratio: float, sign: int) -> float:
     return -math.expm1(ratio) if sign > 0 else math.expm1(min(-ratio, _MAX_LOG))
 
 
-def _unsteady(table: Table, cell: int) -> Remark:
-    return Remark(
-        "unsteady",
-        f"{table.columns[cell].cell.text} is low on one host and then on another, so no host is called slow in it",
-        "measure again when the hosts are idle",
-    )
-
-
 # --- the document ----------------------------------------------------------------------------------------------------
-
-
-def _cohort_of(verdicts: _Verdicts) -> fleets.Cohort:
-    cells = tuple(_cell_of(verdicts, place) for place in range(len(verdicts.table.columns)))
-    return fleets.Cohort(verdicts.table.alike, verdicts.reason, cells, verdicts.remarks)
 
 
 def _cell_of(verdicts: _Verdicts, place: int) -> fleets.CohortCell:
@@ -356,9 +335,7 @@ def _groups_of(verdicts: _Verdicts, place: int) -> fleets.CellGroups | None:
     )
 
 
-def _hosts_of(
-    number: int, verdicts: _Verdicts, hosts: Sequence[fleets.FleetHost]
-) -> Iterator[tuple[int, fleets.FleetHost]]:
+def _put_verdicts(number: int, verdicts: _Verdicts, hosts: list[fleets.FleetHost]) -> None:
     signs = signs_of(verdicts.table.columns)
     values, errors = np.exp(signs * verdicts.table.figures).tolist(), verdicts.table.errors.tolist()
     again = {row: np.exp(signs * looks).tolist() for row, looks in verdicts.measured.items()}
@@ -366,21 +343,16 @@ def _hosts_of(
     known = ~np.asarray(np.isnan(verdicts.table.figures[:, judged_cells]).all(axis=1))
     for row, place in enumerate(verdicts.table.places):
         losses = verdicts.losses.get(row, ())
-        verdict = _verdict(losses, hosts[place], is_known=bool(known[row]))
-        reason = hosts[place].reason or (None if known[row] else verdicts.reason)
-        yield (
-            place,
-            msgspec.structs.replace(
-                hosts[place],
-                verdict=verdict,
-                reason=reason,
-                cohort=number,
-                values=_known(values[row]),
-                errors=_known(errors[row]),
-                again=tuple(map(_known, again.get(row, ()))),
-                losses=losses,
-                control=row in verdicts.controls,
-            ),
+        hosts[place] = msgspec.structs.replace(
+            hosts[place],
+            verdict=_verdict(losses, hosts[place], is_known=bool(known[row])),
+            reason=hosts[place].reason or (None if known[row] else verdicts.reason),
+            cohort=number,
+            values=_known(values[row]),
+            errors=_known(errors[row]),
+            again=tuple(map(_known, again.get(row, ()))),
+            losses=losses,
+            control=row in verdicts.controls,
         )
 
 
@@ -403,30 +375,23 @@ def _contrasts_of(
     members = {
         place: Member(place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places
     }
+
+    def found(chosen: Set[int], left_out: Set[int], cells: Iterable[Cell]) -> tuple[fleets.Contrast, ...]:
+        slow, others = ([members[n] for n in sorted(each)] for each in (chosen, members.keys() - left_out))
+        return contrasts(slow, others, tuple(cells), settings.error_rate)
+
     for verdict in ("slow", "suspect"):
         chosen = {place for place in members if hosts[place].verdict == verdict}
         if chosen:
             cells = dict.fromkeys(loss.cell for place in sorted(chosen) for loss in hosts[place].losses)
-            yield from _contrast(members, chosen, {place for place in members if hosts[place].losses}, cells, settings)
+            yield from found(chosen, {place for place in members if hosts[place].losses}, cells)
             break
     splits: dict[frozenset[int], dict[Cell, None]] = {}
     for cell, split in verdicts.judged.splits.items():
         slower = frozenset(verdicts.table.places[row] for row in split.slower)
         splits.setdefault(slower, {})[verdicts.table.columns[cell].cell] = None
     for slower, cells in splits.items():
-        yield from _contrast(members, slower, slower, cells, settings)
-
-
-def _contrast(
-    members: Mapping[int, Member],
-    chosen: Iterable[int],
-    left_out: Iterable[int],
-    cells: Iterable[Cell],
-    settings: fleets.FleetSettings,
-) -> tuple[fleets.Contrast, ...]:
-    others = members.keys() - set(left_out)
-    slow = [members[place] for place in sorted(chosen)]
-    return contrasts(slow, [members[place] for place in sorted(others)], tuple(cells), settings.error_rate)
+        yield from found(slower, slower, cells)
 
 
 def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables: Sequence[Table]) -> Iterator[Remark]:

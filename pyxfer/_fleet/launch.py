@@ -137,6 +137,10 @@ class _Child:
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
 
+    def streams(self) -> list[tuple[IO[bytes], bytearray]]:
+        pairs = ((self.process.stdout, self.output), (self.process.stderr, self.errors))
+        return [(stream, kept) for stream, kept in pairs if stream is not None and not stream.closed]
+
 
 Explain = Callable[[int, str], tuple[AnswerState, str] | None]
 
@@ -182,8 +186,7 @@ class Processes:
         self._read(seconds)
         self._kill_stubborn()
         for child in list(self._children):
-            answer = self._answer(child)
-            if answer is not None:
+            if (answer := self._answer(child)) is not None:
                 self._children.remove(child)
                 answers.append(answer)
         return answers
@@ -214,10 +217,9 @@ class Processes:
                 failed.append(Answer(host, "failed", reason=f"{self.name} did not start: {error.strerror}"))
                 continue
             child = _Child(host, process, time.monotonic() + self._limit_s)
-            for stream, kept in ((process.stdout, child.output), (process.stderr, child.errors)):
-                if stream is not None:
-                    os.set_blocking(stream.fileno(), False)
-                    self._selector.register(stream, selectors.EVENT_READ, kept)
+            for stream, kept in child.streams():
+                os.set_blocking(stream.fileno(), False)
+                self._selector.register(stream, selectors.EVENT_READ, kept)
             self._children.append(child)
         return failed
 
@@ -263,12 +265,11 @@ class Processes:
 
     def _drain(self, child: _Child) -> None:
         """Take what is left, but do not wait for other processes that still have the pipe."""
-        for stream, kept in ((child.process.stdout, child.output), (child.process.stderr, child.errors)):
-            if stream is not None and not stream.closed:
-                while len(kept) <= MAX_HOST_BYTES and self._take(stream, kept):
-                    pass
-                if not stream.closed:
-                    self._forget(stream)
+        for stream, kept in child.streams():
+            while len(kept) <= MAX_HOST_BYTES and self._take(stream, kept):
+                pass
+            if not stream.closed:
+                self._forget(stream)
 
     def _ended(self, child: _Child, code: int) -> Answer:
         output, errors = bytes(child.output), child.errors.decode(errors="replace").strip()
@@ -276,11 +277,11 @@ class Processes:
             return Answer(child.host, "answered", output)
         last = errors.splitlines()[-1] if errors else "it wrote nothing"
         known = self._explain(code, errors)
-        if known is None and code == _NOT_FOUND:
-            known = "failed", f"the command was not found there: install pyxfer, or give --pyxfer ({last})"
-        if known is None and code == _NO_GPU:
-            known = "no GPU", last
-        state, reason = known or ("failed", f"exit code {code}: {last}")
+        usual: dict[int, tuple[AnswerState, str]] = {
+            _NOT_FOUND: ("failed", f"the command was not found there: install pyxfer, or give --pyxfer ({last})"),
+            _NO_GPU: ("no GPU", last),
+        }
+        state, reason = known or usual.get(code, ("failed", f"exit code {code}: {last}"))
         return Answer(child.host, state, reason=reason)
 
     def _end(self, child: _Child) -> None:
@@ -319,9 +320,8 @@ def ssh_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes:
 
 
 def _explain_ssh(code: int, errors: str) -> tuple[AnswerState, str] | None:
-    if code != _SSH_FAILED:
-        return None
-    return "lost", errors.splitlines()[-1] if errors else "ssh could not connect"
+    last = errors.splitlines()[-1] if errors else "ssh could not connect"
+    return ("lost", last) if code == _SSH_FAILED else None
 
 
 def _check_installed(program: str) -> None:

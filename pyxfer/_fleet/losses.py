@@ -77,21 +77,13 @@ def judge_figures(
 ) -> Judged:
     """Judge the logarithms of a cohort's figures, whose losses are negative.
 
-    Args:
-        figures: One row a host, one column a cell.
-        errors: Their standard errors within the host; NaN if not known.
-        families: For each cell its family: cells of one family have the same noise.
-        tests: The number of figures in the whole fleet, over which the error rate is kept.
-        settings: The error rate, and the least loss and spread.
-
+    `errors`: their standard errors within the host, NaN if not known. `families`: of each cell; cells of one family
+    have the same noise. `tests`: the number of figures in the whole fleet, over which the error rate is kept.
     """
     medians = _medians(figures)
     deviations = figures - medians
-    splits = {
-        cell: split
-        for cell in range(figures.shape[1])
-        if (split := find_groups(deviations[:, cell], settings)) is not None
-    }
+    groups = {cell: find_groups(deviations[:, cell], settings) for cell in range(figures.shape[1])}
+    splits = {cell: split for cell, split in groups.items() if split is not None}
     centres = _centres(figures, splits)
     for cell, split in splits.items():
         medians[cell] = centres[split.faster[0], cell]
@@ -196,10 +188,10 @@ def _thresholds(spreads: Floats, tails: Floats, tests: int, s: FleetSettings) ->
     """
     least = np.maximum(spreads * tails, -math.log1p(-s.least_loss))
     assumed = np.maximum(spreads, s.least_spread)
-    first, again = (
-        np.maximum(least, _normal(chance) * assumed) for chance in (s.error_rate / tests, _two_looks(tests, s))
+    return (
+        np.maximum(least, _normal(s.error_rate / tests) * assumed),
+        np.maximum(least, _normal(_two_looks(tests, s)) * assumed),
     )
-    return first, again
 
 
 def _limits_of_few(
@@ -217,7 +209,6 @@ def _limits_of_few(
     turn: first into its own figure, which is known, and then into a second one, which differs by chance. `tails`: the
     distances in spreads beyond which noise is not expected, and which a second figure rarely passes.
     """
-    share = (1 + s.power) / 2
     needed = np.full(figures.shape, np.nan)
     for host in range(figures.shape[0]):
         lost = figures.copy()
@@ -226,7 +217,7 @@ def _limits_of_few(
         wider = np.fmax(spreads, _MAD_TO_SD * _medians(np.abs(lost - centres)))
         first, again = _thresholds(wider, tails[0], tests, s)
         needed[host] = np.maximum(np.fmax(first, own[host]) + figures[host] - centres[host], again + wider * tails[1])
-    limits: Floats = np.nanquantile(needed, share, axis=0, method="higher")
+    limits: Floats = np.nanquantile(needed, (1 + s.power) / 2, axis=0, method="higher")
     return limits
 
 
@@ -284,21 +275,16 @@ def _members(families: Sequence[int]) -> list[Places]:
 
 def _good_side(ratios: Floats, spreads: Floats) -> Floats:
     """The distances of the figures above the median, in spreads and in order."""
-    above = (ratios / np.maximum(spreads, _TINY))[ratios > 0]
-    return np.sort(above)
+    return np.sort((ratios / np.maximum(spreads, _TINY))[ratios > 0])
 
 
 def _upper(distances: Floats, chance: float) -> float:
     """The distance beyond which noise is with this chance in one direction."""
-    if not distances.size:
-        return 0.0
-    return float(np.quantile(distances, max(0.0, 1 - 2 * chance)))
+    return float(np.quantile(distances, max(0.0, 1 - 2 * chance))) if distances.size else 0.0
 
 
 def _share_above(distances: Floats, least: float) -> float:
-    if not distances.size:
-        return 0.0
-    return 1 - float(np.searchsorted(distances, least, side="right")) / distances.size
+    return 1 - float(np.searchsorted(distances, least, side="right")) / distances.size if distances.size else 0.0
 
 
 def _normal(chance: float) -> float:

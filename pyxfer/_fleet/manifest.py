@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -59,17 +58,12 @@ class Deployment:
 
 
 def manifest(kind: Kind, deployment: Deployment) -> str:
-    makers = {"job": _job, "daemonset": _daemon_set, "slurm-prolog": _prolog}
-    return makers[kind](deployment)
+    return {"job": _job, "daemonset": _daemon_set, "slurm-prolog": _prolog}[kind](deployment)
 
 
 def _quoted(value: str) -> str:
     """A double-quoted scalar of YAML, which takes every string as JSON writes it in ASCII."""
     return json.dumps(value)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return f"[{', '.join(map(_quoted, words))}]"
 
 
 def _container(deployment: Deployment, script: str, target: str) -> str:
@@ -80,7 +74,7 @@ def _container(deployment: Deployment, script: str, target: str) -> str:
     return f"""\
         - name: host
           image: {_quoted(deployment.image or IMAGE)}
-          command: {_listed(command)}
+          command: [{", ".join(map(_quoted, command))}]
           env:
             - name: NODE_NAME
               valueFrom: {{fieldRef: {{fieldPath: spec.nodeName}}}}

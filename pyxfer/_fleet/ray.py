@@ -92,12 +92,10 @@ class RayLauncher:
 
     def poll(self, seconds: float) -> list[Answer]:
         answers = []
-        try:
+        with contextlib.suppress(queue.Empty):
             answers.append(self._lines.get(timeout=seconds))
             while True:
                 answers.append(self._lines.get_nowait())
-        except queue.Empty:
-            pass
         found = [answer for line in answers if (answer := self._taken(line)) is not None]
         if time.monotonic() > self._over_at:
             found += self._rest("late", "Ray did not answer in time")

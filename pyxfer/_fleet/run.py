@@ -22,7 +22,6 @@ from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
     from pyxfer._baseline.store import Store
-    from pyxfer._baseline.store_rows import StoredReport
 
 POLL_S = 0.2
 _LOOK_AGAIN_S = 2.0
@@ -59,8 +58,7 @@ class Kept:
 
     def put(self, part: str, host: str, data: bytes) -> None:
         """Write what a host sent. A host's name may have any characters."""
-        path = self.folder / part / f"{quote(host, safe='@ ')[:_LONGEST_NAME]}.json"
-        self._write(path, data)
+        self._write(self.folder / part / f"{quote(host, safe='@ ')[:_LONGEST_NAME]}.json", data)
 
     def put_fleet(self, data: bytes) -> None:
         self._write(self.folder / "fleet.json", data)
@@ -101,11 +99,7 @@ class FleetRun:
             flagged = hosts_to_confirm(fleet) if confirm and not self.interrupted else ()
             if flagged:
                 again = self._measure(flagged, AGAIN)
-                reports = {
-                    found.host: [found.report]
-                    for found in again
-                    if found.report is not None and has_figures(found.report)
-                }
+                reports = {found.host: [found.report] for found in again if found.report and has_figures(found.report)}
                 missing = [found for found in again if found.report is None]
                 fleet = judge(arrivals, confirmations=reports, unanswered=missing)
         finally:
@@ -121,7 +115,10 @@ class FleetRun:
                 for answer in self.launcher.poll(POLL_S):
                     del left[answer.host]
                     found.append(self._taken(answer, part))
-                self._tell(part, found, len(hosts))
+                late = sum(arrival.state == "late" for arrival in found)
+                text = f"{len(found)}/{len(hosts)} hosts, {self.launcher.running} running, {late} late"
+                phase = "measuring" if part == FIRST else "confirming"
+                self.on_progress(Progress(phase, len(found) / len(hosts), text))
         self.interrupted = pressed.is_set()
         return found + [Arrival(host, "late", _INTERRUPTED, None, self.launcher.name) for host in left]
 
@@ -131,38 +128,28 @@ class FleetRun:
         arrival = answer.arrival(self.launcher.name)
         return arrival if arrival.report is None else replace(arrival, report=without_samples(arrival.report))
 
-    def _tell(self, part: str, found: Sequence[Arrival], hosts: int) -> None:
-        late = sum(arrival.state == "late" for arrival in found)
-        text = f"{len(found)}/{hosts} hosts, {self.launcher.running} running, {late} late"
-        phase = "measuring" if part == FIRST else "confirming"
-        self.on_progress(Progress(phase, len(found) / hosts, text))
-
 
 def wait_for_files(
     folder: Path, hosts: Sequence[str], wait_s: float, on_progress: OnProgress = silent
 ) -> tuple[list[Arrival], bool]:
-    """The documents in a folder, and whether Ctrl-C ended the wait for those hosts that have written none yet.
-
-    Hosts without a document after `wait_s` are late.
-    """
+    """The documents in a folder, and whether Ctrl-C ended the wait. Hosts without a document after it are late."""
     arrivals: list[Arrival] = []
 
     def look() -> list[str]:
         arrivals[:] = read_reports([folder])
-        return _missing(hosts, arrivals)
+        # The hosts that no document names, nor the name of its file.
+        known = {name for each in arrivals for name in (each.host, Path(each.source).name.partition(".json")[0])}
+        return [host for host in hosts if host not in known and quote(host, safe="@ ") not in known]
 
-    missing, interrupted = wait_for(look, len(hosts), wait_s, on_progress)
+    missing, interrupted = _wait_for(look, len(hosts), wait_s, on_progress)
     reason = "its document was not in the folder when the time was over"
     return [*arrivals, *(Arrival(host, "late", reason, None, "files") for host in missing)], interrupted
 
 
-def wait_for(
+def _wait_for(
     look: Callable[[], list[str]], hosts: int, wait_s: float, on_progress: OnProgress
 ) -> tuple[list[str], bool]:
-    """Call `look` until it finds no host that is missing, or the time is over.
-
-    Returns the missing hosts, and whether Ctrl-C ended the wait.
-    """
+    """The hosts that `look` still misses when the wait is over, and whether Ctrl-C ended it."""
     until = time.monotonic() + wait_s
     with ctrl_c_noted() as pressed:
         while (missing := look()) and time.monotonic() < until and not pressed.is_set():
@@ -170,14 +157,6 @@ def wait_for(
             on_progress(Progress("waiting", done / hosts, f"{done}/{hosts} hosts"))
             pressed.wait(min(_LOOK_AGAIN_S, max(0.0, until - time.monotonic())))
     return missing, pressed.is_set()
-
-
-def _missing(hosts: Sequence[str], arrivals: Sequence[Arrival]) -> list[str]:
-    """The hosts that no document names, nor the name of its file."""
-    known = {arrival.host for arrival in arrivals} | {
-        Path(arrival.source).name.partition(".json")[0] for arrival in arrivals
-    }
-    return [host for host in hosts if host not in known and quote(host, safe="@ ") not in known]
 
 
 def read_stored(store: Store, since_s: float) -> list[Arrival]:
@@ -191,35 +170,27 @@ def read_stored(store: Store, since_s: float) -> list[Arrival]:
     found: list[Arrival] = []
     while wanted := [ids.pop(0) for ids in left.values()]:
         for stored in store.read_host_reports(wanted):
-            arrival = _arrival(stored)
-            found.append(arrival)
-            if arrival.report is not None:
+            if stored.report is None:
+                found.append(Arrival(stored.host, "unreadable", stored.reason, None, stored.id))
+            else:
+                found.append(row_of(without_samples(stored.report), stored.host, stored.id))
                 reason = f"another document of this host is judged, the newest: {stored.id}"
                 found += [Arrival(stored.host, "duplicate", reason, None, older) for older in left.pop(stored.host)]
         left = {host: ids for host, ids in left.items() if ids}
     return found
 
 
-def _arrival(stored: StoredReport) -> Arrival:
-    if stored.report is None:
-        return Arrival(stored.host, "unreadable", stored.reason, None, stored.id)
-    return row_of(without_samples(stored.report), stored.host, stored.id)
-
-
 def wait_for_stored(
     store: Store, since: str, hosts: Sequence[str], wait_s: float, on_progress: OnProgress = silent
 ) -> tuple[list[Arrival], bool]:
-    """`read_stored` after a wait for those hosts that have stored none yet, and whether Ctrl-C ended the wait.
-
-    Hosts without a document after `wait_s` are late.
-    """
+    """`read_stored` after a wait, and whether Ctrl-C ended it. Hosts without a document after it are late."""
     since_s, named = store.moment(since), list(dict.fromkeys(hosts))
 
     def look() -> list[str]:
         known = {kept.host for kept in store.host_reports(since_s)}
         return [host for host in named if host not in known]
 
-    _, interrupted = wait_for(look, len(named), wait_s, on_progress)
+    _, interrupted = _wait_for(look, len(named), wait_s, on_progress)
     arrivals = read_stored(store, since_s)
     known = {arrival.host for arrival in arrivals}
     reason = "it had stored no document when the time was over"

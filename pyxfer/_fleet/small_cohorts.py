@@ -13,9 +13,9 @@ from pyxfer._doctor.examine import references
 from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
 from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Reference
-from pyxfer._document.fleets import CohortCell, FleetSettings, HostReport, Judge
+from pyxfer._document.fleets import CohortCell, HostReport, Judge
 from pyxfer._document.machines import Remark
-from pyxfer._fleet.cohorts import LINK_CAPABILITY, MIG, Column, Table
+from pyxfer._fleet.cohorts import LINK_CAPABILITY, MIG, Column, Table, signs_of
 from pyxfer._fleet.losses import Floats, Judged
 from pyxfer._machine.link import describe
 from pyxfer.errors import DocumentError
@@ -38,11 +38,8 @@ class Expected(NamedTuple):
 
 def expected_of(table: Table, reports: Sequence[HostReport]) -> list[Expected | None]:
     """For each cell what a few hosts are held against; None if nothing is known."""
-    known, peaks = _known_host(reports[0]), peaks_of(reports)
-    return [
-        _known(known, column) or _peak(column, peaks.get(column.cell)) or _each_other(table, place)
-        for place, column in enumerate(table.columns)
-    ]
+    peaks = peaks_of(reports)
+    return _expected(_known_host(reports[0]), table, [peaks.get(column.cell) for column in table.columns])
 
 
 def expected_again(cells: Sequence[CohortCell], table: Table) -> list[Expected | None]:
@@ -54,9 +51,13 @@ def expected_again(cells: Sequence[CohortCell], table: Table) -> list[Expected |
                 f"{cell.cell.text} was held against a known host that this pyxfer does not have; judge the documents "
                 "of the hosts again, with pyxfer fleet judge"
             )
+    return _expected(known, table, [cell.peak.value for cell in cells])
+
+
+def _expected(known: Reference | None, table: Table, peaks: Sequence[float | None]) -> list[Expected | None]:
     return [
-        _known(known, column) or _peak(column, cell.peak.value) or _each_other(table, place)
-        for place, (cell, column) in enumerate(zip(cells, table.columns, strict=True))
+        _known(known, column) or _peak(column, peak) or _each_other(table, place)
+        for place, (column, peak) in enumerate(zip(table.columns, peaks, strict=True))
     ]
 
 
@@ -80,12 +81,9 @@ def slower_than_known(table: Table, medians: Floats, reports: Sequence[HostRepor
     )
 
 
-def judge_few(table: Table, expected: Sequence[Expected | None], settings: FleetSettings) -> Judged:
+def judge_few(table: Table, expected: Sequence[Expected | None]) -> Judged:
     """Judge each figure against what is expected. Cells without that are not judged."""
-    signs = [column.sign for column in table.columns]
-    medians = np.array(
-        [math.nan if u is None else s * math.log(u.figure) for u, s in zip(expected, signs, strict=True)]
-    )
+    medians = signs_of(table.columns) * np.array([math.nan if u is None else math.log(u.figure) for u in expected])
     least = np.array([math.nan if u is None else -math.log1p(-u.loss) for u in expected])
     ratios = table.figures - medians
     errors = np.nan_to_num(table.errors)

@@ -112,11 +112,8 @@ def _failures(limit: Limit, a: Sample, b: Sample, comparison: Comparison) -> lis
     if limit.seconds is not None:
         return [text for row in comparison.cells if (text := _beyond_seconds(limit, limit.seconds, row))]
     slower = certainly_slower(comparison, limit.share or DEFAULT_TOLERANCE)
-    return [f"{row.cell.case}: {limit.text}: at least {_least(row)}{unit}" for row in slower]
-
-
-def _least(row: CellComparison) -> str:
-    return format_change(math.log(row.low.value or 1.0))
+    least = ((row.cell.case, format_change(math.log(row.low.value or 1.0))) for row in slower)
+    return [f"{case}: {limit.text}: at least {change}{unit}" for case, change in least]
 
 
 def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | None:
@@ -128,16 +125,10 @@ def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | 
 
 
 def _in_ceilings(sample: Sample) -> Sample:
-    return Sample(
-        sample.name,
-        tuple(
-            msgspec.structs.replace(
-                run, measurements=tuple(row for old in run.measurements if (row := _relative(old)) is not None)
-            )
-            for run in sample.runs
-            if isinstance(run, Run)
-        ),
-    )
+    runs = [run for run in sample.runs if isinstance(run, Run)]
+    rows = [tuple(row for old in run.measurements if (row := _relative(old)) is not None) for run in runs]
+    relative = (msgspec.structs.replace(run, measurements=each) for run, each in zip(runs, rows, strict=True))
+    return Sample(sample.name, tuple(relative))
 
 
 def _relative(row: Measurement) -> Measurement | None:
@@ -148,9 +139,8 @@ def _relative(row: Measurement) -> Measurement | None:
     high = None if share.low is None or not share.low > 0 else 1 / share.low
     time = 1 / share.value
     summary = Summary(row.summary.n, time, low, high, time, time, 0.0, time, time)
-    rate = Rate(row.moved_bytes / time / 1e9, None, None)
-    rate_of_share = msgspec.structs.replace(row.rate, value=rate)
-    return msgspec.structs.replace(row, summary=summary, rate=rate_of_share, trials=())
+    rate = msgspec.structs.replace(row.rate, value=Rate(row.moved_bytes / time / 1e9, None, None))
+    return msgspec.structs.replace(row, summary=summary, rate=rate, trials=())
 
 
 def _notes(comparison: Comparison) -> list[str]:

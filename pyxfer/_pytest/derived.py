@@ -15,13 +15,10 @@ _MORE = "; try a longer --xfer-budget"
 
 def derive_pytest(session: XferSession) -> XferSession:
     session = derive_tests(session)
-    tests = tuple(
-        msgspec.structs.replace(
-            test, judged=msgspec.structs.replace(test.judged, word=judged(test.expected, test.measurement).word)
-        )
-        for test in session.tests
-    )
-    return msgspec.structs.replace(session, tests=tests)
+    replace = msgspec.structs.replace
+    words = [judged(test.expected, test.measurement).word for test in session.tests]
+    pairs = zip(session.tests, words, strict=True)
+    return replace(session, tests=tuple(replace(test, judged=replace(test.judged, word=word)) for test, word in pairs))
 
 
 def judged(expected: Expected, row: Measurement) -> Judged:

@@ -20,7 +20,7 @@ from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
-from pyxfer.native import HOST, Choice, choose, is_host_name
+from pyxfer.native import Choice, choose, is_host_name
 from pyxfer.units import size_of, whole_of
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class Timing:
     def __init__(self, test: str, how: How) -> None:
         self.how = how
         self._test = test
-        self._choice: Choice = choose(how.device, require_gpu=how.device != HOST)
+        self._choice: Choice = choose(how.device, require_gpu=not is_host_name(how.device))
         self._device: Device = find_device(self._choice.engine, 0 if is_host_name(how.device) else how.device)
+        self._key = self._device.uuid.value or self._device.name
         self.place: TestMachine | None = None
         """The machine and its state, after a measurement."""
 
@@ -109,10 +110,6 @@ class Timing:
             raise KeyboardInterrupt
         side = "sum" if direction == "both" else direction
         return next(row for row in run.measurements if row.side == side)
-
-    @property
-    def _key(self) -> str:
-        return self._device.uuid.value or self._device.name
 
     def _environment(self) -> Environment:
         return read_environment(self._choice.engine, self._device)
@@ -186,7 +183,13 @@ class Outcome:
 def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool) -> Outcome:
     measurement = beside.measurement
     remarks = [_for_fixed_rounds(remark) if fixed else remark for remark in measurement.remarks]
-    remarks += [remark for remark in (_other_size(measurement.nbytes, value), _tracer()) if remark is not None]
+    size = getattr(value, "nbytes", None)
+    if isinstance(size, int) and size != measurement.nbytes:
+        text = f"the function's result has {size} bytes, but nbytes is {measurement.nbytes}"
+        remarks.append(Remark("other-size", text, "give nbytes= as the bytes that cross the link in one call"))
+    if sys.gettrace() is not None:
+        text = "a debugger or coverage tool traces every line, which slows Python code"
+        remarks.append(Remark("debugger", text, "measure without it"))
     return Outcome(msgspec.structs.replace(measurement, remarks=(*remarks, *others)), beside.ceiling)
 
 
@@ -195,27 +198,6 @@ def _for_fixed_rounds(remark: Remark) -> Remark:
         return remark
     fix = "use more rounds" if remark.fix.startswith("give ") else remark.fix.replace("a longer budget", "more rounds")
     return msgspec.structs.replace(remark, fix=fix)
-
-
-def _other_size(nbytes: int, value: object) -> Remark | None:
-    size = getattr(value, "nbytes", None)
-    if not isinstance(size, int) or size == nbytes:
-        return None
-    return Remark(
-        "other-size",
-        f"the function's result has {size} bytes, but nbytes is {nbytes}",
-        "give nbytes= as the bytes that cross the link in one call",
-    )
-
-
-def _tracer() -> Remark | None:
-    if sys.gettrace() is None:
-        return None
-    return Remark(
-        "debugger",
-        "a debugger or coverage tool traces every line, which slows Python code",
-        "measure without it",
-    )
 
 
 DISABLED = "nothing is measured: --xfer-disable"
@@ -308,7 +290,9 @@ class Xfer:
 
         """
         size = self._use(fn, nbytes)
-        counts = _count(rounds, "rounds", 1), _count(warmup_rounds, "warmup_rounds", 0)
+        example = f"a number such as {ROUNDS}"
+        recorded = whole_of(rounds, "rounds", 1, _MAX_CALLS, example)
+        counts = recorded, whole_of(warmup_rounds, "warmup_rounds", 0, _MAX_CALLS, example)
         prepared = Prepared(fn, tuple(args), dict(kwargs or {}), setup)
         if self._timing is None:
             prepared.prepare()
@@ -370,7 +354,3 @@ class Prepared(Generic[T]):
             self._args, self._kwargs = tuple(args), dict(kwargs)
         except (TypeError, ValueError) as error:
             raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
-
-
-def _count(value: int, name: str, least: int) -> int:
-    return whole_of(value, name, least, _MAX_CALLS, f"a number such as {ROUNDS}")

@@ -25,10 +25,7 @@ WRITE_EVERY_S = 10.0
 
 
 class Reporting:
-    """The hooks of a session.
-
-    `attribute` is the attribute of a test's report that holds its measurement as JSON.
-    """
+    """`attribute` is the attribute of a test's report that holds its measurement as JSON."""
 
     def __init__(self, config: pytest.Config, settings: Settings, attribute: str) -> None:
         """Load the saved sessions and check that files can be written, before anything is measured."""
@@ -37,16 +34,22 @@ class Reporting:
         self._attribute = attribute
         self._gathered: Gathered | None = None
         self._session: XferSession | None = None
+        self._against: Against | None = None
         self._compared: Compared | None = None
         self._written_s = time.monotonic()
         self._messages: list[str] = []
         self._failures: list[str] = []
         with naming("--xfer-compare"):
-            self._against = self._read() if settings.compare else None
+            if settings.compare:
+                from pyxfer._pytest.against import Against
+
+                self._against = Against(settings.compare, settings.limits)
         for option, path in (("--xfer-json", settings.json), ("--xfer-save", settings.save)):
             if path is not None:
                 with naming(option):
-                    self._prepare(path)
+                    if path.parent == config.rootpath / FOLDER:
+                        path.parent.mkdir(exist_ok=True)
+                    check_writable(path)
 
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
         wanted = any(FIXTURE in getattr(item, "fixturenames", ()) for item in items)
@@ -96,16 +99,6 @@ class Reporting:
         for lines, colours in ((self._messages, {}), (self._failures, {"red": True})):
             for line in lines:
                 terminalreporter.write_line(folded(f"pyxfer: {line}"), **colours)
-
-    def _read(self) -> Against:
-        from pyxfer._pytest.against import Against
-
-        return Against(self._settings.compare, self._settings.limits)
-
-    def _prepare(self, path: Path) -> None:
-        if path.parent == self._config.rootpath / FOLDER:
-            path.parent.mkdir(exist_ok=True)
-        check_writable(path)
 
     def _report_nothing_measured(self) -> None:
         files = [self._shown(path) for path in (self._settings.json, self._settings.save) if path is not None]

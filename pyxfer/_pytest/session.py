@@ -28,7 +28,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._began_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self._places: list[TestMachine] = []
+        self._places: dict[tuple[str, ...], TestMachine] = {}
         self._tests: dict[str, Tested] = {}
 
     def add(self, text: str) -> None:
@@ -43,16 +43,13 @@ class Gathered:
             ended="interrupted" if interrupted else "complete",
             began_at=self._began_at,
             pytest=pytest.__version__,
-            places=tuple(self._places),
+            places=tuple(self._places.values()),
             tests=tuple(self._tests.values()),
         )
 
     def _number(self, place: TestMachine) -> int:
-        for number, known in enumerate(self._places):
-            if _key(known) == _key(place):
-                return number
-        self._places.append(place)
-        return len(self._places) - 1
+        self._places.setdefault(_key(place), place)
+        return list(self._places).index(_key(place))
 
 
 def _key(place: TestMachine) -> tuple[str, ...]:
@@ -87,9 +84,9 @@ class XferWarning(UserWarning):
 class Bench:
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
         self._item = item
-        self._settings = settings
-        self._limits: MarkerArguments = read_marker(item.iter_markers(MARKER))
-        self._timing = None if settings.disabled else _timing(item, settings, self._limits)
+        marker = read_marker(item.iter_markers(MARKER))
+        self._expected = Expected(marker.min_of_ceiling, marker.max_s)
+        self._timing = None if settings.disabled else _timing(item, settings, marker)
         self.fixture = Xfer(self._timing)
 
     def judge(self) -> None:
@@ -123,10 +120,6 @@ class Bench:
             budget_s=timing.how.budget_s,
         )
         return codec.to_bare_json(Measured(timing.place, result)).decode()
-
-    @property
-    def _expected(self) -> Expected:
-        return Expected(self._limits.min_of_ceiling, self._limits.max_s)
 
 
 def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> Timing:

@@ -151,10 +151,12 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_settings(config: pytest.Config) -> Settings:
     option = config.getoption
-    budget = option("--xfer-budget")
+    budget, json = option("--xfer-budget"), option("--xfer-json")
+    if json == "":
+        raise UsageError("--xfer-json is empty: write --xfer-json=xfer.json.")
     saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
     settings = Settings(
-        json=_json_file(option("--xfer-json"), config.invocation_params.dir),
+        json=None if json is None else config.invocation_params.dir / json,
         save=_given("--xfer-save", saved.path_of, option("--xfer-save")),
         compare=_each("--xfer-compare", saved.existing, option("--xfer-compare")),
         limits=_each("--xfer-compare-fail", parse_limit, option("--xfer-compare-fail")),
@@ -173,7 +175,7 @@ class Saved:
     here: Path
 
     def path_of(self, text: str) -> Path:
-        if _is_file(text):
+        if "/" in text or text.endswith((".json", ".json.gz")):
             return self.here / text
         if not _NAME.fullmatch(text):
             raise UsageError(
@@ -186,7 +188,8 @@ class Saved:
         path = self._newest() if text == ANY_NAME else self.path_of(text)
         if path.is_file():
             return path
-        hint = f" {text!r} is taken as a name: write --xfer-compare=NAME." if _is_test(text) else ""
+        is_test = "::" in text or text.endswith((".py", "/")) or Path(text).is_dir()
+        hint = f" {text!r} is taken as a name: write --xfer-compare=NAME." if is_test else ""
         raise UsageError(f"{str(path)!r} is not there: save a session first with --xfer-save={text or 'main'}.{hint}")
 
     def _newest(self) -> Path:
@@ -217,20 +220,9 @@ def _device(text: str) -> str:
     return text.strip()
 
 
-def _json_file(text: str | None, here: Path) -> Path | None:
-    if text is None:
-        return None
-    if not text:
-        raise UsageError("--xfer-json is empty: write --xfer-json=xfer.json.")
-    return here / text
-
-
 def _given(option: str, read: Callable[[str], T], text: str | None) -> T | None:
     """Parse an option if it was given; errors name the option."""
-    if text is None:
-        return None
-    with naming(option):
-        return read(text)
+    return None if text is None else _each(option, read, [text])[0]
 
 
 def _each(option: str, read: Callable[[str], T], texts: Sequence[str]) -> tuple[T, ...]:
@@ -254,11 +246,3 @@ def _check_together(settings: Settings) -> None:
         raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out.")
     if settings.disabled and (settings.compare or settings.save or settings.json):
         raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare.")
-
-
-def _is_file(text: str) -> bool:
-    return "/" in text or text.endswith((".json", ".json.gz"))
-
-
-def _is_test(text: str) -> bool:
-    return "::" in text or text.endswith((".py", "/")) or Path(text).is_dir()
