@@ -10,7 +10,7 @@ from pyxfer._document.examinations import Examination, Finding, Nearest, Status
 from pyxfer._report import run
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.layout import Page
-from pyxfer._report.report import Badge, Report
+from pyxfer._report.report import Advice, Badge, Report
 from pyxfer._report.text import Lines, clean, device_text, link_text, sentence
 
 _BADGES: dict[Status, Badge] = {"fine": "good", "unknown": "none", "suspicious": "doubtful", "wrong": "bad"}
@@ -132,6 +132,11 @@ def _grids(examination: Examination) -> list[Grid]:
     return [text_grid("Findings", headings, rows), run.measurements(examination.run)]
 
 
+def _advice(examination: Examination) -> list[Advice]:
+    bad = [finding for status in _IN_FULL for finding in examination.of(status)]
+    return [(f"{clean(each.subject)}: {sentence(clean(each.do, _LONGEST))}", "") for each in bad if each.do]
+
+
 REPORT = Report(
     struct=Examination,
     title=lambda _: "pyxfer doctor",
@@ -139,6 +144,7 @@ REPORT = Report(
     headline=summary,
     badge=_badge,
     heading=heading_lines,
+    advice=_advice,
     grids=_grids,
     sections=lambda examination: run.sections(examination.run),
     charts=lambda examination: run.REPORT.charts(examination.run),

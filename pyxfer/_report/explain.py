@@ -10,6 +10,7 @@ from pyxfer._document.machines import MAX_SHARE
 from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
+from pyxfer._report.report import Advice
 from pyxfer._report.route_tables import WAYS
 from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
 
@@ -419,6 +420,15 @@ def _print_advice(explained: Explained, page: Page) -> None:
         page.hanging([(f"{number}.", better_text(explained, better))])
         if code:
             page.code(code)
+
+
+def advice(run: runs.Run) -> list[Advice]:
+    """The faster routes, and their code."""
+    explained = find_explained(run)
+    if explained is None or explained.row.summary is None:
+        return []
+    found = better_routes(explained, MAX_ADVICE)
+    return [(better_text(explained, better), program_code(better.row)) for better in found]
 
 
 def better_routes(explained: Explained, most: int) -> list[Better]:

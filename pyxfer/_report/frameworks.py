@@ -12,6 +12,7 @@ from pyxfer._report import route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
 from pyxfer._report.notes import Note
 from pyxfer._report.rates import RATES_HEADING, worker_number
+from pyxfer._report.report import Advice
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text, sentence
 
 _PLAIN_FROM = 10
@@ -269,6 +270,16 @@ def _faster_lines(run: runs.Run, group: route_tables.Group) -> Lines:
     )
     name = f"  {route_tables.title(group.framework)} {group.direction}"
     return [(name if number == 0 else "", text) for number, text in enumerate(texts)]
+
+
+def advice(run: runs.Run) -> list[Advice]:
+    """The code of the faster calls of each framework."""
+    found: list[Advice] = []
+    for group in route_tables.group_rows(run, [""] * len(run.measurements)):
+        for label, text in _faster_lines(run, group):
+            figure, _, code = text.partition("  ")
+            found.append((f"{label.strip() or found[-1][0].rpartition(':')[0]}: {figure}", code))
+    return found
 
 
 def _call(row: route_tables.Row) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from html import escape
+from textwrap import indent
 from typing import Any
 
 from pyxfer._document import runs
@@ -77,6 +78,11 @@ def to_markdown(document: object) -> str:
     heading = [f"{label}: {text}" for label, text in report.heading(document)]
     parts = [f"## {escape_markdown(report.title(document))}\n", f"**{escape_markdown(report.headline(document))}**\n"]
     parts += [_listed(heading)] if heading else []
+    if advice := report.advice(document):
+        # Code is indented, because a fence could end inside it.
+        codes = ["\n" + indent(f"{code}\n", "      ") if code else "" for _, code in advice]
+        items = [f"- {escape_markdown(text)}\n{code}" for (text, _), code in zip(advice, codes, strict=True)]
+        parts.append(f"### What to do\n\n{''.join(items)}")
     for grid in report.grids(document):
         if table := grid.to_markdown():
             parts.append(f"### {escape_markdown(grid.name)}\n\n{table}")

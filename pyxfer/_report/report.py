@@ -19,6 +19,8 @@ INTERVALS = "Bands and thin lines on bars are 95 % intervals; one that leaves th
 Badge = Literal["good", "doubtful", "bad", "none"]
 """The colour of a document's badge. `none`: nothing is judged."""
 Section = tuple[str, Lines]
+Advice = tuple[str, str]
+"""What to do, and the code for it; the code may be empty."""
 Charts = Mapping[str, Make | None]
 """Charts by name; None if there are no figures for one."""
 
@@ -40,6 +42,7 @@ class Report(Generic[D]):
         headline: The first sentence of a report.
         badge: The colour of the badge, and the word on it.
         heading: The lines below the headline.
+        advice: What to do, the best first; it stands directly below the headline.
         grids: Tables for readers.
         sections: Lists below the tables.
         charts: Its charts by name.
@@ -58,6 +61,7 @@ class Report(Generic[D]):
     charts: Callable[[D], Charts]
     captions: Mapping[str, Caption]
     heading: Callable[[D], Lines] = lambda _: []
+    advice: Callable[[D], Sequence[Advice]] = lambda _: []
     sections: Callable[[D], Sequence[Section]] = lambda _: []
     table: Callable[[D, str], Grid] | None = None
     environment: Callable[[D], Environment | None] = lambda document: getattr(document, "environment", None)

@@ -10,7 +10,7 @@ from rich.table import Table
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Status
-from pyxfer._report import rates
+from pyxfer._report import explain, frameworks, rates
 from pyxfer._report.explain import answer as explained_answer
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.frameworks import answer as frameworks_answer
@@ -19,7 +19,7 @@ from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.overview import answer, footer, print_overview
-from pyxfer._report.report import Badge, Report, Section
+from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
 
@@ -272,6 +272,10 @@ def _badge(run: runs.Run) -> tuple[Badge, str]:
     return "good", "complete"
 
 
+def _advice(run: runs.Run) -> list[Advice]:
+    return explain.advice(run) if run.kind == "explain" else frameworks.advice(run) if run.kind == "frameworks" else []
+
+
 REPORT = Report(
     struct=runs.Run,
     title=lambda run: f"pyxfer {run.kind}",
@@ -279,6 +283,7 @@ REPORT = Report(
     headline=_headline,
     badge=_badge,
     heading=rates.heading_lines,
+    advice=_advice,
     grids=_grids,
     sections=sections,
     charts=charts_of_run,

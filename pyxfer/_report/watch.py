@@ -13,7 +13,7 @@ from pyxfer._report import grid, watch_words
 from pyxfer._report.grid import Cell, Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells, time_cells, waterfall
 from pyxfer._report.plots import MAX_BARS, Make, Spec, Values, bar, bar_plot, step_plot, timeline_plot, waterfall_plot
-from pyxfer._report.report import Badge, Caption, Charts, Report, Section
+from pyxfer._report.report import Advice, Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import clean, remark_text
 from pyxfer.units import format_gbps, format_percent, format_seconds
 
@@ -340,6 +340,17 @@ def _badge(watched: watches.Watched) -> tuple[Badge, str]:
     return ("good" if bound == "device" else "doubtful"), f"bound by {bound}"
 
 
+def _advice(watched: watches.Watched) -> list[Advice]:
+    """Each step, with its prediction in the same item."""
+    items: list[Advice] = []
+    for label, text in watch_words.advice_lines(watched):
+        if label:
+            items.append((text, ""))
+        else:
+            items[-1] = (f"{items[-1][0]} {text}", "")
+    return items
+
+
 def _sections(watched: watches.Watched) -> list[Section]:
     unseen = watch_words.unseen_text(watched)
     return [
@@ -349,7 +360,6 @@ def _sections(watched: watches.Watched) -> list[Section]:
         ("Overlap", watch_words.overlap_lines(watched)),
         ("Pageable memory", watch_words.pageable_lines(watched)),
         ("Memory", watch_words.memory_lines(watched)),
-        ("Next steps", watch_words.advice_lines(watched)),
         ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks]),
     ]
 
@@ -363,6 +373,7 @@ REPORT = Report(
     ),
     badge=_badge,
     heading=watch_words.heading_lines,
+    advice=_advice,
     grids=_grids,
     sections=_sections,
     charts=_charts,

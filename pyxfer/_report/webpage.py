@@ -20,12 +20,13 @@ import msgspec
 
 from pyxfer._document import codec, fleets, runs
 from pyxfer._document.files import write_whole
+from pyxfer._document.machines import Device
 from pyxfer._report import plots
 from pyxfer._report.grid import Cell, Grid
 from pyxfer._report.kinds import charts_of, page_text, report_of
-from pyxfer._report.report import Caption
+from pyxfer._report.report import Advice, Caption
 from pyxfer._report.tables import library
-from pyxfer._report.text import Lines, clean, environment_lines
+from pyxfer._report.text import Lines, clean, environment_lines, moment_text
 from pyxfer.errors import UsageError
 
 SUFFIXES = (".html", ".svg", ".png", ".pdf")
@@ -164,9 +165,10 @@ def _article(document: object, anchor: str) -> str:
     text = f'<pre tabindex="0">{escape(page_text(document, _COLUMNS))}</pre>'
     return "".join(
         [
-            f'<article id="{anchor}"><h2>{escape(title)}</h2>',
+            f'<article id="{anchor}"><h2>{escape(_heading(document, title))}</h2>',
             f'<p class="badge {badge}">{_SIGNS[badge]} {escape(word)}</p>',
             f'<p class="lead">{escape(words)}</p>',
+            _advice(report.advice(document)),
             _lines(report.heading(document)),
             _contents_list(links),
             *(_figure(f"{anchor}-chart-{name}", make, report.captions[name], words) for name, make in makes.items()),
@@ -178,6 +180,20 @@ def _article(document: object, anchor: str) -> str:
             "</article>",
         ]
     )
+
+
+def _heading(document: object, title: str) -> str:
+    """The device and the date if the document has them: they tell reports apart, and all have the same commands."""
+    device, environment = getattr(document, "device", None), report_of(document).environment(document)
+    words = [clean(device.name)] if isinstance(device, Device) else []
+    words += [] if environment is None else [moment_text(environment.taken_at).partition(" ")[0]]
+    return f"{', '.join(words)}: {title}" if words else title
+
+
+def _advice(advice: Sequence[Advice]) -> str:
+    codes = [f'<pre tabindex="0">{escape(code)}</pre>' if code else "" for _, code in advice]
+    items = [f"<li>{escape(text)}{code}</li>" for (text, _), code in zip(advice, codes, strict=True)]
+    return f'<section class="advice"><h3>What to do</h3><ol>{"".join(items)}</ol></section>' if items else ""
 
 
 def _contents_list(links: Sequence[tuple[str, str]]) -> str:

@@ -130,7 +130,7 @@ def test_ingest_call_is_divided_into_one_copy_and_the_rest() -> None:
     assert "of one copy in host memory. 54 % of the time is " in line_with(text, "tf.ingest, into a tensor")
     assert "This stays in host memory and crosses no link." in text
     assert line_with(text, "what one copy in host memory takes").split()[7] == "9.184"
-    assert line_with(text, "everything else in the call").split()[5] == "10.816"
+    assert line_with(text, "everything else in the call  ").split()[5] == "10.816"
     assert "crossed" not in text
 
 
