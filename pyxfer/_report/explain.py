@@ -150,7 +150,8 @@ def answer(explained: Explained) -> str:
     texts = [headline(explained)]
     breakdown = None if explained.is_wrong else explained.row.breakdown.value
     if breakdown is not None and breakdown.elapsed_s > 0:
-        name, seconds = max(waterfall_lines(explained), key=lambda part: part[1], default=("", 0.0))
+        lost = [part for part in waterfall_lines(explained) if part[0] != _PART_NAMES["copying"]]
+        name, seconds = max(lost, key=lambda part: part[1], default=("", 0.0))
         share = seconds / breakdown.elapsed_s
         texts += [f"{share * 100:.0f} % of the time is {name}"] if share >= _LARGE_PART else []
     found = better_routes(explained, MAX_ADVICE) if explained.row.summary is not None else []

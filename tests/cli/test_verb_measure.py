@@ -194,7 +194,7 @@ EXPLAINED = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1M
 
 
 def test_a_raw_route_is_explained() -> None:
-    result = pyxfer(*EXPLAINED, PYXFER_HOSTRT=LINK)
+    result = pyxfer(*EXPLAINED, "--details", PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
     assert line_with(result.stdout, "the copy, at the ceiling's speed")

@@ -66,7 +66,7 @@ def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
         (["--xfer-budget=2day"], "--xfer-budget *"),
         (["--xfer-device="], "--xfer-device: The device is empty: *"),
         (["--xfer-device=ABC"], "--xfer-device: 'ABC' is not a device: give an index, *"),
-        (["--xfer-device=Host"], "--xfer-device: 'Host' is not a device: *"),
+        (["--xfer-device=hots"], "--xfer-device: 'hots' is not a device: *"),
         (["--xfer-device=-1"], "--xfer-device: '-1' is not a device: *"),
         (["--xfer-require-gpu", "--xfer-device=host"], "--xfer-require-gpu and --xfer-device=host exclude each other*"),
         (["--xfer-disable", "--xfer-json=a.json"], "--xfer-disable measures nothing*"),
