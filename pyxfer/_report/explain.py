@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import MAX_SHARE
+from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
@@ -142,6 +143,8 @@ def print_explained(run: runs.Run, page: Page) -> None:
         page.hanging(clocks)
         page.hanging([("-", text) for text in clock_notes(explained.row)])
     remarks = [remark for remark in explained.row.remarks if remark.code != _SHOWN_ELSEWHERE]
+    if not page.details:
+        remarks = [remark for remark in remarks if severity_of(remark.code) != "precision"]
     page.section("Notes", [("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
 
 
