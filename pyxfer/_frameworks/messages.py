@@ -74,6 +74,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     trace: bool = True
     explained: str = ""
     complete: bool = False
+    traces_all_sizes: bool = False
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):

@@ -143,6 +143,7 @@ class Request:
                 trace=self.trace,
                 explained=self.explained,
                 complete=self.complete,
+                traces_all_sizes=bool(self.patterns),
             )
             for setting in settings
             if not self.explained or setting == _setting_of(self.explained, routes)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Collection
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from measure.fakes import Clock, Timed
@@ -15,11 +16,12 @@ from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
 from pyxfer._ceiling.stages import LEFT_OUT, PREPARING_S, Stages, circumstances
+from pyxfer._ceiling.subjects import RawCopies
 from pyxfer._document.machines import Environment, Fact
 from pyxfer._document.runs import NOT_ASKED, Tracing
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
-from pyxfer.errors import CancelledError
+from pyxfer.errors import CancelledError, MeasurementError
 from pyxfer.native import Engine
 
 
@@ -165,3 +167,27 @@ def test_without_tracing_every_item_has_the_reason(engine: Engine) -> None:
     assert "saved" not in measured.events
     assert [tracing.reason for tracing in measured.tracing] == [NOT_ASKED]
     assert items[0].evidence["h2d"].missing == NOT_ASKED
+
+
+def test_sizes_that_are_not_traced_have_the_reason(engine: Engine) -> None:
+    items = [*items_of(KIB), *items_of(2 * KIB, unavailable="not here")]
+    measured = Measured(engine, items, trace=True)
+    measured.stages.traced_sizes = {2 * KIB}
+    measured.stages.prepare()
+    measured.stages.measure(time.perf_counter() + 0.01)
+    assert items[0].evidence["h2d"].missing == NOT_ASKED
+    assert items[1].evidence["h2d"].missing != NOT_ASKED
+
+
+def test_windows_are_chosen_again_and_a_copy_that_fails_then_is_left_out(engine: Engine) -> None:
+    items = items_of(KIB, 2 * KIB)
+    measured = Measured(engine, items)
+    measured.stages.prepare()
+    subjects = [Mock(spec=RawCopies), Mock(spec=RawCopies)]
+    subjects[1].calibrate.side_effect = MeasurementError("the gate timed out")
+    for item, subject in zip(items, subjects, strict=True):
+        item.subject = subject
+    measured.stages.calibrate_again()
+    assert [subject.calibrate.call_count for subject in subjects] == [1, 1]
+    assert (items[0].subject, items[0].unavailable) == (subjects[0], None)
+    assert (items[1].subject, items[1].unavailable) == (None, "the gate timed out")

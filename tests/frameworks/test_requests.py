@@ -62,7 +62,8 @@ def test_each_setting_has_a_worker() -> None:
     assert [task.worker for task in tasks] == ["jax", "jax nostage"]
     assert tasks[1].routes == ("jax.device-put-nostage",)
     assert "jax.device-put-nostage" not in tasks[0].routes
-    assert [task.worker for task in request(["jax"]).tasks(jax)] == ["jax"]
+    assert [(task.worker, task.traces_all_sizes) for task in request(["jax"]).tasks(jax)] == [("jax", False)]
+    assert request(["jax"], routes="jax.device-put").tasks(jax)[0].traces_all_sizes
     assert [task.worker for task in request(["jax"], routes="jax.device-put*").tasks(jax)] == ["jax", "jax nostage"]
 
 
