@@ -67,12 +67,16 @@ def examine_device(
     device: int | str | None = None,
     *,
     far: bool = True,
+    complete: bool = False,
     save_to: SaveTo | None = None,
 ) -> tuple[Run, Examination]:
-    """The run with its trials, and the examination. `device`: as the user named it; `far`: also far memory, if any."""
+    """The run with its trials, and the examination. `device`: as the user named it; `far`: also far memory, if any.
+
+    `complete`: also the largest size, if the budget is too short for it.
+    """
     run_budget_s = min(budget_s, HOST_BUDGET_S) if choice.runtime == "host" else budget_s
     nvml, named = management.shared(), found.index if device is None else device
-    request = _request(named, _sizes(choice, found.index), _MEMORIES, run_budget_s)
+    request = _request(named, _sizes(choice, found.index), _MEMORIES, run_budget_s, complete=complete)
     before = read_counters(nvml, found)
     run = run_on(choice, found, request, on_progress=report, save_to=save_to)
     far_run = _far_run(choice, run, request, report) if far else Fact[Run](reason=_NEAR_ONLY)
@@ -91,7 +95,9 @@ def moved_bytes(run: Run) -> int:
     return sum(row.moved_bytes * sum(trial.copies for trial in row.trials) for row in sides)
 
 
-def _request(device: int | str, sizes: tuple[int, ...], memories: tuple[Memory, ...], budget_s: float) -> Request:
+def _request(
+    device: int | str, sizes: tuple[int, ...], memories: tuple[Memory, ...], budget_s: float, *, complete: bool
+) -> Request:
     return make_request(
         device,
         directions=("h2d", "d2h"),
@@ -103,6 +109,7 @@ def _request(device: int | str, sizes: tuple[int, ...], memories: tuple[Memory, 
         budget_s=budget_s,
         seed=None,
         trace=False,
+        complete=complete,
     )
 
 
@@ -128,7 +135,9 @@ def _far_run(choice: Choice, run: Run, request: Request, report: OnProgress) -> 
     node = farthest_node(run.placement.device_node)
     if node.value is None:
         return Fact(reason=node.reason)
-    shorter = _request(run.device.index, (request.largest,), ("pinned",), request.budget_s * FAR_PART)
+    shorter = _request(
+        run.device.index, (request.largest,), ("pinned",), request.budget_s * FAR_PART, complete=request.complete
+    )
     try:
         return Fact(run_on(choice, run.device, shorter, on_progress=report, memory_node=node.value))
     except (PyxferError, MemoryError) as error:

@@ -145,7 +145,7 @@ class Job:
         seconds = min(_MAX_ALONE_S, max(0.1, _ALONE_SHARE * self._left_s() / left))
         try:
             run, examination = examine_device(
-                self._choice, device, seconds, self._on_progress, far=False, save_to=self._keep_run
+                self._choice, device, seconds, self._on_progress, far=False, complete=True, save_to=self._keep_run
             )
         except (PyxferError, MemoryError) as error:
             self._note_failure(f"GPU {device.index}: {error}", error)
@@ -157,7 +157,7 @@ class Job:
         size = _LINKS_BYTES if self._choice.runtime == "cuda" else _HOST_LINKS_BYTES
         seconds = min(_MAX_LINKS_S, max(0.1, self._left_s()))
         request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
-        brief, report = replace(request, brief=True), self._on_progress
+        brief, report = replace(request, brief=True, complete=True), self._on_progress
         try:
             links = run_on(self._choice, self._devices, brief, on_progress=report, save_to=self._keep_links)
         except (PyxferError, MemoryError) as error:

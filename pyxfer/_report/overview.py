@@ -250,7 +250,7 @@ def _precision_text(run: runs.Run) -> str:
     if needed_s > _HOUR_S:
         return f"{said}; {units.format_percent(target)} for all would take more than an hour."
     options = f"--precision {units.format_percent(target).replace(' ', '')} --budget {_round_time(needed_s)}"
-    return f"{said}; {units.format_percent(target)} for all would take about {_round_time(needed_s)} ({options})."
+    return f"{said}; {units.format_percent(target)} for all would take at least {_round_time(needed_s)} ({options})."
 
 
 def seconds_for(run: runs.Run, precision: float) -> float:

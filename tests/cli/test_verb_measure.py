@@ -16,7 +16,6 @@ from pages import line_with
 from pyxfer._document import codec
 from pyxfer._document.links import Links
 from pyxfer._document.runs import NOT_ASKED, Run
-from pyxfer._measure.sampler import FEWEST_ROUNDS
 
 # A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
 LINK = "link=2e9:20e-6:1e9:20e-6"
@@ -69,20 +68,6 @@ def test_a_budget_spent_on_preparation_is_reported() -> None:
     assert "give a budget of " in result.stdout
     said = [line.removeprefix("pyxfer: ") for line in result.stderr.splitlines()][-3:]
     assert [line.partition(",")[0] for line in said] == ["preparing", "measuring", "tracing"]
-
-
-@pytest.mark.slow
-def test_a_run_leaves_out_what_takes_far_longer_than_its_budget(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    options = (*QUICK[:4], "--memories", "pinned", "--sizes", "64KiB,16MiB", "--budget", "1s")
-    result = pyxfer("ceiling", *options, "--export-json", str(path), PYXFER_HOSTRT="link=2e7:1e-4:2e7:1e-4")
-    assert result.returncode == 0, result.stderr
-    run = Run.load(path)
-    assert "too short for 16 MiB" in result.stdout
-    small, large = (
-        [trial for m in run.measurements if m.nbytes == size for trial in m.trials] for size in (65536, 4 << 20)
-    )
-    assert len(small) >= FEWEST_ROUNDS > len(large)
 
 
 @pytest.mark.slow

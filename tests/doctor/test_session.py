@@ -114,7 +114,7 @@ def test_a_node_that_the_kernel_refuses_has_no_figures() -> None:
 def test_a_run_may_take_its_memory_from_another_node() -> None:
     from pyxfer._ceiling.session import run_request
 
-    request = session._request("host", (1 << 20,), ("pinned",), 0.1)
+    request = session._request("host", (1 << 20,), ("pinned",), 0.1, complete=False)
     run = run_request(request, "host", require_gpu=False, memory_node=0)
     assert run.placement.device_node.reason == "host memory, not a PCIe link"
     assert run.placement.memory_node.reason != run.placement.device_node.reason
