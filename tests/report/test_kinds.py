@@ -98,10 +98,12 @@ def test_a_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         f"import pyxfer\nrun = pyxfer.Run.load({str(tmp_path / 'run.json')!r})\nrun",
         "run.chart('sizes')",
         "len(run.table().to_pandas())",
+        "text = str(run)\n(len(text) > 500, len(run.text(details=True)) > len(text), f'{run}' == text)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
     shown = [cell.outputs[-1].data for cell in notebook.cells]
+    assert [output.data["text/plain"] for output in notebook.cells[3].outputs] == ["(True, True, True)"]
     assert shown[0]["text/plain"] == repr(DOCUMENTS["ceiling"])
     assert shown[0][VEGA_LITE]["vconcat"]
     assert "vega" in shown[1]["text/html"]
