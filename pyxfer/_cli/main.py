@@ -93,17 +93,21 @@ def show(
         opt.option("--sort", "KEY", f"One row per measurement: {_SORTS}.", completion.one_of(completion.sorts)),
     ] = None,
     details: opt.Details = False,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
 ) -> None:
     """Print a saved document.
 
     Prints a run, links, watch, examination, baseline, comparison, pytest session, host or fleet again.
     """
     from pyxfer._document import codec
-    from pyxfer._report.kinds import print_document
-    from pyxfer._report.layout import Page
+    from pyxfer._report.kinds import print_document, table_of, to_markdown
 
+    exports: Exports[Any] = Exports(
+        (export_csv, lambda document: table_of(document).to_csv()), (export_md, to_markdown)
+    )
     document = codec.load(_STDIN if file == "-" else file)
-    print_document(document, Page(sys.stdout, details=details), sort)
+    exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
 
 
 def report_verb(

@@ -101,7 +101,7 @@ class Exports(Generic[Document]):
         if failures:
             raise NotKeptError(" ".join(failures))
 
-    def deliver(self, document: Document, print_page: Callable[[Page], object]) -> None:
+    def deliver(self, document: Document, print_page: Callable[[Page], object], *, details: bool = False) -> None:
         """Write a finished result to all targets, and print the page unless an export goes to stdout."""
         from pyxfer._report.layout import Page
 
@@ -109,7 +109,7 @@ class Exports(Generic[Document]):
             self.finish(document)
         finally:
             if not self._to_stdout:
-                print_page(Page(sys.stdout))
+                print_page(Page(sys.stdout, details=details))
             sys.stdout.flush()
 
     def _warn_once(self, failure: str) -> None:

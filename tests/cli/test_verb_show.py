@@ -22,6 +22,7 @@ from pyxfer._cli.main import app
 from pyxfer._document import codec
 from pyxfer._document.codec import Kind
 from pyxfer._document.derivations import derived
+from pyxfer._report.kinds import table_of, to_markdown
 from pyxfer._report.run import print_run
 
 RUN = derived(full_run())
@@ -54,6 +55,22 @@ def test_every_kind_is_shown(command: Command, tmp_path: Path, kind: Kind[Any]) 
     result = command("show", str(tmp_path / "it.json"))
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout
+
+
+@pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
+def test_every_kind_becomes_a_table(command: Command, tmp_path: Path, kind: Kind[Any]) -> None:
+    (tmp_path / "it.json").write_bytes(TEXTS[kind.name])
+    exports = ("--export-csv", str(tmp_path / "it.csv"), "--export-md", "-")
+    result = command("show", str(tmp_path / "it.json"), *exports)
+    assert (result.returncode, result.stderr) == (0, "")
+    document = codec.load(tmp_path / "it.json")
+    assert result.stdout == to_markdown(document)
+    assert (tmp_path / "it.csv").read_bytes().decode() == table_of(document).to_csv()
+
+
+def test_details_are_the_page_with_all_figures(command: Command, saved: Path) -> None:
+    result = command("show", str(saved), "--details")
+    assert result.stdout == printed(lambda page: print_run(RUN, page), details=True)
 
 
 @pytest.mark.parametrize("pipe", ["gzip -c {0}"])
