@@ -55,6 +55,7 @@ CALLS: dict[Words, Words] = {
     ("fleet", "run"): ("--hosts", "a"),
     ("fleet", "judge"): ("HOST",),
     ("fleet", "show"): ("FLEET",),
+    ("show",): ("RUN",),
 }
 EXPORTING = {verb: options for verb, options in exports_of(typer.main.get_command(app)) if options}
 
