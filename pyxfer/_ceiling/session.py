@@ -137,7 +137,7 @@ class Session(RunSession[Run]):
         self._choice = choice
         self._device = device
         self._request = request
-        self._tell = on_progress
+        self._on_progress = on_progress
         self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
         self._before = read_environment(choice.engine, device)
@@ -220,9 +220,6 @@ class Session(RunSession[Run]):
                 )
             except CudaMemoryError as error:  # the copies can still be measured
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
-
-    def _on_progress(self, progress: Progress) -> None:
-        self._tell(progress)
 
     def _is_late(self) -> bool:
         return time.perf_counter() > self._started + self._request.budget_s

@@ -73,23 +73,23 @@ class Stages:
     def __post_init__(self) -> None:
         self._save_now_and_then = SaveNowAndThen(self.save)
         self.dropped: set[int] = set()
-        self._is_prepared = False
         self.missing_s = 0.0
 
     def prepare(self, deadline_s: float = math.inf) -> None:
         """Prepare all items, or small ones first and none after the deadline; `dropped` has what is left out."""
         latest_s = math.inf if self.limits.complete else deadline_s + PREPARING_S
+        is_prepared = False
         for number, item in sorted(enumerate(self.items), key=lambda each: each[1].nbytes):
             if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
-            if item.unavailable is None and self._is_prepared and time.perf_counter() > latest_s:
+            if item.unavailable is None and is_prepared and time.perf_counter() > latest_s:
                 item.unavailable = LEFT_OUT
                 self.dropped.add(item.nbytes)
             elif item.unavailable is None:
                 text = f"verifying {item.head.route} {item.head.direction} {format_size(item.nbytes)}"
                 self.on_progress(Progress("preparing", number / len(self.items), text))
                 self.prepare_item(item, number)
-                self._is_prepared = True
+                is_prepared = True
 
     def calibrate_again(self) -> None:
         """Choose the windows of raw copies again: other programs may have been busy while they were prepared."""

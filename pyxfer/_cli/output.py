@@ -211,7 +211,8 @@ class ProgressReport:
 
     def __call__(self, progress: Progress) -> None:
         is_new, now = progress.phase != self._phase, time.monotonic()
-        if now - self._drawn_at < (_SAY_S if self._bar is None else _REFRESH_S) and not is_new and progress.done < 1:
+        every_s, is_full = (_SAY_S, False) if self._bar is None else (_REFRESH_S, progress.done >= 1)
+        if not (is_new or is_full or now - self._drawn_at >= every_s):
             return
         from pyxfer._report.text import clean
 
@@ -221,7 +222,7 @@ class ProgressReport:
                 words = clean(f"{progress.phase} {progress.text}", longest=50)
                 self._bar.update(self._bar.task_ids[0], completed=progress.done, description=words, left=left)
                 self._bar.refresh()
-        elif is_new or now - self._drawn_at >= _SAY_S:
+        else:
             words = progress.phase if is_new else f"{progress.phase} {clean(progress.text, longest=100)}".strip()
             say(f"{words}, {left}" if left else words)
         self._phase, self._drawn_at = progress.phase, now

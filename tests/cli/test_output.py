@@ -288,7 +288,8 @@ def test_a_log_has_a_line_every_ten_seconds(
     with ProgressReport() as report:
         for second in range(25):
             clock.now_s = 100.0 + second
-            report(Progress("measuring", 0.5, "3 of 9 are precise", 40.0 - second))
+            # Also a phase that is full throughout, as tracing is.
+            report(Progress("measuring", 1.0, "3 of 9 are precise", 40.0 - second))
     assert capsys.readouterr().err.splitlines() == [
         "pyxfer: measuring, about 40 s left",
         "pyxfer: measuring 3 of 9 are precise, about 30 s left",
