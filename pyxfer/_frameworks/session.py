@@ -51,7 +51,7 @@ from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.sampler import MIN_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer._upload.settings import usable_cpus
 from pyxfer._upload.tuning import settings_for
-from pyxfer.errors import UsageError
+from pyxfer.errors import PyxferError, UsageError
 from pyxfer.native import Choice, is_host_name
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, word_of, words_of
 
@@ -405,18 +405,18 @@ class Session:
         try:
             if self._choice.runtime == "cuda":  # a tuning beside other processes would find wrong settings
                 self._on_progress(Progress("choosing the settings of the ring", 0.0, ""))
-                settings_for(self._choice.engine, self._device.index)
+                with contextlib.suppress(PyxferError):  # the rows of the ring's routes have the reason
+                    settings_for(self._choice.engine, self._device.index)
             self._on_progress(Progress("starting the frameworks", 0.0, ""))
             for worker in workers:
                 worker.start()
             for worker in workers:
                 worker.wait()
         except KeyboardInterrupt:
-            for worker in workers:
-                worker.interrupt()
+            workers[0].interrupt()  # its turn comes first, and an interrupted worker ends the run
 
     def _has_room_for(self, workers: int) -> bool:
-        """Whether so many frameworks can be prepared side by side: image batches choose their trials meanwhile."""
+        """Whether this many frameworks can be prepared side by side: image batches choose their trials in that time."""
         largest = max(self._request.sizes)
         host, device = available_host_bytes().value, self._device.index
         free = self._choice.engine.memory_info(device)[0] if self._choice.runtime == "cuda" else None

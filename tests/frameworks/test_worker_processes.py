@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks.conftest import children
 from marks import slow
 
 from pyxfer._frameworks import process
@@ -241,10 +242,6 @@ def wait_for_trials(process: subprocess.Popen[str]) -> None:
     """Wait until every row has trials, which the program reports after its first rounds."""
     assert process.stdout is not None
     assert process.stdout.readline() == "measuring\n"
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def worker_of(pid: int) -> int:

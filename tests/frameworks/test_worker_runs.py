@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from frameworks import own_routes
-from frameworks.conftest import RunOwn
+from frameworks.conftest import RunOwn, children
 from marks import slow
 
 import pyxfer
 from pyxfer._document import codec
 from pyxfer._document.runs import Measurement
-from pyxfer._frameworks import process
+from pyxfer._frameworks import process, session
 from pyxfer._frameworks.session import _without_ceiling
 from pyxfer._measure.sampler import Progress
 
@@ -302,6 +304,59 @@ def test_a_worker_that_ends_while_tracing_keeps_its_figures(
 def test_a_row_that_uses_the_whole_budget_is_traced(run_own: RunOwn) -> None:
     slow = row(run_own(own_routes.Slow, budget_s=1.0, precision=1e-6), "mine.slow")
     assert slow.breakdown.value is not None
+
+
+@pytest.fixture
+def many_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processors for which frameworks are prepared side by side."""
+    monkeypatch.setattr(session, "usable_cpus", lambda: 64)
+
+
+def register(*names: str, make: Any = own_routes.Copied) -> None:
+    for name in names:
+        pyxfer.register_route(own_routes.make_route(f"{name}.route", make))
+
+
+def run_all(*names: str, **options: Any) -> pyxfer.Run:
+    return pyxfer.frameworks(
+        list(names), sizes="64KiB", budget_s=0.3, seed=1, device="host", patience_s=20.0, **options
+    )
+
+
+@pytest.mark.usefixtures("many_cpus")
+def test_all_workers_are_prepared_before_the_first_measures() -> None:
+    register("mine", "other")
+    phases: list[str] = []
+    run = run_all("mine", "other", on_progress=lambda progress: phases.append(progress.phase))
+    assert [(worker.name, worker.ended) for worker in run.workers] == [("mine", "complete"), ("other", "complete")]
+    assert all(row(run, f"{name}.route").gbps for name in ("mine", "other"))
+    last = max(place for place, phase in enumerate(phases) if phase.endswith("preparing"))
+    assert last < min(place for place, phase in enumerate(phases) if phase.endswith("measuring"))
+
+
+@pytest.mark.usefixtures("many_cpus")
+def test_a_worker_that_dies_while_all_are_prepared_does_not_stop_the_others() -> None:
+    register("mine", make=own_routes.Killed)
+    register("other")
+    run = run_all("mine", "other")
+    assert run.workers[0].ended == "crashed"
+    assert run.workers[-1].ended == "complete"
+    assert row(run, "other.route").gbps
+
+
+@pytest.mark.usefixtures("many_cpus")
+@pytest.mark.parametrize("phase", ["starting the frameworks", "preparing"])
+def test_an_interrupt_while_all_are_prepared_ends_the_run_and_every_process(phase: str) -> None:
+    register("mine", "other", make=own_routes.Slow)
+    before = set(children(os.getpid()))
+
+    def interrupt(progress: Progress) -> None:
+        if progress.phase.endswith(phase):
+            raise KeyboardInterrupt
+
+    run = run_all("mine", "other", on_progress=interrupt)
+    assert run.ended == "interrupted"
+    assert set(children(os.getpid())) <= before
 
 
 def test_rows_interrupted_in_preparation_do_not_mention_the_budget(run_own: RunOwn) -> None:
