@@ -144,7 +144,8 @@ def why_invalid(run: Run | Links) -> str:
 
 def _why_not_explained(run: Run) -> str:
     """The explained route has no bandwidth, although it should copy something."""
-    from pyxfer._report.explain import copies_nothing, find_explained
+    from pyxfer._report.explain import find_explained
+    from pyxfer._report.route_tables import copies_nothing
 
     explained = find_explained(run) if run.kind == "explain" else None
     if explained is None or explained.row.rate.value is not None or copies_nothing(explained.row):

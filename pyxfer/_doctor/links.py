@@ -132,7 +132,7 @@ def ways_around(run: Links) -> Iterator[str]:
 
 
 def _is_crossed(counted: Counted | None, *, unknown: bool = False) -> bool:
-    """Whether a counter saw most of the bytes; `unknown` if there is no count."""
+    """Whether a counter saw most of the bytes; `unknown` without a count."""
     if counted is None or counted.counted.value is None or not counted.sent:
         return unknown
     return counted.counted.value >= counted.sent / 2

@@ -12,7 +12,7 @@ from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
 from pyxfer._report.report import Advice
-from pyxfer._report.route_tables import WAYS
+from pyxfer._report.route_tables import WAYS, copies_nothing
 from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
 
 MAX_ADVICE = 3
@@ -110,10 +110,6 @@ def find_explained(run: runs.Run) -> Explained | None:
     alike = [m for m in run.measurements if (m.direction, m.nbytes) == (row.direction, row.nbytes) and m is not row]
     raw = [m for m in (*alike, row) if m.may_be_ceiling and m.gbps is not None]
     return Explained(run, row, max(raw, key=lambda m: m.gbps or 0.0, default=None), tuple(alike))
-
-
-def copies_nothing(m: runs.Measurement) -> bool:
-    return m.direction == "ingest" and m.rate.value is None and m.verified.value is True and m.summary is not None
 
 
 def print_explained(run: runs.Run, page: Page) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import msgspec
 from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._report import route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
-from pyxfer._report.notes import Note
+from pyxfer._report.notes import at_most, gather
 from pyxfer._report.rates import RATES_HEADING, worker_number
 from pyxfer._report.report import Advice
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text, sentence
+from pyxfer._report.text import Lines, clean, fact_text, place_text, remark_text, sentence
 
 _PLAIN_FROM = 10
 _WHOLE_FROM = 99.95
@@ -61,14 +63,18 @@ def _route_text(run: runs.Run, group: route_tables.Group, row: route_tables.Row,
     """`torch.to 17.8 GB/s, 32.2 % of the ceiling`."""
     if row.copies_nothing(nbytes):
         return f"{row.name} {units.format_seconds(row.at[nbytes].elapsed_s or 0.0)}, without a copy"
-    unit, factor = route_tables.rate_unit(run)
-    rate = (row.gbps(nbytes) or 0.0) * factor
-    figure = f"{rate:.0f}" if abs(rate) >= _WHOLE_FROM else f"{rate:#.3g}"
+    figure = _rate_text(run, row.gbps(nbytes) or 0.0)
     share = row.at[nbytes].of_ceiling
     if share is None:
-        return f"{row.name} {figure} {unit}"
+        return f"{row.name} {figure}"
     whole = "one copy" if group.direction == "ingest" else "the ceiling"
-    return f"{row.name} {figure} {unit}, {units.format_percent(share)} of {whole}"
+    return f"{row.name} {figure}, {units.format_percent(share)} of {whole}"
+
+
+def _rate_text(run: runs.Run, gbps: float) -> str:
+    unit, factor = route_tables.rate_unit(run)
+    rate = gbps * factor
+    return f"{rate:.0f} {unit}" if abs(rate) >= _WHOLE_FROM else f"{rate:#.3g} {unit}"
 
 
 def _ratio_text(usual: route_tables.Row, best: route_tables.Row, nbytes: int) -> str:
@@ -187,14 +193,13 @@ _MAX_LOG_LINES = 12
 # --- the first page --------------------------------------------------------------------------------------------------
 
 _WORTH_A_CHANGE = 1.2
-_MOST_LETTERS = 3
 _ORDINARY = {"h2d": ", from ordinary memory", "d2h": ", into ordinary memory"}
 
 
 def answer(run: runs.Run) -> str:
     """What the usual calls reach of the ceiling, and what the fastest routes do."""
     groups = [group for group in route_tables.group_rows(run, [""] * len(run.measurements)) if _is_compared(group)]
-    where = HOST_MEMORY if run.runtime == "host" else f"{clean(run.device.name)}, {link_text(run.link)}"
+    where = place_text(run)
     crossing = [group for group in groups if group.direction != "ingest"]
     groups = crossing or groups
     if not groups:
@@ -225,61 +230,76 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def print_summary(run: runs.Run, marks: Sequence[str], notes: Sequence[Note], page: Page) -> bool:
+def print_summary(run: runs.Run, page: Page) -> bool:
     """The answer, the comparison, and the faster calls. False, with nothing printed, if nothing was compared."""
-    groups = route_tables.group_rows(run, marks)
-    table = route_tables.overview_table(run, groups, page.columns)
+    groups = route_tables.group_rows(run, [""] * len(run.measurements))
+    shown = [m for m in route_tables.compared(groups) if not route_tables.copies_nothing(m)]
+    marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(shown)), wrong_only=True)
+    letters = dict(zip(map(id, shown), marks, strict=True))
+    table = route_tables.overview_table(run, groups, page.columns, letters)
     if table is None:
         return False
     page.line(answer(run), style="bold")
     page.heading(f"{route_tables.rate_unit(run)[0]} at {_largest_text(run, groups)}, medians")
     page.show(table)
     page.line(route_tables.LEGEND)
-    shown = {letter for group in groups for row in group.rows for letter in row.letters if _is_shown(group, row)}
-    notes = [note for note in notes if note.mark in shown]
     if notes:
         page.line()
-        page.hanging([(note.mark, note.text) for note in notes[:_MOST_LETTERS]], style="yellow")
-    page.section("Faster calls", [line for group in groups for line in _faster_lines(run, group)])
-    faulty = [worker for worker in run.workers if worker.ended != "complete"]
-    page.section("Not measured", [("-", _worker_text(worker)) for worker in faulty], style="yellow")
-    page.section("Remarks", [("-", remark_text(remark)) for worker in run.workers for remark in worker.remarks])
-    usual = next((row.name for group in groups if (row := group.usual) is not None), None)
-    steps = [] if usual is None else [(f"  pyxfer explain {usual}", "where the time of this call goes")]
-    page.section("Next", [*steps, ("  pyxfer frameworks --details", "every route at every size")])
+        page.hanging(at_most(notes), style="yellow")
+    faster = [(group, call) for group in groups for call in _faster_calls(run, group)]
+    before = [None, *(group for group, _ in faster)]
+    lines = [
+        ("" if group is last else f"  {_name(group)}", f"{call.figure}  {call.code}{call.where}")
+        for last, (group, call) in zip(before, faster, strict=False)
+    ]
+    page.section("Faster calls", lines)
     return True
 
 
-def _is_shown(group: route_tables.Group, row: route_tables.Row) -> bool:
-    return row in (group.usual, group.best, group.ceiling) and not row.copies_nothing(group.largest)
+def unmeasured_lines(run: runs.Run) -> Lines:
+    """Why workers did not measure all of their routes."""
+    return [("-", _worker_text(worker)) for worker in run.workers if worker.ended != "complete"]
 
 
-def _faster_lines(run: runs.Run, group: route_tables.Group) -> Lines:
-    """The code of the fastest route, and of the fastest from ordinary memory, if they are clearly faster than usual."""
-    usual = group.usual
+def next_steps(run: runs.Run) -> Lines:
+    usual = next((m.route for m in run.measurements if m.route_info is not None and m.route_info.usual), None)
+    steps = [] if usual is None else [(f"  pyxfer explain {clean(usual)}", "where the time of this call goes")]
+    return [*steps, ("  pyxfer frameworks --details", "every route at every size")]
+
+
+class _Faster(NamedTuple):
+    figure: str
+    code: str
+    where: str
+
+
+def _name(group: route_tables.Group) -> str:
+    return f"{route_tables.title(group.framework)} {group.direction}"
+
+
+def _faster_calls(run: runs.Run, group: route_tables.Group) -> list[_Faster]:
+    """The fastest route, and the fastest from ordinary memory, if they are clearly faster than the usual call."""
+    usual, best = group.usual, group.best
     slow = None if usual is None else usual.gbps(group.largest)
     if not slow:
         return []
-    ordinary = [row for row in group.routes if row.any.memory == "pageable"]
-    found = [(group.best, ""), (group.fastest(ordinary, group.largest), _ORDINARY.get(group.direction, ""))]
-    unit, factor = route_tables.rate_unit(run)
-    texts = dict.fromkeys(
-        f"{rate * factor:.3g} {unit}  {_call(row)}{where if row is not group.best else ''}"
+    ordinary = group.fastest([row for row in group.routes if row.any.memory == "pageable"], group.largest)
+    found = [(best, ""), *([] if ordinary is best else [(ordinary, _ORDINARY.get(group.direction, ""))])]
+    return [
+        _Faster(_rate_text(run, rate), _call(row), where)
         for row, where in found
         if row is not None and (rate := row.gbps(group.largest) or 0.0) >= _WORTH_A_CHANGE * slow
-    )
-    name = f"  {route_tables.title(group.framework)} {group.direction}"
-    return [(name if number == 0 else "", text) for number, text in enumerate(texts)]
+    ]
 
 
 def advice(run: runs.Run) -> list[Advice]:
     """The code of the faster calls of each framework."""
-    found: list[Advice] = []
-    for group in route_tables.group_rows(run, [""] * len(run.measurements)):
-        for label, text in _faster_lines(run, group):
-            figure, _, code = text.partition("  ")
-            found.append((f"{label.strip() or found[-1][0].rpartition(':')[0]}: {figure}", code))
-    return found
+    groups = route_tables.group_rows(run, [""] * len(run.measurements))
+    return [
+        (f"{_name(group)}: {call.figure}{call.where}", call.code)
+        for group in groups
+        for call in _faster_calls(run, group)
+    ]
 
 
 def _call(row: route_tables.Row) -> str:

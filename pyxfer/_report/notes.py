@@ -64,6 +64,15 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
     return tuple(marks), (*common, *notes)
 
 
+def at_most(notes: Sequence[Note], most: int = 3) -> list[tuple[str, str]]:
+    """The lines of the first notes, and one line with the letters of all others."""
+    shown = notes if len(notes) <= most else notes[: most - 1]
+    lines = [(note.mark, note.text) for note in shown]
+    rest = notes[len(shown) :]
+    letters = ", ".join(note.mark for note in rest)
+    return [*lines, (letters, f"{len(rest)} more kinds of doubt: see --details")] if rest else lines
+
+
 def _common(run: runs.Run, alike: Sequence[_Concern]) -> list[_Concern]:
     """The concerns that most values share: a letter at nearly every value would not warn.
 
@@ -135,7 +144,7 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
 
 def _is_wrong(code: str) -> bool:
     """Whether a rate itself is in doubt, and not only its precision or its share of the ceiling."""
-    return severity_of(code) != "precision" and code != "share"
+    return code == "drift" or (severity_of(code) != "precision" and code != "share")
 
 
 def _untraced(index: int, measurement: runs.Measurement) -> list[_Concern]:

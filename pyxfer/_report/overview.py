@@ -17,18 +17,8 @@ from pyxfer._document.examinations import Finding, Status
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import rates
 from pyxfer._report.layout import Column, Page, fitting_table, pack
-from pyxfer._report.notes import Note, gather, label_words
-from pyxfer._report.text import (
-    HOST_MEMORY,
-    Lines,
-    clean,
-    counted,
-    fact_text,
-    link_text,
-    moment_text,
-    remark_text,
-    sentence,
-)
+from pyxfer._report.notes import at_most, gather, label_words
+from pyxfer._report.text import Lines, clean, counted, fact_text, moment_text, place_text, remark_text, sentence
 
 # --- the judgement ---------------------------------------------------------------------------------------------------
 
@@ -50,7 +40,6 @@ def answer(run: runs.Run) -> Answer:
     """The judgement of the link, and the rates of its largest copies."""
     judged = _judgement(run)
     status: Status = "unknown"
-    where = HOST_MEMORY if run.runtime == "host" else f"{clean(run.device.name)}, {link_text(run.link)}"
     bad = [finding for finding in judged if finding.status in ("wrong", "suspicious")]
     if bad:
         status, verdict = bad[0].status, _bad_text(bad)
@@ -61,7 +50,7 @@ def answer(run: runs.Run) -> Answer:
     else:
         reasons = [finding.seen for finding in judged if finding.code == "ceiling" and finding.status == "unknown"]
         verdict = f"whether the link is fine is not known: {clean(reasons[0], 200)}" if reasons else "measured"
-    return Answer(status, " ".join(map(sentence, (f"{where}: {verdict}", *_rates_texts(run)))))
+    return Answer(status, " ".join(map(sentence, (f"{place_text(run)}: {verdict}", *_rates_texts(run)))))
 
 
 def _judgement(run: runs.Run) -> list[Finding]:
@@ -147,7 +136,6 @@ def _on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 _MOST_SIZES = 6
-_MOST_LETTERS = 3
 
 
 def _shown_rows(run: runs.Run) -> tuple[runs.Measurement, ...]:
@@ -198,7 +186,7 @@ def print_overview(run: runs.Run, page: Page) -> None:
         page.show(table)
         page.line()
     if notes:
-        page.hanging([(note.mark, note.text) for note in _at_most(notes)], style="yellow")
+        page.hanging(at_most(notes), style="yellow")
         page.line()
     for text in _facts(run, rows):
         page.line(text)
@@ -212,14 +200,6 @@ def _clock_words(rows: Sequence[runs.Measurement]) -> str:
         return "medians"
     many = "; modes of many calls by the caller's" if any(map(rates.is_by_caller, rows)) else ""
     return f"by the device's clock{many}"
-
-
-def _at_most(notes: Sequence[Note]) -> list[Note]:
-    if len(notes) <= _MOST_LETTERS:
-        return list(notes)
-    rest = notes[_MOST_LETTERS - 1 :]
-    letters = ", ".join(note.mark for note in rest)
-    return [*notes[: _MOST_LETTERS - 1], Note(letters, f"{len(rest)} more kinds of doubt: see --details")]
 
 
 def _facts(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
@@ -279,10 +259,18 @@ def _round_time(seconds: float) -> str:
 
 
 def _others(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
-    texts = [f"Contents: {rates.verified_text(run)}."]
-    texts += [_half_speed_text(run), _locking_text(run), _caller_text(rows)]
-    doubts = [remark for remark in (*run.link.remarks, *run.remarks) if severity_of(remark.code) != "info"]
-    return [*texts, *(sentence(remark_text(remark)) for remark in doubts)]
+    return [contents_text(run), _half_speed_text(run), _locking_text(run), _caller_text(rows), *doubts(run)]
+
+
+def contents_text(run: runs.Run) -> str:
+    return f"Contents: {rates.verified_text(run)}."
+
+
+def doubts(run: runs.Run) -> list[str]:
+    """What a reader must know of the run, its link and its workers to believe the figures."""
+    of_workers = (remark for worker in run.workers for remark in worker.remarks)
+    remarks = (*run.link.remarks, *run.remarks, *of_workers)
+    return [sentence(remark_text(remark)) for remark in remarks if severity_of(remark.code) != "info"]
 
 
 def _half_speed_text(run: runs.Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rich.table import Table
 
@@ -18,6 +19,11 @@ WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest
 _SHORTEST_NAME, _LONGEST_NAME = 20, 40
 _MB = 1000.0
 _NO_SPEED = -math.inf
+
+
+def copies_nothing(m: runs.Measurement) -> bool:
+    """Whether the tensor uses the array's own memory: an ingest route, correct and timed, without a bandwidth."""
+    return m.direction == "ingest" and m.rate.value is None and _is_right_and_timed(m)
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,7 @@ class Row:
         return self.at[nbytes].gbps if nbytes in self.at else None
 
     def copies_nothing(self, nbytes: int) -> bool:
-        """Whether the tensor uses the array's own memory: an ingest route, correct and timed, without a bandwidth."""
-        m = self.at.get(nbytes)
-        return m is not None and m.direction == "ingest" and m.rate.value is None and _is_right_and_timed(m)
+        return nbytes in self.at and copies_nothing(self.at[nbytes])
 
     def speed(self, nbytes: int) -> float | None:
         """Transfers per second, the order of routes; also for a route that copies nothing."""
@@ -197,8 +201,17 @@ _LONGEST_WORD = 14
 _MAX_DECIMALS = 3
 
 
-def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table | None:
-    lines = [line for group in groups for line in _overview_lines(run, group)]
+def compared(groups: Sequence[Group]) -> list[runs.Measurement]:
+    """The measurements in the overview, in the order of its lines."""
+    found = [row.at.get(group.largest) for group in groups for _, _, row in _overview_lines(group)]
+    return [m for m in found if m is not None]
+
+
+def overview_table(
+    run: runs.Run, groups: Sequence[Group], width: int, letters: Mapping[int, str] = MappingProxyType({})
+) -> Table | None:
+    """`letters` has those of measurements by their `id`."""
+    lines = [line for group in groups for line in _overview_lines(group)]
     if not lines:
         return None
     unit, factor = rate_unit(run)
@@ -211,7 +224,7 @@ def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table 
         Column(("",), tuple(kind for _, kind, _ in lines), left=True),
     ]
     after = [
-        Column((unit,), rate_cells(rates, gaps, least=_least(run))),
+        Column((unit,), rate_cells(rates, gaps, least=_least(run)), tuple(letters.get(id(m), "") for m in measured)),
         Column(_share_heading(lines), _percents([m if m and m.route_info else None for m in measured], " %")),
     ]
     room = max(_SHORTEST_NAME, width - grid_width([*before, *after], 1) - 1)
@@ -287,7 +300,7 @@ def caller_lines(group: Group) -> list[str]:
     ]
 
 
-def _overview_lines(run: runs.Run, group: Group) -> list[tuple[Group, str, Row]]:
+def _overview_lines(group: Group) -> list[tuple[Group, str, Row]]:
     usual, best, ceiling = group.usual, group.best, group.ceiling
     routes = [("usual >*", usual)] if usual is best else [("usual >", usual), ("fastest *", best)]
     lines = [("one copy" if group.direction == "ingest" else "ceiling", ceiling), *routes]

@@ -11,14 +11,12 @@ from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Status
 from pyxfer._report import explain, frameworks, rates
-from pyxfer._report.explain import answer as explained_answer
 from pyxfer._report.explain import find_explained, print_explained
-from pyxfer._report.frameworks import answer as frameworks_answer
-from pyxfer._report.frameworks import print_frameworks, print_summary, summary_lines, worker_lines
+from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
-from pyxfer._report.overview import answer, footer, print_overview
+from pyxfer._report.overview import answer, contents_text, doubts, footer, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
@@ -58,13 +56,19 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
 
 def _print_first_page(run: runs.Run, page: Page) -> bool:
     """The answer and what to do next. False, with nothing printed, if the run has no such page."""
-    if run.kind == "ceiling" and rates.has_times(run):
+    if not rates.has_times(run):
+        return False
+    if run.kind == "ceiling":
         print_overview(run, page)
         return True
-    if run.kind == "explain" and rates.has_times(run):
+    if run.kind == "explain":
         print_explained(run, page)
-    elif run.kind != "frameworks" or not print_summary(run, *gather(run, wrong_only=True), page):
+    elif run.kind != "frameworks" or not frameworks.print_summary(run, page):
         return False
+    page.section("Not measured", frameworks.unmeasured_lines(run), style="yellow")
+    page.section("Checks", [("-", text) for text in (rates.ending_text(run), contents_text(run), *doubts(run)) if text])
+    if run.kind == "frameworks":
+        page.section("Next", frameworks.next_steps(run))
     page.line()
     page.line(footer(run))
     return True
@@ -242,14 +246,14 @@ def _headline(run: runs.Run) -> str:
 def _figures_text(run: runs.Run) -> str:
     if run.kind == "explain":
         explained = find_explained(run)
-        return "" if explained is None else explained_answer(explained)
+        return "" if explained is None else explain.answer(explained)
     if run.kind == "frameworks":
-        return frameworks_answer(run)
+        return frameworks.answer(run)
     texts = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
     return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
 
 
-BADGES: dict[Status, tuple[Badge, str]] = {
+_BADGES: dict[Status, tuple[Badge, str]] = {
     "fine": ("good", "the link is fine"),
     "unknown": ("none", "not judged"),
     "suspicious": ("doubtful", "suspicious"),
@@ -268,7 +272,7 @@ def _badge(run: runs.Run) -> tuple[Badge, str]:
     if run.runtime == "host":
         return "none", "host memory"
     if run.kind == "ceiling":
-        return BADGES[answer(run).status]
+        return _BADGES[answer(run).status]
     return "good", "complete"
 
 

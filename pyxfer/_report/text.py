@@ -142,6 +142,11 @@ def device_text(device: machines.Device) -> str:
     return ", ".join([*words, *(label for label, fact in labels.items() if fact.value)])
 
 
+def place_text(run: runs.Run) -> str:
+    """`NVIDIA H200, PCIe 5.0 x16, 256 B payload`, or that it is host memory."""
+    return HOST_MEMORY if run.runtime == "host" else f"{clean(run.device.name)}, {link_text(run.link)}"
+
+
 def machine_lines(document: runs.Run | Watched, more: str = "") -> Lines:
     """Device, link, host and versions; `more` is another one."""
     environment = document.environment

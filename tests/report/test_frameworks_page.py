@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from explain_samples import make_explain_run
 from framework_samples import (
     IMAGE_BYTES,
     SIZES,
@@ -23,7 +24,7 @@ from pages import line_with, missing, printed, with_remark
 from samples import KIB, MIB, by_caller, retimed
 
 from pyxfer._document import runs
-from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._report.frameworks import answer, summary_lines
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
@@ -49,6 +50,28 @@ def test_the_first_page_answers_for_all_frameworks_and_names_the_faster_calls() 
     assert line_with(faster, "torch.pin-to").endswith("from ordinary memory")
     assert "cupy: not available" in text
     assert "torch.noncontiguous" not in text
+
+
+@pytest.mark.parametrize("make", [make_frameworks_run, make_explain_run])
+def test_a_first_page_says_why_its_figures_may_be_wrong(make: Any) -> None:
+    run = make(ended="interrupted", remarks=(Remark("contended", "another program copied"),))
+    late = msgspec.structs.replace(run.workers[0], remarks=(Remark("late", "the budget was too short"),))
+    text = first_page(msgspec.structs.replace(run, workers=(late, *run.workers[1:])))
+    assert "Interrupted: " in text
+    assert "Another program copied." in text
+    assert text.count("The budget was too short.") == 1
+    wrong = msgspec.structs.replace(run.measurements[-1], verified=Fact(False))
+    text = first_page(msgspec.structs.replace(run, measurements=(*run.measurements[:-1], wrong)))
+    assert "WRONG in 1" in line_with(text, "Contents: ")
+
+
+def test_letters_of_the_first_page_are_in_its_table_and_explained() -> None:
+    run = make_frameworks_run((MIB,))
+    unsteady = (TO, "torch.pin-to")
+    rows = tuple(with_remark(m, "bimodal", "two modes") if m.route in unsteady else m for m in run.measurements)
+    text = first_page(msgspec.structs.replace(run, measurements=rows))
+    assert " a " in line_with(text, "usual >", TO)
+    assert line_with(text, "two modes").startswith("a  torch.to at 1 MiB: ")
 
 
 def test_a_call_that_is_hardly_faster_is_not_recommended() -> None:

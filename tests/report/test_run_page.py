@@ -392,6 +392,12 @@ def test_only_what_is_wrong_has_a_letter() -> None:
     assert "- a" in line_with(text, " 64 MiB ")
 
 
+def test_a_drift_has_a_letter() -> None:
+    run = full_run(sizes=(MIB,))
+    drifting = changed(run, lambda m: with_remark(m, "drift", "it drifted") if is_pinned(m, "h2d", MIB) else m)
+    assert line_with(overview(drifting), "it drifted").startswith("a  h2d pinned")
+
+
 def test_there_are_at_most_three_notes() -> None:
     codes = iter(["bimodal", "few-trials", "inflated", "above-ceiling", "outside"])
     run = full_run(sizes=(4 * KIB, MIB, 64 * MIB))
