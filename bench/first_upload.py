@@ -91,7 +91,7 @@ def first(device: int | str) -> First:
     engine = choose(device, require_gpu=device != HOST).engine
     engine.memory_info(0 if device == HOST else int(device))
     started = time.perf_counter()
-    up = pyxfer.Uploader(device, budget=BUDGET_BYTES)
+    up = pyxfer.Uploader(device, max_pinned=BUDGET_BYTES)
     own = Target(DevicePool(engine, up.device, 0))
     up.upload(array, own)
     uploaded = time.perf_counter()

@@ -89,11 +89,11 @@ class Bench:
         """Run `pyxfer.ceiling`. It must run before nvbandwidth, which uses the device of the last run."""
         run = pyxfer.ceiling(
             device=0,
-            directions=("h2d", "d2h", "both"),
-            memories=("pinned",),
-            modes=("async",),
-            sizes=(nbytes,),
-            budget_s=BUDGET_S,
+            direction=("h2d", "d2h", "both"),
+            memory=("pinned",),
+            mode=("async",),
+            size=(nbytes,),
+            budget=BUDGET_S,
             seed=number,
             require_gpu=True,
         )

@@ -63,11 +63,11 @@ def measure(seed: int) -> Run:
     """One repeat: asynchronous copies of pinned memory, one direction at a time."""
     run = pyxfer.ceiling(
         device=0,
-        directions=SIDES,
-        memories=("pinned",),
-        modes=("async",),
-        sizes=SIZES,
-        budget_s=BUDGET_S,
+        direction=SIDES,
+        memory=("pinned",),
+        mode=("async",),
+        size=SIZES,
+        budget=BUDGET_S,
         seed=seed,
         require_gpu=True,
     )

@@ -1,6 +1,6 @@
 """Compares staged copies of a saved run with page-locked copies and with the driver's copies of pageable memory.
 
-    pyxfer ceiling --memories pinned,pageable --modes auto,staged --directions h2d,d2h --fresh --export-json RUN.json
+    pyxfer ceiling --memory pinned,pageable --mode auto,staged --direction h2d,d2h --fresh --export-json RUN.json
     python bench/staged_shares.py RUN.json
 
 Every ratio is the median of the ratios within each round. The exit status is 1 if a share is below its limit

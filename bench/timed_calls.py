@@ -164,7 +164,7 @@ def time_pyxfer(call: Call) -> Samples:
 
     `nbytes` is left out so that no raw copies run between the calls and change the caches; the other timers run none.
     """
-    found = pyxfer.measure(call.run, stream=call.stream, budget_s=0.5)
+    found = pyxfer.measure(call.run, stream=call.stream, budget=0.5)
     samples = [trial.elapsed_s for trial in found.trials if trial.invalid is None]
     if not samples:
         raise MeasurementError(found.rate.reason or "no valid trial")

@@ -158,12 +158,12 @@ def make_trouble(device: str, killer: Killer) -> Run:
     try:
         return pyxfer.frameworks(
             FRAMEWORKS,
-            routes=(ABORTING.name, *OTHERS),
-            sizes=SIZES,
+            route=(ABORTING.name, *OTHERS),
+            size=SIZES,
             ingest=True,
             device=device,
             precision=PRECISION,
-            budget_s=BUDGET_S,
+            budget=BUDGET_S,
             on_progress=killer,
         )
     finally:

@@ -42,7 +42,7 @@ class Transfers(ABC):
     direction: str = "h2d"
     device: int | str = 0
     stream: StreamLike | None = None
-    budget_s: float = 2.0
+    budget: float = 2.0
     _engine: Engine | None = None
     _index = 0
 
@@ -87,7 +87,7 @@ class Transfers(ABC):
     def _measured(self, nbytes: int) -> Outcome:
         from pyxfer._pytest.fixture import How, Timing
 
-        timing = Timing(f"asv.{type(self).__name__}", How(self.device, self.budget_s))
+        timing = Timing(f"asv.{type(self).__name__}", How(self.device, self.budget))
         return timing.of(lambda: self.transfer(nbytes), nbytes, self.direction, self.stream, None)[0]
 
 

@@ -123,9 +123,9 @@ def _functions_of(name: str, thing: object) -> Iterator[tuple[str, Callable[...,
 LINK_DIRECTIONS = {"h2d", "d2h", "both"}
 
 WORDS = {
-    (pyxfer.ceiling, "directions"): LINK_DIRECTIONS,
-    (pyxfer.ceiling, "memories"): {"pageable", "pinned", "registered", "write-combined"},
-    (pyxfer.frameworks, "directions"): {"h2d", "d2h"},
+    (pyxfer.ceiling, "direction"): LINK_DIRECTIONS,
+    (pyxfer.ceiling, "memory"): {"pageable", "pinned", "registered", "write-combined"},
+    (pyxfer.frameworks, "direction"): {"h2d", "d2h"},
     (pyxfer.frameworks, "workload"): {"copy", "image-batch"},
     (pyxfer.explain, "direction"): {"h2d", "d2h"},
     (pyxfer.measure, "direction"): LINK_DIRECTIONS,

@@ -104,10 +104,10 @@ class RunRequest:
     def arguments(self, path: str) -> list[str]:
         values = {
             "--device": self.device,
-            "--directions": ",".join(self.directions),
-            "--memories": ",".join(self.memories),
-            "--modes": ",".join(self.modes),
-            "--sizes": self.sizes,
+            "--direction": ",".join(self.directions),
+            "--memory": ",".join(self.memories),
+            "--mode": ",".join(self.modes),
+            "--size": self.sizes,
             "--budget": f"{_plain(self.budget_s)}s",
             "--precision": _plain(self.precision),
             "--export-json": path,
@@ -168,9 +168,9 @@ class LinksRequest:
 
     def arguments(self, path: str) -> list[str]:
         values = {
-            "--devices": ",".join(self.devices),
-            "--groups": ",".join(self.groups),
-            "--engines": ",".join(self.engines),
+            "--device": ",".join(self.devices),
+            "--group": ",".join(self.groups),
+            "--engine": ",".join(self.engines),
             "--budget": f"{_plain(self.budget_s)}s",
             "--precision": _plain(self.precision),
             "--seed": str(self.seed),
@@ -311,7 +311,9 @@ def _result(code: int, request: Request[T], path: Path, last_line: str) -> T:
     figures = list(figures_of(run))
     if all(figure.rate is None for figure in figures):
         why = next((figure.missing for figure in figures), last_line or "no reason given")
-        raise MeasurementError(f"A measuring process measured nothing ({why}): try a longer --budget or fewer --sizes.")
+        raise MeasurementError(
+            f"A measuring process measured nothing ({why}): try a longer --budget or fewer sizes (--size)."
+        )
     return run
 
 

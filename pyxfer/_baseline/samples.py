@@ -338,7 +338,7 @@ def _check_alike(a: Sample, b: Sample) -> None:
     if isinstance(one, Links) and _uuids(one).keys() != _uuids(other).keys():
         numbers = (", ".join(map(str, _uuids(run))) for run in (one, other))
         raise UsageError(
-            f"{a.name} has the GPUs {next(numbers)} and {b.name} {next(numbers)}: measure the same --devices."
+            f"{a.name} has the GPUs {next(numbers)} and {b.name} {next(numbers)}: measure the same --device."
         )
     moved = set(_uuids(one).values()) & set(_uuids(other).values()) - {None}
     if any(uuid in moved and _uuids(other)[number] != uuid for number, uuid in _uuids(one).items()):

@@ -151,7 +151,7 @@ def measure(
     sync: Sync | None = None,
     device: int | str = 0,
     precision: str | float = DEFAULT_PRECISION,
-    budget_s: str | float = 2.0,
+    budget: str | float = 2.0,
     seed: int = 0,
 ) -> Measurement:
     """Time a callable with two CUDA events and the host's clock.
@@ -174,7 +174,7 @@ def measure(
         stream=stream,
         device=device,
         precision=precision,
-        budget_s=budget_s,
+        budget=budget,
         seed=seed,
     )
     return beside.measurement
@@ -188,13 +188,13 @@ def measure_beside(
     stream: StreamLike | None = None,
     device: int | str = 0,
     precision: str | float = DEFAULT_PRECISION,
-    budget_s: str | float = 2.0,
+    budget: str | float = 2.0,
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
     plan = _checked_plan(call.run, nbytes, direction)
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
-    precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget_s, "budget_s"), seed_of(seed)
+    precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
     choice = choose(device)
     found = find_device(choice.engine, 0 if is_host_name(device) else device)
     with turn(found.uuid.value or found.name):

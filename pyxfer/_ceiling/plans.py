@@ -72,19 +72,19 @@ def plan_of(route: str, direction: Direction, variant: Variant) -> CopyPlan | No
 
 
 def copy_plans(
-    directions: str | Iterable[str], memories: str | Iterable[str], modes: str | Iterable[str], *, fresh: bool
+    direction: str | Iterable[str], memory: str | Iterable[str], mode: str | Iterable[str], *, fresh: bool
 ) -> tuple[CopyPlan, ...]:
     """Every combination of the arguments, with `auto` resolved, and fresh copies after the warm ones.
 
     Only pageable memory can be staged. Other memories get the remaining modes, or `auto` if there are none, because
     they are the ceiling of staged copies.
     """
-    requested = modes_of(modes, "modes")
+    requested = modes_of(mode, "mode")
     plans = [
-        CopyPlan(direction, memory, mode)
-        for direction in words_of(directions, DIRECTIONS, "directions")
-        for memory in words_of(memories, MEMORIES, "memories")
-        for mode in _modes_for(direction, memory, requested)
+        CopyPlan(each_direction, each_memory, each_mode)
+        for each_direction in words_of(direction, DIRECTIONS, "direction")
+        for each_memory in words_of(memory, MEMORIES, "memory")
+        for each_mode in _modes_for(each_direction, each_memory, requested)
     ]
     if STAGED in requested and not any(plan.staged for plan in plans):
         raise UsageError(
@@ -225,14 +225,14 @@ class Request:
 
 def make_request(
     device: int | str,
-    directions: str | Iterable[str],
-    memories: str | Iterable[str],
-    modes: str | Iterable[str],
-    sizes: str | int | Iterable[str | int],
+    direction: str | Iterable[str],
+    memory: str | Iterable[str],
+    mode: str | Iterable[str],
+    size: str | int | Iterable[str | int],
     *,
     fresh: bool,
     precision: str | float,
-    budget_s: str | float,
+    budget: str | float,
     seed: int | None,
     trace: bool = True,
     explained: str = "",
@@ -240,11 +240,11 @@ def make_request(
 ) -> Request:
     return Request(
         device=str(device),
-        plans=copy_plans(directions, memories, modes, fresh=fresh),
-        sizes=sizes_of(sizes, "sizes"),
+        plans=copy_plans(direction, memory, mode, fresh=fresh),
+        sizes=sizes_of(size, "size"),
         fresh=fresh,
         precision=share_of(precision, "precision"),
-        budget_s=seconds_of(budget_s, "budget_s"),
+        budget_s=seconds_of(budget, "budget"),
         seed=seed_of(seed),
         trace=trace,
         explained=explained,

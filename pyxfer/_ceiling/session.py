@@ -36,13 +36,13 @@ _NOT_READ = "the run ended before it was read"
 def ceiling(
     device: int | str = 0,
     *,
-    directions: Directions = ("h2d", "d2h", "both"),
-    memories: Memories = ("pageable", "pinned"),
-    modes: str | Sequence[str] = (plans.AUTO,),
-    sizes: str | int | Sequence[str | int] = plans.DEFAULT_SIZES,
+    direction: Directions = ("h2d", "d2h", "both"),
+    memory: Memories = ("pageable", "pinned"),
+    mode: str | Sequence[str] = (plans.AUTO,),
+    size: str | int | Sequence[str | int] = plans.DEFAULT_SIZES,
     fresh: bool = False,
     precision: str | float = plans.DEFAULT_PRECISION,
-    budget_s: str | float = plans.DEFAULT_BUDGET_S,
+    budget: str | float = plans.DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
@@ -52,10 +52,10 @@ def ceiling(
 ) -> Run:
     """Measure raw copies and return the run.
 
-    `modes` are of auto, memcpy, async, streams:N, batch and staged. `staged` sends pageable memory through a ring of
-    page-locked slots: several threads fill some slots while the device empties others.
+    `mode` is one or more of auto, memcpy, async, streams:N, batch and staged. `staged` sends pageable memory through a
+    ring of page-locked slots: several threads fill some slots while the device empties others.
 
-    The run takes at most 10 s more than `budget_s`: if that is too short for a few trials of everything, the largest
+    The run takes at most 10 s more than `budget`: if that is too short for a few trials of everything, the largest
     sizes are left out, and a remark says so. `complete=True` measures all, however long that takes.
 
     Ctrl-C ends the run within a second and returns the results so far (`run.ended == "interrupted"`). If the device
@@ -71,13 +71,13 @@ def ceiling(
     """
     request = plans.make_request(
         device,
-        directions,
-        memories,
-        modes,
-        sizes,
+        direction,
+        memory,
+        mode,
+        size,
         fresh=fresh,
         precision=precision,
-        budget_s=budget_s,
+        budget=budget,
         seed=seed,
         trace=trace,
         complete=complete,

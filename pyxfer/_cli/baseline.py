@@ -290,16 +290,15 @@ def save(
         bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
     ] = False,
     label: Annotated[list[str], opt.option("--label", "K=V", "Label to store with the baseline; repeatable.")] = [],  # noqa: B006 - typer copies it
-    device: opt.Device = "0",
-    directions: opt.Directions = "h2d,d2h",
-    memories: opt.Memories = "pinned",
-    modes: opt.Modes = "auto",
-    sizes: opt.Sizes = "1MiB,16MiB,64MiB",
+    device: measure_request.Devices = None,
+    direction: opt.Directions = "h2d,d2h",
+    memory: opt.Memories = "pinned",
+    mode: opt.Modes = "auto",
+    size: opt.Sizes = "1MiB,16MiB,64MiB",
     budget: opt.Budget = "0.6s",
     links: measure_request.LinksFlag = False,
-    devices: measure_request.Devices = None,
-    groups: measure_request.Groups = None,
-    engines: measure_request.Engines = None,
+    group: measure_request.Groups = None,
+    engine: measure_request.Engines = None,
     require_gpu: opt.RequireGpu = False,
     report: opt.Report = None,
     store: opt.Store = None,
@@ -326,13 +325,13 @@ def save(
     store_tables.check_labels(labels)
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     asked: AnyRequest = (
-        measure_request.request_of_links(context, groups, engines, sizes, budget)
+        measure_request.request_of_links(context, group, engine, size, budget)
         if links
-        else measure_request.request_of_device(directions, memories, modes, sizes, budget)
+        else measure_request.request_of_device(direction, memory, mode, size, budget)
     )
     with Started() as started:
         started.prepare()
-        target = measure_request.find_target(device, devices, links=links)
+        target = measure_request.find_target(device, links=links)
         before, request = _what_to_measure(target, asked, name, store, add=add)
         measure = _measuring(started, request, processes, "", lambda count: True)
         runs = _measure_all(measure, processes, lambda: open_store(store), labels)
@@ -392,9 +391,8 @@ def check(
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
-    device: opt.Device = "0",
+    device: measure_request.Devices = None,
     links: measure_request.LinksFlag = False,
-    devices: measure_request.Devices = None,
     require_gpu: opt.RequireGpu = False,
     store: opt.Store = None,
 ) -> None:
@@ -416,7 +414,7 @@ def check(
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with open_store(store, create=False) as opened, Started() as started:
         started.prepare()
-        target = measure_request.find_target(device, devices, links=links)
+        target = measure_request.find_target(device, links=links)
         baseline = find_baseline(opened, name, target.fingerprint)
         request = target.again(baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})

@@ -60,7 +60,7 @@ def as_exit_codes() -> Iterator[None]:
     except PyxferError as error:
         _end(str(error), _code_of(error))
     except MemoryError:
-        _end("There is not enough host memory: use smaller sizes, such as --sizes 4KiB:16MiB:x4.", NOT_VALID)
+        _end("There is not enough host memory: use smaller sizes, such as --size 4KiB:16MiB:x4.", NOT_VALID)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_current_folder():
             _end("The current folder has been deleted: change to another one (cd).", USAGE)

@@ -27,7 +27,7 @@ Labels = Annotated[list[str] | None, opt.option("--label", "KEY=VALUE", "A label
 Name = Annotated[str | None, opt.option("--name", "NAME", "Name of the host, for a container; default the machine's.")]
 Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit of the whole command, such as 25s.")]
 _DEVICES = "Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default."
-Devices = Annotated[str | None, opt.listed("--devices", _DEVICES, completion.devices)]
+Devices = Annotated[str | None, opt.listed("--device", _DEVICES, completion.devices)]
 Save = Annotated[
     bool, typer.Option("--save", help="Also save the document in the store, for pyxfer fleet run --via store.")
 ]
@@ -41,7 +41,7 @@ def host(
     label: Labels = None,
     name: Name = None,
     budget: Budget = "25s",
-    devices: Devices = None,
+    device: Devices = None,
     require_gpu: opt.RequireGpu = False,
     save: Save = False,
     store: opt.Store = None,
@@ -65,7 +65,7 @@ def host(
     saving = _Saving(store, name or platform.node()) if save else None
     early = _EarlyEnd(budget_s, CLOSING_S)
     with early.last_resort(export_json, saving), ProgressReport() as progress:
-        choice, found = find_devices(devices, require_gpu=require_gpu)
+        choice, found = find_devices(device, require_gpu=require_gpu)
         if choice.reason:
             say(choice.reason)
         job = Job(choice, found, labels, budget_s, progress, name)

@@ -63,7 +63,7 @@ Wait = Annotated[
 ]
 Labels = Annotated[list[str] | None, opt.option("--label", "KEY=VALUE", "A label for every host; repeat it for more.")]
 Devices = Annotated[
-    str | None, opt.option("--devices", "LIST", "GPUs of each host, as in pyxfer fleet host; all by default.")
+    str | None, opt.option("--device", "LIST", "GPUs of each host, as in pyxfer fleet host; all by default.")
 ]
 Program = Annotated[
     str, opt.option("--pyxfer", "COMMAND", "The command that is pyxfer on the hosts, such as 'uvx pyxfer'.")
@@ -85,7 +85,7 @@ def run(
     budget: Budget = "25s",
     wait: Wait = None,
     label: Labels = None,
-    devices: Devices = None,
+    device: Devices = None,
     program: Program = "pyxfer",
     at_once: AtOnce = 256,
     confirm: Confirm = True,
@@ -112,7 +112,7 @@ def run(
 
     exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
     transport, named = units.word_of(via, TRANSPORTS, "--via"), _named_hosts(hosts, hosts_file)
-    job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), devices)
+    job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), device)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
     transport = _chosen_transport(named, folder, since) if transport == "auto" else transport
     source = _source_of(transport, folder, since)

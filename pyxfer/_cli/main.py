@@ -209,6 +209,18 @@ _GROUPS = {
     "Look": ("show", "report", "list", "info", "schema"),
 }
 _ALIASES = {"bandwidth": "ceiling"}
+# Options that take a list are in the singular; users also write the plural.
+_OTHER_NAMES = {
+    "batches": "batch",
+    "devices": "device",
+    "directions": "direction",
+    "engines": "engine",
+    "groups": "group",
+    "memories": "memory",
+    "modes": "mode",
+    "routes": "route",
+    "sizes": "size",
+}
 
 
 class _Verbs(TyperGroup):
@@ -269,7 +281,10 @@ app = typer.Typer(
     cls=_Verbs,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda name: _OTHER_NAMES.get(name, name),
+    },
 )
 
 
@@ -287,7 +302,7 @@ def _version() -> str:
 
 
 @app.callback(
-    invoke_without_command=True, epilog=_example("pyxfer", "pyxfer ceiling --directions h2d,d2h --export-json run.json")
+    invoke_without_command=True, epilog=_example("pyxfer", "pyxfer ceiling --direction h2d,d2h --export-json run.json")
 )
 def pyxfer(
     context: typer.Context,
@@ -296,7 +311,7 @@ def pyxfer(
         typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
     device: opt.Device = "0",
-    sizes: opt.Sizes = _SIZES,
+    size: opt.Sizes = _SIZES,
     precision: opt.Precision = "2%",
     budget: opt.Budget = _BUDGET,
     complete: opt.Complete = False,
@@ -320,9 +335,9 @@ def pyxfer(
         measure = partial(
             ceiling_run,
             device,
-            sizes=units.sizes_of(sizes, "--sizes"),
+            size=units.sizes_of(size, "--size"),
             precision=units.share_of(precision, "--precision"),
-            budget_s=units.seconds_of(budget, "--budget"),
+            budget=units.seconds_of(budget, "--budget"),
             trace=False,
             complete=complete,
         )
@@ -335,11 +350,11 @@ def pyxfer(
             raise UsageError(f"{option} stands before {verb}, where it has no effect: write it after {verb}.")
 
 
-app.command(epilog=_example("pyxfer ceiling --directions h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
+app.command(epilog=_example("pyxfer ceiling --direction h2d --size 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
 app.command(
     epilog=_example(
-        "pyxfer frameworks torch tensorflow --sizes 1MiB,96MiB",
-        "pyxfer frameworks --workload image-batch --batches 8,512 --export-json run.json",
+        "pyxfer frameworks torch tensorflow --size 1MiB,96MiB",
+        "pyxfer frameworks --workload image-batch --batch 8,512 --export-json run.json",
     )
 )(frameworks)
 app.command(
@@ -348,7 +363,7 @@ app.command(
 app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
 app.command(
     epilog=_example(
-        "pyxfer links", "pyxfer links --groups together,pairs --engines ce --devices 0,1 --export-json links.json"
+        "pyxfer links", "pyxfer links --group together,pairs --engine ce --device 0,1 --export-json links.json"
     )
 )(links)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
@@ -364,7 +379,7 @@ app.command(
     context_settings={"allow_interspersed_args": False},
     epilog=_example(
         "pyxfer watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
-        "pyxfer watch --skip 30s --for 5s -m package.train",
+        "pyxfer watch --skip 30s --duration 5s -m package.train",
     ),
 )(watch)
 baseline.command(epilog=_example("pyxfer baseline save --label slot=3"))(save)

@@ -26,17 +26,17 @@ Names = Annotated[
     opt.argument("FRAMEWORK", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
 ]
 _ROUTES = "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
-Routes = Annotated[str | None, opt.listed("--routes", _ROUTES, completion.framework_routes)]
+Routes = Annotated[str | None, opt.listed("--route", _ROUTES, completion.framework_routes)]
 _WORKLOAD = "copy (bytes only) or image-batch (copy, cast, read a row back)."
 Workload = Annotated[str, opt.option("--workload", "NAME", _WORKLOAD, one_of(completion.workloads))]
 Sizes = Annotated[
-    str | None, opt.option("--sizes", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
+    str | None, opt.option("--size", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
 ]
 Batches = Annotated[
-    str | None, opt.option("--batches", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
+    str | None, opt.option("--batch", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
 ]
 Directions = Annotated[
-    str | None, opt.listed("--directions", "Comma-separated list of h2d, d2h; both by default.", completion.one_way)
+    str | None, opt.listed("--direction", "Comma-separated list of h2d, d2h; both by default.", completion.one_way)
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
@@ -50,11 +50,11 @@ Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit per framework
 def frameworks(
     names: Names = None,
     *,
-    routes: Routes = None,
+    route: Routes = None,
     workload: Workload = "copy",
-    sizes: Sizes = None,
-    batches: Batches = None,
-    directions: Directions = None,
+    size: Sizes = None,
+    batch: Batches = None,
+    direction: Directions = None,
     ingest: Ingest = False,
     all_settings: AllSettings = False,
     device: opt.Device = "0",
@@ -84,17 +84,17 @@ def frameworks(
     measure = partial(
         pyxfer.frameworks,
         names,
-        routes=units.items_of(routes, "--routes") if routes is not None else (),
+        route=units.items_of(route, "--route") if route is not None else (),
         workload=units.word_of(workload, WORKLOADS, "--workload"),
-        sizes=None if sizes is None else units.sizes_of(sizes, "--sizes"),
-        batches=None if batches is None else units.sizes_of(batches, "--batches"),
-        directions=None if directions is None else units.words_of(directions, DIRECTIONS, "--directions"),
+        size=None if size is None else units.sizes_of(size, "--size"),
+        batch=None if batch is None else units.sizes_of(batch, "--batch"),
+        direction=None if direction is None else units.words_of(direction, DIRECTIONS, "--direction"),
         ingest=ingest,
         all_settings=all_settings,
         device=device,
         precision=units.share_of(precision, "--precision"),
-        budget_s=units.seconds_of(budget, "--budget"),
-        patience_s=units.seconds_of(patience, "--patience"),
+        budget=units.seconds_of(budget, "--budget"),
+        patience=units.seconds_of(patience, "--patience"),
         seed=seed,
         complete=complete,
         trace=not no_trace,
@@ -146,8 +146,8 @@ def explain(
         direction=None if direction is None else units.word_of(direction, DIRECTIONS, "--direction"),
         device=device,
         precision=units.share_of(precision, "--precision"),
-        budget_s=units.seconds_of(budget, "--budget"),
-        patience_s=units.seconds_of(patience, "--patience"),
+        budget=units.seconds_of(budget, "--budget"),
+        patience=units.seconds_of(patience, "--patience"),
         seed=seed,
         complete=complete,
     )
@@ -229,7 +229,7 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
     budget_s = units.seconds_of(budget, "--budget")
     output.announce_runtime(device, require_gpu)
     with output.ProgressReport() as progress:
-        return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=progress)
+        return session.doctor(device, budget=budget_s, require_gpu=require_gpu, on_progress=progress)
 
 
 def _saved(file: str) -> Examination:
@@ -249,10 +249,10 @@ def _saved(file: str) -> Examination:
 def ceiling(
     *,
     device: opt.Device = "0",
-    directions: opt.Directions = "h2d,d2h,both",
-    memories: opt.Memories = "pageable,pinned",
-    modes: opt.Modes = "auto",
-    sizes: opt.Sizes = "4KiB:256MiB:x4",
+    direction: opt.Directions = "h2d,d2h,both",
+    memory: opt.Memories = "pageable,pinned",
+    mode: opt.Modes = "auto",
+    size: opt.Sizes = "4KiB:256MiB:x4",
     fresh: opt.Fresh = False,
     precision: opt.Precision = "2%",
     budget: opt.Budget = "8.5s",
@@ -279,13 +279,13 @@ def ceiling(
     measure = partial(
         pyxfer.ceiling,
         device,
-        directions=units.words_of(directions, DIRECTIONS, "--directions"),
-        memories=units.words_of(memories, MEMORIES, "--memories"),
-        modes=modes_of(modes, "--modes"),
-        sizes=units.sizes_of(sizes, "--sizes"),
+        direction=units.words_of(direction, DIRECTIONS, "--direction"),
+        memory=units.words_of(memory, MEMORIES, "--memory"),
+        mode=modes_of(mode, "--mode"),
+        size=units.sizes_of(size, "--size"),
         fresh=fresh,
         precision=units.share_of(precision, "--precision"),
-        budget_s=units.seconds_of(budget, "--budget"),
+        budget=units.seconds_of(budget, "--budget"),
         seed=seed,
         complete=complete,
         trace=not no_trace,
@@ -294,15 +294,15 @@ def ceiling(
 
 
 _GROUPS = "Comma-separated list of host, together, pairs, local, latency, numa, small."
-Groups = Annotated[str, opt.listed("--groups", _GROUPS, completion.link_groups)]
+Groups = Annotated[str, opt.listed("--group", _GROUPS, completion.link_groups)]
 Engines = Annotated[
-    str, opt.listed("--engines", "Comma-separated list of ce (copy engines), sm (kernels).", completion.copy_engines)
+    str, opt.listed("--engine", "Comma-separated list of ce (copy engines), sm (kernels).", completion.copy_engines)
 ]
 LinkSize = Annotated[
     str | None, opt.option("--size", "SIZE", "Size of each copy, such as 512MiB; by default it fits the link.")
 ]
 _DEVICES = "Comma-separated list of GPUs by index, UUID or PCI address; all by default."
-Devices = Annotated[str | None, opt.listed("--devices", _DEVICES, completion.devices)]
+Devices = Annotated[str | None, opt.listed("--device", _DEVICES, completion.devices)]
 LinksBudget = Annotated[
     str | None, opt.option("--budget", "TIME", "Time limit for measuring; default 15s for each GPU.")
 ]
@@ -310,10 +310,10 @@ LinksBudget = Annotated[
 
 def links(
     *,
-    groups: Groups = "host,together,pairs,local,latency,numa,small",
-    engines: Engines = "ce,sm",
+    group: Groups = "host,together,pairs,local,latency,numa,small",
+    engine: Engines = "ce,sm",
     size: LinkSize = None,
-    devices: Devices = None,
+    device: Devices = None,
     precision: opt.Precision = "0.5%",
     budget: LinksBudget = None,
     complete: opt.Complete = False,
@@ -337,14 +337,14 @@ def links(
     exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report)
     measure = partial(
         pyxfer.links,
-        devices,
-        groups=units.words_of(groups, GROUPS, "--groups"),
-        engines=units.words_of(engines, COPY_ENGINES, "--engines"),
+        device,
+        group=units.words_of(group, GROUPS, "--group"),
+        engine=units.words_of(engine, COPY_ENGINES, "--engine"),
         size=None if size is None else units.size_of(size, "--size"),
         precision=units.share_of(precision, "--precision"),
-        budget_s=None if budget is None else units.seconds_of(budget, "--budget"),
+        budget=None if budget is None else units.seconds_of(budget, "--budget"),
         seed=seed,
         complete=complete,
     )
-    run = output.measured(measure, exports, 0 if devices is None else devices, require_gpu=require_gpu)
+    run = output.measured(measure, exports, 0 if device is None else device, require_gpu=require_gpu)
     output.deliver(run, exports, print_links)

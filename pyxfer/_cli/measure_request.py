@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 LinksFlag = Annotated[
     bool, typer.Option("--links", help="Measure the links of all GPUs, as pyxfer links does, and not that of one.")
 ]
-_DEVICES = "With --links: GPUs by index, UUID or PCI address; all by default."
+_DEVICES = "A GPU by index, UUID or PCI address, default 0; with --links a list, all by default."
 _GROUPS = "With --links: list of host, together, pairs, local, latency, numa, small; all but small by default."
 _ENGINES = "With --links: list of ce (copy engines, the default), sm (kernels)."
-Devices = Annotated[str | None, opt.listed("--devices", _DEVICES, completion.devices)]
-Groups = Annotated[str | None, opt.listed("--groups", _GROUPS, completion.link_groups)]
-Engines = Annotated[str | None, opt.listed("--engines", _ENGINES, completion.copy_engines)]
-_OF_ONE_DEVICE = ("device", "directions", "memories", "modes")
-_OF_LINKS = ("devices", "groups", "engines")
+Devices = Annotated[str | None, opt.listed("--device", _DEVICES, completion.devices)]
+Groups = Annotated[str | None, opt.listed("--group", _GROUPS, completion.link_groups)]
+Engines = Annotated[str | None, opt.listed("--engine", _ENGINES, completion.copy_engines)]
+_OF_ONE_DEVICE = ("direction", "memory", "mode")
+_OF_LINKS = ("group", "engine")
 
 
 def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> None:
@@ -35,9 +35,10 @@ def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> 
             raise UsageError(
                 f"--{name} is for {'the link of one device' if links else 'links'}: leave it out, or {other}."
             )
-    name = "devices" if links else "device"
-    if require_gpu and context.params.get(name) == "host":
-        raise UsageError(f"--{name} host and --require-gpu exclude each other: leave one of them out.")
+    if not links and "," in (context.params.get("device") or ""):
+        raise UsageError("Several devices are for links: name one, or add --links.")
+    if require_gpu and context.params.get("device") == "host":
+        raise UsageError("--device host and --require-gpu exclude each other: leave one of them out.")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -45,7 +46,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"  # the enumeration is typer's own in some versions
 
 
-def request_of_device(directions: str, memories: str, modes: str, sizes: str, budget: str) -> RunRequest:
+def request_of_device(direction: str, memory: str, mode: str, size: str, budget: str) -> RunRequest:
     """What a process measures of one device, which `Target.request` fills in."""
     from pyxfer._baseline.measure import RunRequest
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
@@ -53,16 +54,16 @@ def request_of_device(directions: str, memories: str, modes: str, sizes: str, bu
 
     return RunRequest(
         "",
-        words_of(directions, DIRECTIONS, "--directions"),
-        words_of(memories, MEMORIES, "--memories"),
-        modes_of(modes, "--modes"),
-        ",".join(map(str, sizes_of(sizes, "--sizes"))),
+        words_of(direction, DIRECTIONS, "--direction"),
+        words_of(memory, MEMORIES, "--memory"),
+        modes_of(mode, "--mode"),
+        ",".join(map(str, sizes_of(size, "--size"))),
         seconds_of(budget, "--budget"),
     )
 
 
 def request_of_links(
-    context: typer.Context, groups: str | None, engines: str | None, sizes: str, budget: str
+    context: typer.Context, group: str | None, engine: str | None, size: str, budget: str
 ) -> LinksRequest:
     """What a process measures of links. Sizes and budget have the defaults of pyxfer links."""
     from pyxfer._baseline.measure import DEFAULT_ENGINES, DEFAULT_GROUPS, DEFAULT_PRECISION, LinksRequest
@@ -70,9 +71,9 @@ def request_of_links(
 
     request = make_request(
         None,
-        DEFAULT_GROUPS if groups is None else groups,
-        DEFAULT_ENGINES if engines is None else engines,
-        sizes if _is_given(context, "sizes") else None,
+        DEFAULT_GROUPS if group is None else group,
+        DEFAULT_ENGINES if engine is None else engine,
+        size if _is_given(context, "size") else None,
         DEFAULT_PRECISION,
         budget if _is_given(context, "budget") else None,
         None,
@@ -103,11 +104,11 @@ class Target:
         return RunRequest.again(self.device, earlier)
 
 
-def find_target(device: str, devices: str | None, *, links: bool) -> Target:
+def find_target(device: str | None, *, links: bool) -> Target:
     from pyxfer._baseline.check import these_links, this_machine
 
     if links:
-        fingerprint, names = these_links(devices)
+        fingerprint, names = these_links(device)
         return Target(fingerprint, devices=names)
-    fingerprint, found = this_machine(device)
+    fingerprint, found = this_machine("0" if device is None else device)
     return Target(fingerprint, device=found)

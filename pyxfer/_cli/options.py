@@ -39,15 +39,15 @@ Device = Annotated[
         one_of(completion.devices),
     ),
 ]
-Directions = Annotated[str, listed("--directions", "Comma-separated list of h2d, d2h, both.", completion.directions)]
+Directions = Annotated[str, listed("--direction", "Comma-separated list of h2d, d2h, both.", completion.directions)]
 Memories = Annotated[
     str,
-    listed("--memories", "Comma-separated list of pageable, pinned, registered, write-combined.", completion.memories),
+    listed("--memory", "Comma-separated list of pageable, pinned, registered, write-combined.", completion.memories),
 ]
 Modes = Annotated[
-    str, listed("--modes", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.", completion.modes)
+    str, listed("--mode", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.", completion.modes)
 ]
-Sizes = Annotated[str, option("--sizes", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
+Sizes = Annotated[str, option("--size", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
 Details = Annotated[bool, typer.Option("--details", help="Print all figures: sizes, intervals, fits, peaks, checks.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]
 Precision = Annotated[str, option("--precision", "SHARE", "Target precision of each median, such as 0.5%.")]

@@ -161,7 +161,7 @@ Script = Annotated[str, opt.argument("SCRIPT", "A script; with -m, the name of a
 Arguments = Annotated[list[str] | None, opt.argument("ARGS", "Arguments of the script.")]
 IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")]
 Skip = Annotated[str, opt.option("--skip", "N|TIME", "Skip this many steps first, or a time such as 2s.")]
-For = Annotated[str | None, opt.option("--for", "TIME", "Watch for this long, such as 5s.")]
+For = Annotated[str | None, opt.option("--duration", "TIME", "Watch for this long, such as 5s.")]
 Steps = Annotated[int | None, opt.option("--steps", "N", "Watch this many steps.")]
 Step = Annotated[str | None, opt.option("--step", "MODULE:FUNCTION", "Take the calls of this function for the steps.")]
 Trace = Annotated[
@@ -332,7 +332,7 @@ def _skip(text: str) -> tuple[int, float]:
 def _seconds(text: str | None) -> float | None:
     from pyxfer.units import MAX_DURATION_S, seconds_of
 
-    return None if text is None else seconds_of(text, "--for", MAX_DURATION_S)
+    return None if text is None else seconds_of(text, "--duration", MAX_DURATION_S)
 
 
 def _why_nothing(code: int) -> str:

@@ -35,7 +35,7 @@ _NEAR_ONLY = "copies with memory on another node were left out"
 def doctor(
     device: int | str = 0,
     *,
-    budget_s: str | float = DEFAULT_BUDGET_S,
+    budget: str | float = DEFAULT_BUDGET_S,
     require_gpu: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Examination:
@@ -53,7 +53,7 @@ def doctor(
     """
     if is_host_name(device) and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave one of the two options out.")
-    budget_s = seconds_of(budget_s, "budget_s")
+    budget_s = seconds_of(budget, "budget")
     choice = choose(device, require_gpu)
     found = find_device(choice.engine, 0 if is_host_name(device) else device)
     return examine_device(choice, found, budget_s, on_progress or silent, device)[1]
@@ -100,13 +100,13 @@ def _request(
 ) -> Request:
     return make_request(
         device,
-        directions=("h2d", "d2h"),
-        memories=memories,
-        modes=("auto",),
-        sizes=sizes,
+        direction=("h2d", "d2h"),
+        memory=memories,
+        mode=("auto",),
+        size=sizes,
         fresh=False,
         precision=DEFAULT_PRECISION,
-        budget_s=budget_s,
+        budget=budget_s,
         seed=None,
         trace=False,
         complete=complete,

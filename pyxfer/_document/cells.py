@@ -68,7 +68,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def text(self) -> str:
-        """The text, which `parse_cell` reads. A mode that `--modes auto` selects is left out."""
+        """The text, which `parse_cell` reads. A mode that `--mode auto` selects is left out."""
         return self._text(has_mode=not self.is_automatic)
 
     @property
@@ -90,7 +90,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether its mode is the one that `--modes auto` selects; a test compares this with `_ceiling.plans`."""
+        """Whether its mode is the one that `--mode auto` selects; a test compares this with `_ceiling.plans`."""
         return self.mode == ("memcpy" if self.memory == "pageable" and self.direction != "both" else "async")
 
     @property

@@ -89,12 +89,12 @@ def _label(text: str, where: str) -> tuple[str, str]:
 def find_devices(devices: str | None, *, require_gpu: bool = False) -> tuple[Choice, tuple[Device, ...]]:
     """The engine and the chosen devices: all by default, `host` for host memory, else indices, UUIDs or addresses."""
     if devices == HOST and require_gpu:
-        raise UsageError("--devices host is host memory, but a GPU is required: leave out one of the two.")
+        raise UsageError("--device host is host memory, but a GPU is required: leave out one of the two.")
     choice = choose(HOST if devices == HOST else 0, require_gpu)
     every = list_devices(choice.engine)
     if devices in (None, HOST) or choice.runtime == "host":  # without a GPU no selector fits
         return choice, every
-    chosen = [find_device(choice.engine, selector) for selector in items_of(devices, "--devices")]
+    chosen = [find_device(choice.engine, selector) for selector in items_of(devices, "--device")]
     return choice, tuple({device.index: device for device in chosen}.values())
 
 

@@ -63,7 +63,7 @@ class HostJob:
         if target is not None:
             words.append(f"--export-json={target}")
         if self.devices is not None:
-            words.append(f"--devices={self.devices}")
+            words.append(f"--device={self.devices}")
         return words + [f"--label={name}={value}" for name, value in self.labels.items()]
 
 

@@ -35,11 +35,11 @@ def explain(
     direction: OneWay | None = None,
     device: int | str = 0,
     precision: str | float = DEFAULT_PRECISION,
-    budget_s: str | float = DEFAULT_BUDGET_S,
+    budget: str | float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     complete: bool = False,
-    patience_s: str | float = STEP_PATIENCE_S,
+    patience: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
@@ -66,7 +66,7 @@ def explain(
                 (nbytes,),
                 fresh=False,
                 precision=precision,
-                budget_s=budget_s,
+                budget=budget,
                 seed=seed,
                 explained=found.name,
                 complete=complete,
@@ -79,9 +79,9 @@ def explain(
     framework, own = found
     _check_direction(own, direction)
     choice = checked_choice(device, require_gpu=require_gpu)
-    request = _request(framework, own, nbytes, device, choice.runtime, precision, budget_s, seed)
+    request = _request(framework, own, nbytes, device, choice.runtime, precision, budget, seed)
     request = replace(request, complete=complete)
-    return run_workers(choice, request, patience_s, on_progress, save_to)
+    return run_workers(choice, request, patience, on_progress, save_to)
 
 
 def _modes_beside(route: RouteStatus) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _request(
     device: int | str,
     runtime: Runtime,
     precision: str | float,
-    budget_s: str | float,
+    budget: str | float,
     seed: int | None,
 ) -> Request:
     workload = _workload(route, nbytes)
@@ -113,7 +113,7 @@ def _request(
         directions=() if ingest else (route.direction,),
         ingest=ingest,
         precision=precision,
-        budget_s=budget_s,
+        budget=budget,
         seed=seed,
     )
     return replace(request, explained=route.name)

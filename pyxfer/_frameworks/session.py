@@ -162,7 +162,7 @@ def make_request(
     directions: Sequence[str] | str | None,
     ingest: bool,
     precision: str | float,
-    budget_s: str | float,
+    budget: str | float,
     seed: int | None,
     trace: bool = True,
     complete: bool = False,
@@ -183,12 +183,12 @@ def make_request(
     request = Request(
         device=str(device),
         names=_names(names),
-        patterns=items_of(routes, "routes") if routes else (),
+        patterns=items_of(routes, "route") if routes else (),
         workload=chosen_workload,
         directions=_directions(directions, chosen_workload, runtime, ingest=ingest),
         sizes=_sizes(chosen_workload, sizes, batches),
         precision=share_of(precision, "precision"),
-        budget_s=seconds_of(budget_s, "budget_s"),
+        budget_s=seconds_of(budget, "budget"),
         seed=seed_of(seed),
         trace=trace,
         complete=complete,
@@ -228,7 +228,7 @@ def _directions(
 ) -> tuple[Direction, ...]:
     """The given directions; by default those over the link, or `ingest` without a GPU."""
     if directions is not None:
-        given = words_of(directions, DIRECTIONS, "directions") if directions else ()
+        given = words_of(directions, DIRECTIONS, "direction") if directions else ()
         return (*given, *(("ingest",) if ingest else ()))
     if runtime == "host" and workload == "image-batch":
         raise UsageError(
@@ -247,10 +247,10 @@ def _sizes(
     if workload == "copy":
         if batches is not None:
             raise UsageError("Batches belong to the workload image-batch: name that workload, or give sizes.")
-        return sizes_of(DEFAULT_SIZES if sizes is None else sizes, "sizes")
+        return sizes_of(DEFAULT_SIZES if sizes is None else sizes, "size")
     if sizes is not None:
         raise UsageError("The workload image-batch has batches of images and no sizes: give batches, such as 1:512:x2.")
-    counted = sizes_of(DEFAULT_BATCHES if batches is None else batches, "batches")
+    counted = sizes_of(DEFAULT_BATCHES if batches is None else batches, "batch")
     if counted[-1] > MAX_BATCH:
         raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give batches such as 1:512:x2.")
     return tuple(batch * IMAGE_BYTES for batch in counted)
@@ -279,32 +279,32 @@ _OWN_RINGS = "each worker had its own ring, with the settings that pyxfer info s
 def frameworks(
     names: Sequence[str] | str | None = None,
     *,
-    routes: Sequence[str] | str = (),
+    route: Sequence[str] | str = (),
     workload: Workload = "copy",
-    sizes: str | int | Sequence[str | int] | None = None,
-    batches: str | int | Sequence[str | int] | None = None,
-    directions: OneWayDirections | None = None,
+    size: str | int | Sequence[str | int] | None = None,
+    batch: str | int | Sequence[str | int] | None = None,
+    direction: OneWayDirections | None = None,
     ingest: bool = False,
     device: int | str = 0,
     precision: str | float = DEFAULT_PRECISION,
-    budget_s: str | float = DEFAULT_BUDGET_S,
+    budget: str | float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
     complete: bool = False,
     all_settings: bool = False,
-    patience_s: str | float = STEP_PATIENCE_S,
+    patience: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
     """Time the routes of frameworks beside raw copies of the same sizes.
 
-    `names` are frameworks, all by default; `routes` are patterns such as `tf.*`. Each framework runs in a separate
+    `names` are frameworks, all by default; `route` has patterns such as `tf.*`. Each framework runs in a separate
     process. `all_settings` also measures what needs other settings of a framework, each in a process of its own, as
     patterns that name such routes do. If a framework is not installed, crashes or hangs, the run records that and
-    measures the others. `budget_s` is the measuring time of each worker, without its preparation; if it is too short
+    measures the others. `budget` is the measuring time of each worker, without its preparation; if it is too short
     for a few trials of everything, the largest sizes are left out, unless `complete` is true. A worker that sends
-    nothing for `patience_s` is ended, while it imports its framework for 2.5 times as long, at least 30 s. A few trials
+    nothing for `patience` is ended, while it imports its framework for 2.5 times as long, at least 30 s. A few trials
     are traced after the timed ones; `trace=False` leaves them out. Without a GPU the `ingest` routes are timed, which
     stay in host memory. Ctrl-C ends the run and returns the results so far.
 
@@ -318,28 +318,28 @@ def frameworks(
         names,
         device,
         choice.runtime,
-        routes=routes,
+        routes=route,
         workload=workload,
-        sizes=sizes,
-        batches=batches,
-        directions=directions,
+        sizes=size,
+        batches=batch,
+        directions=direction,
         ingest=ingest,
         precision=precision,
-        budget_s=budget_s,
+        budget=budget,
         seed=seed,
         trace=trace,
         complete=complete,
         all_settings=all_settings,
     )
-    return run_workers(choice, request, patience_s, on_progress, save_to)
+    return run_workers(choice, request, patience, on_progress, save_to)
 
 
 def run_workers(
-    choice: Choice, request: Request, patience_s: str | float, on_progress: OnProgress | None, save_to: SaveTo | None
+    choice: Choice, request: Request, patience: str | float, on_progress: OnProgress | None, save_to: SaveTo | None
 ) -> Run:
     """Measure a checked request."""
     device: int | str = request.device
-    patience_s = seconds_of(patience_s, "patience_s")
+    patience_s = seconds_of(patience, "patience")
     found = find_device(choice.engine, 0 if is_host_name(device) else device)
     with turn(found.uuid.value or found.name):
         return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()

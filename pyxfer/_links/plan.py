@@ -128,10 +128,10 @@ def make_request(
     engines: Iterable[str] | str,
     size: str | int | None,
     precision: str | float,
-    budget_s: str | float | None,
+    budget: str | float | None,
     seed: int | None,
 ) -> LinksRequest:
-    sizes = () if size is None else sizes_of(size, "sizes")
+    sizes = () if size is None else sizes_of(size, "size")
     if len(sizes) > 1:
         raise UsageError(
             f"sizes names {len(sizes)} sizes, and links are measured at one size: give one, such as 512MiB."
@@ -143,14 +143,14 @@ def make_request(
         )
     return LinksRequest(
         devices=_selectors(devices),
-        groups=words_of(groups, GROUPS, "groups"),
-        engines=words_of(engines, COPY_ENGINES, "engines"),
+        groups=words_of(groups, GROUPS, "group"),
+        engines=words_of(engines, COPY_ENGINES, "engine"),
         host_bytes=nbytes or HOST_BYTES,
         peer_bytes=nbytes or PEER_BYTES,
         local_bytes=nbytes or LOCAL_BYTES,
         sized=nbytes is not None,
         precision=share_of(precision, "precision"),
-        budget_s=None if budget_s is None else seconds_of(budget_s, "budget_s"),
+        budget_s=None if budget is None else seconds_of(budget, "budget"),
         seed=secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, 2**63 - 1, "42"),
     )
 

@@ -47,13 +47,13 @@ NOT_MEASURED = {"interrupted": "the run was interrupted before it was measured",
 
 
 def links(
-    devices: Iterable[str | int] | str | int | None = None,
+    device: Iterable[str | int] | str | int | None = None,
     *,
-    groups: Iterable[LinkGroup] | str = ("host", "together", "pairs", "local", "latency", "numa", "small"),
-    engines: Iterable[str] | str = ("ce", "sm"),
+    group: Iterable[LinkGroup] | str = ("host", "together", "pairs", "local", "latency", "numa", "small"),
+    engine: Iterable[str] | str = ("ce", "sm"),
     size: str | int | None = None,
     precision: str | float = 0.005,
-    budget_s: str | float | None = None,
+    budget: str | float | None = None,
     seed: int | None = None,
     require_gpu: bool = False,
     complete: bool = False,
@@ -62,11 +62,11 @@ def links(
 ) -> Links:
     """Measure every link of this host, alone and together, and return the run.
 
-    `devices` are indices, UUIDs or PCI addresses; by default all that CUDA shows. `groups` are of host, together,
-    pairs, local, latency, numa and small; `engines` of ce (copy engine) and sm (kernels). `size` is that of each copy,
-    by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget is 15 s for
-    each device. Rows have fewer trials than usual if these would take 8 s more than the budget, unless `complete` is
-    true.
+    `device` is one or more indices, UUIDs or PCI addresses; by default all that CUDA shows. `group` is one or more of
+    host, together, pairs, local, latency, numa and small; `engine` of ce (copy engine) and sm (kernels). `size` is that
+    of each copy, by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget
+    is 15 s for each device. Rows have fewer trials than usual if these would take 8 s more than the budget, unless
+    `complete` is true.
 
     Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
     trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so far every few seconds.
@@ -77,7 +77,7 @@ def links(
         CudaError: a device failed before anything was measured.
 
     """
-    request = replace(make_request(devices, groups, engines, size, precision, budget_s, seed), complete=complete)
+    request = replace(make_request(device, group, engine, size, precision, budget, seed), complete=complete)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)
     return run_on(choice, _find(choice, request), request, on_progress=on_progress, save_to=save_to)
 

@@ -86,7 +86,7 @@ class Timing:
                 stream=stream,
                 device=self.how.device,
                 precision=self.how.precision,
-                budget_s=self.how.budget_s,
+                budget=self.how.budget_s,
             )
             presence.look()
             others = circumstances(presence.other_processes, environment, self._environment())
@@ -98,11 +98,11 @@ class Timing:
         with queue_for(self._key):
             run = ceiling(
                 self.how.device,
-                directions=[direction],
-                memories=["pinned"],
-                sizes=[nbytes],
+                direction=[direction],
+                memory=["pinned"],
+                size=[nbytes],
                 precision=self.how.precision,
-                budget_s=max(self.how.budget_s, MIN_CEILING_S),
+                budget=max(self.how.budget_s, MIN_CEILING_S),
                 seed=0,
                 trace=False,
             )

@@ -98,7 +98,7 @@ class RingSettings(RingSetup, frozen=True):
         """
         if budget_bytes < self.min_budget_bytes:
             raise UsageError(
-                f"a budget of {format_size(budget_bytes)} is too small for any ring: give at least "
+                f"max_pinned {format_size(budget_bytes)} is too small for any ring: give at least "
                 f"{format_size(self.min_budget_bytes)}"
             )
         few = min(self.slots, _FEW_SLOTS)

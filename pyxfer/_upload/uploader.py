@@ -62,7 +62,7 @@ _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 class Uploader(ShortRepr):
     """Uploads arrays to one device and downloads them. Any thread may use it; calls take turns.
 
-    The first use starts its threads and page-locks at most `budget` bytes, which it keeps until it is closed. The
+    The first use starts its threads and page-locks at most `max_pinned` bytes, which it keeps until it is closed. The
     settings of its ring that `threads`, `chunk_bytes` and `slots` do not fix are tuned. Device memory that arrays of
     TensorFlow and JAX have released is kept for later arrays, at most `pool` bytes; None is twice the largest so far.
 
@@ -79,7 +79,7 @@ class Uploader(ShortRepr):
         threads: int | None = None,
         chunk_bytes: str | int | None = None,
         slots: int | None = None,
-        budget: str | int = "256MiB",
+        max_pinned: str | int = "256MiB",
         pool: str | int | None = None,
         require_gpu: bool = False,
     ) -> None:
@@ -89,7 +89,7 @@ class Uploader(ShortRepr):
             slots=_whole(slots),
         )
         # `within` refuses zero with the smallest budget in the message
-        self._budget_bytes = 0 if budget == 0 else size_of(budget, "budget")
+        self._budget_bytes = 0 if max_pinned == 0 else size_of(max_pinned, "max_pinned")
         self._given.applied_to(default_settings()).within(self._budget_bytes)  # raises now if they are not valid
         kept_bytes = _pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)

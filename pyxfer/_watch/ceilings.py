@@ -141,11 +141,11 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
     try:
         run = ceiling(
             HOST if target.choice.runtime == "host" else target.device.index,
-            directions=directions,
-            memories=("pinned",),
-            sizes=sizes,
+            direction=directions,
+            memory=("pinned",),
+            size=sizes,
             precision=CEILING_PRECISION,
-            budget_s=BUDGET_S,
+            budget=BUDGET_S,
             trace=False,
         )
     except PyxferError as error:

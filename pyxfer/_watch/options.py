@@ -61,7 +61,7 @@ class WatchOptions:
 def make_options(
     skip: int,
     steps: int | None,
-    seconds: str | float | None,
+    duration: str | float | None,
     device: int | str,
     lines: bool,
     capacity: str | int,
@@ -70,8 +70,7 @@ def make_options(
     skip = whole_of(skip, "skip", 0, MAX_STEPS, "the steps to leave out first, such as 10")
     if steps is not None:
         steps = whole_of(steps, "steps", 1, MAX_STEPS, "the steps to watch, such as 20, or None for no end")
-    if seconds is not None:
-        seconds = seconds_of(seconds, "seconds", MAX_DURATION_S)
+    seconds = None if duration is None else seconds_of(duration, "duration", MAX_DURATION_S)
     return WatchOptions(skip, steps, seconds, device, bool(lines), _checked_capacity(capacity, capacity_name))
 
 

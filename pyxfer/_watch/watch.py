@@ -199,7 +199,7 @@ def watch(
     skip: int = 0,
     steps: int | None = None,
     *,
-    seconds: str | float | None = None,
+    duration: str | float | None = None,
     device: int | str = 0,
     lines: bool = True,
     ceilings: Run | Path | None = MEASURED,
@@ -207,7 +207,7 @@ def watch(
 ) -> Watch:
     """Make a watch, which shows what the steps of this program wait for and what crosses the link in them.
 
-    The window opens after `skip` steps. It closes after `steps` steps or after `seconds`, and at the latest when the
+    The window opens after `skip` steps. It closes after `steps` steps or after `duration`, and at the latest when the
     watch is left. `device` is the number, UUID or PCI address of a GPU, or "host". With `lines`, the source line of
     each thread is sampled. `ceilings` is what copies are compared with: "measured" (raw copies, measured when the
     result is first used), a saved run or its path, or None. `capacity` limits the memory of the records.
@@ -217,4 +217,4 @@ def watch(
         DocumentError: the saved run cannot be read.
 
     """
-    return Watch(make_options(skip, steps, seconds, device, lines, capacity), checked_ceilings(ceilings))
+    return Watch(make_options(skip, steps, duration, device, lines, capacity), checked_ceilings(ceilings))

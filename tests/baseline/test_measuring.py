@@ -52,7 +52,7 @@ def test_the_parameters_of_a_run_can_be_measured_again() -> None:
     request = RunRequest.again("GPU-1", make_run(parameters=parameters, measurements=(streams,)))
     arguments = request.arguments("/tmp/run.json")
     assert "--device=GPU-1" in arguments
-    assert "--modes=async,streams:2" in arguments
+    assert "--mode=async,streams:2" in arguments
     assert "--budget=2.5s" in arguments
     assert {"--fresh", "--require-gpu", "--no-trace"} <= set(arguments)
     assert copy_plans(request.directions, request.memories, request.modes, fresh=request.fresh)

@@ -26,7 +26,7 @@ H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
 
 def timed(fn: Callable[[], object], **changes: Any) -> Measurement:
     """A short measurement on the host runtime."""
-    return measure(fn, **{"device": "host", "precision": 0.2, "budget_s": 0.5, **changes})
+    return measure(fn, **{"device": "host", "precision": 0.2, "budget": 0.5, **changes})
 
 
 def with_a_time(fn: Callable[[], object], **changes: Any) -> Measurement:
@@ -106,7 +106,7 @@ def test_a_copy_over_a_modelled_link_has_its_bandwidth_and_share(engine: Engine,
 
 
 def test_an_impossible_bandwidth_is_not_given(engine: Engine) -> None:
-    found = measure(nothing, nbytes=1 << 24, direction="h2d", device="host", budget_s=0.2)
+    found = measure(nothing, nbytes=1 << 24, direction="h2d", device="host", budget=0.2)
     assert found.summary is not None
     assert (found.gbps, found.of_ceiling) == (None, None)
     assert found.rate.reason is not None
@@ -122,7 +122,7 @@ def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
             copy()
             copy()
 
-        found = with_a_time(twice, nbytes=MIB, direction="h2d", budget_s=1.0)
+        found = with_a_time(twice, nbytes=MIB, direction="h2d", budget=1.0)
     assert found.summary is not None
     assert found.of_ceiling is not None
     assert found.summary.min_s >= 1.99 * MIB / H2D
@@ -132,7 +132,7 @@ def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
 
 def test_both_directions_count_the_bytes_each_way(engine: Engine) -> None:
     testing.model_link(H2D, 0, H2D, 0)
-    found = timed(lambda: time.sleep(0.001), nbytes=MIB, direction="both", budget_s=1.0)
+    found = timed(lambda: time.sleep(0.001), nbytes=MIB, direction="both", budget=1.0)
     assert (found.direction, found.side, found.nbytes, found.moved_bytes) == ("both", "sum", MIB, 2 * MIB)
     assert found.of_ceiling is not None, found.ceiling_share.reason
 
@@ -186,7 +186,7 @@ def test_invalid_trials_are_kept_and_do_not_count(engine: Engine, monkeypatch: p
 
 
 def test_a_budget_too_short_for_one_trial_leaves_one(engine: Engine) -> None:
-    found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget_s=1e-9)
+    found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget=1e-9)
     assert len(found.trials) == 1
     assert found.gbps is not None
 
@@ -244,7 +244,7 @@ def test_too_little_memory_for_the_ceiling_is_an_error_with_advice(engine: Engin
         ({"nbytes": 4096, "direction": "sideways"}, "direction"),
         ({"nbytes": 1 << 50, "direction": "h2d"}, "Copies of 1024 TiB need"),
         *(({"precision": precision}, "precision") for precision in (0, -1.0)),
-        ({"budget_s": 0}, "budget_s"),
+        ({"budget": 0}, "budget"),
         ({"stream": "cuda:0"}, "str is not a stream"),
     ],
 )
@@ -271,7 +271,7 @@ def test_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
         time.sleep(0.001)
         running -= 1
 
-    threads = [threading.Thread(target=lambda: found.append(timed(call, budget_s=0.1))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(timed(call, budget=0.1))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -286,7 +286,7 @@ def test_a_callable_may_measure_itself(engine: Engine) -> None:
 
     def outer() -> None:
         if not inner:
-            inner.append(timed(nothing, budget_s=0.05))
+            inner.append(timed(nothing, budget=0.05))
 
-    assert timed(outer, budget_s=0.05).elapsed_s is not None
+    assert timed(outer, budget=0.05).elapsed_s is not None
     assert inner[0].elapsed_s is not None

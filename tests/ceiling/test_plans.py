@@ -69,15 +69,15 @@ def test_a_way_knows_its_number_of_streams(plan: CopyPlan, streams: int) -> None
 @pytest.mark.parametrize(
     ("argument", "word"),
     [
-        ("directions", "sideways"),
-        ("directions", "d2d"),
-        ("memories", "cardboard"),
-        *(("modes", word) for word in ("teleport", "streams:1", "streams:17", "streams:", "streams:-2")),
-        ("modes", "streams:\u0664"),
+        ("direction", "sideways"),
+        ("direction", "d2d"),
+        ("memory", "cardboard"),
+        *(("mode", word) for word in ("teleport", "streams:1", "streams:17", "streams:", "streams:-2")),
+        ("mode", "streams:\u0664"),
     ],
 )
 def test_an_unknown_word_is_refused_with_the_known_ones(argument: str, word: str) -> None:
-    words = {"directions": ["h2d"], "memories": ["pinned"], "modes": ["auto"], argument: [word]}
+    words = {"direction": ["h2d"], "memory": ["pinned"], "mode": ["auto"], argument: [word]}
     with pytest.raises(UsageError, match=rf"^{argument} '{word}' is unknown"):
         copy_plans(**words, fresh=False)
     with pytest.raises(UsageError, match=rf"^{argument} \[\] is not a list"):
@@ -166,13 +166,13 @@ KIB, MIB = 1024, 1024**2
 def request(**changes: Any) -> Request:
     asked: dict[str, Any] = {
         "device": 0,
-        "directions": ["h2d", "d2h"],
-        "memories": ["pageable", "pinned"],
-        "modes": ["auto"],
-        "sizes": "4KiB:1MiB:x16",
+        "direction": ["h2d", "d2h"],
+        "memory": ["pageable", "pinned"],
+        "mode": ["auto"],
+        "size": "4KiB:1MiB:x16",
         "fresh": False,
         "precision": 0.005,
-        "budget_s": 7.0,
+        "budget": 7.0,
         "seed": 3,
     }
     return make_request(**{**asked, **changes})
@@ -186,7 +186,7 @@ def test_the_parameters_reproduce_the_request() -> None:
     assert asked.modes == ("memcpy", "async")
     assert asked.sizes_bytes == (4 * KIB, 64 * KIB, MIB)
     assert (asked.precision, asked.budget_s, asked.seed, asked.fresh) == (0.005, 7.0, 3, False)
-    again = request(directions=asked.directions, memories=asked.memories, sizes=asked.sizes_bytes, seed=asked.seed)
+    again = request(direction=asked.directions, memory=asked.memories, size=asked.sizes_bytes, seed=asked.seed)
     assert again == request()
 
 
@@ -196,7 +196,7 @@ def test_without_a_seed_one_is_drawn_and_recorded() -> None:
     assert all(0 <= seed < 2**32 for seed in seeds)
 
 
-@pytest.mark.parametrize("changes", [{"sizes": [0]}, {"precision": 0}, {"budget_s": -1.0}, {"seed": -1}], ids=str)
+@pytest.mark.parametrize("changes", [{"size": [0]}, {"precision": 0}, {"budget": -1.0}, {"seed": -1}], ids=str)
 def test_an_invalid_argument_is_refused_by_its_name(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=rf"^{next(iter(changes))}"):
         request(**changes)
@@ -204,11 +204,11 @@ def test_an_invalid_argument_is_refused_by_its_name(changes: dict[str, Any]) -> 
 
 def test_text_of_the_command_line_makes_the_same_request() -> None:
     text = request(
-        directions="h2d,D2H",
-        memories="pageable, pinned",
-        modes="auto",
+        direction="h2d,D2H",
+        memory="pageable, pinned",
+        mode="auto",
         precision="0.5%",
-        budget_s="7s",
+        budget="7s",
         seed=np.int64(3),
     )
     assert text == request()

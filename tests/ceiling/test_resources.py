@@ -96,9 +96,9 @@ class Choosing:
 
 
 def run(**changes: Any) -> Run:
-    asked: dict[str, Any] = {"modes": ("memcpy", "staged"), "memories": ("pageable",), "directions": ("h2d", "d2h")}
+    asked: dict[str, Any] = {"mode": ("memcpy", "staged"), "memory": ("pageable",), "direction": ("h2d", "d2h")}
     sizes = (4 * KIB, 64 * KIB)
-    return ceiling("host", **{**asked, **changes}, sizes=sizes, precision=1.0, budget_s=2.0, seed=1, trace=False)
+    return ceiling("host", **{**asked, **changes}, size=sizes, precision=1.0, budget=2.0, seed=1, trace=False)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_settings_are_chosen_once_in_the_calling_thread(engine: Engine, monkeypa
     assert (ring.threads, ring.source, ring.reason) == (2, "cached", "cached on a day")
 
 
-@pytest.mark.parametrize("changes", [{"modes": ("memcpy",)}, {"directions": ("both",)}])
+@pytest.mark.parametrize("changes", [{"mode": ("memcpy",)}, {"direction": ("both",)}])
 def test_without_staged_copies_no_settings_are_chosen(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:

@@ -26,11 +26,11 @@ SIZES = (64 * KIB, 256 * KIB, MIB)
 def quick(**changes: Any) -> Run:
     """A small run on the host runtime."""
     asked: dict[str, Any] = {
-        "sizes": (4 * KIB,),
-        "directions": ("h2d",),
-        "memories": ("pinned",),
+        "size": (4 * KIB,),
+        "direction": ("h2d",),
+        "memory": ("pinned",),
         "precision": 0.05,
-        "budget_s": 0.5,
+        "budget": 0.5,
         "seed": 1,
     }
     return ceiling("host", **{**asked, **changes})
@@ -41,7 +41,7 @@ def modelled() -> Run:
     """The default kinds of copies over a link of a known bandwidth and latency."""
     testing.reset()
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
-    run = ceiling("host", sizes=SIZES, precision=0.02, budget_s=6.0, seed=5)
+    run = ceiling("host", size=SIZES, precision=0.02, budget=6.0, seed=5)
     testing.reset()
     return run
 
@@ -131,7 +131,7 @@ def test_a_complete_run_says_so(modelled: Run) -> None:
 
 def test_an_unavailable_way_is_a_row_with_the_reason(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
-    run = quick(modes=("async", "batch"))
+    run = quick(mode=("async", "batch"))
     by_route = {each.route: each for each in run.measurements}
     assert by_route["raw.pinned-async"].gbps is not None
     assert by_route["raw.pinned-batch"].gbps is None
@@ -150,15 +150,15 @@ def test_a_copy_that_fails_verification_has_no_bandwidth(engine: Engine, monkeyp
         return sample
 
     monkeypatch.setattr(OneWay, "_run", forgetful)
-    h2d, d2h = quick(directions=("h2d", "d2h")).measurements
+    h2d, d2h = quick(direction=("h2d", "d2h")).measurements
     assert (h2d.verified.value, d2h.verified.value) == (True, False)
     assert d2h.gbps is None
     assert d2h.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
 
 
 def test_staged_and_fresh_copies_have_the_fewest_trials_after_a_preparation_beyond_the_budget(engine: Engine) -> None:
-    staged = {"memories": ("pageable",), "modes": ("auto", "staged"), "directions": ("h2d", "d2h"), "fresh": True}
-    run = quick(sizes=(4 * KIB, MIB), **staged, budget_s=1e-9)
+    staged = {"memory": ("pageable",), "mode": ("auto", "staged"), "direction": ("h2d", "d2h"), "fresh": True}
+    run = quick(size=(4 * KIB, MIB), **staged, budget=1e-9)
     assert {row.variant for row in run.measurements} == {"warm", "fresh"}
     assert {row.mode for row in run.measurements} == {"memcpy", "staged"}
     assert min(len(row.trials) for row in run.measurements) == FEWEST_ROUNDS
@@ -213,7 +213,7 @@ def test_an_unknown_device_is_refused_with_the_known_ones(
 ) -> None:
     monkeypatch.setattr("pyxfer.native.load", lambda _runtime: engine)
     with pytest.raises(UsageError, match="none of the devices that CUDA shows: 0 host memory, not a PCIe link"):
-        ceiling(device, sizes=(4 * KIB,))
+        ceiling(device, size=(4 * KIB,))
 
 
 def test_the_host_and_a_required_gpu_contradict_each_other() -> None:
@@ -230,11 +230,11 @@ def test_the_calling_thread_keeps_its_cpu_affinity(engine: Engine) -> None:
 def traced_run(**changes: Any) -> Run:
     """A small run on the host runtime."""
     asked: dict[str, Any] = {
-        "sizes": (256 * KIB,),
-        "directions": ("h2d", "d2h"),
-        "memories": ("pinned", "pageable"),
+        "size": (256 * KIB,),
+        "direction": ("h2d", "d2h"),
+        "memory": ("pinned", "pageable"),
         "precision": 0.1,
-        "budget_s": 1.0,
+        "budget": 1.0,
         "seed": 1,
     }
     return ceiling("host", **{**asked, **changes})
@@ -245,10 +245,10 @@ def every_plan() -> Iterator[Run]:
     """All memories, modes and directions at row_of size, traced."""
     testing.reset()
     yield traced_run(
-        directions=("h2d", "d2h", "both"),
-        memories=("pageable", "pinned", "registered", "write-combined"),
-        modes=("memcpy", "async", "streams:2", "batch"),
-        budget_s=6.0,
+        direction=("h2d", "d2h", "both"),
+        memory=("pageable", "pinned", "registered", "write-combined"),
+        mode=("memcpy", "async", "streams:2", "batch"),
+        budget=6.0,
     )
     testing.reset()
 
@@ -294,7 +294,7 @@ def test_the_sum_of_two_sides_has_no_records(every_plan: Run) -> None:
 
 def test_a_window_on_a_modelled_link_copies_for_the_modelled_time(engine: Engine) -> None:
     testing.model_link(2e9, 20e-6, 2e9, 20e-6)
-    row = row_of(traced_run(memories=("pinned",), sizes=(MIB,)), "raw.pinned-async")
+    row = row_of(traced_run(memory=("pinned",), size=(MIB,)), "raw.pinned-async")
     breakdown = row.breakdown.value
     assert breakdown is not None
     assert row.dma_s is not None
@@ -339,12 +339,12 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def staged_run(**changes: Any) -> Run:
     settings: dict[str, Any] = {
-        "directions": ("h2d", "d2h"),
-        "memories": ("pageable", "pinned"),
-        "modes": ("auto", "staged"),
-        "sizes": (MIB,),
+        "direction": ("h2d", "d2h"),
+        "memory": ("pageable", "pinned"),
+        "mode": ("auto", "staged"),
+        "size": (MIB,),
         "precision": 0.1,
-        "budget_s": 1.0,
+        "budget": 1.0,
         "seed": 1,
     }
     return ceiling("host", **{**settings, **changes})
@@ -353,10 +353,10 @@ def staged_run(**changes: Any) -> Run:
 def into_trouble(**changes: Any) -> Ended:
     """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
     settings: dict[str, Any] = {
-        "memories": ("pageable",),
-        "modes": ("memcpy", "staged"),
-        "directions": ("h2d", "d2h"),
-        "sizes": (64 * KIB,),  # less goes past the ring's slots
+        "memory": ("pageable",),
+        "mode": ("memcpy", "staged"),
+        "direction": ("h2d", "d2h"),
+        "size": (64 * KIB,),  # less goes past the ring's slots
     }
     return run_into(**{**settings, **changes})
 
@@ -373,7 +373,7 @@ def whole() -> Iterator[Run]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYXFER_RING", RING)
         testing.model_link(2e9, 0, 1e9, 0)
-        yield staged_run(fresh=True, budget_s=3.0)
+        yield staged_run(fresh=True, budget=3.0)
     testing.reset()
 
 
@@ -420,7 +420,7 @@ def test_staged_copies_have_page_locked_memory_as_ceiling_and_are_not_one(whole:
 
 
 def test_without_staged_copies_no_ring_is_created(nothing_left: Engine) -> None:
-    run = staged_run(modes=("auto",), memories=("pageable",), trace=False)
+    run = staged_run(mode=("auto",), memory=("pageable",), trace=False)
     assert run.ring.reason == "nothing was staged"
     assert "cudaHostAlloc" not in testing.calls()
     assert not rows(run)

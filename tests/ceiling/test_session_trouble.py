@@ -55,7 +55,7 @@ CALLS = (
 
 
 # Smaller staged copies go past the slots of the ring.
-STAGED: dict[str, Any] = {"modes": ("auto", "staged"), "sizes": (64 * KIB,), "directions": ("h2d", "d2h", "both")}
+STAGED: dict[str, Any] = {"mode": ("auto", "staged"), "size": (64 * KIB,), "direction": ("h2d", "d2h", "both")}
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_the_list_of_calls_is_complete(engine: Engine) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_one_failing_call_is_reported_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
     testing.fail(call, nth, 1)
-    ended = run_into(**STAGED, budget_s=BRIEF_S)
+    ended = run_into(**STAGED, budget=BRIEF_S)
     if nth == 1 or testing.calls()[call] >= nth:
         assert ended.says(f"{call} failed with "), (ended.run and ended.run.ended, ended.error)
 
@@ -84,7 +84,7 @@ def test_one_failing_call_is_reported_and_leaves_nothing(nothing_left: Engine, c
 @pytest.mark.parametrize("call", CALLS)
 def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
     testing.fail_sticky(call, nth, 719)
-    ended = run_into(**STAGED, budget_s=BRIEF_S)
+    ended = run_into(**STAGED, budget=BRIEF_S)
     if nth == 1 or testing.calls()[call] >= nth:
         assert ended.says("LAUNCH_FAILED (719)") or ended.says("cudaErrorLaunchFailure (719)")
         assert ended.error is None or type(ended.error) is DeviceLostError
@@ -128,7 +128,7 @@ def test_too_little_memory_for_timing_page_locking_leaves_the_copies(nothing_lef
 
 def test_a_way_that_fails_in_its_preparation_is_a_row_with_the_error(nothing_left: Engine) -> None:
     testing.fail("cudaMemset", 1, 1)
-    ended = run_into(directions=("h2d",))
+    ended = run_into(direction=("h2d",))
     assert ended.run is not None
     reasons = [row.rate.reason for row in ended.run.measurements if row.gbps is None]
     assert len(reasons) == 1
@@ -138,7 +138,7 @@ def test_a_way_that_fails_in_its_preparation_is_a_row_with_the_error(nothing_lef
 
 def test_a_way_that_fails_in_a_trial_keeps_its_trials(nothing_left: Engine) -> None:
     fail = once_measuring(lambda: testing.fail("cudaMemcpy", 1, 1))
-    ended = run_into(directions=("h2d",), precision=1e-9, budget_s=0.5, on_progress=fail)
+    ended = run_into(direction=("h2d",), precision=1e-9, budget=0.5, on_progress=fail)
     assert ended.run is not None
     assert ended.run.ended == "complete"
     pageable, *others = ended.run.measurements
@@ -161,8 +161,8 @@ def test_a_failed_release_is_a_warning_and_a_remark(nothing_left: Engine) -> Non
 
 def test_a_device_that_stops_answering_ends_the_run_with_its_results(hung: None) -> None:
     ended = run_into(
-        directions=("h2d",),
-        memories=("pinned",),
+        direction=("h2d",),
+        memory=("pinned",),
         precision=1e-9,
         on_progress=once_measuring(lambda: testing.stall("cudaMemcpyAsync", 1, 60)),
     )
@@ -175,7 +175,7 @@ def test_a_device_that_stops_answering_ends_the_run_with_its_results(hung: None)
 
 def test_a_device_that_never_answers_is_an_error(hung: None) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
-    ended = run_into(directions=("h2d",), memories=("pinned",))
+    ended = run_into(direction=("h2d",), memory=("pinned",))
     assert type(ended.error) is DeviceTimeoutError
     assert "look at nvidia-smi and for Xid in dmesg" in str(ended.error)
 
@@ -185,7 +185,7 @@ def test_an_error_of_save_to_is_raised_and_leaves_nothing(nothing_left: Engine) 
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        ceiling("host", sizes=(4 * KIB,), directions=("h2d",), memories=("pinned",), budget_s=0.2, save_to=save)
+        ceiling("host", size=(4 * KIB,), direction=("h2d",), memory=("pinned",), budget=0.2, save_to=save)
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ import sys, pyxfer
 ceiling = pyxfer.ceiling
 print("started", flush=True)
 save = lambda run: run.save(sys.argv[1])
-run = ceiling("host", sizes="4KiB:1MiB:x4", modes=("auto", "staged"), precision=1e-6, budget_s=60.0, save_to=save)
+run = ceiling("host", size="4KiB:1MiB:x4", mode=("auto", "staged"), precision=1e-6, budget=60.0, save_to=save)
 print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
 from pyxfer.native import load
 print(load("host").testing.allocated(), flush=True)
@@ -239,7 +239,7 @@ def hang(progress):
 """,
     )
     .replace("save_to=save", "save_to=save, on_progress=hang")
-    .replace(', modes=("auto", "staged")', "")
+    .replace(', mode=("auto", "staged")', "")
 )
 MEASURE = """
 import time, pyxfer
@@ -248,7 +248,7 @@ measure = pyxfer.measure
 load("host")
 try:
     print("started", flush=True)
-    measure(lambda: time.sleep(0.001), nbytes=1 << 20, direction="h2d", device="host", precision=1e-6, budget_s=60.0)
+    measure(lambda: time.sleep(0.001), nbytes=1 << 20, direction="h2d", device="host", precision=1e-6, budget=60.0)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 print(load("host").testing.allocated(), flush=True)

@@ -69,7 +69,7 @@ class Measured:
             *("host", ["h2d"], ["pinned"], ["auto"], [KIB]),
             fresh=False,
             precision=0.5,
-            budget_s=0.1,
+            budget=0.1,
             seed=1,
             trace=trace,
             complete=complete,

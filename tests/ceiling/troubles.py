@@ -55,11 +55,11 @@ class Ended:
 def run_into(**changes: Any) -> Ended:
     """Make a small run with every kind of copy; `changes` replace its settings."""
     settings: dict[str, Any] = {
-        "sizes": (4 * KIB,),
-        "directions": ("h2d", "both"),
-        "memories": ("pageable", "registered", "pinned"),
+        "size": (4 * KIB,),
+        "direction": ("h2d", "both"),
+        "memory": ("pageable", "registered", "pinned"),
         "precision": 1.0,
-        "budget_s": 5.0,
+        "budget": 5.0,
         "seed": 1,
     }
     run, error = None, None

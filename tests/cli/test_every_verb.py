@@ -162,8 +162,7 @@ def test_a_required_but_missing_gpu_exits_with_3(words: Words, tmp_path: Path) -
     ids=" ".join,
 )
 def test_an_unknown_device_exits_with_2_and_lists_the_devices(words: Words) -> None:
-    option = "--devices" if words == ("links",) else "--device"
-    result = pyxfer(*words, option, "7", CUDA_VISIBLE_DEVICES="")
+    result = pyxfer(*words, "--device", "7", CUDA_VISIBLE_DEVICES="")
     assert (result.returncode, result.stdout) == (2, "")
     assert "host memory, not a PCIe link" in result.stderr
 
@@ -176,11 +175,11 @@ SLOW = "devices=2;link-of=0:1e7:5e-3:1e7:5e-3;link-of=1:1e7:5e-3:1e7:5e-3"
     ("words", "moment"),
     [
         slow((), "measuring"),
-        (("ceiling", "--device", "host", "--sizes", "64KiB", "--precision", "0.0001%"), "measuring"),
-        (("frameworks", "torch", "jax", "--device", "host", "--sizes", "64KiB"), "PyTorch: starting"),
-        (("links", "--groups", "host", "--size", "64KiB"), "measuring"),
+        (("ceiling", "--device", "host", "--size", "64KiB", "--precision", "0.0001%"), "measuring"),
+        (("frameworks", "torch", "jax", "--device", "host", "--size", "64KiB"), "PyTorch: starting"),
+        (("links", "--group", "host", "--size", "64KiB"), "measuring"),
         (("doctor",), "measuring"),
-        (("fleet", "host", "--devices", "host"), "preparing"),
+        (("fleet", "host", "--device", "host"), "preparing"),
     ],
 )
 def test_ctrl_c_saves_what_was_measured_and_exits_with_130(tmp_path: Path, words: Words, moment: str) -> None:
@@ -203,8 +202,8 @@ def test_the_schema_of_each_kind_is_printed(command: Command, kind: Any) -> None
 
 
 TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
-HOST = ("--device", "host", "--sizes", "4KiB,64KiB", "--budget", "0.2s")
-LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--groups")
+HOST = ("--device", "host", "--size", "4KiB,64KiB", "--budget", "0.2s")
+LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--group")
 
 
 @pytest.mark.parametrize(
@@ -212,12 +211,12 @@ LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--groups")
     [
         slow((), 0),
         (("ceiling", *HOST), 0),
-        slow(("ceiling", *HOST, "--modes", "auto,streams:2,batch,staged", "--fresh"), 0),
+        slow(("ceiling", *HOST, "--mode", "auto,streams:2,batch,staged", "--fresh"), 0),
         slow(("frameworks", *HOST), 4),
         (("explain", "raw.pageable-memcpy", "--device", "host", "--size", "64KiB", "--budget", "0.2s"), 0),
-        slow((*LINKS, "pairs,local", "--engines", "ce"), 0),
-        slow(("links", "--devices", "host", "--budget", "0.2s", "--groups", "latency"), 0),
-        (("links", "--devices", "host", "--budget", "0.2s", "--groups", "small"), 0),
+        slow((*LINKS, "pairs,local", "--engine", "ce"), 0),
+        slow(("links", "--device", "host", "--budget", "0.2s", "--group", "latency"), 0),
+        (("links", "--device", "host", "--budget", "0.2s", "--group", "small"), 0),
         slow(("doctor", "--device", "host"), 0),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",

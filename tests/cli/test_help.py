@@ -136,14 +136,14 @@ def test_the_defaults_are_those_of_the_python_function() -> None:
     typed = {name: parameter.default for name, parameter in inspect.signature(measure.ceiling).parameters.items()}
     called = {name: parameter.default for name, parameter in inspect.signature(session.ceiling).parameters.items()}
     assert typed["device"] == str(called["device"])
-    assert typed["directions"].split(",") == list(called["directions"])
-    assert typed["memories"].split(",") == list(called["memories"])
-    assert typed["modes"].split(",") == list(called["modes"])
-    assert typed["sizes"] == called["sizes"]
+    assert typed["direction"].split(",") == list(called["direction"])
+    assert typed["memory"].split(",") == list(called["memory"])
+    assert typed["mode"].split(",") == list(called["mode"])
+    assert typed["size"] == called["size"]
     assert typed["fresh"] == called["fresh"]
     assert typed["seed"] == called["seed"]
     assert units.parse_ratio(typed["precision"]) == called["precision"]
-    assert units.parse_duration(typed["budget"]) == called["budget_s"]
+    assert units.parse_duration(typed["budget"]) == called["budget"]
 
 
 def offered(line: str) -> list[str]:
@@ -159,15 +159,15 @@ def offered(line: str) -> list[str]:
     ("line", "values"),
     [
         ("pyxfer cei", ["ceiling"]),
-        ("pyxfer ceiling --memories p", ["pageable", "pinned"]),
-        ("pyxfer ceiling --modes auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
-        ("pyxfer ceiling --directions h2d,", ["h2d,d2h", "h2d,both"]),
+        ("pyxfer ceiling --memory p", ["pageable", "pinned"]),
+        ("pyxfer ceiling --mode auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
+        ("pyxfer ceiling --direction h2d,", ["h2d,d2h", "h2d,both"]),
         ("pyxfer frameworks t", ["torch", "tensorflow"]),
         (
-            "pyxfer frameworks --routes jax.ingest,tf.ingest-",
+            "pyxfer frameworks --route jax.ingest,tf.ingest-",
             ["jax.ingest,tf.ingest-rawop", "jax.ingest,tf.ingest-dlpack"],
         ),
-        ("pyxfer frameworks --routes tf", ["tf.*"]),
+        ("pyxfer frameworks --route tf", ["tf.*"]),
         ("pyxfer frameworks --workload i", ["image-batch"]),
         ("pyxfer explain raw.pinned-as", ["raw.pinned-async"]),
         ("pyxfer explain torch.to --direction ", ["h2d", "d2h"]),
@@ -182,7 +182,7 @@ def test_values_are_offered(line: str, values: list[str]) -> None:
 
 
 def test_an_item_of_a_list_is_offered_once() -> None:
-    assert offered("pyxfer ceiling --directions h2d,h") == []
+    assert offered("pyxfer ceiling --direction h2d,h") == []
 
 
 def test_names_of_baselines_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

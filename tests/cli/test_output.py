@@ -160,7 +160,7 @@ def test_the_measuring_thread_writes_nothing(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(files, "write_whole", write)
     exports = run_exports(*(str(tmp_path / name) for name in ("run.json", "run.csv", "run.md")))
-    run = ceiling("host", sizes=(4096,), directions=("h2d",), budget_s=0.1, save_to=exports.save)
+    run = ceiling("host", size=(4096,), direction=("h2d",), budget=0.1, save_to=exports.save)
     exports.finish(run)
     assert writers == {"pyxfer-saving"}
     assert Run.load(tmp_path / "run.json") == run
@@ -210,7 +210,7 @@ def test_help_that_cannot_be_written_is_an_error() -> None:
 
 
 def test_a_full_stdout_loses_no_export(tmp_path: Path) -> None:
-    options = "--device host --directions h2d --sizes 4KiB --budget 100ms --no-trace"
+    options = "--device host --direction h2d --size 4KiB --budget 100ms --no-trace"
     result = shell(f"pyxfer ceiling {options} --export-json {tmp_path}/run.json --export-md >(cat >&2) > /dev/full")
     assert result.returncode == 4
     assert Run.load(tmp_path / "run.json").ended == "complete"

@@ -258,7 +258,7 @@ def without_sqlalchemy(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("ceiling", "--device", "host", "--sizes", "4KiB", "--budget", "200ms"),
+        ("ceiling", "--device", "host", "--size", "4KiB", "--budget", "200ms"),
         ("list",),
     ],
 )

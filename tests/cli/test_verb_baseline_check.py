@@ -19,7 +19,7 @@ from pyxfer.native import choose
 LINK = "link=5e8:2e-6:5e8:2e-6"
 SLOWER = "link=5e7:2e-6:5e8:2e-6"
 FASTER = "link=2e9:2e-6:2e9:2e-6"
-QUICK = ("--device", "host", "--memories", "pinned", "--sizes", "256KiB", "--budget", "0.2s")
+QUICK = ("--device", "host", "--memory", "pinned", "--size", "256KiB", "--budget", "0.2s")
 without_gpu = pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answers here")
 
 

@@ -23,7 +23,7 @@ from pyxfer.native._host import testing
 __all__ = ["measure"]
 MADE_AT = "2025-11-21T09:00:00+00:00"
 SLOW = 0.25  # GB/s: a copy lasts a millisecond
-ONE = ("--groups", "local", "--sizes", "64KiB", "--budget", "0.3s", "--devices", "host")
+ONE = ("--group", "local", "--size", "64KiB", "--budget", "0.3s", "--device", "host")
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_a_request_repeats_earlier_links() -> None:
     earlier = make_process(0, 1)
     request = LinksRequest.again(("GPU-0", "GPU-1"), earlier)
     given = dict(word.removeprefix("--").split("=", 1) for word in request.arguments("x.json") if "=" in word)
-    assert given["devices"] == "GPU-0,GPU-1"
-    assert given["groups"] == ",".join(earlier.parameters.groups)
+    assert given["device"] == "GPU-0,GPU-1"
+    assert given["group"] == ",".join(earlier.parameters.groups)
     assert (given["seed"], given["export-json"], "size" in given) == (str(earlier.parameters.seed), "x.json", False)
     assert "--require-gpu" in request.arguments("x.json")
 
@@ -108,7 +108,7 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)
     store, junit = str(tmp_path / "s.db"), tmp_path / "check.xml"
-    saved = command("baseline", "save", "--links", "--groups", "host,together", "--store", store)
+    saved = command("baseline", "save", "--links", "--group", "host,together", "--store", store)
     assert saved.returncode == 0, saved.stderr
     with open_store(store) as opened:
         (kept,) = opened.baselines()
@@ -129,9 +129,7 @@ def test_processes_measure_links_of_host_memory(tmp_path: Path) -> None:
     saved = pyxfer("baseline", "save", "--links", *ONE, *store, CUDA_VISIBLE_DEVICES="")
     assert saved.returncode == 0, saved.stderr
     assert "links.local.copy.ce:gpu0-gpu0:64KiB" in saved.stdout
-    checked = pyxfer(
-        "baseline", "check", "--links", "--devices", "host", "--tolerance", "99%", "--retries", "0", *store
-    )
+    checked = pyxfer("baseline", "check", "--links", "--device", "host", "--tolerance", "99%", "--retries", "0", *store)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     with open_store(store[1]) as opened:
         (points,) = (group.points for group in opened.history("links.local").groups)

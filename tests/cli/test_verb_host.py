@@ -40,7 +40,7 @@ def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
 
 def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    options = ("--device", "host", "--sizes", "4KiB,64KiB", "--budget", "1us", "--precision", "2%")
+    options = ("--device", "host", "--size", "4KiB,64KiB", "--budget", "1us", "--precision", "2%")
     result = pyxfer(*options, "--export-json", str(path), PYXFER_HOSTRT="link=2e9:20e-6:1e9:20e-6")
     assert result.returncode == 0, result.stderr
     run = Run.load(path)
@@ -53,7 +53,7 @@ def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> 
     card = result.stdout.split("\nNext\n")[0]
     assert "64 KiB" in card
     assert "a budget of " in card
-    assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--sizes", "--export-json"}
+    assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--size", "--export-json"}
 
 
 def test_the_page_names_device_link_placement_and_environment() -> None:

@@ -19,10 +19,10 @@ from pyxfer._document.runs import NOT_ASKED, Run
 
 # A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
 LINK = "link=2e9:20e-6:1e9:20e-6"
-QUICK = ("--device", "host", "--directions", "h2d", "--sizes", "64KiB,1MiB,4MiB", "--budget", "0.2s")
+QUICK = ("--device", "host", "--direction", "h2d", "--size", "64KiB,1MiB,4MiB", "--budget", "0.2s")
 # A link so slow that a run is still under way when something happens to it.
 SLOW = "link=1e7:5e-3:1e7:5e-3"
-LONG = (*QUICK[:4], "--sizes", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
+LONG = (*QUICK[:4], "--size", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
 
 
 def test_the_table_has_the_measured_rates(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
 
 
 def test_a_budget_spent_on_preparation_is_reported() -> None:
-    result = pyxfer("ceiling", *QUICK[:4], "--sizes", "64KiB", "--budget", "1us", PYXFER_HOSTRT=LINK)
+    result = pyxfer("ceiling", *QUICK[:4], "--size", "64KiB", "--budget", "1us", PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert "Preparation took " in result.stdout
     assert "give a budget of " in result.stdout
@@ -112,7 +112,7 @@ def test_no_trace_skips_the_traced_trials(command: Command, tmp_path: Path) -> N
 
 
 FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
-OF_FRAMEWORKS = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "0.3s")
+OF_FRAMEWORKS = ("frameworks", "--device", "host", "--size", "64KiB,1MiB", "--budget", "0.3s")
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_without_any_framework_the_run_is_invalid() -> None:
 @pytest.mark.usefixtures("nothing_installed")
 def test_without_a_gpu_only_ingest_is_timed(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    options = ("--sizes", "64KiB", "--export-json", str(path))
+    options = ("--size", "64KiB", "--export-json", str(path))
     result = pyxfer("frameworks", "torch", *options, CUDA_VISIBLE_DEVICES="")
     assert result.stderr.startswith("pyxfer: No usable GPU: ")
     assert {row.direction for row in Run.load(path).measurements} == {"ingest"}
@@ -150,8 +150,8 @@ def test_without_a_gpu_only_ingest_is_timed(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_the_options_become_the_parameters_of_the_run() -> None:
-    asked = ("--routes", "torch.to, torch.c*", "--directions", "h2d,d2h", "--ingest", "--precision", "2%")
-    given = ("--sizes", "1MiB", "--budget", "3s", "--seed", "7", "--export-json", "-")
+    asked = ("--route", "torch.to, torch.c*", "--direction", "h2d,d2h", "--ingest", "--precision", "2%")
+    given = ("--size", "1MiB", "--budget", "3s", "--seed", "7", "--export-json", "-")
     result = pyxfer("frameworks", "torch", *asked, *given, CUDA_VISIBLE_DEVICES="")
     run = codec.decode(Run, result.stdout.encode())
     parameters = run.parameters
@@ -167,7 +167,7 @@ def test_the_options_become_the_parameters_of_the_run() -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_batches_have_published_figures() -> None:
-    asked = ("--workload", "image-batch", "--batches", "8,512", "--directions", "h2d")
+    asked = ("--workload", "image-batch", "--batch", "8,512", "--direction", "h2d")
     result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
     run = codec.decode(Run, result.stdout.encode())
     assert run.parameters.batches == (8, 512)
@@ -197,13 +197,13 @@ def test_the_message_about_the_page_comes_after_it() -> None:
 
 
 TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
-QUICK_LINKS = ("--size", "64KiB", "--budget", "1s", "--engines", "ce")
+QUICK_LINKS = ("--size", "64KiB", "--budget", "1s", "--engine", "ce")
 
 
 def test_links_of_simulated_devices_are_measured_and_exported(tmp_path: Path) -> None:
     files = {form: str(tmp_path / f"links.{form}") for form in ("json", "csv", "md")}
     exports = [word for form, path in files.items() for word in (f"--export-{form}", path)]
-    ended = pyxfer("links", "--groups", "pairs", *QUICK_LINKS, *exports, PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES="")
+    ended = pyxfer("links", "--group", "pairs", *QUICK_LINKS, *exports, PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("Copies from one GPU to another reach ")
     run = Links.load(files["json"])

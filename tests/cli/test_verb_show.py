@@ -216,7 +216,7 @@ def test_without_the_extra_one_line_says_how_to_install_it(
 @drawing
 def test_a_verb_that_measures_writes_its_report(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "run.html"
-    options = ("--device", "host", "--sizes", "4KiB,1MiB", "--budget", "0.2s", "--no-trace", "--directions", "h2d")
+    options = ("--device", "host", "--size", "4KiB,1MiB", "--budget", "0.2s", "--no-trace", "--direction", "h2d")
     ended = command("ceiling", *options, "--report", str(path))
     assert ended.returncode == 0
     assert "host memory" in path.read_text()
@@ -242,7 +242,7 @@ def test_a_report_that_cannot_be_written_at_the_end_keeps_the_other_files(
         raise UsageError("nothing can be drawn")
 
     monkeypatch.setattr(webpage, "report_bytes", refuse)
-    options = ("--device", "host", "--sizes", "4KiB", "--budget", "0.1s", "--no-trace", "--directions", "h2d")
+    options = ("--device", "host", "--size", "4KiB", "--budget", "0.1s", "--no-trace", "--direction", "h2d")
     ended = command(
         "ceiling", *options, "--report", str(tmp_path / "x.html"), "--export-json", str(tmp_path / "run.json")
     )

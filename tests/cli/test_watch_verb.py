@@ -70,7 +70,7 @@ def test_time_after_the_window_is_left_out(script: Script) -> None:
                 time.sleep(0.01)
             made.fetch()
     """
-    watched = script.watched(text, "--for", "2s")
+    watched = script.watched(text, "--duration", "2s")
     assert copied(watched) == {"h2d": 64 << 10}
     assert watched.window_s >= 2.0
 
@@ -125,7 +125,7 @@ def test_a_script_may_watch_itself(script: Script) -> None:
         (("--signal", "--skip", "60s"), "--signal starts the window"),
         (("--skip", "soon"), "a number of steps such as 10"),
         (("--skip", "-1"), "--skip"),
-        (("--for", "0s"), "is not above zero"),
+        (("--duration", "0s"), "is not above zero"),
         (("--steps", "0"), "--steps 0 is not a whole number"),
         (("--capacity", "1KiB"), "--capacity '1KiB' is too little memory for records: give 1 MiB or more"),
         (("--ceilings", "none.json"), "none.json"),

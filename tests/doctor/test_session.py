@@ -40,7 +40,7 @@ def here() -> Iterator[tuple[Examination, list[str]]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "HOST_BUDGET_S", 3.0)  # enough for the first trial on a busy machine
-        yield session.doctor("host", budget_s=3.0, on_progress=listen), phases
+        yield session.doctor("host", budget=3.0, on_progress=listen), phases
 
 
 def test_without_a_gpu_only_the_host_is_examined(here: tuple[Examination, list[str]]) -> None:

@@ -170,7 +170,7 @@ def test_kernel_parameters_are_facts_one_by_one_without_those_of_one_host(tmp_pa
 
 LINK = "link=2e9:1e-6:1e9:1e-6"
 STALL = "stall=cudaMemcpyAsync:9:1000"
-JOB = ("fleet", "host", "--devices", "host", "--export-json")
+JOB = ("fleet", "host", "--device", "host", "--export-json")
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_a_device_that_hangs_ends_the_job_in_time_with_a_document(tmp_path: Path
         (("--budget", "1s"), "at least 5 s"),
         (("--label", "rack"), "rack=r7"),
         (("--name", ""), "--name"),
-        (("--devices", "host", "--require-gpu"), "leave out one"),
+        (("--device", "host", "--require-gpu"), "leave out one"),
         ((), "PYXFER_LABELS"),
     ],
 )

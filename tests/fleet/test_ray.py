@@ -121,7 +121,7 @@ def answers_of(launcher: ray.RayLauncher, act_when_running: Any = None) -> dict[
 
 def test_the_right_host_the_right_cell_and_its_labels(cluster: RayCluster, tmp_path: Path) -> None:
     # test_run_command.py confirms a loss. Here another round would show the same.
-    hosts = ("--hosts", "h0,h1,h2", "--devices", "host", "--budget", "60s", "--wait", "2min", "--no-confirm")
+    hosts = ("--hosts", "h0,h1,h2", "--device", "host", "--budget", "60s", "--wait", "2min", "--no-confirm")
     ended = subprocess.run(
         [*COMMAND, "fleet", "run", "--via", "ray", *hosts, "--output-folder", str(tmp_path / "out")],
         env=environment(),

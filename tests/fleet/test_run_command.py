@@ -221,7 +221,7 @@ def test_the_real_job_finds_the_host_the_cell_and_what_is_special(tmp_path: Path
     hosts["node-1"] = {"env": {"PYXFER_HOSTRT": "link=1e9:1e-6:2e9:1e-6", "PYXFER_LABELS": "rack=r2"}}
     made = make_stand_ins(tmp_path / "bin", hosts)
     out = ("--output-folder", str(tmp_path / "out"))
-    arguments = ("--devices", "host", *out, "--at-once", "2", "--budget", "25s", "--confirm")
+    arguments = ("--device", "host", *out, "--at-once", "2", "--budget", "25s", "--confirm")
     ended = subprocess.run(
         [*COMMAND, "fleet", "run", "--via", "ssh", "--hosts", names(made), *arguments],
         env=environment(**made.environment),
@@ -247,7 +247,7 @@ def test_the_real_job_finds_the_host_the_cell_and_what_is_special(tmp_path: Path
 
 
 LINK = "link=2e9:1e-6:1e9:1e-6"
-JOB = ("fleet", "host", "--devices", "host", "--name", "node-7")
+JOB = ("fleet", "host", "--device", "host", "--name", "node-7")
 REFUSE = "CREATE TRIGGER refuse BEFORE INSERT ON pyxfer_host_reports BEGIN SELECT RAISE(ABORT, 'refused'); END"
 
 

@@ -35,7 +35,7 @@ def run_own() -> RunOwn:
     def run(*makes: Any, **options: Any) -> pyxfer.Run:
         for make in makes:
             pyxfer.register_route(own_routes.make_route(f"mine.{make.__name__.lower()}", make))
-        asked = {"sizes": "64KiB", "budget_s": 0.5, "seed": 1, "device": "host", "patience_s": 20.0}
+        asked = {"size": "64KiB", "budget": 0.5, "seed": 1, "device": "host", "patience": 20.0}
         return pyxfer.frameworks(["mine"], **{**asked, **options})
 
     return run

@@ -25,7 +25,7 @@ def request(names: Any = None, runtime: Any = "cuda", **options: Any) -> Request
         "directions": None,
         "ingest": False,
         "precision": 0.005,
-        "budget_s": 1.0,
+        "budget": 1.0,
         "seed": 1,
     }
     return make_request(names, 0, runtime, **{**asked, **options})
@@ -90,7 +90,7 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
         ({"routes": ["tf.constnat"]}, r"fits 'tf\.constnat'\. Did you mean tf\.constant"),
         ({"names": ["torch"], "routes": ["tf.*"]}, r"It belongs to tensorflow, which was not named"),
         ({"workload": "training"}, r"workload 'training' is unknown: choose one of copy, image-batch"),
-        ({"directions": ["both"]}, r"directions 'both' is unknown: choose one of h2d, d2h"),
+        ({"directions": ["both"]}, r"direction 'both' is unknown: choose one of h2d, d2h"),
         ({"batches": "8"}, r"name that workload, or give sizes"),
         ({"workload": "image-batch", "sizes": "1MiB"}, r"has batches of images and no sizes"),
         ({"workload": "image-batch", "batches": [1 << 30]}, r"more than any GPU holds"),
@@ -98,7 +98,7 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
         ({"workload": "image-batch", "runtime": "host"}, r"no GPU is usable here; see pyxfer info"),
         ({"sizes": "0"}, r"is not above zero"),
         ({"precision": 2.0}, r"precision 2.0 is not above zero"),
-        ({"budget_s": -1.0}, r"budget_s -1.0 is not above zero"),
+        ({"budget": -1.0}, r"budget -1.0 is not above zero"),
         ({"seed": -1}, r"seed -1 is not a whole number"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_worker_does_not_start_workers(monkeypatch: pytest.MonkeyPatch) -> Non
         request()
 
 
-QUICK: dict[str, Any] = {"device": "host", "budget_s": 0.6, "seed": 1}
+QUICK: dict[str, Any] = {"device": "host", "budget": 0.6, "seed": 1}
 
 
 def rows(run: pyxfer.Run) -> dict[str, Measurement]:
@@ -195,7 +195,7 @@ def test_an_unknown_route_is_refused_with_similar_names(name: str, meant: str) -
         ({"size": -1}, "size -1 is not a whole number of at least 1: give bytes"),
         ({"direction": "up"}, "direction 'up' is unknown: choose one of h2d, d2h"),
         ({"direction": "both"}, "direction 'both' is unknown: choose one of h2d, d2h"),
-        ({"budget_s": 0}, "budget_s 0 is not above zero"),
+        ({"budget": 0}, "budget 0 is not above zero"),
         ({"require_gpu": True}, "leave out one of the two"),
         ({"route": 7}, "A route is named by text, such as torch.to; got 7."),
         (

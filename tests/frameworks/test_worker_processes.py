@@ -222,7 +222,7 @@ if __name__ == "__main__":
         if progress.phase.endswith(": measuring"):
             print("measuring", flush=True)
 
-    asked = dict(device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
+    asked = dict(device="host", size="64KiB", budget={budget}, precision=1e-6)
     run = pyxfer.frameworks(["mine"], **asked, on_progress=report)
     print(run.ended, [(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
     print([worker.reason for worker in run.workers])
@@ -311,7 +311,7 @@ pyxfer.register_route(own_routes.make_route("mine.module", own_routes.Copied))
 if __name__ == "__main__":
     class Guarded(own_routes.Copied): pass
     pyxfer.register_route(own_routes.make_route("mine.guarded", Guarded))
-    run = pyxfer.frameworks(["mine"], device="host", sizes="64KiB", budget_s=0.3)
+    run = pyxfer.frameworks(["mine"], device="host", size="64KiB", budget=0.3)
     print([(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
 """
 

@@ -37,7 +37,7 @@ def test_a_route_is_timed_and_verified_beside_one_host_copy_in_the_same_rounds(r
 
 
 def test_a_run_has_its_parameters_and_the_endings_of_its_workers(run_own: RunOwn) -> None:
-    run = run_own(own_routes.Copied, routes="mine.*")
+    run = run_own(own_routes.Copied, route="mine.*")
     assert (run.kind, run.ended) == ("frameworks", "complete")
     assert run.parameters.frameworks == ("mine",)
     assert run.parameters.routes == ("mine.*",)
@@ -203,7 +203,7 @@ def test_the_log_of_a_crashed_worker_has_the_python_stack(run_own: RunOwn) -> No
 
 @pytest.mark.slow
 def test_a_hung_worker_is_ended_after_its_timeout(run_own: RunOwn) -> None:
-    run = run_own(own_routes.Hanging, own_routes.Copied, patience_s=5.0)
+    run = run_own(own_routes.Hanging, own_routes.Copied, patience=5.0)
     assert run.workers[0].ended == "hung"
     assert row(run, "mine.hanging").rate.reason == (
         "it sent nothing for 5.00 s, while mine.hanging at 64 KiB was being timed"
@@ -215,7 +215,7 @@ def test_a_hung_worker_is_ended_after_its_timeout(run_own: RunOwn) -> None:
 def test_a_worker_is_not_started_again_without_end(run_own: RunOwn) -> None:
     for number in range(6):
         pyxfer.register_route(own_routes.make_route(f"mine.leaving{number}", own_routes.Leaving))
-    run = run_own(budget_s=0.2)
+    run = run_own(budget=0.2)
     assert [worker.ended for worker in run.workers] == ["crashed"] * 4
     assert all(row(run, f"mine.leaving{number}").gbps is None for number in range(6))
 
@@ -236,7 +236,7 @@ def test_the_run_so_far_is_saved_after_every_worker(run_own: RunOwn) -> None:
 
 
 def test_sizes_beyond_the_host_memory_are_refused(run_own: RunOwn) -> None:
-    run = run_own(own_routes.Copied, sizes=[1 << 45])
+    run = run_own(own_routes.Copied, size=[1 << 45])
     (worker,) = run.workers
     assert worker.ended == "failed"
     assert (worker.reason or "").startswith("Transfers of 32 TiB need about 192 TiB of host memory for sources, and ")
@@ -247,7 +247,7 @@ def test_patience_covers_a_framework_that_hangs_on_import(tmp_path: Path, monkey
     (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(process, "MIN_START_S", 0.0)
-    (worker,) = pyxfer.frameworks("torch", device="host", sizes="4KiB", patience_s=0.4).workers
+    (worker,) = pyxfer.frameworks("torch", device="host", size="4KiB", patience=0.4).workers
     assert (worker.ended, worker.reason) == ("hung", "it sent nothing for 1.00 s, while it started")
 
 
@@ -290,7 +290,7 @@ def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
 def test_a_worker_that_ends_while_tracing_keeps_its_figures(
     run_own: RunOwn, make: type[pyxfer.Transfer], ended: str, how: str
 ) -> None:
-    run = run_own(make, own_routes.Copied, patience_s=2.0)
+    run = run_own(make, own_routes.Copied, patience=2.0)
     name = f"mine.{make.__name__.lower()}"
     (worker,) = run.workers
     assert (worker.ended, worker.reason) == (ended, f"{how}, while {name} at 64 KiB was being traced")
@@ -302,7 +302,7 @@ def test_a_worker_that_ends_while_tracing_keeps_its_figures(
 
 
 def test_a_row_that_uses_the_whole_budget_is_traced(run_own: RunOwn) -> None:
-    slow = row(run_own(own_routes.Slow, budget_s=1.0, precision=1e-6), "mine.slow")
+    slow = row(run_own(own_routes.Slow, budget=1.0, precision=1e-6), "mine.slow")
     assert slow.breakdown.value is not None
 
 
@@ -318,9 +318,7 @@ def register(*names: str, make: Any = own_routes.Copied) -> None:
 
 
 def run_all(*names: str, **options: Any) -> pyxfer.Run:
-    return pyxfer.frameworks(
-        list(names), sizes="64KiB", budget_s=0.3, seed=1, device="host", patience_s=20.0, **options
-    )
+    return pyxfer.frameworks(list(names), size="64KiB", budget=0.3, seed=1, device="host", patience=20.0, **options)
 
 
 @pytest.mark.usefixtures("many_cpus")

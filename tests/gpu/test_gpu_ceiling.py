@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return pyxfer.ceiling(sizes=(4096, MIB, 64 * MIB), budget_s=4, seed=1)
+    return pyxfer.ceiling(size=(4096, MIB, 64 * MIB), budget=4, seed=1)
 
 
 def test_the_device_has_a_name_a_uuid_and_memory() -> None:
@@ -72,11 +72,11 @@ def test_simultaneous_directions_are_slower_each_and_faster_in_sum(run: Run) -> 
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_each_memory_is_verified_in_every_mode(memory: Memory) -> None:
     run = pyxfer.ceiling(
-        directions=("h2d", "d2h"),
-        memories=(memory,),
-        modes=("memcpy", "async", "streams:3", "batch"),
-        sizes=(4096 + 1, MIB + 12345),
-        budget_s=2,
+        direction=("h2d", "d2h"),
+        memory=(memory,),
+        mode=("memcpy", "async", "streams:3", "batch"),
+        size=(4096 + 1, MIB + 12345),
+        budget=2,
         seed=2,
     )
     wrong = [(m.route, m.direction, m.nbytes, m.verified) for m in run.measurements if m.verified.value is not True]
@@ -84,7 +84,7 @@ def test_each_memory_is_verified_in_every_mode(memory: Memory) -> None:
 
 
 def test_a_fresh_destination_is_slower_than_a_warm_one() -> None:
-    run = pyxfer.ceiling(directions=("d2h",), memories=("pageable",), sizes=(64 * MIB,), fresh=True, budget_s=3)
+    run = pyxfer.ceiling(direction=("d2h",), memory=("pageable",), size=(64 * MIB,), fresh=True, budget=3)
     seconds = {m.variant: m.elapsed_s for m in run.measurements}
     assert seconds["fresh"] is not None
     assert seconds["warm"] is not None
@@ -94,17 +94,17 @@ def test_a_fresh_destination_is_slower_than_a_warm_one() -> None:
 def test_a_size_larger_than_the_device_is_refused() -> None:
     too_large = pyxfer.devices()[0].memory_bytes
     with pytest.raises(UsageError, match="device memory"):
-        pyxfer.ceiling(sizes=(too_large,), budget_s=1)
+        pyxfer.ceiling(size=(too_large,), budget=1)
 
 
 def test_many_runs_leave_no_memory_allocated(gpu_engine: object) -> None:
     from pyxfer.native import load
 
     engine = load("cuda")
-    pyxfer.ceiling(sizes=(MIB,), budget_s=0.3)
+    pyxfer.ceiling(size=(MIB,), budget=0.3)
     before, _ = engine.memory_info(0)
     for _ in range(10):
-        pyxfer.ceiling(sizes=(MIB,), budget_s=0.2)
+        pyxfer.ceiling(size=(MIB,), budget=0.2)
     after, _ = engine.memory_info(0)
     assert abs(before - after) <= 16 * MIB
 
@@ -117,7 +117,7 @@ SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB)
 
 @pytest.fixture(scope="module")
 def figures() -> Run:
-    return pyxfer.ceiling(directions=("h2d", "d2h"), sizes=SIZES, budget_s=4.0, seed=1)
+    return pyxfer.ceiling(direction=("h2d", "d2h"), size=SIZES, budget=4.0, seed=1)
 
 
 def pinned(figures: Run, direction: str, nbytes: int) -> Measurement:

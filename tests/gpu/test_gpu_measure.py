@@ -63,7 +63,7 @@ def test_torch_works_in_other_threads_during_a_measurement(torch: Any) -> None:
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
-    run = pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.5)
+    run = pyxfer.ceiling(size=(1 << 20,), budget=0.5)
     for thread in threads:
         thread.join(60)
     assert sums == [499500] * 150
@@ -74,17 +74,17 @@ def test_torch_works_in_other_threads_during_a_measurement(torch: Any) -> None:
 
 
 def test_an_empty_callable_takes_almost_no_time_on_a_stream() -> None:
-    assert 0 < (pyxfer.measure(lambda: None, stream=0, budget_s=0.5).elapsed_s or 1) < 5e-6
+    assert 0 < (pyxfer.measure(lambda: None, stream=0, budget=0.5).elapsed_s or 1) < 5e-6
 
 
 def test_an_empty_callable_takes_one_round_trip_between_drains() -> None:
-    found = pyxfer.measure(lambda: None, budget_s=0.5)
+    found = pyxfer.measure(lambda: None, budget=0.5)
     assert 0 < (found.elapsed_s or 1) < 15e-6
     assert found.bracket == "drained"
 
 
 def test_both_clocks_agree_on_a_sleep() -> None:
-    found = pyxfer.measure(lambda: time.sleep(0.002), budget_s=0.5)
+    found = pyxfer.measure(lambda: time.sleep(0.002), budget=0.5)
     assert found.elapsed_s == pytest.approx(0.002, rel=0.2)
     assert found.wall_s == pytest.approx(found.elapsed_s, abs=2e-5, rel=0.02)
 
@@ -119,7 +119,7 @@ def test_a_cupy_copy_is_timed_on_cupys_stream(cupy: Any) -> None:
 
 def test_torch_keeps_its_current_device(torch: Any) -> None:
     device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
-    pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.5)
+    pyxfer.ceiling(size=(1 << 20,), budget=0.5)
     assert torch.cuda.current_device() == device
     assert torch.cuda.current_stream() == stream
     assert torch.ones(8, device="cuda").sum().item() == 8
@@ -129,7 +129,7 @@ def test_threads_that_measure_take_turns(torch: Any) -> None:
     rates: list[float | None] = []
 
     def work() -> None:
-        rates.append(pyxfer.ceiling(sizes=(64 << 20,), directions=("h2d",), budget_s=3).ceiling("h2d", 64 << 20).gbps)
+        rates.append(pyxfer.ceiling(size=(64 << 20,), direction=("h2d",), budget=3).ceiling("h2d", 64 << 20).gbps)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

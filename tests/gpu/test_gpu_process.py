@@ -94,7 +94,7 @@ MIB, TIB = 1 << 20, 1 << 40
 
 
 def small() -> Run:
-    return pyxfer.ceiling(sizes=(MIB,), directions=("h2d",), memories=("pinned",), precision=1.0, budget_s=1.0)
+    return pyxfer.ceiling(size=(MIB,), direction=("h2d",), memory=("pinned",), precision=1.0, budget=1.0)
 
 
 def test_a_buffer_larger_than_the_device_is_refused_and_a_smaller_one_is_not(gpu_engine: Engine) -> None:
@@ -117,7 +117,7 @@ def test_another_process_on_the_device_is_named(meeting_place: Path) -> None:
         "from pyxfer._measure import exclusive\n"
         "exclusive._shared_folder = lambda: pathlib.Path(sys.argv[1])\n"
         "def began(_): print('measuring', flush=True)\n"
-        "while True: pyxfer.ceiling(sizes=[64 << 20], precision=1e-9, budget_s=8.0, on_progress=began)\n"
+        "while True: pyxfer.ceiling(size=[64 << 20], precision=1e-9, budget=8.0, on_progress=began)\n"
     )
     command = [sys.executable, "-c", script, str(meeting_place)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -131,17 +131,17 @@ def test_another_process_on_the_device_is_named(meeting_place: Path) -> None:
 
 FORKING = """
 import os, pyxfer
-pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.3)
+pyxfer.ceiling(size=(1 << 20,), budget=0.3)
 child = os.fork()
 if child == 0:
     try:
-        pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.3)
+        pyxfer.ceiling(size=(1 << 20,), budget=0.3)
     except pyxfer.ForkedError as error:
         os.write(1, str(error).encode())
         os._exit(0)
     os._exit(9)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.3)
+pyxfer.ceiling(size=(1 << 20,), budget=0.3)
 """
 
 

@@ -29,7 +29,7 @@ def _installed(name: str) -> None:
 @each_framework
 def test_each_byte_crosses_once_from_page_locked_memory(name: str) -> None:
     through = [route.name for route in load_framework(name).routes if route.staged]
-    run = pyxfer.frameworks([name], routes=through, sizes=SIZES, budget_s=4.0)
+    run = pyxfer.frameworks([name], route=through, size=SIZES, budget=4.0)
     rows = [row for row in run.measurements if row.route in through]
     assert [worker.ended for worker in run.workers] == ["complete"]
     assert len(rows) == len(through) * len(SIZES)
@@ -43,7 +43,7 @@ def test_each_byte_crosses_once_from_page_locked_memory(name: str) -> None:
 @each_framework
 def test_images_through_the_ring_are_cast_on_the_gpu(name: str) -> None:
     through = [route.name for route in load_framework(name).routes if route.staged and route.image_batch]
-    run = pyxfer.frameworks([name], routes=through, workload="image-batch", batches=(1, 32), budget_s=2.0)
+    run = pyxfer.frameworks([name], route=through, workload="image-batch", batch=(1, 32), budget=2.0)
     rows = [row for row in run.measurements if row.route in through]
     assert [(row.batch, row.verified.value, row.rate.reason) for row in rows] == [(1, True, None), (32, True, None)]
 
@@ -51,7 +51,7 @@ def test_images_through_the_ring_are_cast_on_the_gpu(name: str) -> None:
 @each_framework
 def test_the_first_call_makes_the_ring_before_the_trials(name: str) -> None:
     upload = f"{load_framework(name).owner}.upload"
-    run = pyxfer.frameworks([name], routes=[upload], sizes=SIZES, directions=["h2d"], budget_s=2.0, trace=False)
+    run = pyxfer.frameworks([name], route=[upload], size=SIZES, direction=["h2d"], budget=2.0, trace=False)
     first, second = [row for row in run.measurements if row.route == upload]
     assert first.first_s.value is not None
     assert second.first_s.value is not None
@@ -62,7 +62,7 @@ def test_the_first_call_makes_the_ring_before_the_trials(name: str) -> None:
 @each_framework
 def test_an_explained_usual_call_advises_the_upload(name: str) -> None:
     stream = io.StringIO()
-    print_run(pyxfer.explain(USUAL[name], "32MiB", budget_s=8.0), Page(stream, columns=80))
+    print_run(pyxfer.explain(USUAL[name], "32MiB", budget=8.0), Page(stream, columns=80))
     page = " ".join(stream.getvalue().split())
     advice = page[page.index("Faster routes, measured in the same run") :]
     assert f'pyxfer.upload(x, to="{name}")' in advice or f'pyxfer.prefetch([x], to="{name}")' in advice

@@ -116,7 +116,7 @@ def test_a_stopped_tracer_adds_nothing_to_a_launch(torch: Any, collector: Collec
 
 
 def test_each_pinned_row_is_traced_and_agrees_with_its_events() -> None:
-    run = pyxfer.ceiling(directions=["h2d", "d2h"], sizes="64KiB,4MiB", memories=["pinned"], budget_s=2.0)
+    run = pyxfer.ceiling(direction=["h2d", "d2h"], size="64KiB,4MiB", memory=["pinned"], budget=2.0)
     assert run.tracing.value is not None, run.tracing.reason
     rows = [row for row in run.measurements if row.route.endswith("pinned-async")]
     assert len(rows) == 4
@@ -165,7 +165,7 @@ def test_a_conversion_that_doubles_the_bytes_is_found(torch: Any) -> None:
 @pytest.mark.parametrize("route", ["torch.to", "torch.pinned-nonblocking"])
 def test_the_parts_of_a_route_sum_to_its_time(torch: Any, route: str) -> None:
     del torch
-    run = pyxfer.explain(route, "32MiB", budget_s=4.0)
+    run = pyxfer.explain(route, "32MiB", budget=4.0)
     (row,) = [row for row in run.measurements if row.route == route]
     assert row.breakdown.value is not None, row.breakdown.reason
     parts = sum(part.seconds for part in row.breakdown.value.parts)
@@ -214,6 +214,6 @@ def _run_of_own(kind: str, framework: str = "torch") -> pyxfer.Run:
     )
     try:
         usual = {"torch": "torch.to", "tensorflow": "tf.constant", "jax": "jax.device-put"}[framework]
-        return pyxfer.frameworks([framework], routes=[name, usual], sizes=str(NBYTES), budget_s=3.0)
+        return pyxfer.frameworks([framework], route=[name, usual], size=str(NBYTES), budget=3.0)
     finally:
         pyxfer.unregister_route(name)

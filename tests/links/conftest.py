@@ -81,6 +81,6 @@ def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> 
         prepare = settings.pop("prepare", None)
         if prepare is not None:
             prepare()
-        return pyxfer.links(**{"size": "256KiB", "engines": "ce", "budget_s": 0.1, "seed": 1, **settings})
+        return pyxfer.links(**{"size": "256KiB", "engine": "ce", "budget": 0.1, "seed": 1, **settings})
 
     return run

@@ -30,7 +30,7 @@ def rows(run: Links, group: str, case: str) -> list[Traffic]:
 
 @pytest.mark.slow
 def test_every_group_is_measured_and_verified(measure: Measure) -> None:
-    run = measure(2, engines="sm", size="32KiB", complete=True)
+    run = measure(2, engine="sm", size="32KiB", complete=True)
     assert (run.ended, run.failure) == ("complete", None)
     assert {row.group for row in run.traffics} == {"host", "together", "pairs", "local"}
     assert all(flow.verified.value for row in run.traffics for flow in row.flows)
@@ -49,7 +49,7 @@ def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, m
         return lane(direction, host, device, nbytes, stride, slots)
 
     monkeypatch.setattr(engine, "Lane", noting)
-    run = measure(1, groups="small")
+    run = measure(1, group="small")
     assert {row.mode for row in run.small if row.gbps} == {"batch", "queue"}
     assert gaps
     assert min(gaps) > 0
@@ -59,7 +59,7 @@ def test_what_a_caller_gets_of_small_copies_contains_the_calls(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_s = 5e-5
-    run = measure(1, groups="small", prepare=lambda: testing.model_issue(call_s, call_s))
+    run = measure(1, group="small", prepare=lambda: testing.model_issue(call_s, call_s))
     assert {row.mode for row in run.small} == {"batch", "queue"}
     for row in run.small:
         assert row.verified.value
@@ -71,7 +71,7 @@ def test_what_a_caller_gets_of_small_copies_contains_the_calls(
 
 def test_a_shared_uplink_is_found(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     share_uplinks(monkeypatch, Host(link=SLOW, uplinks=[((0, 1), SLOW)]))
-    run = measure(2, SLOW, groups="together")
+    run = measure(2, SLOW, group="together")
     assert run.together("h2d").gbps == pytest.approx(SLOW, rel=0.1)
     assert run.together("h2d").sum_alone_gbps.value == pytest.approx(2 * SLOW, rel=0.1)
     groups = run.interference.groups.value or ()
@@ -85,7 +85,7 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
     # Of equal numbers of copies the faster streams end first, so that all are busy for a part of the time only.
     monkeypatch.setattr(traffic, "MIN_OVERLAP", 0.2)
     share_uplinks(monkeypatch, Host(link=SLOW), beside_d2h=0.4)
-    run = measure(2, SLOW, groups="together")
+    run = measure(2, SLOW, group="together")
     shares = {
         (flow.side, flow.device): flow.alone_share.value.value
         for flow in run.together("both").flows
@@ -101,13 +101,13 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
 
 @pytest.mark.slow
 def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
-    assert "late" in {remark.code for remark in measure(1, groups="local", budget_s=0.001).remarks}
-    assert "late" not in {remark.code for remark in measure(1, groups="local", engines="ce", budget_s=20.0).remarks}
+    assert "late" in {remark.code for remark in measure(1, group="local", budget=0.001).remarks}
+    assert "late" not in {remark.code for remark in measure(1, group="local", engine="ce", budget=20.0).remarks}
 
 
 @pytest.mark.slow
 def test_one_gpu_has_no_pairs_and_the_run_says_so(measure: Measure) -> None:
-    run = measure(1, groups=("host", "together", "pairs", "local"))
+    run = measure(1, group=("host", "together", "pairs", "local"))
     assert run.sharing is None
     assert {row.group for row in run.traffics} == {"host", "local"}
     assert "one-device" in {remark.code for remark in run.remarks}
@@ -116,12 +116,12 @@ def test_one_gpu_has_no_pairs_and_the_run_says_so(measure: Measure) -> None:
 @pytest.mark.parametrize("devices", ["0,0", "0,7", "nonsense", [0, "0"]])
 def test_unknown_devices_and_one_named_twice_are_refused(measure: Measure, devices: str | list[str | int]) -> None:
     with pytest.raises(UsageError):
-        measure(2, devices=devices)
+        measure(2, device=devices)
 
 
 @pytest.mark.slow
 def test_only_the_chosen_devices_are_measured(measure: Measure) -> None:
-    run = measure(3, devices="2,0", groups="together")
+    run = measure(3, device="2,0", group="together")
     assert run.parameters.devices == (2, 0)
     assert {flow.device for row in run.traffics for flow in row.flows} == {0, 2}
 
@@ -134,7 +134,7 @@ def test_no_trial_through_the_host_uses_the_peer_link(measure: Measure, seed: in
         for pair in ((0, 1), (1, 0)):
             testing.model_pair(*pair, 4 * GB)
 
-    run = measure(2, groups=("pairs", "latency"), seed=seed, budget_s=1.0, prepare=wire)
+    run = measure(2, group=("pairs", "latency"), seed=seed, budget=1.0, prepare=wire)
     off = [row for row in run.traffics if row.case == "through-host"]
     assert {row.peer_access for row in off} == {False}
     assert all(row.gbps for row in off)
@@ -144,7 +144,7 @@ def test_no_trial_through_the_host_uses_the_peer_link(measure: Measure, seed: in
 
 
 def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None:
-    run = measure(2, groups=("host", "pairs"), prepare=lambda: testing.refuse_peer(0, 1, True))
+    run = measure(2, group=("host", "pairs"), prepare=lambda: testing.refuse_peer(0, 1, True))
     missing = [row for row in run.traffics if row.gbps is None]
     assert missing
     assert {row.group for row in missing} == {"pairs"}
@@ -155,7 +155,7 @@ def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None
 @pytest.mark.slow
 def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: Measure) -> None:
     run = measure(
-        1, groups=("host", "latency"), engines=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222)
+        1, group=("host", "latency"), engine=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222)
     )
     by_engine = {row.engine: row for row in rows(run, "host", "h2d")}
     assert by_engine["ce"].gbps
@@ -166,7 +166,7 @@ def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: M
 
 def test_multiprocessors_on_which_nothing_ran_are_named(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chases, "attribute", lambda *_: 6)  # the host runtime has the numbers 0 to 3
-    run = measure(1, groups="latency")
+    run = measure(1, group="latency")
     (row,) = (row for row in run.latencies if row.multiprocessor_ns)
     assert [number for number, _ in row.multiprocessor_ns] == [0, 1, 2, 3]
     (remark,) = (remark for remark in row.remarks if remark.code == "multiprocessors")
@@ -176,7 +176,7 @@ def test_multiprocessors_on_which_nothing_ran_are_named(measure: Measure, monkey
 @pytest.mark.parametrize(("value", "said"), [("1", True), ("0", False)])
 def test_blocking_launches_are_said(measure: Measure, monkeypatch: pytest.MonkeyPatch, value: str, said: bool) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", value)
-    remarks = measure(1, groups="local").remarks
+    remarks = measure(1, group="local").remarks
     assert ("launch-blocking" in {remark.code for remark in remarks}) is said
 
 
@@ -188,7 +188,7 @@ def test_memory_that_one_gpu_lacks_costs_only_its_rows(measure: Measure, monkeyp
 
     real = Memory._device
     monkeypatch.setattr(Memory, "_device", full)
-    run = measure(2, groups=("host", "local"))
+    run = measure(2, group=("host", "local"))
     assert {row.flows[0].device for row in run.traffics if row.gbps is None} == {1}
     assert {row.flows[0].device for row in run.traffics if row.gbps} == {0}
 
@@ -209,7 +209,7 @@ class EndAt:
 
 def test_ctrl_c_keeps_the_rows_so_far(measure: Measure) -> None:
     saved: list[Links] = []
-    run = measure(2, groups="together", on_progress=EndAt("measuring", KeyboardInterrupt), save_to=saved.append)
+    run = measure(2, group="together", on_progress=EndAt("measuring", KeyboardInterrupt), save_to=saved.append)
     assert run.ended == "interrupted"
     assert any(row.gbps for row in run.traffics)
     assert saved[-1] == run
@@ -217,7 +217,7 @@ def test_ctrl_c_keeps_the_rows_so_far(measure: Measure) -> None:
 
 
 def test_ctrl_c_before_the_first_trial_is_an_interrupted_run(measure: Measure) -> None:
-    run = measure(2, groups="together", on_progress=EndAt("preparing", KeyboardInterrupt))
+    run = measure(2, group="together", on_progress=EndAt("preparing", KeyboardInterrupt))
     assert run.ended == "interrupted"
     assert all("interrupted" in (row.total.reason or "") for row in run.traffics)
     assert "near:" not in run.text()
@@ -225,7 +225,7 @@ def test_ctrl_c_before_the_first_trial_is_an_interrupted_run(measure: Measure) -
 
 def test_a_gpu_that_disappears_ends_the_run_with_its_rows(measure: Measure) -> None:
     with pytest.warns(CleanupWarning):
-        run = measure(2, groups="together", on_progress=EndAt("measuring", None), budget_s=5.0)
+        run = measure(2, group="together", on_progress=EndAt("measuring", None), budget=5.0)
     assert run.ended == "failed"
     assert "700" in (run.failure or "")
     assert any(row.gbps for row in run.traffics)
@@ -234,7 +234,7 @@ def test_a_gpu_that_disappears_ends_the_run_with_its_rows(measure: Measure) -> N
 
 def test_contents_that_do_not_arrive_make_no_rate(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memory, "arrived", lambda *_: False)
-    run = measure(1, groups="host")
+    run = measure(1, group="host")
     assert all(flow.verified.value is False and flow.gbps is None for row in run.traffics for flow in row.flows)
     assert all(row.total.reason == "the contents were wrong" for row in run.traffics)
 

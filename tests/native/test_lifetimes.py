@@ -116,7 +116,7 @@ USES = {
     "attribute": "engine.device_attribute(0, 16)",
     "cycle": "engine.make_cycle(4096, 4096, 8, 1, 0)",
     "flow": "engine.Flow(device=0, engine='ce', destination=8, source=8, nbytes=8, destination_device=0)",
-    "ceiling": "pyxfer.ceiling('host', sizes=[4096], budget_s=0.1)",
+    "ceiling": "pyxfer.ceiling('host', size=[4096], budget=0.1)",
     "measure": "pyxfer.measure(print, device='host')",
     "devices": "pyxfer.link('host')",
 }

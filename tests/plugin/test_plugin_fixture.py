@@ -235,7 +235,7 @@ import numpy as np
 class Copy(Transfers):
     params = (1 << 16, 1 << 20)
     device = "host"
-    budget_s = 0.2
+    budget = 0.2
 
     def setup(self, nbytes):
         super().setup(nbytes)
@@ -279,7 +279,7 @@ def test_asv_runs_the_tracked_methods(found: dict[str, Any], name: str) -> None:
 
 class Nothing(Transfers):
     device = "host"
-    budget_s = 0.1
+    budget = 0.1
 
     def transfer(self, nbytes: int) -> None:
         pass

@@ -203,7 +203,7 @@ def test_an_uploader_tunes_within_its_budget(engine: Engine, monkeypatch: pytest
         return ChosenSettings(default_settings().within(MIB), "tuned", "by a test")
 
     monkeypatch.setattr(uploader, "settings_for", record)
-    with uploader.Uploader("host", threads=2, budget=MIB) as up:
+    with uploader.Uploader("host", threads=2, max_pinned=MIB) as up:
         up.upload(np.ones(1), Target(DevicePool(engine, 0, 0)))
     assert calls == [{"device": 0, "given": PartialSettings(threads=2), "budget_bytes": MIB}]
 

@@ -169,7 +169,7 @@ def test_a_captured_stream_is_refused_and_its_capture_stays_valid(engine: Engine
 
 
 def test_memory_is_locked_at_the_first_use_within_the_budget(own: Target) -> None:
-    with Uploader("host", threads=8, chunk_bytes=1 << 20, slots=4, budget="2MiB") as up:
+    with Uploader("host", threads=8, chunk_bytes=1 << 20, slots=4, max_pinned="2MiB") as up:
         assert held("pinned") == 0
         up.upload(np.ones(1 << 22, np.uint8), own)
         assert 1 << 20 < held("pinned") <= 2 << 20
@@ -273,7 +273,9 @@ def test_no_failed_call_leaves_anything_allocated(engine: Engine) -> None:
 
 def test_settings_may_be_text_and_numbers_of_numpy(engine: Engine, own: Target) -> None:
     assert engine.RUNTIME == "host"
-    with Uploader("host", threads=np.int32(2), chunk_bytes="8KiB", slots=np.int64(4), budget=np.int64(1 << 20)) as up:
+    with Uploader(
+        "host", threads=np.int32(2), chunk_bytes="8KiB", slots=np.int64(4), max_pinned=np.int64(1 << 20)
+    ) as up:
         up.upload(VALUES, own)
         assert up.pinned_bytes == 32 << 10
 

@@ -159,7 +159,7 @@ def test_an_array_larger_than_the_device_raises_and_the_uploader_continues(
 
 
 def test_an_array_may_be_larger_than_the_budget(engine: Engine) -> None:
-    with Uploader("host", budget="64KiB", chunk_bytes=16 << 10) as small:
+    with Uploader("host", max_pinned="64KiB", chunk_bytes=16 << 10) as small:
         array = filled(1, (3 << 20) + 11)
         y = small.upload(array, Target(DevicePool(engine, 0, 0)))
         assert small.pinned_bytes <= 64 << 10

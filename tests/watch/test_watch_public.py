@@ -125,7 +125,7 @@ def test_copies_are_compared_with_measured_ceilings_by_default(engine: Engine) -
 
 def test_ceilings_may_be_the_path_of_a_saved_run(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    pyxfer.ceiling("host", directions=["h2d"], sizes=[64 << 10], budget_s=0.5).save(path)
+    pyxfer.ceiling("host", direction=["h2d"], size=[64 << 10], budget=0.5).save(path)
     testing.model_link(1e7, 20e-6, 1e7, 20e-6)  # much slower than the ceiling, so that there is a share
     with copies() as made, pyxfer.watch(device="host", ceilings=path) as w, w.step():
         made.send()
@@ -151,10 +151,10 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
         ({"skip": 1.5}, "skip 1.5 is not a whole number"),
         ({"steps": 0}, "steps 0 is not a whole number"),
         ({"steps": True}, "steps True is not a whole number"),
-        ({"seconds": 0}, "seconds 0 is not above zero"),
-        ({"seconds": float("nan")}, "is not above zero"),
-        pytest.param({"seconds": 10**400}, "is not above zero", id="more seconds than a float holds"),
-        ({"seconds": "5x"}, "seconds .* unknown unit"),
+        ({"duration": 0}, "duration 0 is not above zero"),
+        ({"duration": float("nan")}, "is not above zero"),
+        pytest.param({"duration": 10**400}, "is not above zero", id="more seconds than a float holds"),
+        ({"duration": "5x"}, "duration .* unknown unit"),
         ({"capacity": 100}, "capacity 100 is too little memory for records: give 1 MiB or more"),
         ({"capacity": 1 << 62}, "more memory than this machine has .*: give less"),
         ({"capacity": "lots"}, "is not a size"),

@@ -178,7 +178,7 @@ def test_a_job_that_is_ended_while_the_store_does_not_answer_keeps_its_document(
 ) -> None:
     url = postgres_server.new_database()
     open_store(url).close()
-    words = "fleet host --devices host --name node-7 --budget 6s --save --store"
+    words = "fleet host --device host --name node-7 --budget 6s --save --store"
     job = [*COMMAND, *words.split(), url]
     variables = environment(PYXFER_HOSTRT="link=2e9:1e-6:1e9:1e-6", TMPDIR=str(tmp_path))
     with database(url) as other:

@@ -29,4 +29,4 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def whole_run(meeting_place: Path) -> pyxfer.Run:
     """What every framework makes of an array below, well within and beyond 32 MiB."""
     del meeting_place
-    return pyxfer.frameworks(device="host", sizes="1MiB,16MiB,48MiB", budget_s=4.0, seed=1, patience_s=PATIENCE_S)
+    return pyxfer.frameworks(device="host", size="1MiB,16MiB,48MiB", budget=4.0, seed=1, patience=PATIENCE_S)

@@ -52,12 +52,12 @@ def test_no_call_touches_new_pages_if_malloc_keeps_its_memory(
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", str(4 << 30))
     run = pyxfer.frameworks(
         ["tensorflow"],
-        routes=["tf.ingest"],
+        route=["tf.ingest"],
         device="host",
-        sizes=[GIVEN_BACK],
-        budget_s=2.0,
+        size=[GIVEN_BACK],
+        budget=2.0,
         seed=1,
-        patience_s=PATIENCE_S,
+        patience=PATIENCE_S,
     )
     row = row_of(run, "tf.ingest", GIVEN_BACK)
     assert row.verified.value is True

@@ -99,7 +99,7 @@ each_copying = pytest.mark.parametrize("name", [pytest.param(name, marks=needs(n
 
 @each_copying
 def test_explaining_an_ingest_route_shows_its_time_and_a_faster_one(name: str) -> None:
-    run = pyxfer.explain(COPYING[name], "16MiB", device="host", budget_s=4.0, seed=1, patience_s=PATIENCE_S)
+    run = pyxfer.explain(COPYING[name], "16MiB", device="host", budget=4.0, seed=1, patience=PATIENCE_S)
     (row,) = [each for each in run.measurements if each.route == COPYING[name]]
     assert run.tracing.value is not None
     assert row.dma.reason == "nothing crosses the link"

@@ -29,12 +29,12 @@ def aborted_run(meeting_place: Path) -> px.Run:
     try:
         return px.frameworks(
             ["tensorflow", "jax"],
-            routes=["tf.misaligned", "tf.ingest", "jax.ingest"],
+            route=["tf.misaligned", "tf.ingest", "jax.ingest"],
             device="host",
-            sizes="64KiB",
-            budget_s=1.0,
+            size="64KiB",
+            budget=1.0,
             seed=1,
-            patience_s=PATIENCE_S,
+            patience=PATIENCE_S,
         )
     finally:
         registry.unregister_route("tf.misaligned")
@@ -61,7 +61,7 @@ def test_the_route_that_aborted_has_the_reason_and_the_others_are_measured(abort
 @needs("torch", "jax")
 def test_a_worker_that_is_killed_from_outside_is_recorded_and_the_next_framework_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    arguments = ("frameworks", "torch", "jax", "--device", "host", "--sizes", "1MiB,64MiB", "--budget", "3s")
+    arguments = ("frameworks", "torch", "jax", "--device", "host", "--size", "1MiB,64MiB", "--budget", "3s")
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--precision", "0.0001%", "--export-json", str(path)],
         stdout=subprocess.PIPE,
@@ -91,7 +91,7 @@ def test_a_worker_that_is_killed_from_outside_is_recorded_and_the_next_framework
 @pytest.mark.parametrize("name", [pytest.param("torch", marks=needs("torch")), pytest.param("jax", marks=needs("jax"))])
 def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None:
     result = pyxfer(
-        "frameworks", name, "--directions", "h2d", "--sizes", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
+        "frameworks", name, "--direction", "h2d", "--size", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
     )
     assert result.returncode == 4
     run = codec.decode(Run, result.stdout.encode())
@@ -105,7 +105,7 @@ def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None
 @needs("torch", "tensorflow")
 def test_ctrl_c_keeps_the_results_and_starts_no_other_framework(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    arguments = ("frameworks", "torch", "tensorflow", "--device", "host", "--sizes", "1MiB,64MiB", "--budget", "60s")
+    arguments = ("frameworks", "torch", "tensorflow", "--device", "host", "--size", "1MiB,64MiB", "--budget", "60s")
     result = interrupt_when("PyTorch: measuring", *arguments, "--precision", "0.0001%", "--export-json", str(path))
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
