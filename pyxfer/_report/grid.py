@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -183,6 +184,8 @@ def escape_markdown(cell: Value) -> str:
 
 
 def _inert(cell: Value) -> Value:
+    if isinstance(cell, datetime):
+        return cell.isoformat()
     if not isinstance(cell, str):
         return cell
     text = cell.replace("\r\n", "\n").replace("\r", "\n")  # csv leaves a bare return unquoted up to Python 3.12

@@ -219,7 +219,7 @@ _COLUMNS = (
     Column("gpu", heading="GPU"),
     Column("cell", heading="cell"),
     Column("worker", heading="worker"),
-    Column("taken_at", heading="time"),
+    Column("taken_at", "moment", "time"),
     Column("run", heading="run"),
     Column("bandwidth", heading="bandwidth", saved=False),
     Column("change", heading="to median", saved=False),

@@ -363,7 +363,7 @@ def _ns_text(ns: float) -> str:
 
 
 _COLUMNS = (
-    *(GridColumn(name, heading=name) for name in ("group", "case", "engine", "from", "to")),
+    *(GridColumn(name, heading=name) for name in ("group", "case", "engine", "source", "target")),
     GridColumn("issued_by", "whole"),
     GridColumn("side", heading="side"),
     GridColumn("beside", heading="beside"),
@@ -425,8 +425,8 @@ def _traffic_rows(traffic: Traffic) -> Iterator[_Row]:
 def _flow_cells(flow: documents.LinkFlow, traffic: Traffic) -> _Row:
     others = [f"{end_name(each.source)} to {end_name(each.destination)}" for each in traffic.flows if each is not flow]
     return {
-        "from": end_name(flow.source),
-        "to": end_name(flow.destination),
+        "source": end_name(flow.source),
+        "target": end_name(flow.destination),
         "issued_by": flow.device,
         "beside": ", ".join(others),
         **fields(flow, "side", "verified"),
@@ -451,8 +451,8 @@ def _latency_cells(row: documents.Latency) -> _Row:
     return {
         "group": "latency" if row.node is None else "numa",
         "case": "latency",
-        "from": end_name(row.target),
-        "to": end_name(row.device),
+        "source": end_name(row.target),
+        "target": end_name(row.device),
         "issued_by": row.device,
         **{f"{of}{name}": value for of, each in quantiles.items() for name, value in fields(each, *_NS).items()},
         **fields(row, "node", "load", "load_gbps", "footprint_bytes", "hops"),
@@ -475,8 +475,8 @@ def _small_row(row: documents.SmallCopies) -> _Row:
         "group": "small",
         "case": f"{row.mode} of {row.copies}",
         "engine": "ce",
-        "from": source,
-        "to": destination,
+        "source": source,
+        "target": destination,
         "issued_by": row.device,
         "side": row.direction,
         "n": len(row.seconds),

@@ -143,7 +143,8 @@ _COLUMNS = (
     Column("dma_source"),
     Column("dma_gbps", "number"),
     Column("dma_missing"),
-    *(Column(name) for name in ("runtime", "device", "host", "taken_at")),
+    *(Column(name) for name in ("runtime", "device", "host")),
+    Column("taken_at", "moment"),
 )
 
 

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import UsageError
+from pyxfer.units import parse_moment
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-Value = str | int | float | bool | None
-Kind = Literal["text", "whole", "number", "flag"]
+Value = str | int | float | bool | datetime | None
+Kind = Literal["text", "whole", "number", "flag", "moment"]
 # Their types do not depend on the values, so that tables of several documents can be put together.
-_PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean"}
-_POLARS = {"text": "String", "whole": "Int64", "number": "Float64", "flag": "Boolean"}
-_ARROW = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool_"}
+_PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean", "moment": "datetime64[us, UTC]"}
 
 
 class Table(ShortRepr):
     """The rows of a document. Names of columns end in their units, and a missing value is null.
+
+    It can be iterated: each row is a dict, so that `pandas.DataFrame(table)` works.
 
     polars, pyarrow, DuckDB and pandas read it by the Arrow PyCapsule interface, for which nanoarrow must be installed
     (`pip install 'pyxfer[report]'`). `to_pandas` and `to_polars` do not need it.
@@ -32,7 +34,7 @@ class Table(ShortRepr):
         """`kinds`: the type of each column by its name."""
         self.names = tuple(kinds)
         self._kinds = tuple(kinds.values())
-        self.rows = [tuple(map(_value, row)) for row in rows]
+        self.rows = [tuple(map(_value, row, self._kinds)) for row in rows]
 
     def _summary(self) -> str:
         return f"{len(self)} rows of {', '.join(self.names)}"
@@ -40,6 +42,10 @@ class Table(ShortRepr):
     def __len__(self) -> int:
         """The number of rows."""
         return len(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Value]]:
+        """Yield each row as a dict by the names of the columns."""
+        return (dict(zip(self.names, row, strict=True)) for row in self.rows)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return an `arrow_array_stream` capsule. Its columns keep their own types, whatever schema is requested.
@@ -49,9 +55,17 @@ class Table(ShortRepr):
 
         """
         nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow", "'pyxfer[report]'")
-        columns = {name: getattr(nanoarrow, _ARROW[kind])() for name, kind in self._typed()}
+        types = {
+            "text": nanoarrow.string(),
+            "whole": nanoarrow.int64(),
+            "number": nanoarrow.float64(),
+            "flag": nanoarrow.bool_(),
+            "moment": nanoarrow.timestamp("us", timezone="UTC"),
+        }
+        columns = {name: types[kind] for name, kind in self._typed()}
         cells = [
-            nanoarrow.c_array(column, kind) for column, kind in zip(self._columns(), columns.values(), strict=True)
+            nanoarrow.c_array([_microseconds(cell) for cell in column] if kind == "moment" else column, types[kind])
+            for kind, column in zip(self._kinds, self._columns(), strict=True)
         ]
         whole = nanoarrow.c_array_from_buffers(nanoarrow.struct(columns), len(self), [None], children=cells)
         return nanoarrow.c_array_stream(whole).__arrow_c_stream__()
@@ -79,8 +93,15 @@ class Table(ShortRepr):
         """
         polars = library("polars", "`to_polars` needs polars", "polars")
         columns = zip(self._typed(), self._columns(), strict=True)
+        types = {
+            "text": polars.String,
+            "whole": polars.Int64,
+            "number": polars.Float64,
+            "flag": polars.Boolean,
+            "moment": polars.Datetime("us", "UTC"),
+        }
         frame: pl.DataFrame = polars.DataFrame(
-            [polars.Series(name, cells, dtype=getattr(polars, _POLARS[kind])) for (name, kind), cells in columns]
+            [polars.Series(name, cells, dtype=types[kind]) for (name, kind), cells in columns]
         )
         return frame
 
@@ -104,8 +125,15 @@ def library(name: str, needed: str, install: str) -> Any:
         raise UsageError(f"{needed}, which is not installed: pip install {install}.") from error
 
 
-def _value(cell: Value) -> Value:
-    return without_surrogates(cell) if isinstance(cell, str) else cell
+def _microseconds(moment: datetime | None) -> int | None:
+    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return None if moment is None else (moment - epoch) // timedelta(microseconds=1)
+
+
+def _value(cell: Value, kind: Kind) -> Value:
+    if not isinstance(cell, str):
+        return cell
+    return parse_moment(cell).astimezone(timezone.utc) if kind == "moment" else without_surrogates(cell)
 
 
 def without_surrogates(text: str) -> str:

@@ -31,7 +31,7 @@ def copies_table(copies: Sequence[watches.CopyClass], width: int) -> Table:
     unit, times = time_cells([row.seconds for row in copies])
     return fitting_table(
         [
-            Column(("way",), tuple(row.direction for row in copies), left=True),
+            Column(("direction",), tuple(row.direction for row in copies), left=True),
             Column(("memory",), tuple(watch_words.shortened(row.memory, _LONGEST_CELL) for row in copies), left=True),
             Column(("size",), tuple(watch_words.size_text(row) for row in copies), left=True),
             Column(("copies",), tuple(str(row.count) for row in copies)),
@@ -132,7 +132,7 @@ _STEPS = (
     grid.Column("slow", "flag"),
 )
 _COPIES = (
-    grid.Column("direction", heading="way"),
+    grid.Column("direction", heading="direction"),
     grid.Column("memory", heading="memory"),
     grid.Column("size", heading="size", saved=False),
     grid.Column("least_bytes", "whole"),
@@ -140,10 +140,9 @@ _COPIES = (
     grid.Column("count", "whole", "count"),
     grid.Column("nbytes", "whole", "bytes", watch_words.sum_text),
     grid.Column("timed_bytes", "whole"),
-    grid.Column("seconds", "number", "time", format_seconds),
+    grid.Column("total_s", "number", "time", format_seconds),
     grid.Column("gbps", "number", "bandwidth", format_gbps),
-    grid.Column("ceiling_share", "number"),
-    grid.Column("of_ceiling", "number", "of ceiling", format_percent, saved=False),
+    grid.Column("of_ceiling", "number", "of ceiling", format_percent),
     grid.Column("hidden_share", "number", "hidden", format_percent),
 )
 _CALLS = (
@@ -153,7 +152,7 @@ _CALLS = (
     grid.Column("line"),
     grid.Column("range", heading="range"),
     grid.Column("count", "whole", "count"),
-    grid.Column("seconds", "number", "time", format_seconds),
+    grid.Column("total_s", "number", "time", format_seconds),
     grid.Column("nbytes", "whole"),
     grid.Column("per_step", "number"),
 )
@@ -161,8 +160,8 @@ _RANGES = (
     grid.Column("name", heading="name"),
     grid.Column("source"),
     grid.Column("count", "whole", "count"),
-    grid.Column("seconds", "number", "time", format_seconds),
-    grid.Column("share", "number", "of the window", format_percent),
+    grid.Column("total_s", "number", "time", format_seconds),
+    grid.Column("of_window", "number", "of the window", format_percent),
     grid.Column("busy_s", "number"),
     grid.Column("h2d_bytes", "whole"),
     grid.Column("d2h_bytes", "whole"),
@@ -195,11 +194,17 @@ def _table(watched: watches.Watched, name: str) -> Grid:
 
 
 def _said(row: watches.CopyClass) -> Row:
-    return {"size": Cell(watch_words.size_text(row), row.least_bytes), "of_ceiling": row.of_ceiling}
+    return {"size": Cell(watch_words.size_text(row), row.least_bytes)}
+
+
+# The tables have the names of those of runs.
+_FIELDS = {"total_s": "seconds", "of_window": "share"}
 
 
 def _saved(struct: object, columns: Sequence[grid.Column]) -> dict[str, Any]:
-    return fields(struct, *(column.name for column in columns if column.saved))
+    names = {column.name: _FIELDS.get(column.name, column.name) for column in columns if column.saved}
+    found = fields(struct, *names.values())
+    return {name: found[field] for name, field in names.items()}
 
 
 def _step_row(step: watches.WatchedStep) -> Row:

@@ -118,7 +118,7 @@ def settings_for(
         settings = partial.applied_to(chosen.settings)
         chosen = replace(chosen, settings=settings, source="given", reason="; ".join(reasons))
     if (settings := chosen.settings.within(budget_bytes)) != chosen.settings:
-        reason = f"{chosen.reason}; made smaller for max_pinned {format_size(budget_bytes)}"
+        reason = f"{chosen.reason}; made smaller for a limit of {format_size(budget_bytes)}"
         chosen = replace(chosen, settings=settings, reason=reason)
     return chosen
 

@@ -78,7 +78,7 @@ def test_a_ring_that_was_given_is_told_with_where_from() -> None:
     result = pyxfer("info", CUDA_VISIBLE_DEVICES="", PYXFER_RING="threads=2,chunk=1MiB")
     assert "2 threads, 256 slots of 1 MiB" in result.stdout
     assert "given by PYXFER_RING=threads=2,chunk=1MiB; the others default" in result.stdout
-    assert "made smaller for a budget of 256 MiB" in result.stdout  # as upload makes it
+    assert "made smaller for a limit of 256 MiB" in result.stdout  # as upload makes it
 
 
 def test_a_ring_that_cannot_be_is_refused_with_one_that_can() -> None:

@@ -289,7 +289,7 @@ def test_calls_have_their_line() -> None:
 def test_ranges_have_their_time() -> None:
     (row,) = table("ranges")
     assert row["name"] == "decode"
-    assert float(row["seconds"]) == pytest.approx(0.07)
+    assert float(row["total_s"]) == pytest.approx(0.07)
 
 
 def test_an_unknown_table_is_refused() -> None:

@@ -16,6 +16,7 @@ import pyxfer
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._report.kinds import table_of
 from pyxfer.errors import UsageError
+from pyxfer.units import parse_moment
 
 RUN = make_run(device=make_device(name=SCRIPT), measurements=(*make_run().measurements, make_missing()))
 
@@ -84,6 +85,7 @@ def test_polars_reads_a_run() -> None:
         assert frame.columns == list(table.names)
         assert frame.rows() == table.rows
         assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
+        assert frame["taken_at"].dtype == polars.Datetime("us", "UTC")
 
 
 def test_pandas_reads_a_run() -> None:
@@ -100,6 +102,16 @@ def test_pandas_reads_a_run() -> None:
         "gbps": "Float64",
         "verified": "boolean",
     }
+    assert str(frame["taken_at"].dtype) == "datetime64[us, UTC]"
+
+
+def test_pandas_reads_the_table_itself() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = RUN.table()
+    frame = pandas.DataFrame(table)
+    assert list(frame) == list(table.names)
+    assert frame["gbps"].dropna().tolist() == [m.gbps for m in RUN.measurements if m.gbps is not None]
+    assert frame["taken_at"].dt.year.unique().tolist() == [parse_moment(RUN.environment.taken_at).year]
 
 
 def test_duckdb_queries_a_run() -> None:

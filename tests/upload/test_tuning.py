@@ -172,7 +172,7 @@ def test_a_tuning_of_a_larger_budget_is_made_smaller(
     whole = settings_for(engine, 0, on_host=True, limit_s=LIMIT_S, environ=environ).settings
     chosen = settings_for(engine, 0, budget_bytes=MIB, on_host=True, limit_s=LIMIT_S, environ=environ)
     assert chosen.settings == whole.within(MIB)
-    assert chosen.reason.endswith("; made smaller for a budget of 1 MiB")
+    assert chosen.reason.endswith("; made smaller for a limit of 1 MiB")
     assert len(tunings) == 1
 
 
@@ -218,7 +218,7 @@ def test_no_tuning_is_needed_if_threads_chunk_and_slots_are_given(
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [({"given": PartialSettings(threads=0)}, "threads"), ({"budget_bytes": 1 << 10}, "budget")],
+    [({"given": PartialSettings(threads=0)}, "threads"), ({"budget_bytes": 1 << 10}, "max_pinned")],
 )
 def test_invalid_arguments_are_refused_before_tuning(
     arguments: dict[str, Any], why: str, engine: Engine, environ: dict[str, str], tunings: list[float]
