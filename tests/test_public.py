@@ -7,6 +7,8 @@ import importlib
 import importlib.metadata
 import inspect
 import pickle
+import sys
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -143,6 +145,18 @@ def test_a_type_checker_knows_the_words_of_an_argument(function: Callable[..., A
     assert str not in get_args(found)
     words = {word for word in _words_in(found) if "," not in word}
     assert words == WORDS[function, argument]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing.get_overloads is new in Python 3.11")
+def test_a_type_checker_knows_the_array_of_an_upload() -> None:
+    overloads: Any = typing.get_overloads(pyxfer.upload)  # type: ignore[attr-defined]
+    of_array = [each.__annotations__ for each in overloads if each.__annotations__["x"] == "NDArray[Any]"]
+    assert {each["to"]: each["return"] for each in of_array} == {
+        "Literal['torch']": "torch.Tensor",
+        "Literal['tensorflow']": "tensorflow.Tensor",
+        "Literal['jax']": "jax.Array",
+        "Literal['cupy']": "cupy.ndarray",
+    }
 
 
 def _words_in(annotation: Any) -> Iterator[str]:

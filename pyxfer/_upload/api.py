@@ -12,6 +12,10 @@ from pyxfer._upload.uploader import Uploader, device_of
 from pyxfer.native import HOST
 
 if TYPE_CHECKING:
+    import cupy
+    import jax
+    import tensorflow
+    import torch
     from numpy.typing import DTypeLike, NDArray
 
     from pyxfer._document.runs import FrameworkName
@@ -25,6 +29,20 @@ _by_name: dict[int | str, Uploader] = {}
 _by_index: dict[tuple[str, int], Uploader] = {}
 
 
+@overload
+def upload(
+    x: NDArray[Any], to: Literal["torch"], device: int | str = 0, block: Literal[True] = True
+) -> torch.Tensor: ...
+@overload
+def upload(
+    x: NDArray[Any], to: Literal["tensorflow"], device: int | str = 0, block: Literal[True] = True
+) -> tensorflow.Tensor: ...
+@overload
+def upload(x: NDArray[Any], to: Literal["jax"], device: int | str = 0, block: Literal[True] = True) -> jax.Array: ...
+@overload
+def upload(
+    x: NDArray[Any], to: Literal["cupy"], device: int | str = 0, block: Literal[True] = True
+) -> cupy.ndarray: ...
 @overload
 def upload(x: Any, to: FrameworkName, device: int | str = 0, block: Literal[True] = True) -> Any: ...
 @overload
