@@ -83,5 +83,5 @@ WholeJson = Annotated[
 ]
 Store = Annotated[
     str | None,
-    option("--store", "URL", "Store: a file or a database URL; default $PYXFER_STORE or this user's own file."),
+    option("--store", "URL", "Store: a file or a database URL; default $PYXFER_STORE, that of a file, or this user's."),
 ]
