@@ -14,44 +14,12 @@ from pyxfer._config import OF_THE_MACHINE, ConfigFile, read_config
 from pyxfer.errors import UsageError
 
 # The options that a file may set. Left out is what names a file to write, code or a command to run, or one question.
-KEYS = frozenset(
-    [
-        "at_once",
-        "batch",
-        "budget",
-        "capacity",
-        "cell",
-        "complete",
-        "confirm",
-        "details",
-        "device",
-        "direction",
-        "duration",
-        "engine",
-        "fail_on",
-        "fresh",
-        "group",
-        "label",
-        "memory",
-        "mode",
-        "no_trace",
-        "patience",
-        "precision",
-        "processes",
-        "quiet",
-        "require_gpu",
-        "retries",
-        "route",
-        "seed",
-        "size",
-        "skip",
-        "steps",
-        "tolerance",
-        "via",
-        "wait",
-        "workload",
-    ]
+_KEYS = (
+    "at_once batch budget capacity cell complete confirm details device direction duration engine fail_on fresh group "
+    "label memory mode no_trace patience precision processes quiet require_gpu retries route seed size skip steps "
+    "tolerance via wait workload"
 )
+KEYS = frozenset(_KEYS.split())
 # A fleet compares hosts, so all are measured as `fleet run` says, whatever the files of each host have.
 WITHOUT_FILES = (("fleet", "host"),)
 
@@ -96,10 +64,10 @@ def defaults_of(context: Any) -> tuple[Options, dict[str, str]]:
     verb = _path(context)
     values: Options = {}
     places: dict[str, str] = {}
-    if verb in WITHOUT_FILES:
+    own = _own_options(context.command)
+    if verb in WITHOUT_FILES or not own:
         return values, places
     options = options_by_table(context.find_root().command)
-    own = _own_options(context.command)
     for file in read_config():
         _check(file, file.table, (), options)
         for length in range(len(verb), -1, -1):

@@ -46,8 +46,8 @@ def table() -> str:
     rows: dict[tuple[str, str, str], list[str]] = {}
     for verb, option in options_of(typer.main.get_command(app)):
         value = f" {option.metavar}" if option.metavar else ""
-        first, *others = [*option.opts, *option.secondary_opts]
-        names = ", ".join([f"`{first}{value}`", *(f"`{other}`" for other in others)])
+        forms: list[str] = [*option.opts, *option.secondary_opts]
+        names = ", ".join([f"`{forms[0]}{value}`", *(f"`{form}`" for form in forms[1:])])
         keeps = option.name in KEYS and verb not in WITHOUT_FILES
         key = f"`{option.name}`" if keeps or option.name in OF_THE_MACHINE else ""
         shown = f"`{' '.join(verb) or 'pyxfer'}`{_default(option)}"
