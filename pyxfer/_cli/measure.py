@@ -317,6 +317,7 @@ def links(
     precision: opt.Precision = "0.5%",
     budget: LinksBudget = None,
     complete: opt.Complete = False,
+    details: opt.Details = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
@@ -347,4 +348,4 @@ def links(
         complete=complete,
     )
     run = output.measured(measure, exports, 0 if device is None else device, require_gpu=require_gpu)
-    output.deliver(run, exports, print_links)
+    output.deliver(run, exports, print_links, details=details)

@@ -21,7 +21,7 @@ from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
 from msgspec.structs import replace
 from pages import full_run, host_run
-from report_samples import make_history
+from report_samples import make_history, make_links_of_four
 from ring_samples import make_state
 from samples import KIB, MIB, make_device, make_environment, make_link, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
@@ -45,7 +45,16 @@ from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
 
 FOLDER = Path(__file__).parent / "pages"
-DETAILED = ("ceiling", "ceiling-doubts", "ceiling-host", "explain", "frameworks", "frameworks-images")
+DETAILED = (
+    "ceiling",
+    "ceiling-doubts",
+    "ceiling-host",
+    "explain",
+    "frameworks",
+    "frameworks-images",
+    "links",
+    "links-slow",
+)
 
 
 def info(run: runs.Run, page: Page) -> None:
@@ -144,6 +153,7 @@ DOCUMENTS: dict[str, Any] = {
     "frameworks-images": make_image_batch_run(),
     "history": make_history(),
     "links": make_links(),
+    "links-slow": make_links_of_four(),
     "links-four": make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)),
     "session": pytest_session(),
     "tune": make_state(),
