@@ -199,6 +199,7 @@ def doctor(
     *,
     device: opt.Device = _DEVICE,
     budget: opt.Budget = _BUDGET,
+    details: opt.Details = False,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.WholeJson = None,
     report: opt.Report = None,
@@ -215,7 +216,7 @@ def doctor(
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
-    exports.deliver(examination, lambda page: print_examination(examination, page))
+    exports.deliver(examination, lambda page: print_examination(examination, page), details=details)
     if file is None:
         if examination.run.ended == "interrupted":
             say("interrupted")

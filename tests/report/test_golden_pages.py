@@ -54,6 +54,7 @@ DETAILED = (
     "frameworks-images",
     "links",
     "links-slow",
+    "doctor-fine",
 )
 
 
