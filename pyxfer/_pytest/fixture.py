@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -21,13 +23,17 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
 from pyxfer.native import Choice, choose, is_host_name
-from pyxfer.units import size_of, whole_of
+from pyxfer.units import format_percent, size_of, whole_of
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from typing_extensions import TypeVarTuple, Unpack
+
     from pyxfer._document.machines import Device, Environment
-    from pyxfer._document.runs import Measurement
     from pyxfer._measure.bracket import StreamLike
 
+    Args = TypeVarTuple("Args")
 
 T = TypeVar("T")
 
@@ -54,7 +60,7 @@ class Timing:
         self.how = how
         self._test = test
         self._choice: Choice = choose(how.device, require_gpu=not is_host_name(how.device))
-        self._device: Device = find_device(self._choice.engine, 0 if is_host_name(how.device) else how.device)
+        self._device: Device = find_device(self._choice.engine, how.device)
         self._key = self._device.uuid.value or self._device.name
         self.place: TestMachine | None = None
         """The machine and its state, after a measurement."""
@@ -190,7 +196,18 @@ def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool
     if sys.gettrace() is not None:
         text = "a debugger or coverage tool traces every line, which slows Python code"
         remarks.append(Remark("debugger", text, "measure without it"))
+    share = measurement.ceiling_share.value
+    if share is not None and share.value > 1:
+        remarks = [*(remark for remark in remarks if remark.code != "above-ceiling"), _above_ceiling(share)]
     return Outcome(msgspec.structs.replace(measurement, remarks=(*remarks, *others)), beside.ceiling)
+
+
+def _above_ceiling(share: Share) -> Remark:
+    """Also of a share that is not certainly above 100 %: the table shows it as such."""
+    if share.low is not None and share.high is not None and share.low <= 1:
+        between = f"{format_percent(share.low)} to {format_percent(share.high)}"
+        return Remark("above-ceiling", f"possibly faster than its ceiling: {between} of it")
+    return Remark("above-ceiling", f"faster than its ceiling: {format_percent(share.value)} of it")
 
 
 def _for_fixed_rounds(remark: Remark) -> Remark:
@@ -200,6 +217,24 @@ def _for_fixed_rounds(remark: Remark) -> Remark:
     return msgspec.structs.replace(remark, fix=fix)
 
 
+@dataclass(frozen=True)
+class Called:
+    """The call of the fixture in a test, and the packages of the function's object, arguments and result."""
+
+    path: Path
+    line: int
+    packages: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        return linecache.getline(str(self.path), self.line).strip()
+
+
+def _called(frame: FrameType, fn: object, *values: object) -> Called:
+    packages = (type(value).__module__.partition(".")[0] for value in (getattr(fn, "__self__", None), *values))
+    return Called(Path(frame.f_code.co_filename), frame.f_lineno, tuple(dict.fromkeys(packages)))
+
+
 DISABLED = "nothing is measured: --xfer-disable"
 # A median has an interval if it has at least six values.
 ROUNDS, WARMUP_ROUNDS = 10, 3
@@ -207,7 +242,7 @@ _MAX_CALLS = 1_000_000_000
 
 
 class Xfer:
-    """`xfer(fn, nbytes=...)` times `fn` and returns its value; `xfer.result` then has the outcome.
+    """`xfer(fn, *args, nbytes=...)` times `fn(*args)` and returns its value; `xfer.result` then has the outcome.
 
     With `timing` None nothing is measured.
     """
@@ -217,6 +252,7 @@ class Xfer:
         self._used = False
         self.outcome: Outcome | None = None
         """The same as `result`, or None before a measurement."""
+        self.called: Called | None = None
 
     @property
     def enabled(self) -> bool:
@@ -238,17 +274,18 @@ class Xfer:
 
     def __call__(
         self,
-        fn: Callable[[], T],
-        *,
+        fn: Callable[[Unpack[Args]], T],
+        *args: Unpack[Args],
         nbytes: str | int,
         direction: str = "h2d",
         stream: StreamLike | None = None,
         sync: Callable[[], object] | None = None,
     ) -> T:
-        """Time `fn()` and return its last value.
+        """Time `fn(*args)` and return its last value.
 
         Args:
             fn: the function; it moves `nbytes` bytes in every call.
+            args: its arguments. All named arguments are those of `xfer`: use a lambda to give some to `fn`.
             nbytes: bytes per call, a number or text such as "64MiB"; with direction "both", bytes each way.
             direction: "h2d", "d2h" or "both".
             stream: the stream that `fn` queues its work on; without one the device is drained around every call.
@@ -261,8 +298,9 @@ class Xfer:
         """
         size = self._use(fn, nbytes)
         if self._timing is None:
-            return fn()
-        self.outcome, value = self._timing.of(fn, size, direction, stream, sync)
+            return fn(*args)
+        self.outcome, value = self._timing.of(lambda: fn(*args), size, direction, stream, sync)
+        self.called = _called(sys._getframe(1), fn, *args, value)
         return value
 
     def pedantic(
@@ -300,6 +338,7 @@ class Xfer:
         self.outcome, value = self._timing.of(
             prepared, size, direction, stream, sync, before=prepared.prepare, counts=counts
         )
+        self.called = _called(sys._getframe(1), fn, *args, value)
         return value
 
     def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: str | int) -> Measurement:
