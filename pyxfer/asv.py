@@ -85,10 +85,10 @@ class Transfers(ABC):
         return _known(outcome.of_ceiling, outcome)
 
     def _measured(self, nbytes: int) -> Outcome:
-        from pyxfer._pytest.fixture import How, Timing
+        from pyxfer._pytest.fixture import How, Prepared, Timing
 
         timing = Timing(f"asv.{type(self).__name__}", How(self.device, self.budget))
-        return timing.of(lambda: self.transfer(nbytes), nbytes, self.direction, self.stream, None)[0]
+        return timing.of(Prepared(self.transfer, (nbytes,)), nbytes, self.direction, self.stream, None)
 
 
 def _known(value: float | None, outcome: Outcome) -> float:

@@ -26,8 +26,6 @@ from pyxfer.native import Choice, choose, is_host_name
 from pyxfer.units import format_percent, size_of, whole_of
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from typing_extensions import TypeVarTuple, Unpack
 
     from pyxfer._document.machines import Device, Environment
@@ -67,22 +65,16 @@ class Timing:
 
     def of(
         self,
-        fn: Callable[[], T],
+        prepared: Prepared[Any],
         nbytes: int,
         direction: str,
         stream: StreamLike | None,
         sync: Callable[[], object] | None,
-        *,
-        before: Callable[[], object] | None = None,
         counts: tuple[int, int] | None = None,
-    ) -> tuple[Outcome, T]:
-        """Measure a function and return the outcome with its last value.
-
-        `counts` are the rounds and the unrecorded rounds; None means as many as the budget allows.
-        """
-        kept = _LastValue(fn, before)
+    ) -> Outcome:
+        """Measure a function; `counts`: the rounds and the unrecorded ones; None: as many as the budget allows."""
         rounds, unrecorded = counts or (None, UNRECORDED_CALLS)
-        call = Call(kept.run, self._test, kept.before, sync, unrecorded, rounds)
+        call = Call(prepared.run, self._test, prepared.prepare, sync, unrecorded, rounds)
         with queue_for(self._key), Presence(self._key) as presence:
             environment = self._environment()
             beside = measure_beside(
@@ -98,7 +90,7 @@ class Timing:
             others = circumstances(presence.other_processes, environment, self._environment())
         runtime = self._choice.runtime
         self.place = TestMachine(runtime, self._choice.reason, beside.device, beside.link, environment)
-        return believed(beside, kept.value, others, fixed=counts is not None), kept.value
+        return believed(beside, prepared.value, others, fixed=counts is not None)
 
     def ceiling(self, direction: LinkDirection, nbytes: int) -> Measurement:
         with queue_for(self._key):
@@ -121,21 +113,48 @@ class Timing:
         return read_environment(self._choice.engine, self._device)
 
 
-class _LastValue(Generic[T]):
-    """Keeps the last value of a function and releases it, untimed, before the next call."""
+class Prepared(Generic[T]):
+    """A function with its arguments, which `setup` may replace before every call. Keeps the value of the last call."""
 
-    def __init__(self, fn: Callable[[], T], before: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., T],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        setup: Callable[[], Any] | None = None,
+    ) -> None:
         self.value: T = cast("T", _NO_VALUE)
         self._fn = fn
-        self._before = before
+        self._args, self._kwargs = tuple(args), dict(kwargs or {})
+        self._given = bool(args or kwargs)
+        self._setup = setup
 
-    def before(self) -> None:
-        self.value = None  # type: ignore[assignment]
-        if self._before is not None:
-            self._before()
+    def run(self) -> T:
+        self.value = self._fn(*self._args, **self._kwargs)
+        return self.value
 
-    def run(self) -> None:
-        self.value = self._fn()
+    def prepare(self) -> None:
+        """Release what the call before has used, and call `setup`; untimed."""
+        self.value = cast("T", _NO_VALUE)
+        if self._setup is None:
+            return
+        if not self._given:
+            self._args, self._kwargs = (), {}
+        found = self._setup()
+        if found is None:
+            return
+        if self._given:
+            raise UsageError("setup returns arguments, but args or kwargs were given too: use only one of the two.")
+        try:
+            args, kwargs = found
+            self._args, self._kwargs = tuple(args), dict(kwargs)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
+
+    def packages(self) -> tuple[str, ...]:
+        """The packages of the types of the function's object, its arguments and its value."""
+        values = (getattr(self._fn, "__self__", None), *self._args, *self._kwargs.values(), self.value)
+        return tuple(dict.fromkeys(type(value).__module__.partition(".")[0] for value in values))
 
 
 @dataclass(frozen=True)
@@ -219,7 +238,7 @@ def _for_fixed_rounds(remark: Remark) -> Remark:
 
 @dataclass(frozen=True)
 class Called:
-    """The call of the fixture in a test, and the packages of the function's object, arguments and result."""
+    """The call of the fixture in a test, and the packages of what the function works on."""
 
     path: Path
     line: int
@@ -228,11 +247,6 @@ class Called:
     @property
     def source(self) -> str:
         return linecache.getline(str(self.path), self.line).strip()
-
-
-def _called(frame: FrameType, fn: object, *values: object) -> Called:
-    packages = (type(value).__module__.partition(".")[0] for value in (getattr(fn, "__self__", None), *values))
-    return Called(Path(frame.f_code.co_filename), frame.f_lineno, tuple(dict.fromkeys(packages)))
 
 
 DISABLED = "nothing is measured: --xfer-disable"
@@ -296,12 +310,7 @@ class Xfer:
             Exception: any exception of `fn`, unchanged.
 
         """
-        size = self._use(fn, nbytes)
-        if self._timing is None:
-            return fn(*args)
-        self.outcome, value = self._timing.of(lambda: fn(*args), size, direction, stream, sync)
-        self.called = _called(sys._getframe(1), fn, *args, value)
-        return value
+        return self._measured(fn, Prepared(fn, args), nbytes, direction, stream, sync)
 
     def pedantic(
         self,
@@ -327,19 +336,10 @@ class Xfer:
             Exception: any exception of `fn` or `setup`, unchanged.
 
         """
-        size = self._use(fn, nbytes)
         example = f"a number such as {ROUNDS}"
         recorded = whole_of(rounds, "rounds", 1, _MAX_CALLS, example)
         counts = recorded, whole_of(warmup_rounds, "warmup_rounds", 0, _MAX_CALLS, example)
-        prepared = Prepared(fn, tuple(args), dict(kwargs or {}), setup)
-        if self._timing is None:
-            prepared.prepare()
-            return prepared()
-        self.outcome, value = self._timing.of(
-            prepared, size, direction, stream, sync, before=prepared.prepare, counts=counts
-        )
-        self.called = _called(sys._getframe(1), fn, *args, value)
-        return value
+        return self._measured(fn, Prepared(fn, args, kwargs, setup), nbytes, direction, stream, sync, counts)
 
     def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: str | int) -> Measurement:
         """Measure raw pinned copies of one size.
@@ -351,7 +351,16 @@ class Xfer:
             pytest.skip(DISABLED)
         return self._timing.ceiling(direction, size_of(nbytes, "nbytes"))
 
-    def _use(self, fn: object, nbytes: str | int) -> int:
+    def _measured(
+        self,
+        fn: object,
+        prepared: Prepared[T],
+        nbytes: str | int,
+        direction: str,
+        stream: StreamLike | None,
+        sync: Callable[[], object] | None,
+        counts: tuple[int, int] | None = None,
+    ) -> T:
         if self._used:
             raise UsageError(
                 "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
@@ -361,35 +370,10 @@ class Xfer:
             raise UsageError(f"xfer needs a callable; got {type(fn).__name__}.")
         size = size_of(nbytes, "nbytes")
         self._used = True
-        return size
-
-
-class Prepared(Generic[T]):
-    """A function with its arguments, which `setup` may replace before every call."""
-
-    def __init__(
-        self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], setup: Callable[[], Any] | None
-    ) -> None:
-        self._fn = fn
-        self._args, self._kwargs = args, kwargs
-        self._given = bool(args or kwargs)
-        self._setup = setup
-
-    def __call__(self) -> T:
-        return self._fn(*self._args, **self._kwargs)
-
-    def prepare(self) -> None:
-        if self._setup is None:
-            return
-        if not self._given:
-            self._args, self._kwargs = (), {}  # releases the arguments of the call before
-        found = self._setup()
-        if found is None:
-            return
-        if self._given:
-            raise UsageError("setup returns arguments, but args or kwargs were given too: use only one of the two.")
-        try:
-            args, kwargs = found
-            self._args, self._kwargs = tuple(args), dict(kwargs)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
+        if self._timing is None:
+            prepared.prepare()
+            return prepared.run()
+        self.outcome = self._timing.of(prepared, size, direction, stream, sync, counts)
+        frame = sys._getframe(2)  # of the caller of xfer
+        self.called = Called(Path(frame.f_code.co_filename), frame.f_lineno, prepared.packages())
+        return prepared.value

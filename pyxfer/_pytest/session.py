@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -79,9 +79,6 @@ def write_summary(
             reporter.write_line(folded(sentence(clean(text, longest=_LONGEST_NOTE)), width))
 
 
-T = TypeVar("T")
-
-
 class XferWarning(UserWarning):
     """A test measured nothing, or it is not certain whether it is within the limits of its marker."""
 
@@ -149,9 +146,8 @@ class Bench:
 def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> Timing:
     """The timing of a test. Options take precedence over the marker, because they are chosen for the machine."""
     default = How()
-    device: int | str | None = marker.device if settings.device is None else settings.device
     how = How(
-        device=default.device if device is None else device,
+        device=_first(settings.device, marker.device, default.device),
         budget_s=_first(settings.budget_s, marker.budget, default.budget_s),
         precision=_first(marker.precision, default.precision),
     )
@@ -160,7 +156,7 @@ def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> T
     return Timing(item.nodeid, how)
 
 
-def _first(*values: T | None) -> T:
+def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
 
 

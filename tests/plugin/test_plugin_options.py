@@ -101,12 +101,6 @@ def test_without_a_required_gpu_tests_fail(suite: Any, monkeypatch: pytest.Monke
     result.stdout.fnmatch_lines(["--xfer-require-gpu: no usable GPU: cudaError*"])
 
 
-def test_a_marker_may_name_the_device(suite: Any, link: Any) -> None:
-    suite.write(NOTHING.replace("def", "import pytest\n@pytest.mark.xfer(device='host')\ndef"))
-    result = suite.bare("--xfer-device=host", "--xfer-budget=50ms")
-    result.assert_outcomes(passed=1)
-
-
 def test_written_files_can_be_read(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-json=out.json", "--xfer-save=main").stdout.fnmatch_lines(
