@@ -100,7 +100,7 @@ class Bench:
             self._item.warn(XferWarning("the test uses the fixture xfer, but measured nothing"))
             return
         found = self._judged(outcome)
-        text = f"{found.word}: {' '.join(map(sentence, found.reasons))}"
+        text = f"{found.word}: {'; and '.join(found.reasons)}."
         if found.word == "too slow":
             pytest.fail("\n".join([f"xfer: {text}", *self._explained(outcome)]), pytrace=False)
         if found.word == "unsure":
