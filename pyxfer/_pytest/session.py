@@ -171,13 +171,14 @@ USUAL_ROUTES = {
 
 def next_command(found: Measurement, packages: Sequence[str], device: int | str) -> str:
     text = format_size(found.nbytes).replace(" ", "")
-    size = text if parse_size(text) == found.nbytes else str(found.nbytes)
-    where = "" if device == 0 else f" --device {device}"
+    options = f"--size {text if parse_size(text) == found.nbytes else found.nbytes}"
+    if device != 0:
+        options += f" --device {device}"
     routes = (USUAL_ROUTES.get(package, {}).get(found.direction) for package in packages)
     route = next((route for route in routes if route is not None), None)
     if route is None:
-        return f"pyxfer ceiling --sizes {size}{where} shows what pageable and page-locked memory reach on this device."
+        return f"pyxfer ceiling {options} shows what pageable and page-locked memory reach on this device."
     return (
-        f"pyxfer explain {route} --size {size}{where} shows where the time of the framework's usual call goes, and "
-        "which of its calls are faster here."
+        f"pyxfer explain {route} {options} shows where the time of the framework's usual call goes, and which of its "
+        "calls are faster here."
     )

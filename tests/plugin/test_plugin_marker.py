@@ -130,7 +130,7 @@ def test_the_usual_route_of_a_framework_is_to_be_explained(direction: Any) -> No
 
 def test_without_a_framework_the_ceiling_is_to_be_measured() -> None:
     found = msgspec.structs.replace(outcome(None).measurement, nbytes=123456789)
-    assert next_command(found, ("builtins", "numpy"), 0).startswith("pyxfer ceiling --sizes 123456789 ")
+    assert next_command(found, ("builtins", "numpy"), 0).startswith("pyxfer ceiling --size 123456789 ")
 
 
 def test_a_test_that_is_certainly_too_slow_fails(suite: Any, link: Any) -> None:
@@ -161,7 +161,7 @@ def test_on_a_gpu_the_failure_names_the_next_command(suite: Any, link: Any, as_g
     """)
     result = suite.bare()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["xfer: too slow: *", "test_it.py:5: xfer.pedantic(*", "pyxfer ceiling --sizes 4KiB *"])
+    result.stdout.fnmatch_lines(["xfer: too slow: *", "test_it.py:5: xfer.pedantic(*", "pyxfer ceiling --size 4KiB *"])
 
 
 def test_an_unsure_test_passes_with_a_warning(suite: Any, link: Any) -> None:
