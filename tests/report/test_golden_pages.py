@@ -35,7 +35,7 @@ from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.sessions import XferSession
+from pyxfer._document.sessions import Expected, XferSession
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.baseline import print_baselines
@@ -93,7 +93,13 @@ def fleet() -> Fleet:
 
 
 def pytest_session() -> XferSession:
-    tests = (row_of(), row_of("tests/test_b.py::test_other", None))
+    tests = (
+        row_of(),
+        row_of("tests/test_b.py::test_slow", 0.5, outcome="failed"),
+        row_of("tests/test_b.py::test_other", None, outcome="failed"),
+        row_of("tests/test_b.py::test_wrong", outcome="failed"),
+        row_of("tests/test_b.py::test_no_limit", None, expected=Expected()),
+    )
     place = sessions.TestMachine("cuda", "", make_device(), make_link(), make_environment())
     return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests)
 
