@@ -126,7 +126,7 @@ def test_json_of_routes_holds_the_raw_ones_and_every_frameworks() -> None:
 
 
 def test_a_host_without_a_gpu_is_examined() -> None:
-    result = pyxfer("doctor", "--budget", "0.5s", CUDA_VISIBLE_DEVICES="")
+    result = pyxfer("doctor", "--budget", "0.5s", "--details", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
     assert "no link was examined" in result.stdout or "suspicious" in result.stdout
     assert "No usable GPU" in result.stderr

@@ -55,6 +55,7 @@ DETAILED = (
     "links",
     "links-slow",
     "doctor-fine",
+    "watch",
 )
 
 
