@@ -56,6 +56,7 @@ DETAILED = (
     "links-slow",
     "doctor-fine",
     "watch",
+    "compare-slow",
 )
 
 
