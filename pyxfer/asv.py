@@ -58,13 +58,13 @@ class Transfers(ABC):
 
         """
         from pyxfer._machine.devices import find_device
-        from pyxfer.native import HOST, choose
+        from pyxfer.native import choose, is_host_name
 
         try:
-            self._engine = choose(self.device, require_gpu=self.device != HOST).engine
+            self._engine = choose(self.device, require_gpu=not is_host_name(self.device)).engine
         except CudaUnavailableError as error:
             raise NotImplementedError(f"no usable GPU: {error.hint}") from error
-        self._index = find_device(self._engine, 0 if self.device == HOST else self.device).index
+        self._index = find_device(self._engine, self.device).index
 
     def time_transfer(self, nbytes: int) -> None:
         """Move the bytes and wait for the device; asv measures the time."""
@@ -85,10 +85,10 @@ class Transfers(ABC):
         return _known(outcome.of_ceiling, outcome)
 
     def _measured(self, nbytes: int) -> Outcome:
-        from pyxfer._pytest.fixture import How, Timing
+        from pyxfer._pytest.fixture import How, Prepared, Timing
 
         timing = Timing(f"asv.{type(self).__name__}", How(self.device, self.budget))
-        return timing.of(lambda: self.transfer(nbytes), nbytes, self.direction, self.stream, None)[0]
+        return timing.of(Prepared(self.transfer, (nbytes,)), nbytes, self.direction, self.stream, None)
 
 
 def _known(value: float | None, outcome: Outcome) -> float:

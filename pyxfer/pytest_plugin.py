@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyxfer._pytest import settings as options
-from pyxfer._pytest.reporting import Reporting
+from pyxfer._pytest.reporting import WITHOUT_GPU, Reporting
 from pyxfer._pytest.settings import MARKER_LINE, marker_error
-from pyxfer.errors import UsageError
+from pyxfer.errors import CudaUnavailableError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._pytest.fixture import Xfer
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 SETTINGS = pytest.StashKey[options.Settings]()
 BENCH: pytest.StashKey[Bench] = pytest.StashKey()
-MEASURED = "pyxfer_measured"
-"""The attribute of a test's report that holds its measurement."""
+NO_GPU = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,18 +37,25 @@ def pytest_configure(config: pytest.Config) -> None:
         settings = options.read_settings(config)
         config.stash[SETTINGS] = settings
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(Reporting(config, settings, MEASURED), "pyxfer-reporting")
+            config.pluginmanager.register(Reporting(config, settings), "pyxfer-reporting")
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
 
 
 @pytest.fixture
 def xfer(request: pytest.FixtureRequest) -> Iterator[Xfer]:
-    """Time a function that moves bytes between host and GPU: `xfer(fn, nbytes=..., direction="h2d")`."""
+    """Time a function that moves bytes between host and GPU: `xfer(fn, *args, nbytes=..., direction="h2d")`."""
     from pyxfer._pytest.session import Bench
 
-    item = request.node
-    item.stash[BENCH] = Bench(item, request.config.stash[SETTINGS])
+    item, settings = request.node, request.config.stash[SETTINGS]
+    try:
+        item.stash[BENCH] = Bench(item, settings)
+    except CudaUnavailableError as error:
+        reason = f"no usable GPU: {error.name} ({error.code}). {error.hint}"
+        if settings.require_gpu:
+            pytest.fail(f"--xfer-require-gpu: {reason}", pytrace=False)
+        item.stash[NO_GPU] = f"{reason} To measure host memory instead: --xfer-device=host."
+        pytest.skip(f"xfer: {item.stash[NO_GPU]}")
     yield item.stash[BENCH].fixture
     del item.stash[BENCH]
 
@@ -64,12 +70,14 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Add the measurement to the report, which xdist sends to its controller."""
+    """Add the measurement to the report, or why there is none. xdist sends the report to its controller."""
     outcome: Any = yield
+    report = outcome.get_result()
     bench = item.stash.get(BENCH, None)
     if bench is not None and call.when == "call":
-        report = outcome.get_result()
-        setattr(report, MEASURED, bench.measured(report.outcome))
+        bench.add_to(report)
+    if NO_GPU in item.stash and call.when == "setup":
+        setattr(report, WITHOUT_GPU, item.stash[NO_GPU])
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -48,7 +48,7 @@ def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, *
         "budget_s": 2.0,
         **changes,
     }
-    return Tested(**{"judged": judged(given["expected"], given["measurement"]), **given})
+    return Tested(**{"judged": judged(given["expected"], given["measurement"], given["ceiling"]), **given})
 
 
 def _measurement(route: str, nbytes: int, gbps: float, steps: Sequence[int], **given: Any) -> Measurement:

@@ -36,6 +36,7 @@ def compare(
         opt.option("--fail-on", "slower:SHARE", "Exit with 1 if a cell is certainly slower by more than SHARE."),
     ] = None,
     tolerance: Tolerance = "3%",
+    details: opt.Details = False,
     export_json: opt.WholeJson = None,
     export_md: opt.ExportMd = None,
     export_github: ExportGithub = None,
@@ -48,8 +49,8 @@ def compare(
 
     Each cell is SAME, FAST, SLOW or AMBIGUOUS.
 
-    The page lists differences between the two machines above the table, and likely causes of slow cells below it. The
-    exit code is 1 only with --fail-on.
+    The page names what to do about slow cells and the differences between the two machines above the table. The exit
+    code is 1 only with --fail-on.
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
     from pyxfer._baseline.inputs import distinct_names, sample_of
@@ -59,7 +60,7 @@ def compare(
     exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report, quiet=quiet)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*distinct_names(sample_of(a, a, store), sample_of(b, b, store)), share)
-    _deliver(comparison, exports)
+    _deliver(comparison, exports, details=details)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
         say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
@@ -111,10 +112,10 @@ def _comparison_exports(
     )
 
 
-def _deliver(comparison: Comparison, exports: Exports[Comparison]) -> None:
+def _deliver(comparison: Comparison, exports: Exports[Comparison], *, details: bool) -> None:
     from pyxfer._report.comparison import print_comparison
 
-    exports.deliver(comparison, lambda page: print_comparison(comparison, page))
+    exports.deliver(comparison, lambda page: print_comparison(comparison, page), details=details)
 
 
 def history(
@@ -399,6 +400,7 @@ def check(
     add: Annotated[
         bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
     ] = False,
+    details: opt.Details = False,
     export_json: opt.WholeJson = None,
     export_junit: Annotated[str | None, opt.option("--export-junit", "FILE", "Write JUnit XML; - is stdout.")] = None,
     export_github: ExportGithub = None,
@@ -434,7 +436,7 @@ def check(
         keeper = _Keeper(opened, {"baseline": name})
         measure = _measuring(started, request, 1 + retries, "at most ", lambda count: not is_look(count), exports)
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
-    _deliver(checked.comparison, exports)
+    _deliver(checked.comparison, exports, details=details)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
         _join(baseline, checked.runs, store, exports)

@@ -197,6 +197,7 @@ def doctor(
     *,
     device: opt.Device = "0",
     budget: opt.Budget = "6s",
+    details: opt.Details = False,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
     export_json: opt.WholeJson = None,
@@ -216,7 +217,7 @@ def doctor(
     if file is not None and any(is_given(context, name) for name in ("device", "budget", "require_gpu")):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu, exports) if file is None else _saved(file)
-    exports.deliver(examination, lambda page: print_examination(examination, page))
+    exports.deliver(examination, lambda page: print_examination(examination, page), details=details)
     if file is None:
         if examination.run.ended == "interrupted":
             say("interrupted")
@@ -319,6 +320,7 @@ def links(
     precision: opt.Precision = "0.5%",
     budget: LinksBudget = None,
     complete: opt.Complete = False,
+    details: opt.Details = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
@@ -350,4 +352,4 @@ def links(
         complete=complete,
     )
     run = output.measured(measure, exports, 0 if device is None else device, require_gpu=require_gpu)
-    output.deliver(run, exports, print_links)
+    output.deliver(run, exports, print_links, details=details)

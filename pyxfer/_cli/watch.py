@@ -198,6 +198,7 @@ def watch(
     ceilings: CeilingsFrom = _MEASURED,
     capacity: Capacity = "256MiB",
     device: opt.Device = "0",
+    details: opt.Details = False,
     quiet: opt.Quiet = False,
     export_json: ExportJson = None,
     export_csv: ExportCsv = None,
@@ -237,7 +238,8 @@ def watch(
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
         launch = Launch(options, folder, is_module, skip_s, step or "", by_signal, driver)
-        code = _run(launch, [script, *(arguments or ())], _Reporter(Path(folder), target, compared, exports, by_signal))
+        reporter = _Reporter(Path(folder), target, compared, exports, several=by_signal, details=details)
+        code = _run(launch, [script, *(arguments or ())], reporter)
     raise SystemExit(code)
 
 
@@ -257,13 +259,21 @@ class _Reporter:
     """Reports on every window that the script's process has written."""
 
     def __init__(
-        self, folder: Path, target: Target, ceilings: Run | str | None, exports: WatchExports, several: bool
+        self,
+        folder: Path,
+        target: Target,
+        ceilings: Run | str | None,
+        exports: WatchExports,
+        *,
+        several: bool,
+        details: bool,
     ) -> None:
         self._folder = folder
         self._target = target
         self._ceilings = ceilings
         self._exports = exports
         self._several = several
+        self._details = details
         self._count = 0
         self.is_quiet = exports.quiet
         self.has_lost_a_report = False
@@ -315,7 +325,7 @@ class _Reporter:
 
         if self._several:
             say(f"watch {self._count}")
-        print_watch(watched, Page(sys.stderr))
+        print_watch(watched, Page(sys.stderr, details=self._details))
         sys.stderr.flush()
 
     def _words(self, name: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from pyxfer._doctor.case import Check, Findings
 from pyxfer._doctor.examine import examine, in_order, without_trials
-from pyxfer._document.examinations import Examination
+from pyxfer._document.examinations import Examination, Finding
 from pyxfer._document.links import SHARED_BELOW, Counted, Links, end_name, end_names
 from pyxfer._document.machines import unknown
 from pyxfer._measure.link_runs import runs_of
@@ -26,20 +26,25 @@ def examine_links(links: Links) -> Examination:
     runs = runs_of(links)
     if not runs:
         raise UsageError("The run of links has no copies between the host and a GPU: measure the group host.")
-    found = [*_contents(links), *_sharing(links), *_slow(links), *_peers(links)]
-    for run in runs:
-        found += [
-            msgspec.structs.replace(finding, subject=f"GPU {run.device.index}, {finding.subject}")
-            for finding in examine(run)
-        ]
     why = "a run of links reads no counters; pyxfer doctor does"
     return Examination(
         run=without_trials(runs[0]),
         health=unknown(why),
         nearest=unknown("a run of links is not compared with known hosts"),
-        findings=in_order(found),
+        findings=link_findings(links),
         links=links,
     )
+
+
+def link_findings(links: Links) -> tuple[Finding, ...]:
+    """The findings of the links together and of each GPU's own, the wrong ones first."""
+    found = [*_contents(links), *_sharing(links), *_slow(links), *_peers(links)]
+    for run in runs_of(links):
+        found += [
+            msgspec.structs.replace(finding, subject=f"GPU {run.device.index}, {finding.subject}")
+            for finding in examine(run)
+        ]
+    return in_order(found)
 
 
 def _contents(links: Links) -> Findings:

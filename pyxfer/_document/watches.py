@@ -454,6 +454,15 @@ class ThreadUse(msgspec.Struct, frozen=True):
     steps: int
 
 
+class LineUse(msgspec.Struct, frozen=True):
+    """A source line of the program that samples of a thread saw. `share`: of all samples of this thread."""
+
+    thread: str
+    line: str
+    samples: int
+    share: float
+
+
 class Advice(msgspec.Struct, frozen=True):
     """A change and its predicted gain per period, which is calculated from the figures of this window."""
 
@@ -506,6 +515,7 @@ class Watched(HasTables, SavedDocument, frozen=True):
     advice: tuple[Advice, ...]
     remarks: tuple[Remark, ...]
     ceiling_source: Fact[CeilingSource]
+    lines: tuple[LineUse, ...] = ()
     kind: Literal["watch"] = "watch"
     schema_version: int = WATCH_SCHEMA_VERSION
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -21,13 +23,15 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
 from pyxfer.native import Choice, choose, is_host_name
-from pyxfer.units import size_of, whole_of
+from pyxfer.units import format_percent, size_of, whole_of
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
     from pyxfer._document.machines import Device, Environment
-    from pyxfer._document.runs import Measurement
     from pyxfer._measure.bracket import StreamLike
 
+    Args = TypeVarTuple("Args")
 
 T = TypeVar("T")
 
@@ -54,29 +58,23 @@ class Timing:
         self.how = how
         self._test = test
         self._choice: Choice = choose(how.device, require_gpu=not is_host_name(how.device))
-        self._device: Device = find_device(self._choice.engine, 0 if is_host_name(how.device) else how.device)
+        self._device: Device = find_device(self._choice.engine, how.device)
         self._key = self._device.uuid.value or self._device.name
         self.place: TestMachine | None = None
         """The machine and its state, after a measurement."""
 
     def of(
         self,
-        fn: Callable[[], T],
+        prepared: Prepared[Any],
         nbytes: int,
         direction: str,
         stream: StreamLike | None,
         sync: Callable[[], object] | None,
-        *,
-        before: Callable[[], object] | None = None,
         counts: tuple[int, int] | None = None,
-    ) -> tuple[Outcome, T]:
-        """Measure a function and return the outcome with its last value.
-
-        `counts` are the rounds and the unrecorded rounds; None means as many as the budget allows.
-        """
-        kept = _LastValue(fn, before)
+    ) -> Outcome:
+        """Measure a function; `counts`: the rounds and the unrecorded ones; None: as many as the budget allows."""
         rounds, unrecorded = counts or (None, UNRECORDED_CALLS)
-        call = Call(kept.run, self._test, kept.before, sync, unrecorded, rounds)
+        call = Call(prepared.run, self._test, prepared.prepare, sync, unrecorded, rounds)
         with queue_for(self._key), Presence(self._key) as presence:
             environment = self._environment()
             beside = measure_beside(
@@ -92,7 +90,7 @@ class Timing:
             others = circumstances(presence.other_processes, environment, self._environment())
         runtime = self._choice.runtime
         self.place = TestMachine(runtime, self._choice.reason, beside.device, beside.link, environment)
-        return believed(beside, kept.value, others, fixed=counts is not None), kept.value
+        return believed(beside, prepared.value, others, fixed=counts is not None)
 
     def ceiling(self, direction: LinkDirection, nbytes: int) -> Measurement:
         with queue_for(self._key):
@@ -115,21 +113,48 @@ class Timing:
         return read_environment(self._choice.engine, self._device)
 
 
-class _LastValue(Generic[T]):
-    """Keeps the last value of a function and releases it, untimed, before the next call."""
+class Prepared(Generic[T]):
+    """A function with its arguments, which `setup` may replace before every call. Keeps the value of the last call."""
 
-    def __init__(self, fn: Callable[[], T], before: Callable[[], object] | None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., T],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        setup: Callable[[], Any] | None = None,
+    ) -> None:
         self.value: T = cast("T", _NO_VALUE)
         self._fn = fn
-        self._before = before
+        self._args, self._kwargs = tuple(args), dict(kwargs or {})
+        self._given = bool(args or kwargs)
+        self._setup = setup
 
-    def before(self) -> None:
-        self.value = None  # type: ignore[assignment]
-        if self._before is not None:
-            self._before()
+    def run(self) -> T:
+        self.value = self._fn(*self._args, **self._kwargs)
+        return self.value
 
-    def run(self) -> None:
-        self.value = self._fn()
+    def prepare(self) -> None:
+        """Release what the call before has used, and call `setup`; untimed."""
+        self.value = cast("T", _NO_VALUE)
+        if self._setup is None:
+            return
+        if not self._given:
+            self._args, self._kwargs = (), {}
+        found = self._setup()
+        if found is None:
+            return
+        if self._given:
+            raise UsageError("setup returns arguments, but args or kwargs were given too: use only one of the two.")
+        try:
+            args, kwargs = found
+            self._args, self._kwargs = tuple(args), dict(kwargs)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
+
+    def packages(self) -> tuple[str, ...]:
+        """The packages of the types of the function's object, its arguments and its value."""
+        values = (getattr(self._fn, "__self__", None), *self._args, *self._kwargs.values(), self.value)
+        return tuple(dict.fromkeys(type(value).__module__.partition(".")[0] for value in values))
 
 
 @dataclass(frozen=True)
@@ -190,7 +215,18 @@ def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool
     if sys.gettrace() is not None:
         text = "a debugger or coverage tool traces every line, which slows Python code"
         remarks.append(Remark("debugger", text, "measure without it"))
+    share = measurement.ceiling_share.value
+    if share is not None and share.value > 1:
+        remarks = [*(remark for remark in remarks if remark.code != "above-ceiling"), _above_ceiling(share)]
     return Outcome(msgspec.structs.replace(measurement, remarks=(*remarks, *others)), beside.ceiling)
+
+
+def _above_ceiling(share: Share) -> Remark:
+    """Also of a share that is not certainly above 100 %: the table shows it as such."""
+    if share.low is not None and share.high is not None and share.low <= 1:
+        between = f"{format_percent(share.low)} to {format_percent(share.high)}"
+        return Remark("above-ceiling", f"possibly faster than its ceiling: {between} of it")
+    return Remark("above-ceiling", f"faster than its ceiling: {format_percent(share.value)} of it")
 
 
 def _for_fixed_rounds(remark: Remark) -> Remark:
@@ -200,6 +236,19 @@ def _for_fixed_rounds(remark: Remark) -> Remark:
     return msgspec.structs.replace(remark, fix=fix)
 
 
+@dataclass(frozen=True)
+class Called:
+    """The call of the fixture in a test, and the packages of what the function works on."""
+
+    path: Path
+    line: int
+    packages: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        return linecache.getline(str(self.path), self.line).strip()
+
+
 DISABLED = "nothing is measured: --xfer-disable"
 # A median has an interval if it has at least six values.
 ROUNDS, WARMUP_ROUNDS = 10, 3
@@ -207,7 +256,7 @@ _MAX_CALLS = 1_000_000_000
 
 
 class Xfer:
-    """`xfer(fn, nbytes=...)` times `fn` and returns its value; `xfer.result` then has the outcome.
+    """`xfer(fn, *args, nbytes=...)` times `fn(*args)` and returns its value; `xfer.result` then has the outcome.
 
     With `timing` None nothing is measured.
     """
@@ -217,6 +266,7 @@ class Xfer:
         self._used = False
         self.outcome: Outcome | None = None
         """The same as `result`, or None before a measurement."""
+        self.called: Called | None = None
 
     @property
     def enabled(self) -> bool:
@@ -238,17 +288,18 @@ class Xfer:
 
     def __call__(
         self,
-        fn: Callable[[], T],
-        *,
+        fn: Callable[[Unpack[Args]], T],
+        *args: Unpack[Args],
         nbytes: str | int,
         direction: str = "h2d",
         stream: StreamLike | None = None,
         sync: Callable[[], object] | None = None,
     ) -> T:
-        """Time `fn()` and return its last value.
+        """Time `fn(*args)` and return its last value.
 
         Args:
             fn: the function; it moves `nbytes` bytes in every call.
+            args: its arguments. All named arguments are those of `xfer`: use a lambda to give some to `fn`.
             nbytes: bytes per call, a number or text such as "64MiB"; with direction "both", bytes each way.
             direction: "h2d", "d2h" or "both".
             stream: the stream that `fn` queues its work on; without one the device is drained around every call.
@@ -259,11 +310,7 @@ class Xfer:
             Exception: any exception of `fn`, unchanged.
 
         """
-        size = self._use(fn, nbytes)
-        if self._timing is None:
-            return fn()
-        self.outcome, value = self._timing.of(fn, size, direction, stream, sync)
-        return value
+        return self._measured(fn, Prepared(fn, args), nbytes, direction, stream, sync)
 
     def pedantic(
         self,
@@ -289,18 +336,10 @@ class Xfer:
             Exception: any exception of `fn` or `setup`, unchanged.
 
         """
-        size = self._use(fn, nbytes)
         example = f"a number such as {ROUNDS}"
         recorded = whole_of(rounds, "rounds", 1, _MAX_CALLS, example)
         counts = recorded, whole_of(warmup_rounds, "warmup_rounds", 0, _MAX_CALLS, example)
-        prepared = Prepared(fn, tuple(args), dict(kwargs or {}), setup)
-        if self._timing is None:
-            prepared.prepare()
-            return prepared()
-        self.outcome, value = self._timing.of(
-            prepared, size, direction, stream, sync, before=prepared.prepare, counts=counts
-        )
-        return value
+        return self._measured(fn, Prepared(fn, args, kwargs, setup), nbytes, direction, stream, sync, counts)
 
     def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: str | int) -> Measurement:
         """Measure raw pinned copies of one size.
@@ -312,7 +351,16 @@ class Xfer:
             pytest.skip(DISABLED)
         return self._timing.ceiling(direction, size_of(nbytes, "nbytes"))
 
-    def _use(self, fn: object, nbytes: str | int) -> int:
+    def _measured(
+        self,
+        fn: object,
+        prepared: Prepared[T],
+        nbytes: str | int,
+        direction: str,
+        stream: StreamLike | None,
+        sync: Callable[[], object] | None,
+        counts: tuple[int, int] | None = None,
+    ) -> T:
         if self._used:
             raise UsageError(
                 "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
@@ -322,35 +370,10 @@ class Xfer:
             raise UsageError(f"xfer needs a callable; got {type(fn).__name__}.")
         size = size_of(nbytes, "nbytes")
         self._used = True
-        return size
-
-
-class Prepared(Generic[T]):
-    """A function with its arguments, which `setup` may replace before every call."""
-
-    def __init__(
-        self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], setup: Callable[[], Any] | None
-    ) -> None:
-        self._fn = fn
-        self._args, self._kwargs = args, kwargs
-        self._given = bool(args or kwargs)
-        self._setup = setup
-
-    def __call__(self) -> T:
-        return self._fn(*self._args, **self._kwargs)
-
-    def prepare(self) -> None:
-        if self._setup is None:
-            return
-        if not self._given:
-            self._args, self._kwargs = (), {}  # releases the arguments of the call before
-        found = self._setup()
-        if found is None:
-            return
-        if self._given:
-            raise UsageError("setup returns arguments, but args or kwargs were given too: use only one of the two.")
-        try:
-            args, kwargs = found
-            self._args, self._kwargs = tuple(args), dict(kwargs)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
+        if self._timing is None:
+            prepared.prepare()
+            return prepared.run()
+        self.outcome = self._timing.of(prepared, size, direction, stream, sync, counts)
+        frame = sys._getframe(2)  # of the caller of xfer
+        self.called = Called(Path(frame.f_code.co_filename), frame.f_lineno, prepared.packages())
+        return prepared.value

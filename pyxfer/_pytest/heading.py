@@ -38,11 +38,11 @@ def _line(device: str | None) -> str:
     from pyxfer._machine.link import read_link
     from pyxfer._report.text import clean, device_text, link_text
     from pyxfer.errors import CudaUnavailableError, PyxferError
-    from pyxfer.native import HOST, choose, is_host_name
+    from pyxfer.native import choose, is_host_name
 
     try:
-        engine = choose(device or 0, require_gpu=device != HOST).engine
-        found = find_device(engine, 0 if is_host_name(device) else device or 0)
+        engine = choose(device or 0, require_gpu=not is_host_name(device)).engine
+        found = find_device(engine, device or 0)
         if found.runtime == "host":
             return device_text(found)
         return f"{device_text(found)}, {link_text(read_link(engine, found))}"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyxfer._document.files import check_writable
-from pyxfer._pytest.settings import FIXTURE, FOLDER, naming
+from pyxfer._pytest.settings import FIXTURE, FOLDER, naming, shown_path
 from pyxfer._report.prose import folded
 from pyxfer.errors import PyxferError
 
@@ -20,24 +19,24 @@ if TYPE_CHECKING:
     from pyxfer._pytest.session import Gathered
     from pyxfer._pytest.settings import Settings
 
+MEASURED, WITHOUT_GPU = "pyxfer_measured", "pyxfer_without_gpu"
+"""Attributes of a test's report: its measurement as JSON; why it was skipped."""
 # The most that a crash loses; writing after every test would take longer than some tests.
 WRITE_EVERY_S = 10.0
 
 
 class Reporting:
-    """`attribute` is the attribute of a test's report that holds its measurement as JSON."""
-
-    def __init__(self, config: pytest.Config, settings: Settings, attribute: str) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Load the saved sessions and check that files can be written, before anything is measured."""
         self._config = config
         self._settings = settings
-        self._attribute = attribute
         self._gathered: Gathered | None = None
         self._session: XferSession | None = None
         self._against: Against | None = None
         self._compared: Compared | None = None
         self._written_s = time.monotonic()
         self._messages: list[str] = []
+        self._without_gpu: list[str] = []
         self._failures: list[str] = []
         with naming("--xfer-compare"):
             if settings.compare:
@@ -46,6 +45,8 @@ class Reporting:
                 self._against = Against(settings.compare, settings.limits)
         for option, path in (("--xfer-json", settings.json), ("--xfer-save", settings.save)):
             if path is not None:
+                from pyxfer._document.files import check_writable
+
                 with naming(option):
                     if path.parent == config.rootpath / FOLDER:
                         path.parent.mkdir(exist_ok=True)
@@ -61,7 +62,9 @@ class Reporting:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the measurement of a test, also from workers of xdist."""
-        measured = getattr(report, self._attribute, None)
+        if (reason := getattr(report, WITHOUT_GPU, None)) is not None:
+            self._without_gpu.append(reason)
+        measured = getattr(report, MEASURED, None)
         if measured is None:
             return
         from pyxfer._pytest.session import Gathered
@@ -83,7 +86,7 @@ class Reporting:
         self._session = self._gathered.session(interrupted=interrupted)
         for path in (self._settings.json, self._settings.save):
             if path is not None and self._write(self._session, path):
-                self._messages.append(f"written: {self._shown(path)}")
+                self._messages.append(f"written: {shown_path(path, self._config)}")
         if self._against is not None:
             self._compared = self._against.compare(self._session)
             self._failures += self._compared.failures
@@ -96,12 +99,17 @@ class Reporting:
 
             name = self._against.name if self._against else ""
             write_summary(terminalreporter, self._session, self._compared, name)
+        if self._without_gpu:
+            tests = "1 test" if len(self._without_gpu) == 1 else f"{len(self._without_gpu)} tests"
+            self._messages.append(f"{tests} skipped: {self._without_gpu[0]}")
         for lines, colours in ((self._messages, {}), (self._failures, {"red": True})):
             for line in lines:
                 terminalreporter.write_line(folded(f"pyxfer: {line}"), **colours)
 
     def _report_nothing_measured(self) -> None:
-        files = [self._shown(path) for path in (self._settings.json, self._settings.save) if path is not None]
+        files = [
+            shown_path(path, self._config) for path in (self._settings.json, self._settings.save) if path is not None
+        ]
         if files:
             self._messages.append(f"nothing was measured; not written: {', '.join(files)}")
         if self._against is not None:
@@ -114,7 +122,3 @@ class Reporting:
             self._failures.append(str(error))
             return False
         return True
-
-    def _shown(self, path: Path) -> str:
-        here = self._config.invocation_params.dir
-        return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from pyxfer._document import codec
-from pyxfer._document.sessions import Expected, Measured, Tested, TestMachine, XferSession
+from pyxfer._document.sessions import Expected, Judged, Measured, Tested, TestMachine, XferSession
 from pyxfer._pytest.derived import judged
-from pyxfer._pytest.fixture import How, Timing, Xfer
-from pyxfer._pytest.settings import MARKER, read_marker
+from pyxfer._pytest.fixture import How, Outcome, Timing, Xfer
+from pyxfer._pytest.reporting import MEASURED
+from pyxfer._pytest.settings import MARKER, read_marker, shown_path
 from pyxfer._report.prose import folded, terminal_width
 from pyxfer._report.session import place_lines, title
 from pyxfer._report.text import clean, sentence
-from pyxfer.errors import CudaUnavailableError, UsageError
+from pyxfer.errors import UsageError
+from pyxfer.native import is_host_name
+from pyxfer.units import format_size, parse_size
 
 if TYPE_CHECKING:
+    from pyxfer._document.runs import Measurement
     from pyxfer._pytest.against import Compared
     from pyxfer._pytest.settings import MarkerArguments, Settings
 
@@ -74,9 +79,6 @@ def write_summary(
             reporter.write_line(folded(sentence(clean(text, longest=_LONGEST_NOTE)), width))
 
 
-T = TypeVar("T")
-
-
 class XferWarning(UserWarning):
     """A test measured nothing, or it is not certain whether it is within the limits of its marker."""
 
@@ -93,54 +95,90 @@ class Bench:
         """After a test that passed so far: fail it if it is too slow, or warn."""
         if not self.fixture.enabled:
             return
-        if self.fixture.outcome is None:
+        outcome = self.fixture.outcome
+        if outcome is None:
             self._item.warn(XferWarning("the test uses the fixture xfer, but measured nothing"))
             return
-        found = judged(self._expected, self.fixture.outcome.measurement)
-        text = "; ".join(found.reasons)
+        found = self._judged(outcome)
+        text = f"{found.word}: {'; and '.join(found.reasons)}."
         if found.word == "too slow":
-            pytest.fail(f"xfer: {text}", pytrace=False)
+            pytest.fail("\n".join([f"xfer: {text}", *self._explained(outcome)]), pytrace=False)
         if found.word == "unsure":
             self._item.warn(XferWarning(text))
 
-    def measured(self, outcome: Literal["passed", "failed", "skipped"]) -> str | None:
-        """The measurement as JSON, which can be sent between processes; None if nothing was measured."""
+    def _explained(self, outcome: Outcome) -> Sequence[str]:
+        """The line of the call that was measured, and what to do next."""
+        called, timing = self.fixture.called, self._timing
+        if called is None or timing is None or timing.place is None:
+            return ()
+        line = f"{shown_path(called.path, self._item.config)}:{called.line}: {called.source}"
+        if outcome.gbps is None:
+            return (line,)  # the reason says what is wrong with the test
+        if timing.place.runtime == "host":
+            return line, "Host memory was measured, so the figures are not those of a link."
+        return line, next_command(outcome.measurement, called.packages, timing.how.device)
+
+    def _judged(self, outcome: Outcome) -> Judged:
+        return judged(self._expected, outcome.measurement, outcome.ceiling)
+
+    def add_to(self, report: pytest.TestReport) -> None:
+        """Add the measurement as JSON, which xdist can send between processes, and the verdict for JUnit's XML."""
         timing, found = self._timing, self.fixture.outcome
         if timing is None or timing.place is None or found is None:
-            return None
+            return
+        verdict = self._judged(found)
         result = Tested(
             test=self._item.nodeid,
-            outcome=outcome,
+            outcome=report.outcome,
             place=0,
             measurement=found.measurement,
             ceiling=found.ceiling,
             expected=self._expected,
-            judged=judged(self._expected, found.measurement),
+            judged=verdict,
             precision=timing.how.precision,
             budget_s=timing.how.budget_s,
         )
-        return codec.to_bare_json(Measured(timing.place, result)).decode()
+        setattr(report, MEASURED, codec.to_bare_json(Measured(timing.place, result)).decode())
+        if verdict.word != "not asked":
+            self._item.user_properties.append(("xfer_verdict", verdict.word))
 
 
 def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> Timing:
     """The timing of a test. Options take precedence over the marker, because they are chosen for the machine."""
     default = How()
-    device: int | str | None = marker.device if settings.device is None else settings.device
     how = How(
-        device=default.device if device is None else device,
+        device=_first(settings.device, marker.device, default.device),
         budget_s=_first(settings.budget_s, marker.budget, default.budget_s),
         precision=_first(marker.precision, default.precision),
     )
-    try:
-        if settings.require_gpu and how.device == "host":
-            raise UsageError("The marker has device='host', but --xfer-require-gpu was given: leave one of them out.")
-        return Timing(item.nodeid, how)
-    except CudaUnavailableError as error:
-        reason = f"no usable GPU: {error.name} ({error.code}). {error.hint}"
-        if settings.require_gpu:
-            pytest.fail(f"--xfer-require-gpu: {reason}", pytrace=False)
-        pytest.skip(f"xfer: {reason}")
+    if settings.require_gpu and is_host_name(how.device):
+        raise UsageError("The marker has device='host', but --xfer-require-gpu was given: leave one of them out.")
+    return Timing(item.nodeid, how)
 
 
-def _first(*values: T | None) -> T:
+def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
+
+
+USUAL_ROUTES = {
+    "torch": {"h2d": "torch.to", "d2h": "torch.cpu"},
+    "tensorflow": {"h2d": "tf.constant", "d2h": "tf.numpy"},
+    "jaxlib": {"h2d": "jax.device-put", "d2h": "jax.asarray"},
+    "cupy": {"h2d": "cupy.asarray", "d2h": "cupy.get"},
+}
+"""The usual call of a framework, by the package of its arrays and by direction."""
+
+
+def next_command(found: Measurement, packages: Sequence[str], device: int | str) -> str:
+    text = format_size(found.nbytes).replace(" ", "")
+    options = f"--size {text if parse_size(text) == found.nbytes else found.nbytes}"
+    if device != 0:
+        options += f" --device {device}"
+    routes = (USUAL_ROUTES.get(package, {}).get(found.direction) for package in packages)
+    route = next((route for route in routes if route is not None), None)
+    if route is None:
+        return f"pyxfer ceiling {options} shows what pageable and page-locked memory reach on this device."
+    return (
+        f"pyxfer explain {route} {options} shows where the time of the framework's usual call goes, and which of its "
+        "calls are faster here."
+    )

@@ -220,6 +220,12 @@ def _device(text: str) -> str:
     return text.strip()
 
 
+def shown_path(path: Path, config: pytest.Config) -> str:
+    """Relative to the folder that pytest was started in, if it is below it."""
+    here = config.invocation_params.dir
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 def _given(option: str, read: Callable[[str], T], text: str | None) -> T | None:
     """Parse an option if it was given; errors name the option."""
     return None if text is None else _each(option, read, [text])[0]
@@ -242,7 +248,10 @@ def naming(option: str) -> Iterator[None]:
 def _check_together(settings: Settings) -> None:
     if settings.limits and not settings.compare:
         raise UsageError("--xfer-compare-fail has nothing to compare with: add --xfer-compare.")
-    if settings.require_gpu and settings.device == "host":
-        raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out.")
+    if settings.require_gpu and settings.device is not None:
+        from pyxfer.native import is_host_name
+
+        if is_host_name(settings.device):
+            raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out.")
     if settings.disabled and (settings.compare or settings.save or settings.json):
         raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare.")

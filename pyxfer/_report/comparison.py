@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyxfer import units
@@ -98,7 +98,47 @@ def doubts(comparison: Comparison) -> list[str]:
 
 def headline(comparison: Comparison) -> str:
     missing = len(comparison.cells) - len(compared(comparison))
-    return f"{_verdict_text(comparison)}{f' {missing} more could not be compared.' if missing else ''}"
+    texts = [_verdict_text(comparison), *([f"{missing} more could not be compared."] if missing else [])]
+    return " ".join([*texts, *_sure_texts(comparison)])
+
+
+def _sure_texts(comparison: Comparison) -> Iterator[str]:
+    """Of a comparison with several verdicts: the directions and memories that are as before, and those undecided."""
+    of_kind: dict[Verdict, dict[str, list[CellComparison]]] = {"SAME": {}, "AMBIGUOUS": {}}
+    for row in compared(comparison):
+        if row.verdict in of_kind:
+            of_kind[row.verdict].setdefault(_kind_of(row), []).append(row)
+    same, unsure = of_kind["SAME"], of_kind["AMBIGUOUS"]
+    whole = {kind: rows for kind, rows in same.items() if kind not in unsure}
+    if comparison.verdict != "SAME" and whole:
+        ends = [
+            abs(1 / end - 1)
+            for rows in whole.values()
+            for row in rows
+            for end in (row.low.value, row.high.value)
+            if end
+        ]
+        within = f", within {format_percent(max(ends))}" if ends else ""
+        yield f"As before: {', '.join(whole)} ({counted(sum(map(len, whole.values())), 'cell')}{within})."
+    if unsure:
+        yield f"Undecided: {', '.join(unsure)}."
+
+
+def _kind_of(row: CellComparison) -> str:
+    return clean(row.cell.group if row.cell.is_of_links else f"{row.cell.direction} {row.cell.memory}")
+
+
+def remedies(comparison: Comparison) -> list[str]:
+    """What to do: about each cause, and to decide what is undecided."""
+    texts = [f"{sentence(cause.text)} {sentence(cause.fix)}" for cause in comparison.causes if cause.fix]
+    unsure = [row for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
+    if any(row.assumed for row in unsure):
+        texts.append("To decide, measure several processes on each side: pyxfer baseline save, then baseline check.")
+    elif unsure:
+        texts.append(
+            "To decide, measure again on an idle machine, or with more processes: pyxfer baseline save --processes 20."
+        )
+    return texts
 
 
 def _verdict_text(comparison: Comparison) -> str:
@@ -150,17 +190,23 @@ def _processes(rows: Sequence[CellComparison]) -> str:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 _STYLES = {"SLOW": "bold red", "FAST": "bold green", "SAME": "bold green", "AMBIGUOUS": "bold yellow"}
-_MAX_DOUBTS = 4
+_MAX_CELLS = 4
 _WHOLE = 2000
 
 
 def print_comparison(comparison: Comparison, page: Page) -> None:
     page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
     page.line(f"Overall {clean(overall_text(comparison))}.")
+    if page.details:
+        _causes(comparison, page)
+    else:
+        page.section("To do", _listed(remedies(comparison)))
     _differences(comparison, page)
     _cells(comparison, page)
-    _causes(comparison, page)
     _notes(comparison, page)
+    if not page.details and (comparison.causes or doubts(comparison)):
+        page.line()
+        page.line("More: --details (what was seen, why cells are undecided); --report page.html draws the changes")
 
 
 def _differences(comparison: Comparison, page: Page) -> None:
@@ -243,18 +289,16 @@ def _causes(comparison: Comparison, page: Page) -> None:
 
 
 def _notes(comparison: Comparison, page: Page) -> None:
-    doubtful = doubts(comparison)
-    page.section("Undecided", _listed(doubtful[:_MAX_DOUBTS]))
-    if len(doubtful) > _MAX_DOUBTS:
-        page.line(f"  and {len(doubtful) - _MAX_DOUBTS} more; --export-json has all")
+    if page.details:
+        page.section("Undecided", _listed(doubts(comparison)))
     missing = left_out(comparison)
     page.section("Not compared", _listed([f"{_first(cells)}: {why}" for why, cells in missing.items()]))
     page.section("Remarks", _listed([remark_text(remark) for remark in comparison.remarks]))
 
 
 def _first(cells: Sequence[str]) -> str:
-    rest = len(cells) - _MAX_DOUBTS
-    return ", ".join(cells[:_MAX_DOUBTS]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(cells) - _MAX_CELLS
+    return ", ".join(cells[:_MAX_CELLS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _listed(lines: Sequence[str]) -> Lines:
@@ -436,6 +480,7 @@ REPORT = Report(
     headline=lambda comparison: clean(headline(comparison), _LONGEST),
     badge=lambda comparison: (_BADGES[comparison.verdict], comparison.verdict),
     heading=_heading,
+    advice=lambda comparison: [(clean(text, _LONGEST), "") for text in remedies(comparison)],
     grids=_grids,
     sections=_sections,
     charts=_charts,

@@ -11,26 +11,33 @@ from pyxfer._report import run
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.report import Advice, Badge, Report
-from pyxfer._report.text import Lines, clean, device_text, link_text, sentence
+from pyxfer._report.text import Lines, clean, device_text, link_text, place_text, sentence
 
 _BADGES: dict[Status, Badge] = {"fine": "good", "unknown": "none", "suspicious": "doubtful", "wrong": "bad"}
 _STYLES: dict[Status, str] = {"wrong": "bold red", "suspicious": "yellow", "unknown": "", "fine": ""}
 _IN_FULL: tuple[Status, ...] = ("wrong", "suspicious")
-_IN_ONE_LINE: tuple[Status, ...] = ("unknown", "fine")
-ORDER: tuple[Status, ...] = (*_IN_FULL, *_IN_ONE_LINE)
+ORDER: tuple[Status, ...] = (*_IN_FULL, "unknown", "fine")
+_SPEED = ("ceiling", "known-host", "pageable")
 _NAMED = 4
 _SIDES: tuple[machines.Side, ...] = ("h2d", "d2h")
 _LONGEST = 600
 
 
 def print_examination(examination: Examination, page: Page) -> None:
-    page.hanging(heading_lines(examination), style="bold")
-    page.line()
     page.line(summary(examination), style=_style(examination))
     for status in _IN_FULL:
         _print_whole(status.capitalize(), examination.of(status), page)
-    for status in _IN_ONE_LINE:
-        page.section(status.capitalize(), list(map(_line, examination.of(status))))
+    speed = [finding for finding in examination.of("fine") if finding.code in _SPEED]
+    others = [finding for finding in examination.of("fine") if finding.code not in _SPEED]
+    page.section("Speed", list(map(_line, speed)))
+    page.section("Unknown", list(map(_line, examination.of("unknown"))))
+    if page.details:
+        page.section("Fine", list(map(_line, others)))
+    elif others:
+        page.section("Fine", [(" ", ", ".join(dict.fromkeys(clean(finding.subject) for finding in others)))])
+        page.section("Next", [("  pyxfer doctor --details", "what each check saw; --report page.html has all")])
+    page.line()
+    page.hanging(heading_lines(examination))
 
 
 def _style(examination: Examination) -> str:
@@ -44,14 +51,16 @@ def summary(examination: Examination) -> str:
     bad = [*examination.of("wrong"), *examination.of("suspicious")]
     names = list(dict.fromkeys(clean(finding.subject) for finding in bad))
     named = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    where = place_text(examination.run)
+    place = where[0].upper() + where[1:]
     rest = f"findings: {counts['fine']} fine, {counts['unknown']} unknown"
     if counts["wrong"]:
-        return f"Something is wrong with this host: {named} (other {rest})."
+        return f"{place}: something is wrong with {named} (other {rest})."
     if counts["suspicious"]:
-        return f"Nothing is certainly wrong, but something is suspicious: {named} (other {rest})."
+        return f"{place}: nothing is certainly wrong, but something is suspicious: {named} (other {rest})."
     if examination.run.runtime == "host":
-        return f"No link was examined; nothing is wrong with the host itself ({rest})."
-    return f"Nothing is wrong with this host, as far as the checks could see ({rest})."
+        return f"{place}: no link was examined; nothing is wrong with the host itself ({rest})."
+    return f"{place}: nothing is wrong with this host, as far as the checks could see ({rest})."
 
 
 def heading_lines(examination: Examination) -> Lines:

@@ -38,8 +38,7 @@ _LONGEST_REASON = 300
 def print_fleet(fleet: Fleet, page: Page) -> None:
     style = "bold red" if fleet.with_verdict("slow") else "yellow" if fleet.with_verdict("suspect") else "bold green"
     page.line(fleet_words.sentence(fleet), style=style)
-    page.line()
-    page.hanging(heading_lines(fleet), style="bold")
+    page.section("To do", [("  -", text) for text in remedies(fleet)])
     _print_hosts(fleet, page)
     page.section("What the slow hosts share", contrast_lines(fleet))
     page.section("Two groups", group_lines(fleet))
@@ -49,6 +48,20 @@ def print_fleet(fleet: Fleet, page: Page) -> None:
         page.line(f"and {len(fleet.cohorts) - _MAX_COHORTS} more cohorts; --export-json has all")
     page.section("Notes on hosts", missing_lines(fleet))
     page.section("Remarks", remark_lines(fleet))
+    page.line()
+    page.hanging(heading_lines(fleet))
+
+
+def remedies(fleet: Fleet) -> list[str]:
+    slow, suspect = fleet.with_verdict("slow"), fleet.with_verdict("suspect")
+    texts = []
+    if slow:
+        names = fleet_words.some_names(slow)
+        texts.append(f"Run pyxfer doctor on {names}. To drain: fleet judge --export-drain FILE writes host and reason.")
+    if suspect:
+        names = fleet_words.some_names(suspect)
+        texts.append(f"Measure {names} again, which decides whether they are slow: pyxfer fleet run --confirm.")
+    return texts
 
 
 def heading_lines(fleet: Fleet) -> Lines:
@@ -339,6 +352,7 @@ REPORT = Report(
     headline=fleet_words.sentence,
     badge=_badge,
     heading=heading_lines,
+    advice=lambda fleet: [(text, "") for text in remedies(fleet)],
     grids=_grids,
     sections=_sections,
     charts=charts_of_fleet,
@@ -360,11 +374,13 @@ _LONGEST_FINDING = 600
 
 
 def print_host_report(report: HostReport, page: Page) -> None:
-    page.hanging(_host_heading(report), style="bold")
+    page.line(_host_headline(report), style="bold" if report.ended == "complete" else "bold yellow")
     page.section("Figures", [(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
     findings = [(clean(found.subject), clean(found.seen, longest=_LONGEST_FINDING)) for found in report.findings]
     page.section("Findings", findings)
     page.section("Remarks", [(clean(remark.code), remark_text(remark)) for remark in report.remarks])
+    page.line()
+    page.hanging(_host_heading(report))
 
 
 def _host_heading(report: HostReport) -> Lines:
@@ -396,7 +412,11 @@ def _host_headline(report: HostReport) -> str:
     known = sum(cell.value.value is not None for cell in report.cells)
     where = f" These figures are of {HOST_MEMORY}." if report.runtime == "host" else ""
     name = clean(report.host or "a host without a name")
-    text = f"{name}: {known} of {counted(len(report.cells), 'figure')} for a fleet, without a verdict.{where}"
+    devices = ", ".join(dict.fromkeys(clean(device.name) for device in report.devices))
+    on = f" of {len(report.devices)} x {devices}" if report.runtime == "cuda" else ""
+    wrong = list(dict.fromkeys(clean(finding.subject) for finding in report.findings if finding.status == "wrong"))
+    found = f" The doctor found something wrong: {', '.join(wrong)}." if wrong else ""
+    text = f"{name}: {known} of {counted(len(report.cells), 'figure')}{on} measured; a fleet judges them.{found}{where}"
     return text if report.ended == "complete" else f"{text} {reason_text(report.failure or report.ended)}"
 
 

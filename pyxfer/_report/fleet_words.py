@@ -18,6 +18,11 @@ def host_name(host: FleetHost) -> str:
     return clean(host.host, LONGEST_NAME) or "(no name)"
 
 
+def some_names(hosts: Sequence[FleetHost]) -> str:
+    named = ", ".join(host_name(host) for host in worst_first(hosts)[:_MAX_NAMED])
+    return named + (f" and {len(hosts) - _MAX_NAMED} more" if len(hosts) > _MAX_NAMED else "")
+
+
 def sentence(fleet: Fleet) -> str:
     slow, suspect = worst_first(fleet.with_verdict("slow")), worst_first(fleet.with_verdict("suspect"))
     once = hosts_once(fleet)

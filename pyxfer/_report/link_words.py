@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from pyxfer._doctor.links import ways_around, without_nvlink
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, SHARED_BELOW, Links, Traffic, end_name, end_names
-from pyxfer._document.machines import Remark
+from pyxfer._document.machines import Fact, Remark
+from pyxfer._document.runs import Rate
+from pyxfer._report.overview import certain_digits
 from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
 
@@ -60,7 +62,16 @@ def _together_words(run: Links, direction: documents.HostDirection) -> str:
         return ""
     share = share_of_sum(row)
     of = "" if share is None else f" ({format_percent(share)} of the sum of separate runs)"
-    return f"{format_gbps(row.gbps)} {direction}{of}"
+    return f"{rate_text(row.total)} GB/s {direction}{of}"
+
+
+def rate_text(fact: Fact[Rate]) -> str:
+    """The digits that are certain."""
+    rate = fact.value
+    if rate is None:
+        return "-"
+    half = None if rate.low_gbps is None or rate.high_gbps is None else (rate.high_gbps - rate.low_gbps) / 2
+    return certain_digits(rate.gbps, half)
 
 
 def share_of_sum(row: Traffic) -> float | None:
@@ -88,7 +99,7 @@ def alone_text(run: Links) -> str:
         if flow.gbps is not None and flow.device == run.devices[0].device.index:
             peak = flow.peak_share.value
             of = "" if peak is None else f" ({format_percent(peak)} of the peak)"
-            words.append(f"{format_gbps(flow.gbps)} {flow.side}{of}")
+            words.append(f"{rate_text(flow.rate)} GB/s {flow.side}{of}")
     return f"GPU {run.devices[0].device.index} gets {' and '.join(words)} from and to the host." if words else ""
 
 
@@ -115,6 +126,11 @@ def _limits(run: Links) -> Iterator[str]:
     yield from losing_sides(run)
     yield from ways_around(run)
     yield from without_nvlink(run)
+
+
+def first_limits(run: Links) -> Iterator[str]:
+    """Of `limits` those that no finding of the doctor says."""
+    return (clean(text, _LONGEST) for text in (*_undecided(run), *losing_sides(run)))
 
 
 def _groups(run: Links) -> Sequence[documents.SharedGroup]:

@@ -14,18 +14,20 @@ from pyxfer._report.grid import Column as GridColumn
 from pyxfer._report.grid import Grid, fields
 from pyxfer._report.layout import Column, Page, fitting_table, spread
 from pyxfer._report.link_charts import charts_of_links
+from pyxfer._report.link_overview import MATRIX_FROM, NONE, answer, print_link_overview, remedies
+from pyxfer._report.overview import BADGES
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, fact_text, link_text, remark_text
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
 from pyxfer._report.text import sentence as as_sentence
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
-_MATRIX_FROM = 4
-"""Fewer GPUs have a line a pair instead of a matrix."""
-_NONE = "-"
 _LONGEST_CASE = 40
 
 
 def print_links(run: Links, page: Page) -> None:
+    if not page.details:
+        print_link_overview(run, page)
+        return
     page.line(link_words.sentence(run), style=_style(run))
     if run.runtime == "host":
         page.line(f"These figures are of {HOST_MEMORY}.")
@@ -73,12 +75,12 @@ def heading_lines(run: Links) -> Lines:
 
 def _gbps(value: float | None) -> str:
     if value is None:
-        return _NONE
+        return NONE
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"  # noqa: PLR2004
 
 
 def _percent(value: float | None) -> str:
-    return _NONE if value is None else format_percent(value)
+    return NONE if value is None else format_percent(value)
 
 
 def _total(row: Traffic | None) -> str:
@@ -102,7 +104,7 @@ def _table(page: Page, heading: str, columns: Sequence[tuple[str, Sequence[str]]
     shown = [
         Column(tuple(name.split("\n")), tuple(cells), left=place < left)
         for place, (name, cells) in enumerate(columns)
-        if place < left or any(cell != _NONE for cell in cells)
+        if place < left or any(cell != NONE for cell in cells)
     ]
     if len(shown) > left and shown[0].cells:
         page.heading(heading)
@@ -131,7 +133,7 @@ def _print_host(run: Links, page: Page) -> None:
 
 def _print_together(run: Links, page: Page) -> None:
     rows = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
-    overlap = [_NONE if row.least_overlap is None else f"{row.least_overlap:.3f}" for row in rows]
+    overlap = [NONE if row.least_overlap is None else f"{row.least_overlap:.3f}" for row in rows]
     names = [f"{clean(row.case, _LONGEST_CASE)}{', kernel' if row.engine == 'sm' else ''}" for row in rows]
     columns = [
         ("", names),
@@ -147,13 +149,13 @@ def _print_together(run: Links, page: Page) -> None:
 
 def _few_devices(run: Links) -> list[int]:
     numbers = [each.device.index for each in run.devices]
-    return numbers if len(numbers) < _MATRIX_FROM else []
+    return numbers if len(numbers) < MATRIX_FROM else []
 
 
 def _keeps(row: Traffic, device: int) -> str:
     """What each side of a device keeps of its rate alone."""
     shares = [_alone(flow) for flow in row.flows if flow.device == device]
-    return "/".join("-" if share is None else f"{share * 100:.0f}" for share in shares) + " %" if any(shares) else _NONE
+    return "/".join("-" if share is None else f"{share * 100:.0f}" for share in shares) + " %" if any(shares) else NONE
 
 
 def _print_interference(run: Links, page: Page) -> None:
@@ -187,7 +189,7 @@ def _print_pairs(run: Links, page: Page) -> None:
     if not ends:
         return
     numbers = [each.device.index for each in run.devices]
-    if len(numbers) < _MATRIX_FROM:
+    if len(numbers) < MATRIX_FROM:
         _print_pair_lines(run, ends, page)
     else:
         for case in ("read", "write"):
@@ -195,7 +197,7 @@ def _print_pairs(run: Links, page: Page) -> None:
                 cells = [
                     [_total(link_words.found(run, "pairs", case, engine, (a, b))) for a in numbers] for b in numbers
                 ]
-                if any(cell != _NONE for line in cells for cell in line):
+                if any(cell != NONE for line in cells for cell in line):
                     heading = f"GPU to GPU, {case}{name}, GB/s: from the GPU of the line to that of the column"
                     _print_matrix(page, heading, "from", numbers, cells)
     _print_patterns(run, page)
@@ -218,7 +220,7 @@ def _print_pair_lines(run: Links, ends: Sequence[tuple[int, int]], page: Page) -
 def _print_patterns(run: Links, page: Page) -> None:
     """Pairs in both directions, and copies of several pairs at once."""
     rows = [row for row in run.traffics if row.group == "pairs" and len(row.flows) > 1]
-    if len(run.devices) >= _MATRIX_FROM:  # every pair both ways would be a line
+    if len(run.devices) >= MATRIX_FROM:  # every pair both ways would be a line
         rows = [row for row in rows if not row.case.startswith("both")]
     least = [min((share for flow in row.flows if (share := _alone(flow)) is not None), default=None) for row in rows]
     columns = [
@@ -305,7 +307,7 @@ def _place(target: int) -> str:
 
 def _ns(row: documents.Latency | None, part: str) -> str:
     fact: Fact[documents.Chased] | None = None if row is None else row.p50 if part == "p50" else row.p99
-    return _NONE if fact is None or fact.value is None else f"{fact.value.ns:.0f}"
+    return NONE if fact is None or fact.value is None else f"{fact.value.ns:.0f}"
 
 
 def _print_numa(run: Links, page: Page) -> None:
@@ -315,12 +317,12 @@ def _print_numa(run: Links, page: Page) -> None:
 
     def cells(case: str) -> list[str]:
         return [
-            next((_total(row) for row in rows if (row.flows[0].device, row.node, row.case) == (*place, case)), _NONE)
+            next((_total(row) for row in rows if (row.flows[0].device, row.node, row.case) == (*place, case)), NONE)
             for place in places
         ]
 
     def latency(place: tuple[int, int]) -> str:
-        return next((_ns(row, "p50") for row in run.latencies if (row.device, row.node) == place), _NONE)
+        return next((_ns(row, "p50") for row in run.latencies if (row.device, row.node) == place), NONE)
 
     names = [f"GPU {device}, node {node}{' (near)' if near.get(device) == node else ''}" for device, node in places]
     columns = [("", names), ("h2d", cells("h2d")), ("d2h", cells("d2h")), ("ns", [latency(p) for p in places])]
@@ -490,13 +492,10 @@ def _small_row(row: documents.SmallCopies) -> _Row:
 
 
 def _headline(run: Links) -> str:
-    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
-    ending = "" if run.ended == "complete" else f"The run was {run.ended} before its end. "
-    return f"{ending}{link_words.sentence(run)}{where}"
+    return clean(answer(run).text, 2000)
 
 
 def _badge(run: Links) -> tuple[Badge, str]:
-    """`good` says that the run is complete; a slow link or a shared uplink is doubtful."""
     flows = [flow for row in run.traffics for flow in row.flows]
     if any(fact.value is False for fact in (*(flow.verified for flow in flows), *(row.verified for row in run.small))):
         return "bad", "wrong contents"
@@ -504,12 +503,7 @@ def _badge(run: Links) -> tuple[Badge, str]:
         return ("bad" if run.ended == "failed" else "doubtful"), run.ended
     if run.runtime == "host":
         return "none", "host memory"
-    slow = () if run.sharing is None else run.sharing.slow.value or ()
-    if slow:
-        return "doubtful", counted(len(slow), "slow link")
-    if run.sharing is not None and run.sharing.groups.value:
-        return "doubtful", "shared uplink"
-    return "good", "complete"
+    return BADGES[answer(run).status]
 
 
 def _sections(run: Links) -> list[Section]:
@@ -524,6 +518,7 @@ REPORT = Report(
     headline=_headline,
     badge=_badge,
     heading=heading_lines,
+    advice=lambda run: [(text, "") for _, text in remedies(run)],
     grids=_grids,
     sections=_sections,
     charts=charts_of_links,

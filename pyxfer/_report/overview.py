@@ -14,10 +14,12 @@ from pyxfer._doctor.case import SIDES, best
 from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import runs
 from pyxfer._document.examinations import Finding, Status
+from pyxfer._document.machines import Environment
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import rates
 from pyxfer._report.layout import Column, Page, fitting_table, pack
 from pyxfer._report.notes import at_most, gather, label_words
+from pyxfer._report.report import Badge
 from pyxfer._report.text import Lines, clean, counted, fact_text, moment_text, place_text, remark_text, sentence
 
 # --- the judgement ---------------------------------------------------------------------------------------------------
@@ -30,9 +32,15 @@ class Answer(NamedTuple):
     text: str
 
 
-_STYLES: dict[Status, str] = {"fine": "bold green", "unknown": "bold", "suspicious": "bold yellow", "wrong": "bold red"}
+STYLES: dict[Status, str] = {"fine": "bold green", "unknown": "bold", "suspicious": "bold yellow", "wrong": "bold red"}
+BADGES: dict[Status, tuple[Badge, str]] = {
+    "fine": ("good", "fine"),
+    "unknown": ("none", "not judged"),
+    "suspicious": ("doubtful", "suspicious"),
+    "wrong": ("bad", "wrong"),
+}
 # What the doctor finds besides is about settings of the machine, and belongs on the doctor's page.
-_OF_LINK = {"contents", "ceiling", "known-host", "pageable", "link", "slot", "path"}
+OF_LINK = {"contents", "ceiling", "known-host", "pageable", "link", "slot", "path"}
 _WAY_WORDS = {"h2d": "to the GPU", "d2h": "to the host"}
 
 
@@ -55,7 +63,7 @@ def answer(run: runs.Run) -> Answer:
 
 def _judgement(run: runs.Run) -> list[Finding]:
     found = examine(run, None, nearest_known(run).value)
-    return [finding for finding in found if finding.code in _OF_LINK]
+    return [finding for finding in found if finding.code in OF_LINK]
 
 
 def _is_fine(judged: Sequence[Finding]) -> bool:
@@ -124,7 +132,7 @@ def _certain(m: runs.Measurement) -> str:
     return certain_digits(shown, None if half is None else half * shown)
 
 
-def _on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
+def on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
     """The numbers with spaces behind them, so that their points stand below each other."""
     tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
     longest = max(tails, default=0)
@@ -159,7 +167,7 @@ def _tables(run: runs.Run, rows: Sequence[runs.Measurement], marks: Sequence[str
         share = rows[at[max(at)]].of_peak if max(at) == sizes[-1] else None
         shares = [("" if share is None else f"{share * 100:.0f} %")] if has_peak else []
         letters = [marks[at[size]] if size in at else "" for size in sizes]
-        column = Column(key, (*_on_the_point(texts), *shares), (*letters, *([""] * len(shares))))
+        column = Column(key, (*on_the_point(texts), *shares), (*letters, *([""] * len(shares))))
         blocks.setdefault(key[0], []).append(column)
     return [fitting_table(table, width) for table in pack([head], list(blocks.values()), width)]
 
@@ -174,7 +182,7 @@ def _order(run: runs.Run, key: tuple[str, ...]) -> tuple[int, bool]:
 
 def print_overview(run: runs.Run, page: Page) -> None:
     found = answer(run)
-    page.line(found.text, style=_STYLES[found.status])
+    page.line(found.text, style=STYLES[found.status])
     if rates.ending_text(run):
         page.line()
         page.line(rates.ending_text(run), style="bold red")
@@ -323,9 +331,13 @@ def next_steps(run: runs.Run, status: Status) -> Lines:
 
 
 def footer(run: runs.Run) -> str:
-    environment = run.environment
+    return footer_text(run.environment, run.duration_s, is_cuda=run.runtime == "cuda")
+
+
+def footer_text(environment: Environment, duration_s: float | None, *, is_cuda: bool) -> str:
     words = [clean(environment.host), f"{moment_text(environment.taken_at)} UTC"]
-    words.append(f"took {units.format_seconds(run.duration_s)}")
-    if run.runtime == "cuda":
+    if duration_s is not None:
+        words.append(f"took {units.format_seconds(duration_s)}")
+    if is_cuda:
         words.append(f"driver {fact_text(environment.driver)}")
     return ", ".join([*words, f"pyxfer {clean(environment.pyxfer)}"])

@@ -9,14 +9,13 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import machines, runs
-from pyxfer._document.examinations import Status
 from pyxfer._report import explain, frameworks, rates
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
-from pyxfer._report.overview import answer, contents_text, doubts, footer, print_overview
+from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
@@ -254,14 +253,6 @@ def _figures_text(run: runs.Run) -> str:
     return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
 
 
-_BADGES: dict[Status, tuple[Badge, str]] = {
-    "fine": ("good", "the link is fine"),
-    "unknown": ("none", "not judged"),
-    "suspicious": ("doubtful", "suspicious"),
-    "wrong": ("bad", "wrong"),
-}
-
-
 def _badge(run: runs.Run) -> tuple[Badge, str]:
     if any(m.verified.value is False for m in run.measurements):
         return "bad", "wrong contents"
@@ -273,7 +264,7 @@ def _badge(run: runs.Run) -> tuple[Badge, str]:
     if run.runtime == "host":
         return "none", "host memory"
     if run.kind == "ceiling":
-        return _BADGES[answer(run).status]
+        return BADGES[answer(run).status]
     return "good", "complete"
 
 

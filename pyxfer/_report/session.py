@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
@@ -12,7 +14,16 @@ from pyxfer._report.grid import number as number_cell
 from pyxfer._report.plots import MAX_BARS, Spec, Values, bar, bar_plot
 from pyxfer._report.prose import folded
 from pyxfer._report.report import Badge, Caption, Charts, Report
-from pyxfer._report.text import HOST_MEMORY, clean, device_text, environment_lines, link_text, reason_text, remark_text
+from pyxfer._report.text import (
+    HOST_MEMORY,
+    clean,
+    counted,
+    device_text,
+    environment_lines,
+    link_text,
+    reason_text,
+    remark_text,
+)
 from pyxfer.units import format_gbps, format_percent, format_size
 
 if TYPE_CHECKING:
@@ -21,11 +32,12 @@ if TYPE_CHECKING:
 
 NARROWEST_TEST = 20
 GAP = "  "
-HEADING = ("test", "dir", "size", "GB/s", "+-", "of ceiling", "verdict")
-LEFT = {"test", "dir", "verdict"}
+ALWAYS = ("test", "dir", "size", "GB/s", "+-", "of ceiling")
+HEADING = (*ALWAYS, "marker", "compared")
+LEFT = {"test", "dir", "marker", "compared"}
 _NOT_KNOWN = "-"
 _WIDE = "precision (+-) not reached; try a longer --xfer-budget, more rounds, or a larger precision= in the marker"
-_COLOURS = {"too slow": "red", "failed": "red", "unsure": "yellow", "no result": "yellow", "fine": "green"}
+_COLOURS = {"too slow": "red", "unsure": "yellow", "fine": "green"}
 
 
 def title(place: TestMachine) -> str:
@@ -47,12 +59,12 @@ def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> l
     """Heading and rows, with a colour or an empty text; long names are shortened in the middle."""
     names = _names([test.test for test in tests])
     rows = [_row(name, test, words) for name, test in zip(names, tests, strict=True)]
-    shown = [place for place, _ in enumerate(HEADING) if place < len(HEADING) - 1 or any(row[place] for row in rows)]
+    shown = [place for place, name in enumerate(HEADING) if name in ALWAYS or any(row[place] for row in rows)]
     columns = [[HEADING[place], *(row[place] for row in rows)] for place in shown]
     widths = [max(map(_width, column)) for column in columns]
     rest = sum(widths[1:]) + len(GAP) * (len(widths) - 1)
     widths[0] = min(widths[0], max(NARROWEST_TEST, width - rest))
-    colours = ["", *(_COLOURS.get(_verdict(test), "") for test in tests)]
+    colours = ["", *map(_colour, tests)]
     lines = []
     for cells, colour in zip(zip(*columns, strict=True), colours, strict=True):
         padded = [
@@ -65,19 +77,32 @@ def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> l
 
 def notes(tests: Sequence[Tested]) -> list[str]:
     """Missing figures and remarks; tests with the same text share one note."""
+    return _shared(tests, lambda test: [*_missing(test), *_remarks(test)])
+
+
+def _shared(tests: Sequence[Tested], texts: Callable[[Tested], list[str]]) -> list[str]:
     tests_of: dict[str, list[str]] = {}
     for test, name in zip(tests, _names([test.test for test in tests]), strict=True):
-        for text in _texts(test):
+        for text in texts(test):
             tests_of.setdefault(text, []).append(name)
     return [f"{_first(names)}: {text}" for text, names in tests_of.items()]
 
 
-def _texts(test: Tested) -> list[str]:
+def _missing(test: Tested) -> list[str]:
     found = test.measurement
-    missing = [] if found.gbps is not None else [f"no bandwidth: {reason_text(found.rate.reason)}"]
+    return [] if found.gbps is not None else [f"no bandwidth: {reason_text(found.rate.reason)}"]
+
+
+def _remarks(test: Tested) -> list[str]:
+    found = test.measurement
     wide = [_WIDE for remark in found.remarks if remark.code == "unstable" and found.gbps is not None]
-    others = [remark_text(remark) for remark in found.remarks if remark.code != "unstable"]
-    return [*missing, *others, *wide]
+    return [*(remark_text(remark) for remark in found.remarks if remark.code != "unstable"), *wide]
+
+
+def _why(test: Tested) -> list[str]:
+    """The reasons of its verdict, which pytest has printed as a failure or a warning."""
+    others = test.outcome == "failed" and test.judged.word != "too slow"
+    return [*map(reason_text, test.judged.reasons), *(["failed for a reason other than its speed"] if others else [])]
 
 
 def _first(names: Sequence[str]) -> str:
@@ -88,7 +113,6 @@ def _first(names: Sequence[str]) -> str:
 def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
     found = test.measurement
     half = None if found.summary is None else found.summary.relative_half_width
-    verdicts = [_verdict(test), words.get(test.test, "")]
     return (
         name,
         found.direction,
@@ -96,19 +120,20 @@ def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
         _NOT_KNOWN if found.gbps is None else format_gbps(found.gbps).removesuffix(" GB/s"),
         _NOT_KNOWN if half is None or found.gbps is None else format_percent(half),
         _NOT_KNOWN if found.of_ceiling is None else format_percent(found.of_ceiling),
-        ", ".join(word for word in verdicts if word),
+        _verdict(test),
+        words.get(test.test, ""),
     )
 
 
 def _verdict(test: Tested) -> str:
-    """The verdict on the marker's limits; `failed` if the test failed for another reason."""
-    if test.judged.word == "too slow":
-        return "too slow"
+    """The document's word for the limits of the marker, or an empty text without limits."""
+    return "" if test.judged.word == "not asked" else test.judged.word
+
+
+def _colour(test: Tested) -> str:
     if test.outcome == "failed":
-        return "failed"
-    if test.judged.word != "not asked":
-        return test.judged.word
-    return "no result" if test.measurement.gbps is None else ""
+        return "red"
+    return "yellow" if test.measurement.gbps is None else _COLOURS.get(test.judged.word, "")
 
 
 def _names(tests: Sequence[str]) -> list[str]:
@@ -144,6 +169,8 @@ def print_session(session: XferSession, page: Page) -> None:
         page.line(title(place), style="bold")
         for line, colour in place_lines(session, number, {}, page.columns):
             page.line(line, style=colour)
+        for text in _shared([test for test in session.tests if test.place == number], _why):
+            page.line(folded(text, page.columns))
     if session.ended == "interrupted":
         page.line("Interrupted: not all tests have run.")
 
@@ -155,7 +182,10 @@ _LONGEST_LABEL = 48
 
 def _headline(session: XferSession) -> str:
     failed = sum(test.outcome == "failed" for test in session.tests)
-    return f"{len(session.tests)} tests measured transfers; {failed} of them failed."
+    words = Counter(filter(None, map(_verdict, session.tests)))
+    verdicts = ", ".join(f"{count} {word}" for word, count in words.items())
+    by_marker = f" By their markers: {verdicts}." if verdicts else ""
+    return f"{counted(len(session.tests), 'test')} measured transfers; {failed} failed.{by_marker}"
 
 
 def _badge(session: XferSession) -> tuple[Badge, str]:
@@ -172,32 +202,42 @@ def _grids(session: XferSession) -> list[Grid]:
             number_cell(test.measurement.nbytes, format_size),
             number_cell(test.measurement.gbps, format_gbps),
             number_cell(test.measurement.of_ceiling, format_percent),
-            test.judged.word,
-            "; ".join(test.judged.reasons),
+            _verdict(test),
+            # The reason why there is no share is in the verdict on it.
+            "; ".join([*_why(test), *(_missing(test) if test.expected.min_of_ceiling is None else [])]),
         )
         for test in session.tests
     ]
-    headings = ("test", "outcome", "way", "size", "bandwidth", "of ceiling", "limit", "why")
-    return [text_grid("Tests", headings, rows)]
+    headings = ("test", "outcome", "direction", "size", "bandwidth", "of ceiling", "marker", "why")
+    remarks = [("-", text) for text in _shared(session.tests, _remarks)]
+    return [replace(text_grid("Tests", headings, rows), notes=remarks)]
 
 
 def _charts(session: XferSession) -> Charts:
     tests = [test for test in session.tests if test.measurement.of_ceiling is not None]
-    return {"tests": (lambda width: _tests_chart(tests, width)) if tests else None}
+    return {"tests": (lambda width: _chart(tests, _chart_title(session), width)) if tests else None}
 
 
-def _tests_chart(tests: Sequence[Tested], width: int) -> Spec:
+def _chart(tests: Sequence[Tested], title: str, width: int) -> Spec:
     bars: Values = []
     for test in tests[:MAX_BARS]:
         share, least = test.measurement.ceiling_share.value, test.expected.min_of_ceiling
         value, low, high = (0.0, None, None) if share is None else (share.value, share.low, share.high)
-        words = format_percent(value) + ("" if least is None else f", at least {format_percent(least)}")
+        words = format_percent(value) + ("" if least is None else f", marker {least * 100:g} %")
         name = clean(test.test.partition("::")[2] or test.test, _LONGEST_LABEL)
         low, high = (None if end is None else end * 100 for end in (low, high))
         bars.append(bar(name, value * 100, f"{name}: {words}", words, low=low, high=high))
-    slow = sum(test.judged.word == "too slow" for test in tests)
-    title = f"{slow} of {len(tests)} tests are below their limit" if slow else f"{len(tests)} tests, none too slow"
     return bar_plot(bars, title, width, "% of the ceiling", line=(100.0, "the ceiling"))
+
+
+def _chart_title(session: XferSession) -> str:
+    words = list(filter(None, map(_verdict, session.tests)))
+    slow = words.count("too slow")
+    without = sum(test.measurement.of_ceiling is None for test in session.tests)
+    title = counted(len(session.tests), "test")
+    if words:
+        title = f"{counted(len(words), 'test')} with a marker, {slow or 'none'} too slow"
+    return f"{title}; {without} without a share" if without else title
 
 
 REPORT = Report(

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import watches
+from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import grid, watch_words
 from pyxfer._report.grid import Cell, Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells, time_cells, waterfall
@@ -19,6 +20,7 @@ from pyxfer.units import format_gbps, format_percent, format_seconds
 
 MAX_RANGES = 10
 _LONGEST_CELL = 30
+_FEW_CALLS = 4
 
 
 def parts_table(parts: watches.Parts, width: int) -> Table:
@@ -72,30 +74,39 @@ COPIES_HEADING = "Copies, by the device's own records (1 GB = 1e9 bytes)"
 
 
 def print_watch(watched: watches.Watched, page: Page) -> None:
-    page.hanging(watch_words.heading_lines(watched), style="bold")
     if watch_words.ending_text(watched):
-        page.line()
         page.line(watch_words.ending_text(watched), style="bold red")
-    page.line()
     if watch_words.first_steps_text(watched):
         page.line(watch_words.first_steps_text(watched), style="bold yellow")
     page.line(clean(watched.verdict.text), style="bold")
     page.hanging([("-", clean(line)) for line in watched.verdict.evidence])
+    page.section("What to do", watch_words.advice_lines(watched, worked_out=page.details))
     if watched.parts.period_s > 0:
         page.heading(watch_words.steps_text(watched))
         page.show(parts_table(watched.parts, page.columns))
         page.hanging(watch_words.beside_lines(watched))
     _print_copies(watched, page)
-    page.section("Overlap", watch_words.overlap_lines(watched))
-    page.section("Pageable memory", watch_words.pageable_lines(watched))
-    page.section(_calls_heading(watched), watch_words.call_lines(watched))
-    if watched.ranges:
+    if page.details:
+        page.section("Overlap", watch_words.overlap_lines(watched))
+        page.section("Pageable memory", watch_words.pageable_lines(watched))
+    if page.details or watched.activity.value is None:
+        page.section(
+            _lines_heading(watched), watch_words.program_lines(watched)[: None if page.details else _FEW_CALLS + 1]
+        )
+    most = watch_words.MAX_CALLS if page.details else _FEW_CALLS
+    page.section(_calls_heading(watched), watch_words.call_lines(watched, most))
+    if page.details and watched.ranges:
         page.heading("Ranges")
         page.show(ranges_table(watched.ranges, page.columns))
-    page.section("Memory", watch_words.memory_lines(watched))
-    page.section("Next steps", watch_words.advice_lines(watched))
+    if page.details:
+        page.section("Memory", watch_words.memory_lines(watched))
     remarks = [remark for remark in watched.remarks if remark.code != watches.FIRST_STEPS]
-    page.section("Remarks", [("-", remark_text(remark)) for remark in remarks])
+    shown = [remark for remark in remarks if page.details or severity_of(remark.code) != "info"]
+    page.section("Remarks", [("-", remark_text(remark)) for remark in shown])
+    page.line()
+    page.hanging(watch_words.heading_lines(watched))
+    if not page.details:
+        page.line("More: --details (overlap, pageable memory, ranges, memory), --report page.html, --trace FILE")
 
 
 def _print_copies(watched: watches.Watched, page: Page) -> None:
@@ -114,6 +125,11 @@ def _print_copies(watched: watches.Watched, page: Page) -> None:
             page.line(line)
     if ceiling:
         page.line(ceiling)
+
+
+def _lines_heading(watched: watches.Watched) -> str:
+    samples = sum(use.samples for use in watched.lines)
+    return f"Lines of {clean(watched.lines[0].thread)} by samples ({samples})" if watched.lines else ""
 
 
 def _calls_heading(watched: watches.Watched) -> str:

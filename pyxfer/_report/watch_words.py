@@ -185,13 +185,18 @@ def pageable_lines(watched: watches.Watched) -> Lines:
     return [(row.direction, _pageable_text(row, _a_step(watched))) for row in worth]
 
 
-def call_lines(watched: watches.Watched) -> Lines:
+def call_lines(watched: watches.Watched, most: int = MAX_CALLS) -> Lines:
     activity = watched.activity.value
     rows = activity.surprises if activity is not None else ()
-    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MAX_CALLS]]
-    if len(rows) > MAX_CALLS:
-        lines.append(("", f"and {len(rows) - MAX_CALLS} more; --export-json has all"))
+    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:most]]
+    if len(rows) > most:
+        lines.append(("", f"and {len(rows) - most} more; --export-json has all"))
     return lines
+
+
+def program_lines(watched: watches.Watched) -> Lines:
+    """The source lines that ran most often, by samples."""
+    return [(format_percent(use.share), clean(use.line)) for use in watched.lines]
 
 
 def memory_lines(watched: watches.Watched) -> Lines:
@@ -209,16 +214,16 @@ def memory_lines(watched: watches.Watched) -> Lines:
     return lines
 
 
-def advice_lines(watched: watches.Watched) -> Lines:
+def advice_lines(watched: watches.Watched, *, worked_out: bool = True) -> Lines:
     whole = _a_step(watched) if watched.steps.watched else "for the window"
     now = units.format_seconds(watched.parts.period_s)
     lines = []
     for number, advice in enumerate(watched.advice, start=1):
         predicted = units.format_seconds(advice.predicted_s)
         less = units.format_percent(advice.gain_share)
-        text, worked_out = (clean(part, _LONGEST_ADVICE) for part in (advice.text, advice.worked_out))
-        lines.append((f"{number}.", text))
-        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {worked_out}."))
+        lines.append((f"{number}.", clean(advice.text, _LONGEST_ADVICE)))
+        how = f": {clean(advice.worked_out, _LONGEST_ADVICE)}" if worked_out else ""
+        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less{how}."))
     if len(watched.advice) > 1:
         lines.append(("", "These gains do not add up: several may remove the same time."))
     if not lines and watched.verdict.bound_by != "unknown":  # an unknown bound has no predictions

@@ -19,7 +19,7 @@ from pyxfer._watch.copies import DIRECTIONS, Ceilings, CopyTable, allocated, ove
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
-from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, named_ranges, ranges_of
+from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, line_uses, named_ranges, ranges_of
 from pyxfer._watch.window import LOST
 from pyxfer.units import format_percent, format_seconds
 
@@ -231,6 +231,7 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
         activity=activity,
         ranges=named_ranges(ranges, records, window),
         threads=_threads(window, records, periods),
+        lines=line_uses(window),
         used_before_bytes=window.used_before,
         used_after_bytes=window.used_after,
         advice=gains,

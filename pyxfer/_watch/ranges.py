@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,22 @@ def _sampled_lines(window: Window, thread: Column, begin_ns: Column, end_ns: Col
         known[known] = own[first[known], 0] <= end_ns[at[known]]
         found[at[known]] = own[first[known], 2]
     return list(lines), found
+
+
+MAX_LINES = 10
+
+
+def line_uses(window: Window) -> tuple[watches.LineUse, ...]:
+    """The lines of which samples saw most, of the thread with the steps, or of the main thread."""
+    threads = Counter(step.thread for step in window.steps) or Counter(
+        number for number, name in window.threads.items() if name == "MainThread"
+    )
+    thread = threads.most_common(1)[0][0] if threads else None
+    lines = Counter(seen.line for seen in window.seen if seen.thread == thread)
+    return tuple(
+        watches.LineUse(window.threads.get(thread or 0, ""), line, count, count / lines.total())
+        for line, count in lines.most_common(MAX_LINES)
+    )
 
 
 # A program that puts a number into every name would make a row for each range.

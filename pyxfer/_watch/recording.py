@@ -7,9 +7,11 @@ NumPy reads when it is loaded.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyxfer._document.machines import Fact, Remark
@@ -19,6 +21,7 @@ from pyxfer._watch.framework_calls import framework_in_use
 from pyxfer._watch.marks import LineSampler, RangeRecorder, why_no_lines
 from pyxfer._watch.step_tracking import MAX_STEPS, WatchedSteps
 from pyxfer.errors import PyxferError
+from pyxfer.units import format_seconds
 
 if TYPE_CHECKING:
     from pyxfer._trace.records import Capture
@@ -148,16 +151,36 @@ class ChildProcesses:
     def __init__(self) -> None:
         self.forked = 0
         self._before = _multiprocessing_children()
+        self._spent_s = _processor_s(self._before)
 
     def remarks(self) -> tuple[Remark, ...]:
         after = _multiprocessing_children()
         new = [method for pid, method in after.items() if pid not in self._before and method != "fork"]
         count = len(self._before) + self.forked + len(new)
-        if not count:
+        spent_s = max(0.0, _processor_s({**self._before, **after}) - self._spent_s)
+        if not count and spent_s < _WORTH_SAYING_S:
             return ()
-        children = "at least 1 child process" if count == 1 else f"at least {count} child processes"
-        text = f"{children} ran during the window, forked or spawned; this report does not contain their work"
+        children = "at least 1 child process" if count <= 1 else f"at least {count} child processes"
+        spent = f" and used {format_seconds(spent_s)} of processor time" if spent_s >= _WORTH_SAYING_S else ""
+        text = f"{children} ran during the window, forked or spawned{spent}; this report does not contain their work"
         return (Remark("children", text, "watch a child process that uses the device from inside of it"),)
+
+
+_WORTH_SAYING_S = 0.05
+
+
+def _processor_s(living: Iterable[int | None]) -> float:
+    """The processor time of all children that have ended, and of these that have not."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime + sum(_own_processor_s(pid) for pid in living if pid is not None)
+
+
+def _own_processor_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0  # it has ended, and is in the sum of those
 
 
 def _multiprocessing_children() -> dict[int | None, str]:

@@ -263,7 +263,7 @@ class NamedFunction:
                     owner = part
             if not isinstance(owner, (ModuleType, type)):
                 raise UsageError(f"{self._upto(len(self._path) - 1)} is not a class: name the method of its class")
-            self.problem = f"{self.text} was never called"
+            self.problem = f"{self.text} was never called in this process"
             self._wrapper = self._wrapped(part)
             setattr(owner, self._path[-1], self._wrapper)
         except Exception as error:  # noqa: BLE001 - must not change how the script runs

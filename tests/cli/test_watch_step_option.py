@@ -146,7 +146,7 @@ def test_steps_that_the_script_marks_itself_have_precedence(script: Script) -> N
     ("step", "problem"),
     [
         ("email:nothing", "the module 'email' has no 'nothing'"),
-        slow("email:message_from_string", "email:message_from_string was never called"),
+        slow("email:message_from_string", "email:message_from_string was never called in this process"),
         slow("wave:open", "the script did not import 'wave'; a function of the script itself is in __main__"),
     ],
 )

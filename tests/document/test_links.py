@@ -60,7 +60,7 @@ def test_missing_rows_are_named() -> None:
 
 def test_the_document_is_public_and_prints_itself() -> None:
     assert pyxfer.Links is Links
-    assert RUN.text().splitlines()[0].startswith("Together, 2 GPUs get 111.0 GB/s h2d")
+    assert RUN.text().splitlines()[0].startswith("2 x NVIDIA H200, PCIe 5.0 x16, 256 B payload")
     assert "<table>" in RUN._repr_html_()
     assert repr(RUN).count("\n") == 0
 

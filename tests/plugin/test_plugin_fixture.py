@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+from pyxfer._pytest.fixture import How, Timing, Xfer
 from pyxfer.asv import Transfers
-from pyxfer.errors import MeasurementError
+from pyxfer.errors import MeasurementError, UsageError
+from pyxfer.native import Engine
+
+
+@pytest.fixture
+def own(link: Any) -> Xfer:
+    """What a test gets as `xfer`, in host memory."""
+    return Xfer(Timing("a.py::test", How("host", budget_s=0.05)))
 
 
 def test_a_copy_has_a_bandwidth_and_a_share(suite: Any, link: Any) -> None:
@@ -30,89 +41,69 @@ def test_a_copy_has_a_bandwidth_and_a_share(suite: Any, link: Any) -> None:
     assert found.measurement.of_ceiling > 0
 
 
-def test_only_one_value_is_kept(suite: Any, link: Any) -> None:
-    suite.write("""
-        import weakref
+class Value:
+    alive: ClassVar[weakref.WeakSet[Value]] = weakref.WeakSet()
 
-        class Value:
-            alive = weakref.WeakSet()
-            def __init__(self):
-                assert len(Value.alive) == 0
-                Value.alive.add(self)
-
-        def test_copy(xfer):
-            assert xfer(Value, nbytes=4096) in Value.alive
-    """)
-    suite.run().assert_outcomes(passed=1)
+    def __init__(self) -> None:
+        assert not Value.alive
+        Value.alive.add(self)
 
 
-def test_a_value_of_another_size_has_a_remark(suite: Any, link: Any) -> None:
-    suite.write("""
-        import numpy as np
-
-        def test_other(xfer):
-            source = np.ones(4096, np.uint8)
-            xfer(lambda: source, nbytes=8192)
-            assert "other-size" in [remark.code for remark in xfer.result.measurement.remarks]
-    """)
-    suite.run().assert_outcomes(passed=1)
+def test_only_one_value_is_kept(own: Xfer) -> None:
+    assert own(Value, nbytes=4096) in Value.alive
 
 
-def test_a_second_use_is_refused(suite: Any, link: Any) -> None:
-    suite.write("""
-        import pytest
+def test_a_value_of_another_size_has_a_remark(own: Xfer) -> None:
+    source = np.ones(4096, np.uint8)
+    own(lambda: source, nbytes=8192)
+    assert "other-size" in [remark.code for remark in own.result.measurement.remarks]
 
-        @pytest.mark.parametrize("again", ["xfer", "pedantic"])
-        def test_twice(xfer, again):
-            xfer(lambda: None, nbytes=4096)
-            use = xfer if again == "xfer" else xfer.pedantic
-            with pytest.raises(ValueError, match="already used in this test.*parametrize"):
-                use(lambda: None, nbytes=4096)
-    """)
-    suite.run().assert_outcomes(passed=2)
+
+@pytest.mark.parametrize("again", ["__call__", "pedantic"])
+def test_a_second_use_is_refused(own: Xfer, again: str) -> None:
+    own(lambda: None, nbytes=4096)
+    with pytest.raises(UsageError, match=r"already used in this test.*parametrize"):
+        getattr(own, again)(lambda: None, nbytes=4096)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("xfer(None, nbytes=1)", "callable; got NoneType"),
-        ("xfer(print, nbytes=0)", "nbytes 0 is not a whole number of at least 1: "),
-        ("xfer(print, nbytes=True)", "nbytes True is not a whole number"),
-        ("xfer(print, nbytes=1.5)", "nbytes 1.5 is not a whole number"),
-        ("xfer(print, nbytes='64M')", "nbytes .*ambiguous"),
-        ("xfer(print, nbytes=1, direction='up')", "'up'"),
-        ("xfer(print, nbytes=1, stream='a')", "stream"),
-        ("xfer.pedantic(print, nbytes=1, rounds=0)", "rounds 0 is not a whole number from 1 "),
-        ("xfer.pedantic(print, nbytes=1, warmup_rounds=-1)", "warmup_rounds -1 is not a whole number from 0"),
-        ("xfer.pedantic(print, (1,), nbytes=1, setup=lambda: ((), {}))", "use only one of the two"),
-        ("xfer.pedantic(print, nbytes=1, setup=lambda: 5)", "must return None or .args, kwargs.; got int"),
-        ("xfer.result", "not used yet in this test"),
+        (lambda own: own(None, nbytes=1), "callable; got NoneType"),
+        (lambda own: own(print, nbytes=0), "nbytes 0 is not a whole number of at least 1: "),
+        (lambda own: own(print, nbytes=True), "nbytes True is not a whole number"),
+        (lambda own: own(print, nbytes=1.5), "nbytes 1.5 is not a whole number"),
+        (lambda own: own(print, nbytes="64M"), "nbytes .*ambiguous"),
+        (lambda own: own(print, nbytes=1, direction="up"), "'up'"),
+        (lambda own: own(print, nbytes=1, stream="a"), "stream"),
+        (lambda own: own.pedantic(print, nbytes=1, rounds=0), "rounds 0 is not a whole number from 1 "),
+        (lambda own: own.pedantic(print, nbytes=1, warmup_rounds=-1), "warmup_rounds -1 is not a whole number from 0"),
+        (lambda own: own.pedantic(print, (1,), nbytes=1, setup=lambda: ((), {})), "use only one of the two"),
+        (lambda own: own.pedantic(print, nbytes=1, setup=lambda: 5), r"must return None or .args, kwargs.; got int"),
+        (lambda own: own.result, "not used yet in this test"),
     ],
 )
-def test_invalid_arguments_are_refused(suite: Any, link: Any, call: str, message: str) -> None:
-    suite.write(f"""
-        import pytest, pyxfer
-
-        def test_wrong(xfer):
-            with pytest.raises(pyxfer.UsageError, match={message!r}):
-                {call}
-    """)
-    suite.run("-W", "ignore::UserWarning").assert_outcomes(passed=1)
+def test_invalid_arguments_are_refused(own: Xfer, call: Callable[[Xfer], object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call(own)
 
 
-def test_nbytes_may_be_a_numpy_integer_or_text(suite: Any, link: Any) -> None:
-    suite.write("""
-        import numpy as np
-        import pytest
+@pytest.mark.parametrize("nbytes", [np.int64(4096), "4KiB"])
+def test_nbytes_may_be_a_numpy_integer_or_text(own: Xfer, nbytes: Any) -> None:
+    own(lambda: None, nbytes=nbytes)
+    assert type(own.result.measurement.nbytes) is int
+    assert own.result.measurement.nbytes == 4096
 
-        @pytest.mark.parametrize("nbytes", [np.int64(4096), "4KiB"])
-        def test_copy(xfer, copying, nbytes):
-            with copying(4096) as copy:
-                xfer(copy, nbytes=nbytes)
-            assert type(xfer.result.measurement.nbytes) is int
-            assert xfer.result.measurement.nbytes == 4096
-    """)
-    suite.run().assert_outcomes(passed=2)
+
+def test_further_positional_arguments_are_those_of_the_function(own: Xfer) -> None:
+    assert own(int, "ff", 16, nbytes=4096) == 255
+
+
+def test_the_call_is_known_with_the_packages_of_its_arrays(own: Xfer) -> None:
+    own(np.copy, np.ones(4096), nbytes=4096)
+    assert own.called is not None
+    assert (own.called.path, own.called.source) == (Path(__file__), "own(np.copy, np.ones(4096), nbytes=4096)")
+    assert "numpy" in own.called.packages
 
 
 def test_an_exception_of_the_function_is_raised_unchanged(suite: Any, link: Any) -> None:
@@ -147,45 +138,33 @@ def test_an_exception_of_the_function_is_raised_unchanged(suite: Any, link: Any)
     assert [test.test for test in suite.session().tests] == ["test_it.py::test_after"]
 
 
-def test_pedantic_makes_the_given_number_of_calls(suite: Any, link: Any) -> None:
-    suite.write("""
-        import pytest
+@pytest.mark.parametrize(("rounds", "warmup"), [(1, 0), (7, 2)])
+def test_pedantic_makes_the_given_number_of_calls(own: Xfer, rounds: int, warmup: int) -> None:
+    calls: list[tuple[int, str]] = []
+    setups: list[int] = []
 
-        @pytest.mark.parametrize(("rounds", "warmup"), [(1, 0), (7, 2)])
-        def test_counted(xfer, rounds, warmup):
-            calls, setups = [], []
-            def setup():
-                assert len(setups) == len(calls)
-                setups.append(1)
-                return (len(setups),), {"key": "word"}
-            def fn(number, key):
-                calls.append((number, key))
-                return number
-            assert xfer.pedantic(fn, setup=setup, rounds=rounds, warmup_rounds=warmup, nbytes=4096) == rounds + warmup
-            assert calls == [(number + 1, "word") for number in range(rounds + warmup)]
-            assert len(xfer.result.measurement.trials) == rounds
+    def setup() -> tuple[tuple[int], dict[str, str]]:
+        assert len(setups) == len(calls)
+        setups.append(1)
+        return (len(setups),), {"key": "word"}
 
-        def test_arguments(xfer):
-            assert xfer.pedantic(int, ("ff",), {"base": 16}, rounds=2, nbytes=4096) == 255
-    """)
-    suite.run().assert_outcomes(passed=3)
+    def fn(number: int, key: str) -> int:
+        calls.append((number, key))
+        return number
+
+    assert own.pedantic(fn, setup=setup, rounds=rounds, warmup_rounds=warmup, nbytes=4096) == rounds + warmup
+    assert calls == [(number + 1, "word") for number in range(rounds + warmup)]
+    assert len(own.result.measurement.trials) == rounds
 
 
-def test_events_are_recorded_on_the_given_stream(suite: Any, link: Any) -> None:
-    suite.write("""
-        from contextlib import closing
-        from pyxfer.native import load
+def test_pedantic_passes_arguments_on(own: Xfer) -> None:
+    assert own.pedantic(int, ("ff",), {"base": 16}, rounds=2, nbytes=4096) == 255
 
-        def test_stream(xfer):
-            with closing(load("host").Stream(0)) as stream:
-                xfer(lambda: None, nbytes=4096, stream=stream.handle)
-            assert xfer.result.measurement.bracket == "stream"
 
-        def test_drained(xfer):
-            xfer(lambda: None, nbytes=4096)
-            assert xfer.result.measurement.bracket == "drained"
-    """)
-    suite.run().assert_outcomes(passed=2)
+def test_events_are_recorded_on_the_given_stream(own: Xfer, engine: Engine) -> None:
+    with closing(engine.Stream(0)) as stream:
+        own(lambda: None, nbytes=4096, stream=stream.handle)
+    assert own.result.measurement.bracket == "stream"
 
 
 @pytest.mark.slow
@@ -208,7 +187,7 @@ def test_disabled_xfer_calls_once_and_uses_no_device(suite: Any) -> None:
 
         def test_call(xfer):
             calls = []
-            assert xfer(lambda: calls.append(1) or "value", nbytes=4096) == "value"
+            assert xfer(lambda value: calls.append(1) or value, "value", nbytes=4096) == "value"
             assert calls == [1] and not xfer.enabled
             with pytest.raises(pyxfer.UsageError, match="check xfer.enabled"):
                 xfer.result

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Measurement, Rate, Share, Summary
-from pyxfer._document.sessions import Expected
+from pyxfer._document.sessions import Expected, Judged
+from pyxfer._frameworks.registry import load_framework
 from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import Outcome, believed
+from pyxfer._pytest.session import USUAL_ROUTES, next_command
 from pyxfer._pytest.settings import MarkerArguments, read_marker
+from pyxfer.errors import UsageError
 
 COPY = """
     import pytest
@@ -48,6 +53,10 @@ def outcome(share: Share | None, summary: Summary | None = None, *, credible: bo
     return Outcome(measurement, none)
 
 
+def verdict(expected: Expected, found: Outcome) -> Judged:
+    return judged(expected, found.measurement, found.ceiling)
+
+
 def lasting(median_s: float, low_s: float | None, high_s: float | None) -> Summary:
     return Summary(10, median_s, low_s, high_s, median_s, median_s, 0.0, median_s, median_s)
 
@@ -65,7 +74,7 @@ def lasting(median_s: float, low_s: float | None, high_s: float | None) -> Summa
     ],
 )
 def test_a_share_is_too_slow_only_with_its_whole_interval(share: Share | None, word: str) -> None:
-    assert judged(Expected(min_of_ceiling=0.8), outcome(share).measurement).word == word
+    assert verdict(Expected(min_of_ceiling=0.8), outcome(share)).word == word
 
 
 @pytest.mark.parametrize(
@@ -79,33 +88,80 @@ def test_a_share_is_too_slow_only_with_its_whole_interval(share: Share | None, w
     ],
 )
 def test_a_time_is_too_slow_only_with_its_whole_interval(summary: Summary | None, word: str) -> None:
-    assert judged(Expected(max_s=2 * MS), outcome(None, summary).measurement).word == word
+    assert verdict(Expected(max_s=2 * MS), outcome(None, summary)).word == word
 
 
 def test_a_function_that_moved_too_few_bytes_is_too_slow() -> None:
     found = outcome(None, lasting(MS, MS, MS), credible=False)
-    assert judged(Expected(min_of_ceiling=0.5), found.measurement).word == "too slow"
+    assert verdict(Expected(min_of_ceiling=0.5), found).word == "too slow"
+
+
+def test_a_reason_has_the_figures_of_both_sides_and_the_limit() -> None:
+    found = outcome(Share(0.067, 0.05, 0.106))
+    ceiling = msgspec.structs.replace(found.measurement, rate=Fact(Rate(11.1, None, None)))
+    (reason,) = judged(Expected(min_of_ceiling=0.8), found.measurement, Fact(ceiling)).reasons
+    assert reason == (
+        "1.00 GB/s is 6.7 % of the 11.10 GB/s that raw pinned copies reached beside it (at most 10.6 % with 95 % "
+        "certainty); the marker asks for 80 %"
+    )
 
 
 def test_the_worse_of_two_verdicts_counts() -> None:
     asked = Expected(min_of_ceiling=0.8, max_s=2 * MS)
-    found = judged(asked, outcome(Share(0.9, 0.85, 0.95), lasting(3 * MS, 2.5 * MS, 3.5 * MS)).measurement)
+    found = verdict(asked, outcome(Share(0.9, 0.85, 0.95), lasting(3 * MS, 2.5 * MS, 3.5 * MS)))
     assert found.word == "too slow"
-    assert found.reasons == ("time 3.00 ms, at least 2.50 ms; limit: at most 2.00 ms",)
+    (reason,) = found.reasons
+    assert all(figure in reason for figure in ("3.00 ms", "2.50 ms", "2.00 ms"))
 
 
 def test_without_limits_there_is_no_verdict() -> None:
-    assert judged(Expected(), outcome(Share(0.1, 0.1, 0.1)).measurement).word == "not asked"
+    assert verdict(Expected(), outcome(Share(0.1, 0.1, 0.1))).word == "not asked"
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_the_usual_route_of_a_framework_is_to_be_explained(direction: Any) -> None:
+    for framework in USUAL_ROUTES:
+        found = msgspec.structs.replace(outcome(None).measurement, direction=direction, nbytes=1 << 20)
+        said = next_command(found, ("builtins", framework), 1)
+        (route,) = [route for route in load_framework(framework.removesuffix("lib")).routes if route.name in said]
+        assert (route.usual, route.direction) == (True, direction)
+        assert f"pyxfer explain {route.name} --size 1MiB --device 1 " in said
+
+
+def test_without_a_framework_the_ceiling_is_to_be_measured() -> None:
+    found = msgspec.structs.replace(outcome(None).measurement, nbytes=123456789)
+    assert next_command(found, ("builtins", "numpy"), 0).startswith("pyxfer ceiling --size 123456789 ")
 
 
 def test_a_test_that_is_certainly_too_slow_fails(suite: Any, link: Any) -> None:
     suite.write(COPY.format(marks="@pytest.mark.xfer(min_of_ceiling=0.8)", times=3))
-    result = suite.run("--xfer-json=out.json", budget="2s")
+    result = suite.run("--xfer-json=out.json", "--junitxml=out.xml", budget="2s")
     result.assert_outcomes(failed=1)
-    result.stdout.re_match_lines([r"xfer: .* % of the ceiling, at most .* %; limit: .* 80.0 %"])
+    result.stdout.re_match_lines(
+        [
+            r"xfer: too slow: [0-9.]+ GB/s is [0-9.]+ % of the [0-9.]+ GB/s .* 80 %\.",
+            r"test_it.py:6: xfer\(copy, nbytes=1 << 20\)",
+            r"Host memory was measured.*",
+        ]
+    )
     result.stdout.re_match_lines([r"test_copy +h2d +1 MiB .* too slow"])
     found = suite.only()
     assert (found.outcome, found.judged.word, found.expected) == ("failed", "too slow", Expected(0.8, None))
+    properties = ElementTree.parse(suite.path / "out.xml").iter("property")
+    assert [dict(each.items()) for each in properties] == [{"name": "xfer_verdict", "value": "too slow"}]
+
+
+def test_on_a_gpu_the_failure_names_the_next_command(suite: Any, link: Any, as_gpu: Any) -> None:
+    suite.write("""
+        import pytest, time
+
+        @pytest.mark.xfer(max_s="1ms")
+        def test_slow(xfer):
+            xfer.pedantic(time.sleep, (2e-3,), nbytes=4096)
+    """)
+    result = suite.bare()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["xfer: too slow: *", "test_it.py:5: xfer.pedantic(*", "pyxfer ceiling --size 4KiB *"])
 
 
 def test_an_unsure_test_passes_with_a_warning(suite: Any, link: Any) -> None:
@@ -119,7 +175,7 @@ def test_an_unsure_test_passes_with_a_warning(suite: Any, link: Any) -> None:
     """)
     result = suite.run()
     result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*test_it.py:[0-9]: XferWarning: * of the ceiling, without an interval*"])
+    result.stdout.fnmatch_lines(["*test_it.py:[0-9]: XferWarning: unsure: * of the * asks for 80 %*"])
     result.stdout.re_match_lines([r"test_few +h2d .* unsure"])
 
 
@@ -149,41 +205,36 @@ def test_an_unused_fixture_is_a_warning(suite: Any, link: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("mark", "message"),
     [
         (
-            "at_least=0.8",
+            pytest.mark.xfer(at_least=0.8),
             "'at_least' is not an argument: choose one of min_of_ceiling, max_s, budget, precision, device.",
         ),
-        ("0.8", "(0.8,) has no name: *"),
-        ("min_of_ceiling=1.5", "min_of_ceiling 1.5 is not above zero and at most 1*"),
-        ("min_of_ceiling='lots'", "min_of_ceiling 'lots' is not a share: *"),
-        ("min_of_ceiling=float('nan')", "min_of_ceiling nan is not above zero*"),
-        ("min_of_ceiling=True", "min_of_ceiling True is not above zero*"),
-        ("max_s=0", "max_s 0 is not above zero*"),
-        ("budget=None", "budget None is not above zero*"),
-        ("device=-1", "device -1 is not a device: *"),
-        ("device='ABC'", "device 'ABC' is not a device: *"),
+        (pytest.mark.xfer(0.8), "(0.8,) has no name: "),
+        (pytest.mark.xfer(min_of_ceiling=1.5), "min_of_ceiling 1.5 is not above zero and at most 1"),
+        (pytest.mark.xfer(min_of_ceiling="lots"), "min_of_ceiling 'lots' is not a share: "),
+        (pytest.mark.xfer(min_of_ceiling=float("nan")), "min_of_ceiling nan is not above zero"),
+        (pytest.mark.xfer(min_of_ceiling=True), "min_of_ceiling True is not above zero"),
+        (pytest.mark.xfer(max_s=0), "max_s 0 is not above zero"),
+        (pytest.mark.xfer(budget=None), "budget None is not above zero"),
+        (pytest.mark.xfer(device=-1), "device -1 is not a device: "),
+        (pytest.mark.xfer(device="ABC"), "device 'ABC' is not a device: "),
     ],
 )
-def test_an_invalid_marker_is_a_collection_error(suite: Any, arguments: str, message: str) -> None:
-    suite.write(f"""
+def test_an_invalid_marker_is_refused(mark: pytest.MarkDecorator, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        read_marker([mark.mark])
+
+
+def test_an_invalid_marker_and_one_without_the_fixture_are_collection_errors(suite: Any) -> None:
+    suite.write("""
         import pytest
 
-        @pytest.mark.xfer({arguments})
+        @pytest.mark.xfer(max_s=0)
         @pytest.mark.parametrize("a", [1, 2])
         def test_wrong(xfer, a):
             pass
-    """)
-    result = suite.run()
-    result.assert_outcomes(errors=1)
-    pattern = message.replace("[", "[[]")
-    result.stdout.fnmatch_lines([f"test_it.py::test_wrong[[]1]: The marker xfer: {pattern}"])
-
-
-def test_a_marker_without_the_fixture_is_a_collection_error(suite: Any) -> None:
-    suite.write("""
-        import pytest
 
         @pytest.mark.xfer(min_of_ceiling=0.8)
         def test_alone():
@@ -196,7 +247,13 @@ def test_a_marker_without_the_fixture_is_a_collection_error(suite: Any) -> None:
     """)
     result = suite.run()
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["test_it.py::test_alone: The marker xfer has no effect*"])
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py::test_wrong[[]1]: The marker xfer: max_s 0 is not above zero*",
+            "test_it.py::test_alone: The marker xfer has no effect*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*test_with_others*")
 
 
 def test_the_closest_marker_takes_precedence() -> None:
@@ -221,6 +278,11 @@ def test_options_take_precedence_over_markers(suite: Any, link: Any) -> None:
     assert suite.only().budget_s == 0.07
 
 
+def beside(share: Share | None, *remarks: Remark) -> Any:
+    measurement = msgspec.structs.replace(outcome(share).measurement, remarks=remarks)
+    return SimpleNamespace(measurement=measurement, ceiling=unknown("none"))
+
+
 @pytest.mark.parametrize(
     ("fix", "fixed", "here"),
     [
@@ -232,9 +294,22 @@ def test_options_take_precedence_over_markers(suite: Any, link: Any) -> None:
     ],
 )
 def test_fixes_of_fixed_rounds_propose_more_rounds(fix: str | None, fixed: bool, here: str | None) -> None:
-    measurement = msgspec.structs.replace(outcome(None).measurement, remarks=(Remark("drift", "it drifted", fix),))
-    beside: Any = SimpleNamespace(
-        measurement=measurement, ceiling=unknown("none"), choice=SimpleNamespace(runtime="host")
-    )
-    found = believed(beside, None, [], fixed=fixed).measurement.remarks[0]
+    (found,) = believed(beside(None, Remark("drift", "it drifted", fix)), None, [], fixed=fixed).measurement.remarks
     assert (found.text, found.fix) == ("it drifted", here)
+
+
+@pytest.mark.parametrize(
+    ("share", "figures"),
+    [
+        (Share(1.0, 0.9, 1.1), None),
+        (Share(2.0, 1.5, 2.5), "200.0 %"),
+        (Share(2.0, 0.5, 2.5), "50.0 % to 250.0 %"),
+        (Share(2.0, None, None), "200.0 %"),
+    ],
+)
+def test_a_share_above_the_ceiling_has_one_remark(share: Share, figures: str | None) -> None:
+    earlier = () if share.low is None or share.low < 1 else (Remark("above-ceiling", "faster"),)
+    found = believed(beside(share, *earlier), None, [], fixed=False).measurement.remarks
+    assert [(remark.code, (figures or "?") in remark.text) for remark in found] == [("above-ceiling", True)] * bool(
+        figures
+    )

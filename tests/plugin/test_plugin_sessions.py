@@ -161,7 +161,7 @@ def texts(*tests: object, words: dict[str, str] | None = None, width: int = 80) 
 def test_names_omit_a_common_file() -> None:
     slow = row_of("tests/test_a.py::test_b", 0.5, judged=Judged("too slow"), nbytes=1536)
     assert texts(row_of(), slow) == [
-        "test       dir      size   GB/s   +-  of ceiling  verdict",
+        "test       dir      size   GB/s   +-  of ceiling  marker",
         "test_copy  h2d     1 MiB   2.00  1 %     100.0 %  fine",
         "test_b     h2d  1.536 KB  0.500  1 %      25.0 %  too slow",
     ]
@@ -191,8 +191,13 @@ def test_names_are_printable() -> None:
 def test_equal_remarks_share_one_note() -> None:
     texts_below = notes([row_of("a.py::test_1", None, remarks=()), row_of("a.py::test_2"), row_of("a.py::test_3")])
     assert texts_below == ["test_1: no bandwidth: the bandwidth cannot be", "test_2, test_3: the time drifted"]
-    assert "-" in texts(row_of("a.py::test_1", None, judged=Judged()))[1]
-    assert texts(row_of("a.py::test_1", None, judged=Judged()))[1].endswith("no result")
+    assert texts(row_of("a.py::test_1", None, judged=Judged()))[1].split()[-3:] == ["-", "-", "-"]
+
+
+def test_the_verdicts_of_marker_and_comparison_have_a_column_each() -> None:
+    heading, row = texts(row_of(), words={row_of().test: "unsure"})
+    assert heading.split()[-2:] == ["marker", "compared"]
+    assert row.split()[-2:] == ["fine", "unsure"]
 
 
 def test_missed_precision_is_one_note() -> None:

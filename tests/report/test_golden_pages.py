@@ -21,7 +21,7 @@ from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
 from msgspec.structs import replace
 from pages import full_run, host_run
-from report_samples import make_history
+from report_samples import make_history, make_links_of_four
 from ring_samples import make_state
 from samples import KIB, MIB, make_device, make_environment, make_link, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
@@ -35,7 +35,7 @@ from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.sessions import XferSession
+from pyxfer._document.sessions import Expected, XferSession
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.baseline import print_baselines
@@ -45,7 +45,19 @@ from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
 
 FOLDER = Path(__file__).parent / "pages"
-DETAILED = ("ceiling", "ceiling-doubts", "ceiling-host", "explain", "frameworks", "frameworks-images")
+DETAILED = (
+    "ceiling",
+    "ceiling-doubts",
+    "ceiling-host",
+    "explain",
+    "frameworks",
+    "frameworks-images",
+    "links",
+    "links-slow",
+    "doctor-fine",
+    "watch",
+    "compare-slow",
+)
 
 
 def info(run: runs.Run, page: Page) -> None:
@@ -83,7 +95,13 @@ def fleet() -> Fleet:
 
 
 def pytest_session() -> XferSession:
-    tests = (row_of(), row_of("tests/test_b.py::test_other", None))
+    tests = (
+        row_of(),
+        row_of("tests/test_b.py::test_slow", 0.5, outcome="failed"),
+        row_of("tests/test_b.py::test_other", None, outcome="failed"),
+        row_of("tests/test_b.py::test_wrong", outcome="failed"),
+        row_of("tests/test_b.py::test_no_limit", None, expected=Expected()),
+    )
     place = sessions.TestMachine("cuda", "", make_device(), make_link(), make_environment())
     return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests)
 
@@ -144,6 +162,7 @@ DOCUMENTS: dict[str, Any] = {
     "frameworks-images": make_image_batch_run(),
     "history": make_history(),
     "links": make_links(),
+    "links-slow": make_links_of_four(),
     "links-four": make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)),
     "session": pytest_session(),
     "tune": make_state(),

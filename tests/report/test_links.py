@@ -25,9 +25,9 @@ from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE
 from pyxfer._report.webpage import _style
 
 
-def page(run: Links, columns: int = 80) -> str:
+def page(run: Links, columns: int = 80, *, details: bool = True) -> str:
     stream = io.StringIO()
-    print_links(run, Page(stream, columns))
+    print_links(run, Page(stream, columns, details=details))
     return stream.getvalue()
 
 
@@ -44,11 +44,9 @@ FOUR = make_links(4, shared)
 
 
 def test_the_sentence_has_the_totals_and_their_shares() -> None:
-    assert sentence(make_links()).startswith(
-        "Together, 2 GPUs get 111.0 GB/s h2d (100.0 % of the sum of separate runs)"
-    )
+    assert sentence(make_links()).startswith("Together, 2 GPUs get 111 GB/s h2d (100.0 % of the sum of separate runs)")
     assert "GPUs 0 and 1; 2 and 3 slow each other down" in sentence(FOUR)
-    assert sentence(make_links(1)).startswith("GPU 0 gets 55.50 GB/s h2d (95.0 % of the peak) and 55.40 GB/s d2h")
+    assert sentence(make_links(1)).startswith("GPU 0 gets 55.5 GB/s h2d (95.0 % of the peak) and 55.4 GB/s d2h")
     assert sentence(make_links(2, groups=("pairs",))).startswith(
         "Copies from one GPU to another reach 370.0 GB/s to 396"
     )
@@ -124,6 +122,15 @@ def test_every_page_fits(count: int, columns: int) -> None:
     text = page(run, columns)
     assert max(map(len, text.splitlines())) <= columns
     assert "GPU 0, node 0 (near)" in text
+    assert max(map(len, page(run, columns, details=False).splitlines())) <= columns
+
+
+def test_the_first_page_leads_with_what_is_wrong_and_the_remedy() -> None:
+    first = " ".join(page(FOUR, details=False).split())
+    assert first.startswith("4 x NVIDIA H200, PCIe 5.0 x16, 256 B payload: 1 to 2, read: 200.0 GB/s")
+    assert first.index("To do") < first.index("Host and GPU, GB/s")
+    assert report_of(FOUR).headline(FOUR).startswith("4 x NVIDIA H200")
+    assert report_of(FOUR).badge(FOUR) == ("bad", "wrong")
 
 
 def test_rows_without_a_figure_have_their_reason_once() -> None:

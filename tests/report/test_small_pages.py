@@ -39,13 +39,13 @@ def test_host_memory_has_no_link() -> None:
     device = msgspec.structs.replace(h200().device, runtime="host")
     examination = examined(h200(device=device, runtime="host", runtime_reason="No usable GPU: none is visible."))
     text = page(examination)
-    assert "No link was examined" in text
+    assert "no link was examined" in text
     assert "device  host memory, not a PCIe link" in text
 
 
 def test_a_suspicious_finding_is_not_called_wrong() -> None:
     examination = examined(h200(environment={"persistence": Fact(False)}))
-    assert summary(examination).startswith("Nothing is certainly wrong, but something is suspicious: persistence (")
+    assert summary(examination).startswith("NVIDIA H200, PCIe 5.0 x16, 256 B payload: nothing is certainly wrong, but")
 
 
 def page_of(state: RingState) -> str:

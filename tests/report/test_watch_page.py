@@ -22,7 +22,7 @@ from pyxfer.errors import UsageError
 
 
 def page_of(watched: Watched) -> str:
-    return printed(lambda page: print_watch(watched, page))
+    return printed(lambda page: print_watch(watched, page), details=True)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def on_terminal(watched: Watched) -> list[str]:
     stream = Terminal()
-    print_watch(watched, Page(stream))
+    print_watch(watched, Page(stream, details=True))
     return stream.getvalue().splitlines()
 
 
@@ -105,7 +105,7 @@ def test_memory_sets_count_as_kernels() -> None:
 
 
 def test_wide_names_are_cut_by_their_width() -> None:
-    text = make_watched(decode="画像を読み込む" * 20).text(80)
+    text = make_watched(decode="画像を読み込む" * 20).text(80, details=True)
     assert max(cell_len(line) for line in text.splitlines()) <= 80
     assert "画像を読み込む" in text
 

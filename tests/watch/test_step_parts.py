@@ -171,6 +171,12 @@ def listed_calls(script: Script, steps: Any = STEPS, **given: Any) -> tuple[Surp
     return found
 
 
+def test_the_lines_that_samples_of_the_steps_thread_saw_are_counted() -> None:
+    samples = (*(seen(at, "a.py:1 in f") for at in (1, 3, 5)), seen(7, "a.py:2 in f"), seen(8, "b.py:9 in g", LOADER))
+    found = analysed(make_window(Script(), 300, STEPS, seen=samples)).lines
+    assert [(use.line, use.samples, use.share) for use in found] == [("a.py:1 in f", 3, 0.75), ("a.py:2 in f", 1, 0.25)]
+
+
 def test_a_copy_to_the_host_in_a_step_is_listed_with_its_call() -> None:
     script = Script()
     script.copy(CopyKind.H2D, 0, 5, call=("cudaMemcpyAsync", 0, 2))

@@ -421,7 +421,7 @@ def test_a_jitted_method_is_bound_to_its_instance(engine: Engine, importing: Imp
         ("own:coroutine", "own:coroutine is a coroutine or generator function"),
         ("own:generator", "own:generator is a coroutine or generator function"),
         ("own:both", "own:both is a coroutine or generator function"),
-        ("own:function", "own:function was never called"),
+        ("own:function", "own:function was never called in this process"),
         ("other:function", "the script did not import 'other'"),
         ("__main__:function", "the script did not define 'function'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -318,6 +319,21 @@ print(children())
 """
     )
     assert "at least 3 child processes ran" in lines[0]
+
+
+def test_the_processor_time_of_children_that_have_ended_is_said() -> None:
+    lines = output(
+        STEPS
+        + """
+import subprocess
+with w:
+    busy = "import time; deadline = 0.3; all(time.process_time() < deadline for _ in iter(int, 1))"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+print(children())
+"""
+    )
+    (seconds,) = re.findall(r"used ([0-9.]+) m?s of processor time", lines[0])
+    assert float(seconds) >= 0.3
 
 
 def test_a_watch_that_was_never_stopped_is_closed_at_exit() -> None:

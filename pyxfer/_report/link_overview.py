@@ -1,0 +1,194 @@
+"""The first page of links: a judgement, one table for the host and one for the GPUs, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyxfer._doctor.links import link_findings
+from pyxfer._document import links as documents
+from pyxfer._document.examinations import Finding, Status
+from pyxfer._document.links import HOST_END, Links, Traffic
+from pyxfer._document.remark_codes import severity_of
+from pyxfer._report import link_words
+from pyxfer._report.layout import Column, Page, fitting_table, spread
+from pyxfer._report.overview import OF_LINK, STYLES, Answer, footer_text, on_the_point
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, link_text, remark_text, sentence
+
+MATRIX_FROM = 4
+"""Fewer GPUs have a line a pair instead of a matrix."""
+NONE = "-"
+_SIDES: tuple[documents.HostDirection, ...] = ("h2d", "d2h")
+
+
+def answer(run: Links) -> Answer:
+    """The judgement of the links, and what the GPUs get together or alone."""
+    bad = _bad(run)
+    status: Status = "unknown"
+    if run.ended != "complete":
+        verdict = f"the run was {run.ended} before its end"
+    elif bad:
+        worst = bad[0]
+        status, verdict = worst.status, f"{clean(worst.subject)}: {clean(worst.seen, 300)}"
+        verdict += f" ({len(bad) - 1} more below)" if len(bad) > 1 else ""
+    elif run.runtime == "host":
+        verdict = "these figures say nothing of a GPU"
+    elif any(finding.status == "fine" and finding.code == "ceiling" for finding in link_findings(run)):
+        status, verdict = "fine", f"{'the link is' if len(run.devices) == 1 else 'the links are'} fine"
+    else:
+        verdict = "measured"
+    return Answer(status, f"{sentence(f'{_place_text(run)}: {verdict}')} {link_words.sentence(run)}")
+
+
+_OF_LINKS = OF_LINK | {"links-contents", "shared-uplink", "together", "slow-link", "no-nvlink", "another-way"}
+
+
+def _bad(run: Links) -> list[Finding]:
+    found = [finding for finding in link_findings(run) if finding.code in _OF_LINKS]
+    return [finding for finding in found if finding.status in ("wrong", "suspicious")]
+
+
+def remedies(run: Links) -> Lines:
+    """Each remedy once, behind what it is for."""
+    subjects: dict[str, list[str]] = {}
+    for finding in _bad(run):
+        if finding.do:
+            subjects.setdefault(finding.do, []).append(clean(finding.subject))
+    return [("  -", f"{'; '.join(names)}: {sentence(clean(do, 300))}") for do, names in subjects.items()]
+
+
+def _place_text(run: Links) -> str:
+    """`2 x NVIDIA H200, PCIe 5.0 x16, 256 B payload`; of different GPUs only their number."""
+    if run.runtime == "host":
+        return HOST_MEMORY
+    places = dict.fromkeys(f"{clean(each.device.name)}, {link_text(each.link)}" for each in run.devices)
+    count = "" if len(run.devices) == 1 else f"{len(run.devices)} x "
+    return f"{count}{next(iter(places))}" if len(places) == 1 else counted(len(run.devices), "GPU")
+
+
+def print_link_overview(run: Links, page: Page) -> None:
+    found = answer(run)
+    page.line(clean(found.text, 2000), style=STYLES[found.status])
+    if run.failure:
+        page.line(sentence(clean(run.failure)), style="bold red")
+    page.section("To do", remedies(run))
+    _print_host(run, page)
+    _print_pairs(run, page)
+    _print_facts(run, page)
+    page.section("Next", [("  pyxfer links --details", "all figures; --report page.html draws them")])
+    page.line()
+    page.line(footer_text(run.environment, run.duration_s, is_cuda=run.runtime == "cuda"))
+
+
+def _print_host(run: Links, page: Page) -> None:
+    """A line for each GPU alone, one for all at once, and what that is of the separate runs."""
+    devices = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "host"))
+    if not devices:
+        return
+    both = [link_words.found(run, "host", "both", "ce", (HOST_END, device)) for device in devices]
+    single = {
+        side: [
+            link_words.found(run, "host", side, "ce", (HOST_END, device) if side == "h2d" else (device, HOST_END))
+            for device in devices
+        ]
+        for side in _SIDES
+    }
+    together = {case: link_words.found(run, "together", case) for case in (*_SIDES, "both")}
+    peaks = {side: [row.flows[0].peak_share.value for row in rows if row is not None] for side, rows in single.items()}
+    rows: dict[str, list[str]] = {
+        f"GPU {device}": [*(_total(single[side][place]) for side in _SIDES), _total(both[place])]
+        for place, device in enumerate(devices)
+    }
+    if any(row is not None for row in together.values()):
+        rows[f"all {len(run.devices)} at once"] = [_total(row) for row in together.values()]
+        rows["  of the sum"] = [
+            _share(None if row is None else link_words.share_of_sum(row)) for row in together.values()
+        ]
+    if any(peak is not None for found in peaks.values() for peak in found):
+        rows["of peak, least"] = [
+            _share(min((peak for peak in peaks[side] if peak is not None), default=None)) for side in _SIDES
+        ] + [""]
+    heads = ("h2d", "d2h", "both, sum")
+    columns = [Column(("",), tuple(rows), left=True)]
+    columns += [
+        Column((head,), on_the_point([row[place] for row in rows.values()])) for place, head in enumerate(heads)
+    ]
+    page.heading("Host and GPU, GB/s (1 GB = 1e9 bytes)")
+    page.show(fitting_table(columns, page.columns))
+
+
+def _total(row: Traffic | None) -> str:
+    return NONE if row is None else link_words.rate_text(row.total)
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value * 100:.0f} %"
+
+
+def _print_pairs(run: Links, page: Page) -> None:
+    ends = link_words.peer_ends(run)
+    if not ends:
+        return
+    numbers = [each.device.index for each in run.devices]
+    page.heading("GPU to GPU, read, GB/s" if len(numbers) >= MATRIX_FROM else "GPU to GPU, GB/s")
+    if len(numbers) >= MATRIX_FROM:
+        head = [Column(("from",), tuple(f"GPU {number}" for number in numbers), left=True)]
+        body = [
+            Column(
+                (f"to {b}",),
+                on_the_point([_total(link_words.found(run, "pairs", "read", "ce", (a, b))) for a in numbers]),
+            )
+            for b in numbers
+        ]
+        for table in spread(head, body, [], page.columns):
+            page.show(table)
+        return
+    columns = [Column(("",), tuple(f"{a} to {b}" for a, b in ends), left=True)]
+    for case, name in (("read", "read"), ("write", "write"), ("through-host", "through host")):
+        cells = tuple(_total(link_words.found(run, "pairs", case, "ce", each)) for each in ends)
+        if any(cell != NONE for cell in cells):
+            columns.append(Column((name,), on_the_point(cells)))
+    page.show(fitting_table(columns, page.columns))
+
+
+def _print_facts(run: Links, page: Page) -> None:
+    page.line()
+    for text in [*_latency_texts(run), *_small_texts(run), *link_words.first_limits(run), *_doubts(run)]:
+        page.line(text)
+
+
+def _latency_texts(run: Links) -> Iterator[str]:
+    """The latencies of idle links, by what is read."""
+    places: dict[str, list[tuple[int, float]]] = {}
+    for row in run.latencies:
+        quick = link_words.latency_row(run.latencies, (row.device, row.target), False, True, 0.0)
+        if row is quick and row.node is None and row.p50.value is not None:
+            where = "the host" if row.target == HOST_END else "itself" if row.target == row.device else "another GPU"
+            places.setdefault(where, []).append((row.device, row.p50.value.ns))
+    words = []
+    for where, found in places.items():
+        least, most = min(ns for _, ns in found), max(ns for _, ns in found)
+        ends = dict.fromkeys((f"{least:.0f}", f"{most:.0f}"))
+        words.append(f"{' to '.join(ends)} ns from {where}")
+    if words:
+        yield f"A GPU waits {', '.join(words)} (median of single loads, idle)."
+
+
+def _small_texts(run: Links) -> Iterator[str]:
+    """What a caller gets of the smallest copies, one by one and as a batch."""
+    first = run.devices[0].device.index
+    rows = [row for row in run.small if row.device == first and row.direction == "h2d" and row.caller_gbps is not None]
+    if not rows:
+        return
+    least = min(row.nbytes for row in rows)
+    rates = {row.mode: link_words.rate_text(row.caller_rate) for row in rows if row.nbytes == least}
+    if {"queue", "batch"} <= rates.keys():
+        yield (
+            f"Copies of {least >> 10} KiB to GPU {first}: a caller gets {rates['queue']} GB/s from one call each, "
+            f"{rates['batch']} from one call for many."
+        )
+
+
+def _doubts(run: Links) -> list[str]:
+    return [
+        sentence(remark_text(each)) for each in link_words.remarks(run) if severity_of(each.code) in ("fault", "doubt")
+    ]
