@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -148,6 +150,8 @@ def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
 
 def _is_store(location: StoreLocation, path: Path) -> bool:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a FIFO would be waited for
+            raise OSError(errno.EINVAL, "not a regular file")
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
