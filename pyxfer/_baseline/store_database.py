@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 from pyxfer._baseline.store_tables import TABLES, VERSION, VERSIONS, now_text
-from pyxfer.errors import StoreError, UsageError
+from pyxfer.errors import INSTALL, StoreError, UsageError
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ def _make_engine(location: StoreLocation, create: bool) -> Engine:
     try:
         return create_engine(location.url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
     except ImportError as error:
-        raise StoreError(f"A store on PostgreSQL needs psycopg ({error}): pip install 'pyxfer[postgresql]'.") from error
+        raise StoreError(f"A store on PostgreSQL needs psycopg ({error}): {INSTALL['psycopg']}.") from error
 
 
 def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
@@ -292,7 +292,7 @@ class Database:
         if version > VERSION:
             raise StoreError(
                 f"The store {self.location.shown} has version {version}, and this pyxfer knows versions up to "
-                f"{VERSION}: upgrade pyxfer (pip install --upgrade pyxfer)."
+                f"{VERSION}: upgrade pyxfer."
             )
 
     def _can_retry(self, error: DBAPIError, lost: bool) -> bool:

@@ -87,7 +87,7 @@ def check_report(path: str | None) -> None:
 
 def check_drawing() -> Any:
     """Import vl-convert."""
-    return library("vl_convert", "Reports need vl-convert", "'pyxfer[report]'")
+    return library("vl_convert", "Reports need vl-convert")
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def _draw(specs: Sequence[plots.Spec]) -> list[str]:
     )
     if ended.returncode:
         raise PyxferError(
-            f"Charts cannot be drawn within the memory limit of {format_size(limit_bytes)}: draw them without one (ulimit "
-            "-v unlimited)."
+            f"Charts cannot be drawn within the memory limit of {format_size(limit_bytes)}: draw them without a limit "
+            "(ulimit -v unlimited)."
         )
     drawn: list[str] = json.loads(ended.stdout)
     return drawn

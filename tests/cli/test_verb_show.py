@@ -209,7 +209,7 @@ def test_without_the_extra_one_line_says_how_to_install_it(
     ):
         ended = command(*arguments)
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert "pip install 'pyxfer[report]'" in ended.stderr
+        assert "vl-convert-python" in ended.stderr
         assert ended.stderr.count("\n") == 1
 
 

@@ -89,7 +89,7 @@ def test_a_path_may_be_an_object(tmp_path: Path) -> None:
 
 def test_without_psycopg_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"pip install 'pyxfer\[postgresql\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'psycopg\[binary\]'"):
         open_store("postgresql://server/db")
 
 
