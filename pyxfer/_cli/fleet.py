@@ -163,10 +163,10 @@ def code_of(fleet: Fleet) -> int:
 
 def kept_in_store(fleet: Fleet, store: str | None) -> str:
     """Save the verdicts; empty, or why they were not saved."""
-    from pyxfer._baseline.store import open_store
+    import pyxfer
 
     try:
-        with open_store(store) as opened:
+        with pyxfer.open_store(store) as opened:  # a StoreError also if SQLAlchemy is not installed
             kept, shown = opened.add_fleet(fleet), opened.shown
     except PyxferError as error:
         return f"The verdicts above are complete, but were not stored: {error}"

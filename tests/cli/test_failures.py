@@ -44,6 +44,7 @@ NO_DRIVER = (
 )
 
 
+unsanitized = pytest.mark.unsanitized(reason="a sanitizer needs more memory than the limits")
 # Commands in another folder find pyxfer as these tests do.
 OWN_PATH = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
@@ -89,6 +90,7 @@ def test_errors_have_a_message_and_an_exit_code(
     assert "Traceback" not in text
 
 
+@unsanitized
 @pytest.mark.parametrize("verb", ["show {}", "report -o it.html {}"])
 def test_a_document_that_does_not_fit_into_memory_is_named_by_its_size(verb: str, tmp_path: Path) -> None:
     document = tmp_path / "run.json"
@@ -99,12 +101,14 @@ def test_a_document_that_does_not_fit_into_memory_is_named_by_its_size(verb: str
     assert "this document (400 MiB)" in result.stderr
 
 
+@unsanitized
 def test_a_small_document_is_shown_in_little_memory(tmp_path: Path) -> None:
     make_run().save(tmp_path / "run.json.gz")
     result = shell(f"ulimit -v 500000; pyxfer show {tmp_path}/run.json.gz")
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@unsanitized
 def test_too_little_memory_for_a_measurement_is_an_error_of_memory(tmp_path: Path) -> None:
     # Each trial of both directions starts threads, whose stacks have the size of `ulimit -s`.
     options = "--device host --directions both --sizes 4KiB --budget 100ms --no-trace"

@@ -241,6 +241,12 @@ def test_a_folder_and_a_missing_folder_are_refused(tmp_path: Path, name: str, wo
         open_store(tmp_path / name)
 
 
+def test_a_fifo_is_refused_and_not_waited_for(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match="not a regular file"):
+        open_store(path)
+
+
 def test_a_locked_store_can_be_read_and_refuses_a_save(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_database, "BUSY_S", 0.05)
     with open_store(str(path)) as store:
