@@ -6,6 +6,7 @@ import ast
 import builtins
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,21 +148,27 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a reader of the pages has: documents, scripts, and a store with a baseline."""
+    folder = tmp_path_factory.mktemp("saved")
     for name in ("run", "other", "monday", "today", "a", "b"):
-        codec.save(make_run(), tmp_path / f"{name}.json")
-    codec.save(make_links(2), tmp_path / "links.json")
-    codec.save(make_fleet(), tmp_path / "fleet.json")
+        codec.save(make_run(), folder / f"{name}.json")
+    codec.save(make_links(2), folder / "links.json")
+    codec.save(make_fleet(), folder / "fleet.json")
     for name in ("hosts", "package"):
-        (tmp_path / name).mkdir()
-    codec.save(make_host("node7"), tmp_path / "hosts" / "node7.json")
+        (folder / name).mkdir()
+    codec.save(make_host("node7"), folder / "hosts" / "node7.json")
     for name, text in SCRIPTS.items():
-        (tmp_path / name).write_text(text)
-    with open_store(tmp_path / "store.db") as store:
+        (folder / name).write_text(text)
+    with open_store(folder / "store.db") as store:
         store.add_baseline(make_baseline())
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.timeout(300)
