@@ -50,7 +50,7 @@ def fleet() -> None:
 
 @app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
 def judge(
-    files: Annotated[list[str], opt.argument("FILE|FOLDER", "What pyxfer fleet host has written on each host.")],
+    files: Annotated[list[str], opt.argument("FILE|FOLDER...", "What pyxfer fleet host has written on each host.")],
     export_json: ExportJson = None,
     export_junit: ExportJunit = None,
     export_prometheus: ExportPrometheus = None,

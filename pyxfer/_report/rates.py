@@ -337,7 +337,7 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         Column(("+-",), tuple("> 100 %" if (width or 0.0) > 1 else cell for width, cell in widths)),
         Column(_words(run, "of peak"), percent_cells([m.of_peak for m in chosen])),
         Column(_words(run, "of ceiling"), percent_cells([m.of_ceiling for m in chosen])),
-        Column(("wor-", "ker"), tuple(worker_number(run, m.worker) for m in chosen)),
+        Column(("worker",), tuple(worker_number(run, m.worker) for m in chosen)),
     ]
     return fitting_table([column for column in columns if any(column.cells)], width)
 
