@@ -184,7 +184,10 @@ def _fact_column(name: str, facts: Sequence[machines.Fact[float]], say: Callable
 
 
 def _rounded_size(nbytes: float) -> str:
-    return units.format_size(float(f"{nbytes:.3g}"))
+    """In KiB or MiB, as the sizes of the table have, with three digits."""
+    kib = nbytes / 1024
+    number, unit = (kib, "KiB") if kib < 1000 else (kib / 1024, "MiB")  # noqa: PLR2004 - three digits
+    return f"{number:#.3g}".rstrip(".") + f" {unit}"
 
 
 _Key = tuple[str, ...]
