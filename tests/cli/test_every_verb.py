@@ -161,11 +161,11 @@ def test_a_document_that_cannot_be_read_exits_with_2(
 
 # How the verbs that measure are called with little to measure.
 SHORT: dict[Words, Words] = {
-    (): ("--sizes", "4KiB", "--budget", "0.1s"),
-    ("ceiling",): ("--device", "host", "--sizes", "4KiB", "--budget", "0.1s"),
-    ("frameworks",): ("--device", "host", "--sizes", "4KiB", "--budget", "0.1s"),
+    (): ("--size", "4KiB", "--budget", "0.1s"),
+    ("ceiling",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
+    ("frameworks",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
     ("explain",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
-    ("links",): ("--devices", "host", "--size", "64KiB", "--budget", "0.1s", "--groups", "host"),
+    ("links",): ("--device", "host", "--size", "64KiB", "--budget", "0.1s", "--group", "host"),
     ("tune",): ("--budget", "2s"),
     ("fleet", "host"): ("--budget", "5s"),
     ("fleet", "run"): ("--folder", "."),

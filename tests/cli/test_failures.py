@@ -111,7 +111,7 @@ def test_a_small_document_is_shown_in_little_memory(tmp_path: Path) -> None:
 @unsanitized
 def test_too_little_memory_for_a_measurement_is_an_error_of_memory(tmp_path: Path) -> None:
     # Each trial of both directions starts threads, whose stacks have the size of `ulimit -s`.
-    options = "--device host --directions both --sizes 4KiB --budget 100ms --no-trace"
+    options = "--device host --direction both --size 4KiB --budget 100ms --no-trace"
     result = shell(f"ulimit -s 1000000; ulimit -v 1500000; pyxfer ceiling {options}", OPENBLAS_NUM_THREADS="1")
     assert result.returncode == 4
     assert "memory" in result.stderr.splitlines()[-1]
