@@ -48,7 +48,7 @@ void translate(std::exception_ptr fault) {
   } catch (trace_unavailable_error const& error) {
     raise("TraceUnavailableError", error.what());
   } catch (std::system_error const& error) {
-    if (error.code().value() == EAGAIN) {  // also of pthread_create, which names no limit
+    if (error.code().value() == EAGAIN) {  // no memory for the stack of a thread, or a limit
       PyErr_SetString(PyExc_MemoryError,
                       "A thread cannot be started: free some memory, or raise the limits of memory "
                       "and of processes (ulimit -v, ulimit -u).");
