@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 
-def main() -> None:
-    """Run the command line. Ctrl-C during its import ends it as quietly as later."""
+def main(default_map: dict[str, object] | None = None) -> None:
+    """Run the command line. Ctrl-C during its import ends it as quietly as later.
+
+    With a `default_map` the options have its defaults in place of those of the user's files.
+    """
     try:
         from pyxfer._cli.failures import install_interrupt_handler
 
@@ -20,7 +23,7 @@ def main() -> None:
         traceback.print_exc()
         raise SystemExit(4) from None
     try:
-        run()
+        run(default_map)
     except KeyboardInterrupt:  # a second Ctrl-C, while the first was being handled
         os._exit(130)
 

@@ -93,6 +93,14 @@ def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_files_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The defaults that a developer keeps in files do not change the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Work in another folder: a Python started in the checkout would import the sources, not the installed package.

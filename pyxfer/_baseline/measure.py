@@ -47,7 +47,8 @@ _OUR_PREFIX = "pyxfer: "
 _USAGE = 2
 _EXIT_CODES = (0, 4, 130)
 # Sets sys.path first, so that a json.py in the current directory cannot shadow the standard library. Loads what it
-# needs, and waits for its arguments; without them its parent has ended or does not need it.
+# needs, and waits for its arguments; without them its parent has ended or does not need it. The defaults that a user
+# keeps in files do not count, because the parent has said what to measure.
 _BOOT = """
 import sys
 sys.path[:] = sys.argv.pop(1).split("\\n")
@@ -58,7 +59,7 @@ from pyxfer.__main__ import main
 given = sys.stdin.readline()
 if given:
     sys.argv[1:] = json.loads(given)
-    main()
+    main(default_map={})
 """
 
 OnWait = Callable[[float], None]

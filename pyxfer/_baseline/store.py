@@ -266,7 +266,7 @@ class Store(ShortRepr):
 
 
 def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True) -> Store:
-    """Open the store at a URL or path; the default is `PYXFER_STORE`, or else a file in the user's data directory.
+    """Open the store at a URL or path; by default that of `PYXFER_STORE`, of a file of defaults, or of the user.
 
     Raises:
         UsageError: `url` is not valid.

@@ -18,6 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 from pyxfer._baseline.store_tables import TABLES, VERSION, VERSIONS, now_text
+from pyxfer._config import machine_setting
 from pyxfer.errors import INSTALL, StoreError, UsageError
 
 T = TypeVar("T")
@@ -44,11 +45,13 @@ class StoreLocation:
 
 
 def find_location(url: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> StoreLocation:
-    """The location that `url` names, else the one that `PYXFER_STORE` names, else the file in the data directory."""
+    """The location that `url` names, else that of `PYXFER_STORE`, of the user's files, or in the data directory."""
     if url is not None:
         return _location(os.fsdecode(url), "The store")
     if environ.get(VARIABLE):
         return _location(environ[VARIABLE], f"The store that {VARIABLE} names")
+    if (setting := machine_setting("store")) is not None:
+        return _location(setting.value, f"The store that {setting.where} names", setting.folder)
     path = _data_folder(environ) / "pyxfer" / "store.db"
     return StoreLocation(repr(str(path)), path, is_default=True)
 
@@ -60,21 +63,21 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
     return Path.home() / ".local" / "share"
 
 
-def _location(text: str, what: str) -> StoreLocation:
+def _location(text: str, what: str, folder: Path | None = None) -> StoreLocation:
     if not text.strip():
         raise UsageError(f"{what} has an empty name: {_EXAMPLES}.")
     scheme, is_url, _ = text.partition("://")
     if not is_url:
         if _LIKE_A_SERVER.match(text):  # a mistyped URL: as a path its password would be shown
             raise UsageError(f"{what}, 'postgresql...', is not a valid URL: {_EXAMPLES}.")
-        return _file(text)
+        return _file(text, folder)
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # the message must not contain the text, which may have a password
         raise UsageError(f"{what} is not a valid URL: {_EXAMPLES}.") from None
     dialect = scheme.lower()
     if dialect in _SQLITE:
-        return _file_of(url, what)
+        return _file_of(url, what, folder)
     if dialect in _POSTGRESQL:
         return _server(text, url, what)
     if dialect.startswith("postgresql+"):
@@ -82,17 +85,18 @@ def _location(text: str, what: str) -> StoreLocation:
     raise UsageError(f"{what} is of the kind {scheme!r:.60}, and pyxfer supports SQLite and PostgreSQL: {_EXAMPLES}.")
 
 
-def _file(text: str) -> StoreLocation:
-    path = Path(os.path.abspath(os.path.expanduser(text)))
+def _file(text: str, folder: Path | None) -> StoreLocation:
+    """The file; `folder`: that of the file that names it, from which a relative path begins."""
+    path = Path(os.path.abspath(os.path.join(folder or "", os.path.expanduser(text))))
     return StoreLocation(repr(str(path)), path)
 
 
-def _file_of(url: URL, what: str) -> StoreLocation:
+def _file_of(url: URL, what: str, folder: Path | None) -> StoreLocation:
     if not url.database or url.database == ":memory:":
         raise UsageError(f"{what} is in memory and would be lost with this process: {_EXAMPLES}.")
     if url.query or url.host:
         raise UsageError(f"{what} has options: write the path alone, such as sqlite:////path/store.db.")
-    return _file(url.database)
+    return _file(url.database, folder)
 
 
 def _server(text: str, url: URL, what: str) -> StoreLocation:

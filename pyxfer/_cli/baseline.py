@@ -5,22 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pyxfer._cli import completion, measure_request
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
+from pyxfer._cli.defaults import Application
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, NotKeptError, say, why_invalid
-from pyxfer._cli.output import Exports, ProgressReport, document_json, json_text, rescued, write_result
+from pyxfer._cli.output import Exports, document_json, json_text, rescued, write_result
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import AnyRequest
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import Store
-    from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History
+    from pyxfer._document.baselines import AnyRun, Baseline, Comparison, History, KeptBaseline
     from pyxfer._report.layout import Page
 
 
@@ -41,6 +42,7 @@ def compare(
     export_github: ExportGithub = None,
     export_bencher: ExportBencher = None,
     report: opt.Report = None,
+    quiet: opt.Quiet = False,
     store: opt.Store = None,
 ) -> None:
     """Compare two measurements, cell by cell.
@@ -55,7 +57,7 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report)
+    exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report, quiet=quiet)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*distinct_names(sample_of(a, a, store), sample_of(b, b, store)), share)
     _deliver(comparison, exports, details=details)
@@ -88,7 +90,14 @@ ExportBencher = Annotated[str | None, opt.option("--export-bencher", "FILE", "Wr
 
 
 def _comparison_exports(
-    json: str | None, md: str | None, junit: str | None, github: str | None, bencher: str | None, report: str | None
+    json: str | None,
+    md: str | None,
+    junit: str | None,
+    github: str | None,
+    bencher: str | None,
+    report: str | None,
+    *,
+    quiet: bool,
 ) -> Exports[Comparison]:
     from pyxfer._report.comparison import benchmarks, metrics, to_junit
 
@@ -99,6 +108,7 @@ def _comparison_exports(
         (github, lambda comparison: json_text(benchmarks(comparison))),
         (bencher, lambda comparison: json_text(metrics(comparison))),
         report=report,
+        quiet=quiet,
     )
 
 
@@ -145,7 +155,7 @@ DEFAULT_NAME, LINKS_NAME = "default", "links"
 Host = Annotated[str | None, opt.option("--host", "HOST", "Only this host.")]
 Which = Annotated[str, opt.argument("NAME", "A name, or an id that the list shows.", one_of(completion.baselines))]
 
-app = typer.Typer(
+app = Application(
     rich_markup_mode=None,
     no_args_is_help=True,
     epilog=opt.example("pyxfer baseline save", "pyxfer baseline check"),
@@ -301,6 +311,7 @@ def save(
     group: measure_request.Groups = None,
     engine: measure_request.Engines = None,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     report: opt.Report = None,
     store: opt.Store = None,
 ) -> None:
@@ -316,10 +327,11 @@ def save(
     from pyxfer._baseline.check import added_to, check_processes, make_baseline
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.store import open_store
+    from pyxfer._report.baseline import print_baseline
 
     if not add:
         check_processes(processes)
-    exports: Exports[Baseline] = Exports(report=report)
+    exports: Exports[Baseline] = Exports(report=report, quiet=quiet)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     store_tables.check_name(name)
     labels = _parse_labels(label)
@@ -334,12 +346,12 @@ def save(
         started.prepare()
         target = measure_request.find_target(device, links=links)
         before, request = _what_to_measure(target, asked, name, store, add=add)
-        measure = _measuring(started, request, processes, "", lambda count: True)
+        measure = _measuring(started, request, processes, "", lambda count: True, exports)
         runs = _measure_all(measure, processes, lambda: open_store(store), labels)
     made_at = store_tables.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
-    show(_kept(baseline, store), store=store)
-    exports.finish(baseline)
+    kept = _kept(baseline, store, exports)
+    exports.deliver(baseline, lambda page: print_baseline(baseline, page, kept))
 
 
 def _what_to_measure(
@@ -356,17 +368,18 @@ def _what_to_measure(
     return before, target.again(before.processes[0])
 
 
-def _kept(baseline: Baseline, store: str | None) -> str:
-    """The id of the baseline in the store. If the store refuses it, it is saved to a file that the error names."""
+def _kept(baseline: Baseline, store: str | None, exports: Exports[Baseline]) -> KeptBaseline:
+    """The baseline's row in the store. If the store refuses it, it is saved to a file that the error names."""
+    from pyxfer._baseline.inputs import choose
     from pyxfer._baseline.store import open_store
 
     try:
         with open_store(store) as opened:
-            kept, shown = opened.add_baseline(baseline), opened.shown
+            kept, shown = choose(opened, opened.add_baseline(baseline), None), opened.shown
     except StoreError as error:
         where = rescued(baseline, "baseline", "pyxfer-baseline-", "pyxfer baseline import")
         raise NotKeptError(f"{where} The store did not take it: {error}") from error
-    say(f"saved {kept}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
+    exports.note(f"saved {kept.id}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
     return kept
 
 
@@ -396,6 +409,7 @@ def check(
     device: measure_request.Devices = None,
     links: measure_request.LinksFlag = False,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     store: opt.Store = None,
 ) -> None:
     """Measure this host and compare it with its baseline.
@@ -411,7 +425,7 @@ def check(
     from pyxfer.units import share_of
 
     share = share_of(tolerance, "--tolerance")
-    exports = _comparison_exports(export_json, None, export_junit, export_github, export_bencher, report)
+    exports = _comparison_exports(export_json, None, export_junit, export_github, export_bencher, report, quiet=quiet)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with open_store(store, create=False) as opened, Started() as started:
@@ -420,16 +434,16 @@ def check(
         baseline = find_baseline(opened, name, target.fingerprint)
         request = target.again(baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
-        measure = _measuring(started, request, 1 + retries, "at most ", lambda count: not is_look(count))
+        measure = _measuring(started, request, 1 + retries, "at most ", lambda count: not is_look(count), exports)
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
     _deliver(checked.comparison, exports, details=details)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
-        _join(baseline, checked.runs, store)
+        _join(baseline, checked.runs, store, exports)
     _end_check(checked.runs, keeper, is_slow=bool(checked.confirmed), interrupted=checked.interrupted)
 
 
-def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None) -> None:
+def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None, exports: Exports[Comparison]) -> None:
     from pyxfer._baseline.check import added_to
     from pyxfer._baseline.store import open_store
     from pyxfer._baseline.store_tables import now_text
@@ -439,7 +453,7 @@ def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None) -> None
             kept = opened.add_baseline(added_to(before, {}, runs, now_text()))
     except StoreError as error:
         raise NotKeptError(str(error)) from error
-    say(f"added the runs to the baseline {before.name!r}, which is now {kept}")
+    exports.note(f"added the runs to the baseline {before.name!r}, which is now {kept}")
 
 
 def _end_check(runs: tuple[AnyRun, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:
@@ -509,7 +523,12 @@ def _measure_all(
 
 
 def _measuring(
-    started: Started, request: AnyRequest, processes: int, at_most: str, goes_on: Callable[[int], bool]
+    started: Started,
+    request: AnyRequest,
+    processes: int,
+    at_most: str,
+    goes_on: Callable[[int], bool],
+    exports: Exports[Any],
 ) -> Callable[[], AnyRun]:
     """A function that measures in a new process at every call, with a progress bar.
 
@@ -524,7 +543,7 @@ def _measuring(
         number = next(numbers)
         phase = f"measuring in process {number} of {at_most}{processes}"
         ready = started.take(more=number < processes and goes_on(number))
-        with ProgressReport() as report:
+        with exports.progress() as report:
             report(Progress(phase, 0.0, ""))
             return measuring.measure_process(
                 request,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyxfer._cli import options as opt
+from pyxfer._cli.defaults import Application
 from pyxfer._cli.failures import NO_GPU, NOT_VALID, say
 from pyxfer.errors import PyxferError, UsageError
 
@@ -20,7 +21,7 @@ LINES = ("npd", "nagios")
 
 _EXAMPLE = opt.example("pyxfer fleet run --hosts node1,node2", "pyxfer fleet judge documents/ --report fleet.html")
 
-app = typer.Typer(
+app = Application(
     epilog=_EXAMPLE,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -71,7 +72,7 @@ def judge(
     exports = fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
     again, unreadable = read_confirmations(files)
     judged = judge_hosts(read_reports(files), confirmations=again, unanswered=unreadable)
-    trouble = kept_in_store(judged, store) if save else ""
+    trouble = kept_in_store(judged, store, exports) if save else ""
     deliver_fleet(judged, exports, trouble)
 
 
@@ -133,13 +134,20 @@ def history(
 
 
 def fleet_exports(
-    json: str | None, junit: str | None, prometheus: str | None, drain: str | None, report: str | None
+    json: str | None,
+    junit: str | None,
+    prometheus: str | None,
+    drain: str | None,
+    report: str | None,
+    *,
+    quiet: bool = False,
 ) -> Exports[Fleet]:
     from pyxfer._cli.output import Exports, document_json
     from pyxfer._report.fleet_formats import TEXTS
 
     given = {"junit": junit, "prometheus": prometheus, "drain": drain}
-    return Exports((json, document_json), *((path, TEXTS[form]) for form, path in given.items()), report=report)
+    texts = ((path, TEXTS[form]) for form, path in given.items())
+    return Exports((json, document_json), *texts, report=report, quiet=quiet)
 
 
 def deliver_fleet(fleet: Fleet, exports: Exports[Fleet], trouble: str = "") -> None:
@@ -161,7 +169,7 @@ def code_of(fleet: Fleet) -> int:
     return NO_GPU if states == {"no GPU"} else NOT_VALID
 
 
-def kept_in_store(fleet: Fleet, store: str | None) -> str:
+def kept_in_store(fleet: Fleet, store: str | None, exports: Exports[Fleet]) -> str:
     """Save the verdicts; empty, or why they were not saved."""
     import pyxfer
 
@@ -170,7 +178,7 @@ def kept_in_store(fleet: Fleet, store: str | None) -> str:
             kept, shown = opened.add_fleet(fleet), opened.shown
     except PyxferError as error:
         return f"The verdicts above are complete, but were not stored: {error}"
-    say(f"saved {kept} in {shown}")
+    exports.note(f"saved {kept} in {shown}")
     return ""
 
 

@@ -17,7 +17,7 @@ import typer
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, say
-from pyxfer._cli.output import Exports, ProgressReport, document_json, rescued
+from pyxfer._cli.output import Exports, document_json, rescued
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def host(
     budget: Budget = "25s",
     device: Devices = None,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     save: Save = False,
     store: opt.Store = None,
 ) -> None:
@@ -57,14 +58,14 @@ def host(
     from pyxfer._fleet.job import CLOSING_S, Job, budget_of, find_devices, labels_of
     from pyxfer._report.fleet import print_host_report
 
-    exports: Exports[HostReport] = Exports((export_json, document_json))
+    exports: Exports[HostReport] = Exports((export_json, document_json), quiet=quiet)
     budget_s = budget_of(budget)
     if name is not None and not 0 < len(name) <= _LONGEST_NAME:
         raise UsageError(f"--name has {len(name)} characters: give 1 to {_LONGEST_NAME}.")
     labels = labels_of(label or (), os.environ)
-    saving = _Saving(store, name or platform.node()) if save else None
+    saving = _Saving(store, name or platform.node(), exports) if save else None
     early = _EarlyEnd(budget_s, CLOSING_S)
-    with early.last_resort(export_json, saving), ProgressReport() as progress:
+    with early.last_resort(export_json, saving), exports.progress() as progress:
         choice, found = find_devices(device, require_gpu=require_gpu)
         if choice.reason:
             say(choice.reason)
@@ -92,10 +93,11 @@ def host(
 class _Saving:
     """Saves the document in the store. A store that cannot take it is refused before anything is measured."""
 
-    def __init__(self, store: str | None, host: str) -> None:
+    def __init__(self, store: str | None, host: str, exports: Exports[HostReport]) -> None:
         from pyxfer._baseline.store import check_store
 
         check_store(store)
+        self._exports = exports
         self._store = store
         self._host = host
 
@@ -112,7 +114,7 @@ class _Saving:
         except KeyboardInterrupt:
             say(f"{_place(report, kept_in)} It may not have been stored (interrupted).")
             raise
-        say(f"saved {kept}, the document of {report.host or self._host}, in {shown}")
+        self._exports.note(f"saved {kept}, the document of {report.host or self._host}, in {shown}")
         return True
 
 

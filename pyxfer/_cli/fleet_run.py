@@ -18,10 +18,10 @@ from pyxfer._cli import fleet
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, say
-from pyxfer._cli.output import ProgressReport
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
+    from pyxfer._cli.output import Exports
     from pyxfer._document.fleets import Fleet
     from pyxfer._fleet.launch import HostJob, Launcher
     from pyxfer._fleet.run import Kept
@@ -86,6 +86,7 @@ def run(
     wait: Wait = None,
     label: Labels = None,
     device: Devices = None,
+    quiet: opt.Quiet = False,
     program: Program = "pyxfer",
     at_once: AtOnce = 256,
     confirm: Confirm = True,
@@ -110,7 +111,7 @@ def run(
     from pyxfer._fleet.launch import HostJob
     from pyxfer._fleet.run import Kept
 
-    exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
+    exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report, quiet=quiet)
     transport, named = units.word_of(via, TRANSPORTS, "--via"), _named_hosts(hosts, hosts_file)
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), device)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
@@ -120,13 +121,13 @@ def run(
     kept = Kept(_output_folder(output_folder), say)
     waited_s = _DOCUMENTS_S if wait_s is None else wait_s
     if launcher is not None:
-        judged, interrupted = _measured(launcher, kept, confirm=confirm)
+        judged, interrupted = _measured(launcher, kept, exports, confirm=confirm)
     elif transport == "files":
-        judged, interrupted = _from_files(source, named, waited_s)
+        judged, interrupted = _from_files(source, named, waited_s, exports)
     else:
-        judged, interrupted = _from_store(store, source, named, waited_s)
+        judged, interrupted = _from_store(store, source, named, waited_s, exports)
     kept.put_fleet(codec.encode(judged))
-    trouble = kept.finish() or (fleet.kept_in_store(judged, store) if save else "")
+    trouble = kept.finish() or (fleet.kept_in_store(judged, store, exports) if save else "")
     try:
         fleet.deliver_fleet(judged, exports, trouble)
     finally:
@@ -283,30 +284,32 @@ def _source_of(transport: Transport, folder: str | None, since: str | None) -> s
     return {"files": folder, "store": since}.get(transport) or ""
 
 
-def _from_store(store: str | None, since: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
+def _from_store(
+    store: str | None, since: str, hosts: Sequence[str], wait_s: float, exports: Exports[Fleet]
+) -> tuple[Fleet, bool]:
     from pyxfer._baseline.store import open_store
     from pyxfer._fleet.judge import judge
     from pyxfer._fleet.run import wait_for_stored
 
-    with open_store(store, create=False) as opened, ProgressReport() as progress:
+    with open_store(store, create=False) as opened, exports.progress() as progress:
         arrivals, interrupted = wait_for_stored(opened, since, hosts, wait_s, progress)
     return judge(arrivals), interrupted
 
 
-def _measured(launcher: Launcher, kept: Kept, *, confirm: bool) -> tuple[Fleet, bool]:
+def _measured(launcher: Launcher, kept: Kept, exports: Exports[Fleet], *, confirm: bool) -> tuple[Fleet, bool]:
     from pyxfer._fleet.run import FleetRun
 
-    with ProgressReport() as progress:
+    with exports.progress() as progress:
         run = FleetRun(launcher, kept, progress)
         return run.run(confirm=confirm), run.interrupted
 
 
-def _from_files(folder: str, hosts: Sequence[str], wait_s: float) -> tuple[Fleet, bool]:
+def _from_files(folder: str, hosts: Sequence[str], wait_s: float, exports: Exports[Fleet]) -> tuple[Fleet, bool]:
     from pyxfer._fleet.collect import read_confirmations
     from pyxfer._fleet.judge import judge
     from pyxfer._fleet.run import wait_for_files
 
-    with ProgressReport() as progress:
+    with exports.progress() as progress:
         arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
     again, unreadable = read_confirmations([folder])
     return judge(arrivals, confirmations=again, unanswered=unreadable), interrupted

@@ -21,6 +21,7 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
 from pyxfer._cli.baseline import check, compare, history, save
+from pyxfer._cli.defaults import Application, WithDefaults, is_given
 from pyxfer._cli.failures import (
     INTERRUPTED,
     NOT_VALID,
@@ -227,7 +228,7 @@ _OTHER_NAMES = {
 }
 
 
-class _Verbs(TyperGroup):
+class _Verbs(WithDefaults, TyperGroup):
     """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -281,7 +282,7 @@ def _usage_as_message() -> Iterator[None]:
 
 
 # Plain help: rich would take 0.1 s to load and draw boxes into pipes.
-app = typer.Typer(
+app = Application(
     cls=_Verbs,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -320,6 +321,7 @@ def pyxfer(
     budget: opt.Budget = _BUDGET,
     complete: opt.Complete = False,
     details: opt.Details = False,
+    quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
     report: opt.Report = None,
 ) -> None:
@@ -335,7 +337,7 @@ def pyxfer(
         from pyxfer import units
         from pyxfer._ceiling.session import ceiling as ceiling_run
 
-        exports: Exports[Run] = run_exports(export_json, None, None, report)
+        exports: Exports[Run] = run_exports(export_json, None, None, report, quiet=quiet)
         measure = partial(
             ceiling_run,
             device,
@@ -348,8 +350,7 @@ def pyxfer(
         deliver_run(measured(measure, exports, device, require_gpu=False), exports, details=details)
         return
     for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if is_given(context, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(f"{option} stands before {verb}, where it has no effect: write it after {verb}.")
 
@@ -413,13 +414,16 @@ app.add_typer(fleet, name="fleet")
 # --- the program -----------------------------------------------------------------------------------------------------
 
 
-def run() -> None:
-    """Run the command line and exit with its code. The caller has already installed the handler of Ctrl-C."""
+def run(default_map: dict[str, Any] | None = None) -> None:
+    """Run the command line and exit with its code. The caller has already installed the handler of Ctrl-C.
+
+    With a `default_map` the options have its defaults in place of those of the user's files.
+    """
     prepare_streams()
     code: object = INTERRUPTED
     try:
         with as_exit_codes():
-            app(prog_name="pyxfer")
+            app(prog_name="pyxfer", default_map=default_map)
     except SystemExit as end:
         code = end.code
     except KeyboardInterrupt:  # a second Ctrl-C while the first was handled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +10,9 @@ import typer
 from pyxfer._cli import completion, output
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
+from pyxfer._cli.defaults import is_given
 from pyxfer._cli.failures import end_as, say
-from pyxfer.errors import MeasurementError, UsageError
+from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
     from pyxfer._document.examinations import Examination
@@ -66,6 +66,7 @@ def frameworks(
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
@@ -80,7 +81,7 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
         pyxfer.frameworks,
         names,
@@ -120,6 +121,7 @@ def explain(
     details: opt.Details = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
     export_csv: Annotated[
         str | None, opt.option("--export-csv", "FILE", "Write one row per route, without the parts; - is stdout.")
@@ -138,7 +140,7 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
         pyxfer.explain,
         route,
@@ -158,6 +160,7 @@ def tune(
     device: opt.Device = "0",
     budget: opt.Budget = "1s",
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     export_json: opt.WholeJson = None,
     report: opt.Report = None,
 ) -> None:
@@ -172,14 +175,11 @@ def tune(
     from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
-    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), report=report)
+    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), report=report, quiet=quiet)
     budget_s = units.seconds_of(budget, "--budget")
     choice = output.announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=budget_s)
-    if chosen.source != "tuned":
-        longer = f"--budget {math.ceil(max(1.0, 3 * budget_s))}s"
-        raise MeasurementError(f"{units.format_seconds(budget_s)} are too short for a trial: try {longer}.")
     state = tuning.state_of(chosen, found.index)
 
     def print_page(page: Page) -> None:
@@ -189,18 +189,17 @@ def tune(
     exports.deliver(state, print_page)
 
 
-_DEVICE, _BUDGET = "0", "6s"
-
-
 def doctor(
+    context: typer.Context,
     file: Annotated[
         str | None, opt.argument("[RUN.json]", "Examine a saved run, links or examination instead of this host.")
     ] = None,
     *,
-    device: opt.Device = _DEVICE,
-    budget: opt.Budget = _BUDGET,
+    device: opt.Device = "0",
+    budget: opt.Budget = "6s",
     details: opt.Details = False,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     export_json: opt.WholeJson = None,
     report: opt.Report = None,
 ) -> None:
@@ -212,10 +211,12 @@ def doctor(
     """
     from pyxfer._report.doctor import print_examination
 
-    exports: output.Exports[Examination] = output.Exports((export_json, output.document_json), report=report)
-    if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
+    exports: output.Exports[Examination] = output.Exports(
+        (export_json, output.document_json), report=report, quiet=quiet
+    )
+    if file is not None and any(is_given(context, name) for name in ("device", "budget", "require_gpu")):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
-    examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
+    examination = _measured(device, budget, require_gpu, exports) if file is None else _saved(file)
     exports.deliver(examination, lambda page: print_examination(examination, page), details=details)
     if file is None:
         if examination.run.ended == "interrupted":
@@ -223,13 +224,13 @@ def doctor(
         end_as(examination.run)
 
 
-def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
+def _measured(device: str, budget: str, require_gpu: bool, exports: output.Exports[Examination]) -> Examination:
     from pyxfer import units
     from pyxfer._doctor import session
 
     budget_s = units.seconds_of(budget, "--budget")
     output.announce_runtime(device, require_gpu)
-    with output.ProgressReport() as progress:
+    with exports.progress() as progress:
         return session.doctor(device, budget=budget_s, require_gpu=require_gpu, on_progress=progress)
 
 
@@ -262,6 +263,7 @@ def ceiling(
     seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
@@ -276,7 +278,7 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
 
-    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
         pyxfer.ceiling,
         device,
@@ -321,6 +323,7 @@ def links(
     details: opt.Details = False,
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
@@ -336,7 +339,7 @@ def links(
     from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
     from pyxfer._report.links import print_links
 
-    exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report)
+    exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
         pyxfer.links,
         device,

@@ -9,6 +9,7 @@ import typer
 
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
+from pyxfer._cli.defaults import is_given
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _OF_LINKS = ("group", "engine")
 
 def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> None:
     for name in _OF_ONE_DEVICE if links else _OF_LINKS:
-        if name in context.params and _is_given(context, name):
+        if name in context.params and is_given(context, name):
             other = "leave out --links" if links else "add --links"
             raise UsageError(
                 f"--{name} is for {'the link of one device' if links else 'links'}: leave it out, or {other}."
@@ -39,11 +40,6 @@ def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> 
         raise UsageError("Several devices are for links: name one, or add --links.")
     if require_gpu and context.params.get("device") == "host":
         raise UsageError("--device host and --require-gpu exclude each other: leave one of them out.")
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"  # the enumeration is typer's own in some versions
 
 
 def request_of_device(direction: str, memory: str, mode: str, size: str, budget: str) -> RunRequest:
@@ -73,9 +69,9 @@ def request_of_links(
         None,
         DEFAULT_GROUPS if group is None else group,
         DEFAULT_ENGINES if engine is None else engine,
-        size if _is_given(context, "size") else None,
+        size if is_given(context, "size") else None,
         DEFAULT_PRECISION,
-        budget if _is_given(context, "budget") else None,
+        budget if is_given(context, "budget") else None,
         None,
     )
     nbytes = request.host_bytes if request.sized else None

@@ -26,6 +26,11 @@ def listed(name: str, text: str, values: Values) -> Any:
     return option(name, "LIST", text, some_of(values))
 
 
+def flag(names: str, text: str) -> Any:
+    """A switch, with the name that turns it off again where a file has turned it on."""
+    return typer.Option(*names.split(), help=text, show_default=False)
+
+
 def argument(metavar: str, text: str, complete: Completer | None = None) -> Any:
     return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
 
@@ -48,17 +53,18 @@ Modes = Annotated[
     str, listed("--mode", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.", completion.modes)
 ]
 Sizes = Annotated[str, option("--size", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
-Details = Annotated[bool, typer.Option("--details", help="Print all figures: sizes, intervals, fits, peaks, checks.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]
+Details = Annotated[bool, flag("--details/--no-details", "Print all figures: sizes, intervals, fits, peaks, checks.")]
+Quiet = Annotated[bool, flag("--quiet/--no-quiet -q", "Print neither progress nor the page, only errors and exports.")]
+Fresh = Annotated[bool, flag("--fresh/--no-fresh", "Also time copies into freshly allocated destinations.")]
 Precision = Annotated[str, option("--precision", "SHARE", "Target precision of each median, such as 0.5%.")]
 Budget = Annotated[str, option("--budget", "TIME", "Time limit for measuring, such as 30s.")]
 Complete = Annotated[
-    bool, typer.Option("--complete", help="Measure everything, even if that takes far more than the budget.")
+    bool, flag("--complete/--no-complete", "Measure everything, even if that takes far more than the budget.")
 ]
 Seed = Annotated[int | None, option("--seed", "N", "Seed for the order of trials; a run stores its seed.", min=0)]
-NoTrace = Annotated[bool, typer.Option("--no-trace", help="Skip the traced trials at the end of the run.")]
+NoTrace = Annotated[bool, flag("--no-trace/--trace", "Skip the traced trials at the end of the run.")]
 Patience = Annotated[str, option("--patience", "TIME", "Kill a framework process that is silent for this long.")]
-RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail with exit code 3 if no GPU is usable.")]
+RequireGpu = Annotated[bool, flag("--require-gpu/--no-require-gpu", "Fail with exit code 3 if no GPU is usable.")]
 ExportJson = Annotated[
     str | None,
     option(
@@ -77,5 +83,5 @@ WholeJson = Annotated[
 ]
 Store = Annotated[
     str | None,
-    option("--store", "URL", "Store: a file or a database URL; default $PYXFER_STORE or this user's own file."),
+    option("--store", "URL", "Store: a file or a database URL; default $PYXFER_STORE, that of a file, or this user's."),
 ]

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -39,11 +40,18 @@ class Exports(Generic[Document]):
 
     Files get a run while it measures, from a thread of their own; a failed write is retried at the end and does not end
     the run. Streams and the report get the result once, at the end. Targets that cannot be written are refused at once.
+    With `quiet` neither a page nor progress is printed.
     """
 
-    def __init__(self, *targets: tuple[str | None, Callable[[Document], str]], report: str | None = None) -> None:
+    def __init__(
+        self,
+        *targets: tuple[str | None, Callable[[Document], str]],
+        report: str | None = None,
+        quiet: bool = False,
+    ) -> None:
         from pyxfer._document import files
 
+        self._quiet = quiet
         self._report = report
         check_report(report)
         given = [(path, encode) for path, encode in targets if path is not None]
@@ -109,8 +117,20 @@ class Exports(Generic[Document]):
             self.finish(document)
         finally:
             if not self._to_stdout:
-                print_page(Page(sys.stdout, details=details))
+                self.print(print_page, Page(sys.stdout, details=details))
             sys.stdout.flush()
+
+    def print(self, print_page: Callable[[Page], object], page: Page) -> None:
+        if not self._quiet:
+            print_page(page)
+
+    def note(self, text: str) -> None:
+        """Say what has been done; errors are said by `say`."""
+        if not self._quiet:
+            say(text)
+
+    def progress(self) -> ProgressReport:
+        return ProgressReport(quiet=self._quiet)
 
     def _warn_once(self, failure: str) -> None:
         if not self._has_warned:
@@ -186,13 +206,14 @@ class ProgressReport:
     It is drawn only when it is called, because a drawing thread would disturb the trials.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._phase = ""
         self._drawn_at = 0.0
         self._bar: Bar | None = None
         from pyxfer._report.layout import is_plain
 
-        if not is_plain(sys.stderr):
+        if not (quiet or is_plain(sys.stderr)):
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Bar
@@ -222,7 +243,7 @@ class ProgressReport:
     def __call__(self, progress: Progress) -> None:
         is_new, now = progress.phase != self._phase, time.monotonic()
         every_s, is_full = (_SAY_S, False) if self._bar is None else (_REFRESH_S, progress.done >= 1)
-        if not (is_new or is_full or now - self._drawn_at >= every_s):
+        if self._quiet or not (is_new or is_full or now - self._drawn_at >= every_s):
             return
         from pyxfer._report.text import clean
 
@@ -238,12 +259,15 @@ class ProgressReport:
         self._phase, self._drawn_at = progress.phase, now
 
 
-def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Measured]:
+def run_exports(
+    json: str | None, csv: str | None, md: str | None, report: str | None = None, *, quiet: bool = False
+) -> Exports[Measured]:
     return Exports(
         (json, document_json),
         (csv, lambda run: run.to_csv()),
         (md, lambda run: run.to_markdown()),
         report=report,
+        quiet=quiet,
     )
 
 
@@ -252,7 +276,7 @@ def measured(
 ) -> Document:
     """Announce the runtime and call `measure` with a progress bar. The command line is parsed by then."""
     announce_runtime(device, require_gpu)
-    with ProgressReport() as progress:
+    with exports.progress() as progress:
         return measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
 
 
@@ -275,7 +299,7 @@ def deliver(
     exports.keep(run)
     page = Page(sys.stderr if exports.takes_stdout else sys.stdout, details=details)
     try:
-        print_page(run, page)
+        exports.print(partial(print_page, run), page)
     except (SystemExit, NotKeptError):  # stdout is closed or full
         exports.finish(run)
         raise

@@ -44,6 +44,7 @@ class WatchExports:
         md: str | None,
         several: bool,
         report: str | None = None,
+        quiet: bool = False,
     ) -> None:
         given: dict[str, tuple[str | None, Write]] = {
             "--trace": (trace, _trace),
@@ -53,6 +54,7 @@ class WatchExports:
             "--report": (report, lambda path, _, watched: write_report(path, watched)),
         }
         check_report(report)
+        self.quiet = quiet
         self._several = several
         self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
         self._check()
@@ -197,6 +199,7 @@ def watch(
     capacity: Capacity = "256MiB",
     device: opt.Device = "0",
     details: opt.Details = False,
+    quiet: opt.Quiet = False,
     export_json: ExportJson = None,
     export_csv: ExportCsv = None,
     export_md: ExportMd = None,
@@ -218,7 +221,7 @@ def watch(
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
         raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py.")
     exports = WatchExports(
-        trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal, report=report
+        trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal, report=report, quiet=quiet
     )
     if not is_module:
         exports.refuse_to_overwrite(script)
@@ -245,7 +248,7 @@ def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
 
     with BlockedSignals() as before:
         process = WatchedProcess(replace(launch, blocked=before).pack(), program)
-        if launch.by_signal:
+        if launch.by_signal and not reporter.is_quiet:
             say(f"send SIGUSR1 to process {process.pid} to start watching, and again to stop")
         code = process.wait(reporter.look if launch.by_signal else lambda: None)
     reporter.finish(code)
@@ -272,6 +275,7 @@ class _Reporter:
         self._several = several
         self._details = details
         self._count = 0
+        self.is_quiet = exports.quiet
         self.has_lost_a_report = False
 
     def look(self) -> None:
@@ -314,6 +318,8 @@ class _Reporter:
 
     def _show(self, watched: Watched) -> None:
         """Print the page on stderr, which the script may have closed."""
+        if self.is_quiet:
+            return
         from pyxfer._report.layout import Page
         from pyxfer._report.watch import print_watch
 

@@ -1,4 +1,4 @@
-"""The settings of a ring: their limits, the variable PYXFER_RING, and the file that keeps tuned ones."""
+"""The settings of a ring: their limits, those that a user sets, and the file that keeps tuned ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import msgspec
 
+from pyxfer._config import machine_setting
 from pyxfer._document.files import write_whole
 from pyxfer._document.machines import Fact, version_of
 from pyxfer._document.tunings import (
@@ -142,7 +143,7 @@ def node_of(engine: Engine, device: int) -> Fact[int]:
     return read_node(address) if address else Fact(reason="the device has no PCI address")
 
 
-# --- settings that users give, in a call or by PYXFER_RING -----------------------------------------------------------
+# --- settings that users give, in a call, by PYXFER_RING or in a file -------------------------------------------------
 
 # Demoting is faster with many threads, streaming with few: on the H200 host the two are equal between eight and twelve.
 # A tuned fill is right only for the threads that it was tuned with.
@@ -185,28 +186,42 @@ class PartialSettings:
 
 
 RING_VARIABLE = "PYXFER_RING"
-_EXAMPLE = f'{RING_VARIABLE}="threads=8,chunk=64KiB,slots=512,fill=streaming"'
+_EXAMPLE = "threads=8,chunk=64KiB,slots=512,fill=streaming"
 
 
-def settings_from_environment(environ: Mapping[str, str]) -> PartialSettings:
+def settings_set(environ: Mapping[str, str]) -> tuple[PartialSettings, str]:
+    """The settings that PYXFER_RING or a file of the user sets, and where; the text is empty if none does."""
     text = environ.get(RING_VARIABLE, "").strip()
+    if text:
+        return _parse(text, f"{RING_VARIABLE}=", RING_VARIABLE), f"{RING_VARIABLE}={text}"
+    setting = machine_setting("ring")
+    if setting is None:
+        return PartialSettings(), ""
+    text = setting.value.strip()
+    return _parse(text, f"{setting.where} ", "ring"), f"{setting.where}: {text}"
+
+
+def _parse(text: str, where: str, name: str) -> PartialSettings:
+    def refuse(why: str) -> NoReturn:
+        raise UsageError(f'{where}{text!r:.200} cannot be used: {why}. Example: {name}="{_EXAMPLE}"') from None
+
     values: dict[str, Any] = {}
     for item in text.split(",") if text else ():
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or name not in _PARSERS:
-            _refuse(text, f"{item.strip()!r:.80} is not a setting of a ring")
-        field, parse = _PARSERS[name]
+        setting, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or setting not in _PARSERS:
+            refuse(f"{item.strip()!r:.80} is not a setting of a ring")
+        field, parse = _PARSERS[setting]
         if field in values:
-            _refuse(text, f"{name} is given twice")
+            refuse(f"{setting} is given twice")
         try:
             values[field] = parse(value)
         except ValueError as error:  # UsageError is a ValueError
-            _refuse(text, str(error))
+            refuse(str(error))
     settings = PartialSettings(**values)
     try:
         settings.applied_to(default_settings())
     except UsageError as error:
-        _refuse(text, str(error))
+        refuse(str(error))
     return settings
 
 
@@ -230,10 +245,6 @@ _PARSERS: dict[str, tuple[str, Callable[[str], int | str]]] = {
     "fill": ("fill", str),
     "spin": ("spin_us", _parse_microseconds),
 }
-
-
-def _refuse(text: str, why: str) -> NoReturn:
-    raise UsageError(f"{RING_VARIABLE}={text!r:.200} cannot be used: {why}. Example: {_EXAMPLE}") from None
 
 
 # --- what a tuning depends on ----------------------------------------------------------------------------------------

@@ -43,7 +43,6 @@ from pyxfer._upload.settings import (
     DEFAULT_BUDGET_BYTES,
     MIN_CHUNK_BYTES,
     MIN_SLOTS,
-    RING_VARIABLE,
     PartialSettings,
     RingSettings,
     cache_path,
@@ -52,8 +51,8 @@ from pyxfer._upload.settings import (
     keep_tuning,
     make_ring,
     node_of,
-    settings_from_environment,
     settings_of,
+    settings_set,
     setup_of,
     tuning_key,
     usable_cpus,
@@ -95,14 +94,15 @@ def settings_for(
     on_host: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> ChosenSettings:
-    """Choose the settings of a device's ring: as given here, by PYXFER_RING, from the file, or from a new tuning.
+    """Choose the settings of a device's ring: as given, by PYXFER_RING or a file, or from an old or new tuning.
 
     Over host memory a tuning says nothing about a link, so the default settings are used unless `on_host` is true. Both
     the ring and the rings of a tuning stay within the budget: a tuning made within a larger budget is reduced to fit,
     one made within a smaller budget is repeated.
     """
     by_hand = given or PartialSettings()
-    partial = by_hand.completed_by(settings_from_environment(environ))
+    lasting, where = settings_set(environ)
+    partial = by_hand.completed_by(lasting)
     partial.applied_to(default_settings()).within(budget_bytes)  # raises before anything is tuned
     if is_host(engine) and not on_host:
         chosen = ChosenSettings(default_settings(), "default", f"default, because this is {HOST_REASON}")
@@ -112,7 +112,7 @@ def settings_for(
     if partial != PartialSettings():
         reasons = [f"{by_hand.names} given by hand"] if by_hand.names else []
         if partial != by_hand:
-            reasons.append(f"given by {RING_VARIABLE}={environ[RING_VARIABLE]}")
+            reasons.append(f"given by {where}")
         if not (partial.needs_no_tuning and partial.fill):
             reasons.append(f"the others {chosen.reason}")
         settings = partial.applied_to(chosen.settings)
@@ -181,8 +181,6 @@ def _kept(key: TuningKey, path: Fact[Path]) -> ChosenSettings:
 
 
 def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> ChosenSettings:
-    if not tuned.timed:
-        return _chosen_by(tuned)
     _not_in_file.pop((key, path.value), None)
     trouble = path.reason if path.value is None else keep_tuning(path.value, key, tuned)
     if not trouble:
@@ -193,9 +191,6 @@ def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> ChosenSettings:
 
 def _chosen_by(tuned: Tuned, *remarks: str) -> ChosenSettings:
     settings = settings_of(tuned.ring)
-    if not tuned.timed:
-        reason = f"default, because the limit of {format_seconds(tuned.limit_s)} left no time for a trial"
-        return ChosenSettings(settings, "default", reason, tuned, remarks)
     return ChosenSettings(settings, "tuned", f"tuned {_summary(tuned)}", tuned, (*tuned.remarks, *remarks))
 
 
@@ -221,10 +216,9 @@ def tune(
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
     sizes: Sequence[int] = SIZES,
 ) -> Tuned:
-    """Search for the fastest ring within a time limit. The result is not kept.
+    """Search for the fastest ring within a time limit, with at least one trial. The result is not kept.
 
-    Two rings are timed at a time, and share the budget. If the limit leaves no time for a trial, the result has the
-    default settings.
+    Two rings are timed at a time, and share the budget.
     """
     if not (math.isfinite(limit_s) and limit_s > 0):
         raise UsageError(f"the time limit of a tuning must be above zero, such as 1s; got {limit_s:g} s")
@@ -236,8 +230,7 @@ def tune(
         taken_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         search = Search(bench, budget_bytes, sizes, limit_s)
         with numa.bind(engine, node_of(engine, device)), bench:
-            if search.left_s > 0:
-                search.run(distinct_fills(engine, device), usable_cpus())  # only the CPUs of this NUMA node
+            search.run(distinct_fills(engine, device), usable_cpus())  # only the CPUs of this NUMA node
         results.append(
             Tuned(
                 taken_at=taken_at,

@@ -24,7 +24,7 @@ from pyxfer._upload.settings import (
     find_tuning,
     keep_tuning,
     make_ring,
-    settings_from_environment,
+    settings_set,
     tuning_key,
 )
 from pyxfer.errors import UsageError
@@ -120,7 +120,7 @@ EXAMPLE = 'Example: PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"
 
 
 def read(text: str) -> PartialSettings:
-    return settings_from_environment({"PYXFER_RING": text})
+    return settings_set({"PYXFER_RING": text})[0]
 
 
 def test_the_variable_can_have_every_setting() -> None:
@@ -129,7 +129,7 @@ def test_the_variable_can_have_every_setting() -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"PYXFER_RING": ""}, {"PYXFER_RING": "  "}])
 def test_an_empty_variable_gives_no_settings(environ: dict[str, str]) -> None:
-    assert settings_from_environment(environ) == PartialSettings()
+    assert settings_set(environ) == (PartialSettings(), "")
 
 
 @pytest.mark.parametrize("text", ["spin=0", "spin=0ms", "spin=0 us"])

@@ -237,13 +237,15 @@ def test_without_memory_for_a_tuning_the_default_is_used(engine: Engine, environ
 
 
 @pytest.mark.parametrize("choose", [settings_for, tune_and_keep])
-def test_a_tuning_without_trials_is_not_kept(
-    choose: Callable[..., ChosenSettings], engine: Engine, environ: dict[str, str]
+def test_a_limit_too_short_for_a_trial_takes_one(
+    choose: Callable[..., ChosenSettings], engine: Engine, environ: dict[str, str], tunings: list[float]
 ) -> None:
     chosen = choose(engine, 0, limit_s=1e-9, on_host=True, environ=environ)
-    assert chosen.source == "default"
-    assert "left no time for a trial" in chosen.reason
-    assert not Path(environ["PYXFER_CACHE"]).exists()
+    assert (chosen.source, tunings) == ("tuned", [1e-9])
+    assert chosen.tuning is not None
+    assert {trial.verdict for trial in chosen.tuning.trials} == {"first", "not tried"}
+    assert len(chosen.tuning.timed) == 1
+    assert Path(environ["PYXFER_CACHE"], "ring.json").exists()
 
 
 def test_tune_and_keep_replaces_the_kept_tuning(engine: Engine, environ: dict[str, str], tunings: list[float]) -> None:
