@@ -2,6 +2,7 @@
 #include "cuda/error.hpp"
 #include "trace/error.hpp"
 
+#include <cerrno>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -47,6 +48,12 @@ void translate(std::exception_ptr fault) {
   } catch (trace_unavailable_error const& error) {
     raise("TraceUnavailableError", error.what());
   } catch (std::system_error const& error) {
+    if (error.code().value() == EAGAIN) {  // no memory for the stack of a thread, or a limit
+      PyErr_SetString(PyExc_MemoryError,
+                      "A thread cannot be started: free some memory, or raise the limits of memory "
+                      "and of processes (ulimit -v, ulimit -u).");
+      return;
+    }
     auto const made =
         py::module_::import("builtins").attr("OSError")(error.code().value(), error.what());
     PyErr_SetObject(PyExc_OSError, made.ptr());

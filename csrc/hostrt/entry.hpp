@@ -3,6 +3,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -58,7 +59,10 @@ cudaError_t unrecorded(Body const& body) noexcept {
     return admitted.code != cudaSuccess ? admitted.code : result;
   } catch (std::bad_alloc const&) {
     return cudaErrorMemoryAllocation;
-  } catch (std::system_error const&) { return cudaErrorOperatingSystem; }
+  } catch (std::system_error const& error) {
+    // EAGAIN: no memory for the stack of a thread, or a limit of this process
+    return error.code().value() == EAGAIN ? cudaErrorMemoryAllocation : cudaErrorOperatingSystem;
+  }
 }
 
 /// The same, and records the call if a tracer runs.

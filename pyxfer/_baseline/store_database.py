@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceE
 
 from pyxfer._baseline.store_tables import TABLES, VERSION, VERSIONS, now_text
 from pyxfer._config import machine_setting
-from pyxfer.errors import StoreError, UsageError
+from pyxfer.errors import INSTALL, StoreError, UsageError
 
 T = TypeVar("T")
 
@@ -135,7 +137,7 @@ def _make_engine(location: StoreLocation, create: bool) -> Engine:
     try:
         return create_engine(location.url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
     except ImportError as error:
-        raise StoreError(f"A store on PostgreSQL needs psycopg ({error}): pip install 'pyxfer[postgresql]'.") from error
+        raise StoreError(f"A store on PostgreSQL needs psycopg ({error}): {INSTALL['psycopg']}.") from error
 
 
 def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
@@ -152,6 +154,8 @@ def _file_engine(location: StoreLocation, path: Path, create: bool) -> Engine:
 
 def _is_store(location: StoreLocation, path: Path) -> bool:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a FIFO would be waited for
+            raise OSError(errno.EINVAL, "not a regular file")
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
@@ -292,7 +296,7 @@ class Database:
         if version > VERSION:
             raise StoreError(
                 f"The store {self.location.shown} has version {version}, and this pyxfer knows versions up to "
-                f"{VERSION}: upgrade pyxfer (pip install --upgrade pyxfer)."
+                f"{VERSION}: upgrade pyxfer."
             )
 
     def _can_retry(self, error: DBAPIError, lost: bool) -> bool:

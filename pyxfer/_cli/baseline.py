@@ -13,8 +13,8 @@ from pyxfer._cli import completion, measure_request
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.defaults import Application
-from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
-from pyxfer._cli.output import Exports, document_json, json_text, rescued
+from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, NotKeptError, say, why_invalid
+from pyxfer._cli.output import Exports, document_json, json_text, rescued, write_result
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def export(
     if to_stdout:
         sys.stdout.write(codec.encode(baseline).decode())
     else:
-        baseline.save(file)
+        write_result(file, codec.encode(baseline))
         say(f"wrote {kept.id}, {len(baseline.processes)} runs, to {file!r}")
 
 
@@ -378,7 +378,7 @@ def _kept(baseline: Baseline, store: str | None, exports: Exports[Baseline]) -> 
             kept, shown = choose(opened, opened.add_baseline(baseline), None), opened.shown
     except StoreError as error:
         where = rescued(baseline, "baseline", "pyxfer-baseline-", "pyxfer baseline import")
-        raise StoreError(f"{where} The store did not take it: {error}") from error
+        raise NotKeptError(f"{where} The store did not take it: {error}") from error
     exports.note(f"saved {kept.id}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
     return kept
 
@@ -448,8 +448,11 @@ def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None, exports
     from pyxfer._baseline.store import open_store
     from pyxfer._baseline.store_tables import now_text
 
-    with open_store(store, create=False) as opened:
-        kept = opened.add_baseline(added_to(before, {}, runs, now_text()))
+    try:
+        with open_store(store, create=False) as opened:
+            kept = opened.add_baseline(added_to(before, {}, runs, now_text()))
+    except StoreError as error:
+        raise NotKeptError(str(error)) from error
     exports.note(f"added the runs to the baseline {before.name!r}, which is now {kept}")
 
 

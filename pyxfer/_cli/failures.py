@@ -26,6 +26,7 @@ from pyxfer.errors import (
     StoreError,
     UsageError,
 )
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.links import Links
@@ -59,8 +60,8 @@ def as_exit_codes() -> Iterator[None]:
             sys.stdout.flush()
     except PyxferError as error:
         _end(str(error), _code_of(error))
-    except MemoryError:
-        _end("There is not enough host memory: use smaller sizes, such as --size 4KiB:16MiB:x4.", NOT_VALID)
+    except MemoryError as error:
+        _end(str(error) or _OUT_OF_MEMORY, NOT_VALID)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_current_folder():
             _end("The current folder has been deleted: change to another one (cd).", USAGE)
@@ -71,10 +72,34 @@ def as_exit_codes() -> Iterator[None]:
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "sqlalchemy":
             _end(STORE_NEEDS_SQLALCHEMY, USAGE)
+        if _is_out_of_memory(error):
+            _end(_OUT_OF_MEMORY, NOT_VALID)
         # Ctrl-C while a compiled module was being loaded
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end("interrupted", INTERRUPTED)
+
+
+_MORE_MEMORY = "free some, or raise its limit (ulimit -v)"
+_OUT_OF_MEMORY = f"There is not enough host memory: {_MORE_MEMORY}."
+
+
+@contextmanager
+def memory_for(*paths: str) -> Iterator[None]:
+    """Read and show these documents. If they do not fit into the memory, the message has their size."""
+    try:
+        yield
+    except (MemoryError, ImportError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        size = format_size(sum(os.path.getsize(path) for path in paths if os.path.exists(path)))
+        what = f"this document ({size})" if len(paths) == 1 else f"these documents ({size} in all)"
+        raise PyxferError(f"There is not enough memory for {what}: {_MORE_MEMORY}.") from error
+
+
+def _is_out_of_memory(error: MemoryError | ImportError) -> bool:
+    """Also if the loader found no room for a compiled module."""
+    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
 
 
 def _has_current_folder() -> bool:

@@ -51,7 +51,7 @@ def fleet() -> None:
 
 @app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
 def judge(
-    files: Annotated[list[str], opt.argument("FILE|FOLDER", "What pyxfer fleet host has written on each host.")],
+    files: Annotated[list[str], opt.argument("FILE|FOLDER...", "What pyxfer fleet host has written on each host.")],
     export_json: ExportJson = None,
     export_junit: ExportJunit = None,
     export_prometheus: ExportPrometheus = None,
@@ -171,10 +171,10 @@ def code_of(fleet: Fleet) -> int:
 
 def kept_in_store(fleet: Fleet, store: str | None, exports: Exports[Fleet]) -> str:
     """Save the verdicts; empty, or why they were not saved."""
-    from pyxfer._baseline.store import open_store
+    import pyxfer
 
     try:
-        with open_store(store) as opened:
+        with pyxfer.open_store(store) as opened:  # a StoreError also if SQLAlchemy is not installed
             kept, shown = opened.add_fleet(fleet), opened.shown
     except PyxferError as error:
         return f"The verdicts above are complete, but were not stored: {error}"

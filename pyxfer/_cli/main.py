@@ -28,6 +28,7 @@ from pyxfer._cli.failures import (
     USAGE,
     as_exit_codes,
     exit_at_once_if_stuck,
+    memory_for,
     prepare_streams,
     say,
 )
@@ -38,7 +39,7 @@ from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Exports, announce_runtime, deliver_run, json_text, measured, run_exports
+from pyxfer._cli.output import Exports, announce_runtime, deliver_run, json_text, measured, run_exports, write_result
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -107,12 +108,14 @@ def show(
     exports: Exports[Any] = Exports(
         (export_csv, lambda document: table_of(document).to_csv()), (export_md, to_markdown)
     )
-    document = codec.load(_STDIN if file == "-" else file)
-    exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
+    path = _STDIN if file == "-" else file
+    with memory_for(path):
+        document = codec.load(path)
+        exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
 
 
 def report_verb(
-    files: Annotated[list[str], opt.argument("FILE", "Files that pyxfer saved, also as .gz; their order is kept.")],
+    files: Annotated[list[str], opt.argument("FILE...", "Files that pyxfer saved, also as .gz; their order is kept.")],
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf)."),
@@ -133,11 +136,12 @@ def report_verb(
     from pyxfer._report.webpage import check_drawing, report_bytes, suffix_of
 
     suffix = suffix_of(output)
-    check_drawing()
-    document_files.check_writable(output)
-    documents: list[Any] = [codec.load(file) for file in files]
-    document_files.write_whole(output, report_bytes(documents, suffix, chart))
-    say(f"wrote {output}")
+    with memory_for(*files):
+        check_drawing()
+        document_files.check_writable(output)
+        documents: list[Any] = [codec.load(file) for file in files]
+        write_result(output, report_bytes(documents, suffix, chart))
+    say(f"wrote {output!r}")
 
 
 def list_all(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    opt.argument("FRAMEWORK", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
+    opt.argument("FRAMEWORK...", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
 ]
 _ROUTES = "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
 Routes = Annotated[str | None, opt.listed("--route", _ROUTES, completion.framework_routes)]

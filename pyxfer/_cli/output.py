@@ -155,6 +155,16 @@ def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
         file.write(data)
 
 
+def write_result(path: str, data: bytes) -> None:
+    """Write a result to a file whose name was checked before, so that a failure is no usage error."""
+    from pyxfer._document import files
+
+    try:
+        files.write_whole(path, data)
+    except UsageError as error:
+        raise NotKeptError(str(error)) from error
+
+
 def check_report(path: str | None) -> None:
     if path is not None:
         from pyxfer._report import webpage

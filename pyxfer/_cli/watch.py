@@ -160,7 +160,7 @@ def _own_flags() -> list[str]:
 
 
 Script = Annotated[str, opt.argument("SCRIPT", "A script; with -m, the name of a module.")]
-Arguments = Annotated[list[str] | None, opt.argument("ARGS", "Arguments of the script.")]
+Arguments = Annotated[list[str] | None, opt.argument("ARGS...", "Arguments of the script.")]
 IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")]
 Skip = Annotated[str, opt.option("--skip", "N|TIME", "Skip this many steps first, or a time such as 2s.")]
 For = Annotated[str | None, opt.option("--duration", "TIME", "Watch for this long, such as 5s.")]

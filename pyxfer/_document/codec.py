@@ -203,8 +203,7 @@ def _check_version(document: Any, source: str, title: str, newest: int) -> None:
         )
     if version > newest:
         raise DocumentError(
-            f"{source} has schema_version {version}, and this pyxfer reads up to {newest}: upgrade pyxfer "
-            "(pip install --upgrade pyxfer)."
+            f"{source} has schema_version {version}, and this pyxfer reads up to {newest}: upgrade pyxfer."
         )
 
 

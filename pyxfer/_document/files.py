@@ -30,6 +30,8 @@ MAX_READ_BYTES = 1024**3
 MAX_DECOMPRESSED_BYTES = 256 * 1024**2
 """A run of all frameworks has 6 MB with its trials, and a baseline has a few dozen runs."""
 
+_PART_BYTES = 1024**2
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31
 """zlib then writes a gzip header without time and name, so equal documents give equal bytes."""
@@ -159,7 +161,7 @@ def read_whole(path: Path) -> bytes:
     try:
         with open(path, "rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
-            data = b"" if size_bytes > MAX_READ_BYTES else file.read(MAX_READ_BYTES + 1)
+            data = b"" if size_bytes > MAX_READ_BYTES else _read_up_to(file, MAX_READ_BYTES + 1)
     except FileNotFoundError as error:
         raise DocumentError(f"There is no file {shown}: check the name.") from error
     except IsADirectoryError as error:
@@ -174,10 +176,19 @@ def read_whole(path: Path) -> bytes:
     return _decompressed(data, shown) if data.startswith(_GZIP_MAGIC) else data
 
 
+def _read_up_to(file: BinaryIO | gzip.GzipFile, most_bytes: int) -> bytes:
+    """Read in parts, because one read would take the memory of `most_bytes` first."""
+    parts: list[bytes] = []
+    while most_bytes > 0 and (part := file.read(min(most_bytes, _PART_BYTES))):
+        parts.append(part)
+        most_bytes -= len(part)
+    return b"".join(parts)
+
+
 def _decompressed(packed: bytes, shown: str) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
-            data = file.read(MAX_DECOMPRESSED_BYTES + 1)
+            data = _read_up_to(file, MAX_DECOMPRESSED_BYTES + 1)
     except EOFError as error:
         raise DocumentError(f"{shown} is cut short (gzip): fetch it again from where it came.") from error
     except (gzip.BadGzipFile, zlib.error) as error:

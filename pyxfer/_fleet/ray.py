@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from pyxfer._document.fleets import MAX_HOST_BYTES
 from pyxfer._fleet.launch import GRACE_S, Answer, HostJob
-from pyxfer.errors import UsageError
+from pyxfer.errors import INSTALL, UsageError
 from pyxfer.native import HOST
 
 JOIN_S = 60.0
@@ -29,7 +29,7 @@ QUEUE_S = 20.0
 def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> RayLauncher:
     """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("Ray is not installed: pip install 'pyxfer[fleet]', in the version of the cluster.")
+        raise UsageError(f"Ray is not installed: {INSTALL['ray']}, in the version of the cluster.")
     launcher = RayLauncher(job, queue_s)
     launcher.join(hosts)
     return launcher

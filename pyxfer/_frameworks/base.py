@@ -18,7 +18,7 @@ import numpy as np
 from pyxfer._document.machines import Fact
 from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Direction, Memory, Returns, RouteInfo, Workload
-from pyxfer.errors import RefusedError
+from pyxfer.errors import INSTALL, RefusedError
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def importing(title: str, module: str, install: str) -> Iterator[None]:
+def importing(title: str, module: str) -> Iterator[None]:
     """Turn the errors of an import into a RefusedError that says how to install the framework."""
     try:
         yield
     except (ImportError, OSError, RuntimeError) as error:  # mismatched jax and jaxlib raise RuntimeError
         if isinstance(error, ModuleNotFoundError) and error.name == module:
-            raise RefusedError(f"{title} is not installed: {install}") from error
+            raise RefusedError(f"{title} is not installed: {INSTALL[module]}") from error
         # CuPy raises a page of text from the error that names the missing library.
         why = first_line(error.__cause__ or error)
         raise RefusedError(f"{title} is installed and cannot be imported: {why}") from error

@@ -193,7 +193,7 @@ _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
 def _start(device: int | None, setting: str) -> Started:
     del setting  # no route of CuPy has one
-    with importing("CuPy", "cupy", "pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"):
+    with importing("CuPy", "cupy"):
         import cupy
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     return Started(str(cupy.__version__), _choose_device(cupy, device), settings)

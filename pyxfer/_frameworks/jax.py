@@ -322,7 +322,7 @@ _VARIABLES = (
 
 
 def _start(device: int | None, setting: str) -> Started:
-    with importing("JAX", "jax", "pip install 'jax[cuda13]', or 'jax[cuda12]'"):
+    with importing("JAX", "jax"):
         import jax
     if setting == NOSTAGE:
         _leave_staging_out(jax)

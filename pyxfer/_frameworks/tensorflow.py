@@ -29,7 +29,7 @@ from pyxfer._frameworks.base import (
     ring_upload,
 )
 from pyxfer._frameworks.tensorflow_tensors import import_tensorflow
-from pyxfer.errors import RefusedError
+from pyxfer.errors import INSTALL, RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -465,11 +465,11 @@ def _why_no_gpu(tf: Any, device: int | None, gpus: int) -> str:
     if device is None:
         return "no GPU was requested"
     if not tf.test.is_built_with_cuda():
-        return f"TensorFlow {tf.__version__} was built without CUDA: pip install 'tensorflow[and-cuda]'"
+        return f"TensorFlow {tf.__version__} was built without CUDA: {INSTALL['tensorflow']}"
     if gpus:
         return f"TensorFlow sees {gpus} GPU{'s' if gpus > 1 else ''}, but not number {device}"
     return (
-        "TensorFlow sees no GPU: the driver or a CUDA library is missing. pip install 'tensorflow[and-cuda]' installs "
+        f"TensorFlow sees no GPU: the driver or a CUDA library is missing. {INSTALL['tensorflow']} installs "
         "the libraries; TF_CPP_MIN_LOG_LEVEL=0 logs which one is missing"
     )
 

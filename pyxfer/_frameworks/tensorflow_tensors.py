@@ -145,7 +145,7 @@ def import_tensorflow() -> Any:
         RefusedError: it is not installed, or cannot be imported.
 
     """
-    with importing("TensorFlow", "tensorflow", "pip install tensorflow"):
+    with importing("TensorFlow", "tensorflow"):
         import tensorflow
     return tensorflow
 

@@ -335,7 +335,7 @@ _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_
 
 def _start(device: int | None, setting: str) -> Started:
     del setting  # no route of PyTorch has one
-    with importing("PyTorch", "torch", "pip install torch"):
+    with importing("PyTorch", "torch"):
         import torch
     cuda = _choose_device(torch, device)
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}

@@ -19,6 +19,8 @@ from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
 HOST_BYTES = 128 << 20
 PEER_BYTES = 512 << 20
 LOCAL_BYTES = 2 << 30
+INTERPRETED_BYTES = 1 << 20
+"""Without a GPU, kernels are interpreted at 0.1 GB/s."""
 # A GPU has a source of each size, and a landing for each peer, the host and itself.
 FREE_PARTS = 2
 MIN_BYTES = 16 << 10
@@ -92,10 +94,16 @@ class LinksRequest:
     brief: bool = False
     complete: bool = False
 
-    def fitted(self, free_bytes: int, devices: int) -> LinksRequest:
-        """The request with smaller copies if a GPU has little free memory; the user's own size stays."""
+    def fitted(self, free_bytes: int, devices: int, *, interpreted: bool) -> LinksRequest:
+        """The request with smaller copies if a GPU has little free memory or kernels are interpreted.
+
+        The user's own size stays.
+        """
         if self.sized:
             return self
+        if interpreted:
+            small = INTERPRETED_BYTES
+            return replace(self, local_bytes=small, peer_bytes=small, host_bytes=small)
         share = free_bytes // FREE_PARTS
         local = min(self.local_bytes, _power_of_two(share // 4))
         peer = min(self.peer_bytes, _power_of_two(share // (2 * (devices + 1))))

@@ -64,9 +64,9 @@ def links(
 
     `device` is one or more indices, UUIDs or PCI addresses; by default all that CUDA shows. `group` is one or more of
     host, together, pairs, local, latency, numa and small; `engine` of ce (copy engine) and sm (kernels). `size` is that
-    of each copy, by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget
-    is 15 s for each device. Rows have fewer trials than usual if these would take 8 s more than the budget, unless
-    `complete` is true.
+    of each copy, by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one, and 1 MiB without
+    a GPU. The default budget is 15 s for each device. Rows have fewer trials than usual if these would take 8 s more
+    than the budget, unless `complete` is true.
 
     Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
     trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so far every few seconds.
@@ -93,7 +93,8 @@ def run_on(
     with ExitStack() as turns:
         for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
-        request = request.fitted(_least_free(choice, devices), len(devices))
+        interpreted = choice.runtime == "host" and "sm" in request.engines
+        request = request.fitted(_least_free(choice, devices), len(devices), interpreted=interpreted)
         return Session(choice, devices, request, on_progress or silent, save_to or unsaved).run()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyxfer._document.machines import Clocks, Device, Environment, Fact, LinkState
 from pyxfer._machine.engine import HOST_REASON
+from pyxfer.errors import INSTALL
 
 IDLE = "idle"
 """The driver's reason for an unused GPU. A run whose workers use the GPU reads it between them."""
@@ -121,7 +122,7 @@ class Nvml:
             binding = self._load()
             binding.nvmlInit()
         except ImportError:
-            return Fact(reason="nvidia-ml-py is not installed (pip install nvidia-ml-py)")
+            return Fact(reason=f"nvidia-ml-py is not installed ({INSTALL['pynvml']})")
         except Exception as error:  # noqa: BLE001 - as above
             return Fact(reason=f"NVML cannot be opened: {error}")
         return Fact(binding)

@@ -45,10 +45,10 @@ def instability(values: Sequence[float], precision: float, budget_s: float | Non
 
 
 def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
-    bound = "1 trial bounds" if summary.n == 1 else f"{summary.n} trials bound"
+    trials = "1 trial is" if summary.n == 1 else f"{summary.n} trials are"
     return Remark(
         code="few-trials",
-        text=f"{bound} no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
+        text=f"{trials} too few for a {CONFIDENCE:.0%} interval, which takes {MIN_TRIALS}",
         fix=_give(_longer(MIN_TRIALS / summary.n, budget_s)),
     )
 

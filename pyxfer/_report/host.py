@@ -39,7 +39,7 @@ def print_machine(
         page.line(device_text(device), style="bold")
         page.hanging(_indented(_device_lines(device)))
         page.section(f"Link: {link_text(link)}", _indented(_link_lines(link, device)))
-        page.section("Placement", _indented(_placement_lines(placement)))
+        page.section("Placement", _indented(_placement_lines(placement, device)))
         page.section("Ring for staging pageable memory", _indented(ring_lines(ring)))
         page.line()
     page.line("Environment", style="bold")
@@ -90,7 +90,9 @@ def _hop_text(hop: machines.Hop) -> str:
     return f"now {fact_text(hop.now, link_state_text)}, at most {fact_text(hop.most, link_state_text)}"
 
 
-def _placement_lines(placement: machines.Placement) -> Lines:
+def _placement_lines(placement: machines.Placement, device: machines.Device) -> Lines:
+    if device.runtime == "host":
+        return [("CPUs for measuring", "any: no device is near one of them")]
     return [
         ("NUMA node of the device", fact_text(placement.device_node)),
         ("CPUs for measuring", fact_text(placement.cpus)),

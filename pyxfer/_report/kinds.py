@@ -122,4 +122,4 @@ def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
 def altair_chart(document: object, name: str) -> Any:
     """One chart as an Altair chart."""
     spec = chart_of(document, name)
-    return library("altair", "Charts need Altair", "'pyxfer[report]'").Chart.from_dict(spec)
+    return library("altair", "Charts need Altair").Chart.from_dict(spec)

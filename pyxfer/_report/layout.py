@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import math
 import os
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TextIO
 
@@ -128,12 +127,6 @@ class Column:
     def width(self) -> int:
         cells = max(map(cell_len, self.cells), default=0) + self.marks_width
         return max(cells, max(map(cell_len, self.heading), default=0))
-
-    @property
-    def with_whole_words(self) -> Column:
-        """The column with the words joined that its heading breaks, such as `ceil-` and `ing`."""
-        joined = re.sub(r"(?<=[a-z])-\n", "", "\n".join(self.heading))
-        return replace(self, heading=tuple(joined.split("\n")))
 
     def padded_heading(self, height: int) -> Text:
         """The heading, aligned to the last of `height` lines."""

@@ -257,8 +257,10 @@ def waterfall_plot(parts: Sequence[tuple[str, float]], title: str, width: int) -
 
 
 def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spec:
-    values = _distinct(values, "cell")
-    edge = max([tolerance * 100, *(abs(value[end]) for value in values for end in ("low", "high"))]) * 1.15
+    """A row for each cell. An interval that goes far beyond all changes is cut off at the edge."""
+    edge = max([tolerance * 100, *(abs(value["change"]) for value in values)]) * 2
+    cut = [{**value, "low": max(value["low"], -edge), "high": min(value["high"], edge)} for value in values]
+    values = _distinct(cut, "cell")
     x = {**_quantity("change", "change of bandwidth, %"), "scale": {"domain": [-edge, edge], "nice": False}}
     y = _category("cell", [value["cell"] for value in values], 120 if width < WIDE else 260)
     verdicts = [word for word in _VERDICTS if any(value["verdict"] == word for value in values)]

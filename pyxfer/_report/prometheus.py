@@ -39,7 +39,7 @@ def exposition(exported: Sequence[Exported], links: Links | None = None) -> byte
 
 def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
     """The metrics as text."""
-    client = library("prometheus_client", "Metrics need prometheus-client", "'pyxfer[prometheus]'")
+    client = library("prometheus_client", "Metrics need prometheus-client")
     registry = client.CollectorRegistry()
     registry.register(_Collector(collect))
     text: bytes = client.generate_latest(registry)

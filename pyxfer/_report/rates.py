@@ -184,7 +184,10 @@ def _fact_column(name: str, facts: Sequence[machines.Fact[float]], say: Callable
 
 
 def _rounded_size(nbytes: float) -> str:
-    return units.format_size(float(f"{nbytes:.3g}"))
+    """In KiB or MiB, as the sizes of the table have, with three digits."""
+    kib = nbytes / 1024
+    number, unit = (kib, "KiB") if kib < 1000 else (kib / 1024, "MiB")  # noqa: PLR2004 - three digits
+    return f"{number:#.3g}".rstrip(".") + f" {unit}"
 
 
 _Key = tuple[str, ...]
@@ -337,7 +340,7 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
         Column(("+-",), tuple("> 100 %" if (width or 0.0) > 1 else cell for width, cell in widths)),
         Column(_words(run, "of peak"), percent_cells([m.of_peak for m in chosen])),
         Column(_words(run, "of ceiling"), percent_cells([m.of_ceiling for m in chosen])),
-        Column(("wor-", "ker"), tuple(worker_number(run, m.worker) for m in chosen)),
+        Column(("worker",), tuple(worker_number(run, m.worker) for m in chosen)),
     ]
     return fitting_table([column for column in columns if any(column.cells)], width)
 

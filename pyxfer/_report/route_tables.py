@@ -196,6 +196,7 @@ def _with_setting(run: runs.Run) -> set[str | None]:
 LEGEND = "> marks the usual call, * the fastest route"
 NO_COPY = "no copy"
 _DMA = "DMA"
+_OF_PEAK = "peak"
 _LONGEST_WORD = 14
 # More decimals would not fit beside nine sizes and the longest names.
 _MAX_DECIMALS = 3
@@ -266,11 +267,10 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
     notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
     if grid_width([head, *columns, *notes], 1) > width:
         notes = []  # the table of all sizes has them
-    if grid_width([head, *columns], 1) > width:  # pyxfer explain shows it
-        columns = [column for column in columns if column.heading[0] != _DMA]
-    broken = spread([head], columns, notes, width)
-    whole = spread([head], [column.with_whole_words for column in columns], notes, width)
-    return whole if len(whole) <= len(broken) else broken
+    for least in (_OF_PEAK, _DMA):  # pyxfer explain shows them
+        if grid_width([head, *columns], 1) > width:
+            columns = [column for column in columns if least not in column.heading]
+    return spread([head], columns, notes, width)
 
 
 def elsewhere_lines(group: Group) -> list[str]:
@@ -324,11 +324,11 @@ def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) ->
         *_static_columns(measured),
         rates,
         _half_widths(measured),
-        Column(("% of", "ceil-", "ing"), _percents(measured)),
-        Column(("over-", "head", overhead_unit), overheads),
+        Column(("% of", "ceiling"), _percents(measured)),
+        Column(("overhead", overhead_unit), overheads),
         Column((_DMA, dma_unit), dmas),
-        Column(("% of", "peak"), _cells(measured, lambda m: _percent(m.of_peak))),
-        Column(("dis-", "patch", dispatch_unit), dispatches),
+        Column(("% of", _OF_PEAK), _cells(measured, lambda m: _percent(m.of_peak))),
+        Column(("dispatch", dispatch_unit), dispatches),
     ]
 
 
@@ -350,7 +350,7 @@ def _static_columns(measured: Sequence[runs.Measurement | None]) -> list[Column]
     return [
         Column(("host", "memory"), _cells(measured, lambda m: clean(m.memory, longest=_LONGEST_WORD)), left=True),
         Column(
-            ("host", "co-", "pies"),
+            ("host", "copy"),
             _cells(measured, lambda m: None if m.route_info is None else str(m.route_info.host_copies)),
         ),
     ]

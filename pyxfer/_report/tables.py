@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.printing import ShortRepr
-from pyxfer.errors import UsageError
+from pyxfer.errors import INSTALL, UsageError
 from pyxfer.units import parse_moment
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Table(ShortRepr):
     It can be iterated: each row is a dict, so that `pandas.DataFrame(table)` works.
 
     polars, pyarrow, DuckDB and pandas read it by the Arrow PyCapsule interface, for which nanoarrow must be installed
-    (`pip install 'pyxfer[report]'`). `to_pandas` and `to_polars` do not need it.
+    (`pip install nanoarrow`). `to_pandas` and `to_polars` do not need it.
     """
 
     def __init__(self, kinds: Mapping[str, Kind], rows: Sequence[Sequence[Value]]) -> None:
@@ -54,7 +54,7 @@ class Table(ShortRepr):
             UsageError: nanoarrow is not installed.
 
         """
-        nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow", "'pyxfer[report]'")
+        nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow")
         types = {
             "text": nanoarrow.string(),
             "whole": nanoarrow.int64(),
@@ -77,7 +77,7 @@ class Table(ShortRepr):
             UsageError: pandas is not installed.
 
         """
-        pandas = library("pandas", "`to_pandas` needs pandas", "pandas")
+        pandas = library("pandas", "`to_pandas` needs pandas")
         columns = zip(self._typed(), self._columns(), strict=True)
         frame: pd.DataFrame = pandas.DataFrame(
             {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
@@ -91,7 +91,7 @@ class Table(ShortRepr):
             UsageError: polars is not installed.
 
         """
-        polars = library("polars", "`to_polars` needs polars", "polars")
+        polars = library("polars", "`to_polars` needs polars")
         columns = zip(self._typed(), self._columns(), strict=True)
         types = {
             "text": polars.String,
@@ -117,12 +117,12 @@ class Table(ShortRepr):
         ]
 
 
-def library(name: str, needed: str, install: str) -> Any:
-    """Import an optional library. `needed` says what needs it, and `install` is what pip installs."""
+def library(name: str, needed: str) -> Any:
+    """Import an optional library. `needed` says what needs it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise UsageError(f"{needed}, which is not installed: pip install {install}.") from error
+        raise UsageError(f"{needed}, which is not installed: {INSTALL[name]}.") from error
 
 
 def _microseconds(moment: datetime | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyxfer import units
 from pyxfer._document import machines, runs
@@ -171,6 +171,21 @@ def remark_text(remark: machines.Remark) -> str:
 
 
 def environment_lines(environment: machines.Environment) -> Lines:
+    """What is known, and why the rest is not; without what only a GPU has if there is none."""
+    of_the_gpu: list[tuple[str, machines.Fact[Any], str]] = [
+        ("driver's CUDA", environment.driver_cuda, fact_text(environment.driver_cuda)),
+        ("CUDA_VISIBLE_DEVICES", environment.visible_devices, fact_text(environment.visible_devices)),
+        ("GPU clocks", environment.gpu_clocks, fact_text(environment.gpu_clocks, _clocks_text)),
+        ("throttled by", environment.throttle_reasons, fact_text(environment.throttle_reasons, _list_text)),
+        ("performance state", environment.performance_state, fact_text(environment.performance_state)),
+        ("GPU temperature", environment.temperature_c, fact_text(environment.temperature_c, lambda c: f"{c} C")),
+        ("persistence", environment.persistence, fact_text(environment.persistence, yes_no)),
+        (
+            "other GPU processes",
+            environment.other_gpu_processes,
+            fact_text(environment.other_gpu_processes, _list_text),
+        ),
+    ]
     return [
         ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
         ("pyxfer", clean(environment.pyxfer)),
@@ -178,14 +193,7 @@ def environment_lines(environment: machines.Environment) -> Lines:
         ("NumPy", clean(environment.numpy)),
         ("CUDA runtime", clean(environment.cuda_runtime)),
         ("driver", fact_text(environment.driver)),
-        ("driver's CUDA", fact_text(environment.driver_cuda)),
-        ("CUDA_VISIBLE_DEVICES", fact_text(environment.visible_devices)),
-        ("GPU clocks", fact_text(environment.gpu_clocks, _clocks_text)),
-        ("throttled by", fact_text(environment.throttle_reasons, _list_text)),
-        ("performance state", fact_text(environment.performance_state)),
-        ("GPU temperature", fact_text(environment.temperature_c, lambda celsius: f"{celsius} C")),
-        ("persistence", fact_text(environment.persistence, yes_no)),
-        ("other GPU processes", fact_text(environment.other_gpu_processes, _list_text)),
+        *((name, text) for name, fact, text in of_the_gpu if fact.reason != HOST_MEMORY),
         ("CPU", f"{fact_text(environment.cpu_model)}, {environment.cpus_usable} usable"),
         ("CPU governor", fact_text(environment.cpu_governor)),
         ("memory", fact_text(environment.memory_bytes, memory_text)),

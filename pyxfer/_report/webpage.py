@@ -9,8 +9,12 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import json
 import os
 import re
+import resource
+import subprocess
+import sys
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -27,7 +31,8 @@ from pyxfer._report.kinds import charts_of, page_text, report_of
 from pyxfer._report.report import Advice, Caption
 from pyxfer._report.tables import library
 from pyxfer._report.text import Lines, clean, environment_lines, moment_text
-from pyxfer.errors import UsageError
+from pyxfer.errors import PyxferError, UsageError
+from pyxfer.units import format_size
 
 SUFFIXES = (".html", ".svg", ".png", ".pdf")
 MAX_EMBEDDED = 400_000
@@ -82,7 +87,7 @@ def check_report(path: str | None) -> None:
 
 def check_drawing() -> Any:
     """Import vl-convert."""
-    return library("vl_convert", "Reports need vl-convert", "'pyxfer[report]'")
+    return library("vl_convert", "Reports need vl-convert")
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -97,7 +102,7 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
             raise UsageError("Nothing can be drawn: the documents have no figures.")
         raise UsageError(f"--chart {chart!r:.80} is not in the documents: choose one of {known}.")
     drawing = check_drawing()
-    svg = _svg(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), "white"))
+    svg, *_ = _draw([plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), "white")])
     if suffix == ".svg":
         return svg.encode()
     if suffix == ".png":
@@ -107,16 +112,46 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
     return pdf
 
 
-def _svg(spec: plots.Spec) -> str:
-    drawn: str = check_drawing().vegalite_to_svg(spec, vl_version=plots.VEGA_LITE, allowed_base_urls=[])
+def _draw(specs: Sequence[plots.Spec]) -> list[str]:
+    """The charts as SVG. V8 ends a process that has too little memory for it, so under a limit another one draws."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_bytes == resource.RLIM_INFINITY:
+        return svgs(specs)
+    flags = ["-I"] if sys.flags.isolated else []
+    ended = subprocess.run(  # noqa: S603 - this Python, and arguments of our own
+        [sys.executable, *flags, "-c", _BOOT, "\n".join(sys.path)],
+        input=json.dumps(specs).encode(),
+        capture_output=True,
+        check=False,
+    )
+    if ended.returncode:
+        raise PyxferError(
+            f"Charts cannot be drawn within the memory limit of {format_size(limit_bytes)}: draw them without a limit "
+            "(ulimit -v unlimited)."
+        )
+    drawn: list[str] = json.loads(ended.stdout)
     return drawn
+
+
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[1].split('\\n'); import json; from pyxfer._report.webpage import svgs; "
+    "json.dump(svgs(json.load(sys.stdin)), sys.stdout)"
+)
+
+
+def svgs(specs: Sequence[plots.Spec]) -> list[str]:
+    draw = check_drawing().vegalite_to_svg
+    return [draw(spec, vl_version=plots.VEGA_LITE, allowed_base_urls=[]) for spec in specs]
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
 def page_html(documents: Sequence[object]) -> str:
-    articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
+    charts: list[plots.Spec] = []
+    articles = [_article(document, f"document-{number}", charts) for number, document in enumerate(documents, start=1)]
+    drawn = _draw(charts)
+    main = _CHART.sub(lambda mark: drawn[int(mark[1])], "".join(articles))
     title = "pyxfer report"
     if len(documents) == 1:
         report = report_of(documents[0])
@@ -133,7 +168,7 @@ def page_html(documents: Sequence[object]) -> str:
             f"<title>{escape(title)}</title>",
             f"<style>{_style()}</style></head><body>",
             f"<header><h1>pyxfer report</h1>{_machines(documents)}</header>",
-            f"<main>{''.join(articles)}</main>",
+            f"<main>{main}</main>",
             f'<footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>',
             '<div id="tip" role="status" hidden></div>',
             f"<script>{script}</script></body></html>\n",
@@ -151,7 +186,12 @@ def _machines(documents: Sequence[object]) -> str:
     return f"<p>These documents are of different machines: {escape(names)}.</p>"
 
 
-def _article(document: object, anchor: str) -> str:
+# Where a chart will be; text from outside is escaped, so none of it is such a mark.
+_CHART = re.compile(r"<!--chart (\d+)-->")
+
+
+def _article(document: object, anchor: str, charts: list[plots.Spec]) -> str:
+    """One document. Its charts are appended to `charts`, and have marks in their places."""
     report = report_of(document)
     title, words, (badge, word) = report.title(document), report.headline(document), report.badge(document)
     environment = report.environment(document)
@@ -171,7 +211,10 @@ def _article(document: object, anchor: str) -> str:
             _advice(report.advice(document)),
             _lines(report.heading(document)),
             _contents_list(links),
-            *(_figure(f"{anchor}-chart-{name}", make, report.captions[name], words) for name, make in makes.items()),
+            *(
+                _figure(f"{anchor}-chart-{name}", make, report.captions[name], words, charts)
+                for name, make in makes.items()
+            ),
             "" if makes else "<p>No chart: no figure can be drawn.</p>",
             *(_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(grids)),
             *(_section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in sections),
@@ -201,21 +244,22 @@ def _contents_list(links: Sequence[tuple[str, str]]) -> str:
     return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
 
 
-def _figure(anchor: str, make: plots.Make, caption: Caption, words: str) -> str:
+def _figure(anchor: str, make: plots.Make, caption: Caption, words: str, charts: list[plots.Spec]) -> str:
     plot = make(plots.WIDE)
     described = f'role="img" aria-label="{escape(f"{caption.title}. {words}")}"'
-    wide = _inline(plot)
+    wide = _mark(plot, charts)
     if len(plot.get("vconcat", ())) > _MAX_TWICE:
         drawn = f'<div class="scroll" tabindex="0" {described}>{wide}</div>'
     else:
-        narrow = _inline(make(plots.NARROW))
+        narrow = _mark(make(plots.NARROW), charts)
         drawn = f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{narrow}</div>'
     below = f"<figcaption>{escape(caption.text)}</figcaption>"
     return _section(caption.title, f"<figure>{drawn}{below}</figure>", anchor)
 
 
-def _inline(plot: plots.Spec) -> str:
-    return _svg(plots.themed(plot))
+def _mark(plot: plots.Spec, charts: list[plots.Spec]) -> str:
+    charts.append(plots.themed(plot))
+    return f"<!--chart {len(charts) - 1}-->"
 
 
 def _section(name: str, body: str, anchor: str) -> str:

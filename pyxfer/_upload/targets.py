@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import NO_NUMBERS, call_exporter, itemsize_of, name_of, read_capsule, type_name
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
-from pyxfer.errors import CudaMemoryError, UsageError
+from pyxfer.errors import INSTALL, CudaMemoryError, UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -83,7 +83,6 @@ class Target:
 
     title: ClassVar[str]
     module: ClassVar[str]
-    install: ClassVar[str]
     takes_all: ClassVar[str] = ""
     """Advice in out-of-memory errors, for a framework that leaves no device memory to others."""
 
@@ -130,7 +129,7 @@ class Target:
 class Torch(Target):
     """Tensors that PyTorch allocates, filled on its current stream."""
 
-    title, module, install = "PyTorch", "torch", "pip install torch"
+    title, module = "PyTorch", "torch"
 
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
@@ -166,7 +165,7 @@ class Torch(Target):
 class Cupy(Target):
     """Arrays that CuPy allocates, filled on its current stream."""
 
-    title, module, install = "CuPy", "cupy", "pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"
+    title, module = "CuPy", "cupy"
 
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
@@ -193,7 +192,7 @@ class Cupy(Target):
 class Tensorflow(Target):
     """TensorFlow's tensors in pyxfer's memory."""
 
-    title, module, install = "TensorFlow", "tensorflow", "pip install 'tensorflow[and-cuda]'"
+    title, module = "TensorFlow", "tensorflow"
     takes_all = (
         "TensorFlow takes nearly all memory of a GPU when it starts: call "
         "tf.config.experimental.set_memory_growth(gpu, True) before its first use."
@@ -225,7 +224,7 @@ class Tensorflow(Target):
 class Jax(Target):
     """JAX's arrays in pyxfer's memory."""
 
-    title, module, install = "JAX", "jax", "pip install 'jax[cuda13]', or 'jax[cuda12]'"
+    title, module = "JAX", "jax"
     takes_all = (
         "JAX takes three quarters of a GPU's memory when it starts: set XLA_PYTHON_CLIENT_PREALLOCATE=false before."
     )
@@ -269,6 +268,6 @@ def _imported(target: Target, part: str = "") -> Any:
         return module
     except (ImportError, OSError, RuntimeError) as error:  # incompatible jax and jaxlib raise RuntimeError
         if isinstance(error, ModuleNotFoundError) and error.name == target.module:
-            raise UsageError(f"{target.title} is not installed: {target.install}") from error
+            raise UsageError(f"{target.title} is not installed: {INSTALL[target.module]}") from error
         why = str(error.__cause__ or error).strip().partition("\n")[0]
         raise UsageError(f"{target.title} is installed, but cannot be imported: {why}") from error

@@ -28,7 +28,15 @@ from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
 from pyxfer._upload.trees import send_arrays
 from pyxfer._upload.tuning import settings_for
-from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
+from pyxfer.errors import (
+    INSTALL,
+    CleanupWarning,
+    CudaError,
+    DeviceTimeoutError,
+    FallbackWarning,
+    ForkedError,
+    UsageError,
+)
 from pyxfer.native import choose, is_host_name
 from pyxfer.units import format_size, size_of, whole_of
 
@@ -356,7 +364,7 @@ def _new_array(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
         return np.empty(shape, importlib.import_module("ml_dtypes").bfloat16)
     except ImportError as error:
         raise UsageError(
-            "NumPy has no bfloat16: pip install ml_dtypes, or give an `out`, such as one of torch.empty"
+            f"NumPy has no bfloat16: {INSTALL['ml_dtypes']}, or give an `out`, such as one of torch.empty"
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 import typer
 from baseline.store.making import make_baseline
-from command_line import interrupt_when, pyxfer
+from command_line import interrupt_when, pyxfer, shell
 from fleet_samples import make_fleet, make_host, make_hosts
 from in_process import Command
 from marks import slow
 from samples import make_run
 
+from pyxfer import _baseline
 from pyxfer._baseline.store import open_store
 from pyxfer._cli.main import app
 from pyxfer._document import codec
@@ -60,6 +62,22 @@ CALLS: dict[Words, Words] = {
 EXPORTING = {verb: options for verb, options in exports_of(typer.main.get_command(app)) if options}
 
 
+def _found(verb: Words) -> Any:
+    found: Any = typer.main.get_command(app)
+    for name in verb:
+        found = found.commands[name]
+    return found
+
+
+def options_of(verb: Words) -> set[str]:
+    return {option for each in _found(verb).params for option in each.opts}
+
+
+ALL_VERBS = [
+    verb for verb, _ in exports_of(typer.main.get_command(app)) if not verb or not hasattr(_found(verb), "commands")
+]
+
+
 @pytest.fixture
 def call(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Calls a verb with its arguments and further ones, in a folder with documents and a store."""
@@ -67,11 +85,27 @@ def call(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
     with open_store(None) as opened:
         opened.add_baseline(make_baseline())
-    documents = {"RUN": make_run(), "HOST": make_host("n1"), "FLEET": make_fleet()}
+    documents = {"RUN": make_run(), "HOST": make_host("n1"), "FLEET": make_fleet(), "BASELINE": make_baseline()}
     for name, document in documents.items():
         codec.save(document, tmp_path / name)
     (tmp_path / "script.py").write_text("raise SystemExit('the script ran')")
-    return lambda verb, *more: command(*verb, *more, *CALLS[verb])
+    return lambda verb, *more: command(*verb, *more, *CALLS.get(verb, ()))
+
+
+@pytest.fixture
+def without_sqlalchemy(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Import what uses the store again, without SQLAlchemy."""
+    for name in [name for name in sys.modules if name.startswith("pyxfer._baseline.store")]:
+        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(_baseline, name.rpartition(".")[2], raising=False)
+    monkeypatch.delitem(vars(sys.modules["pyxfer"]), "open_store", raising=False)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+
+
+@pytest.mark.parametrize("verb", ALL_VERBS, ids=" ".join)
+def test_a_wrong_option_exits_with_2(command: Command, verb: Words) -> None:
+    result = command(*verb, "--no-such-option")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
 
 
 def test_every_verb_that_exports_is_called_here() -> None:
@@ -94,6 +128,118 @@ def test_two_exports_to_stdout_or_to_one_file_are_refused(call: Any, verb: Words
         result = call(verb, first, target, second, target)
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr.count("\n") == 1
+
+
+READING: list[Words] = [
+    ("show", "FILE"),
+    ("report", "FILE"),
+    ("report", "RUN", "FILE"),
+    ("compare", "RUN", "FILE"),
+    ("doctor", "FILE"),
+    ("metrics", "FILE"),
+    ("watch", "--ceilings", "FILE", "script.py"),
+    ("baseline", "import", "FILE"),
+    ("fleet", "show", "FILE"),
+]
+
+
+@pytest.mark.usefixtures("call")
+@pytest.mark.parametrize("content", ["missing", "a folder", "no JSON", "no document"])
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_document_that_cannot_be_read_exits_with_2(
+    command: Command, tmp_path: Path, words: Words, content: str
+) -> None:
+    file = tmp_path / "FILE"
+    if content == "a folder":
+        file.mkdir()
+    elif content != "missing":
+        file.write_text("{}" if content == "no document" else "[")
+    result = command(*words)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "'FILE'" in result.stderr
+
+
+# How the verbs that measure are called with little to measure.
+SHORT: dict[Words, Words] = {
+    (): ("--size", "4KiB", "--budget", "0.1s"),
+    ("ceiling",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
+    ("frameworks",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
+    ("explain",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
+    ("links",): ("--device", "host", "--size", "64KiB", "--budget", "0.1s", "--group", "host"),
+    ("tune",): ("--budget", "2s"),
+    ("fleet", "host"): ("--budget", "5s"),
+    ("fleet", "run"): ("--folder", "."),
+}
+LONG: list[Words] = [("frameworks",), ("links",), ("tune",), ("fleet", "host")]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    # A watched script has its own exit code, and a check measures for seconds.
+    [slow(verb) if verb in LONG else verb for verb in CALLS if verb not in [("watch",), ("baseline", "check")]],
+    ids=" ".join,
+)
+def test_a_result_that_cannot_be_written_exits_with_4(call: Any, verb: Words) -> None:
+    options = EXPORTING[verb] - {"--export-drain"}  # without a slow host it is empty
+    for option in sorted(options)[: 1 if verb in SHORT else None]:
+        result = call(verb, option, "/dev/full", *SHORT.get(verb, ()))
+        assert result.returncode == 4
+        assert "'/dev/full' cannot be written" in result.stderr
+
+
+@pytest.mark.usefixtures("call")
+@pytest.mark.parametrize("words", ["report RUN -o {}.html", "baseline export default --host node-7 {}.json"])
+def test_a_file_that_becomes_too_large_exits_with_4_and_the_old_one_stays(tmp_path: Path, words: str) -> None:
+    name = f"it{words.partition('{}')[2]}"
+    (tmp_path / name).write_text("old")
+    # Python would cut off the bytecode that it writes.
+    variables = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = shell(f"ulimit -f 1; pyxfer {words.format('it')}", **variables)
+    assert (result.returncode, result.stderr.count("\n")) == (4, 1)
+    assert (tmp_path / name).read_text() == "old"
+
+
+REPORTING = [verb for verb in ALL_VERBS if "--report" in options_of(verb)]
+
+
+@pytest.mark.parametrize("verb", REPORTING, ids=" ".join)
+def test_a_report_without_what_draws_it_exits_with_2(call: Any, verb: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    result = call(verb, "--report", "it.html")
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "vl-convert-python" in result.stderr
+
+
+STORING: list[Words] = [
+    ("history",),
+    ("metrics",),
+    ("compare", "r-12345678", "r-12345679"),
+    ("baseline", "list"),
+    ("baseline", "show"),
+    ("baseline", "remove", "default"),
+    ("baseline", "export", "default", "it.json"),
+    ("baseline", "import", "BASELINE"),
+    ("baseline", "save", "--device", "host"),
+    ("baseline", "check", "--device", "host"),
+    ("fleet", "history"),
+    ("fleet", "host", "--save"),
+    ("fleet", "run", "--since", "2h"),
+]
+
+
+@pytest.mark.usefixtures("call")
+@pytest.mark.parametrize("words", STORING, ids=" ".join)
+def test_a_store_without_sqlalchemy_exits_with_2(command: Command, words: Words, without_sqlalchemy: None) -> None:
+    result = command(*words)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert "pip install sqlalchemy" in result.stderr
+
+
+@pytest.mark.usefixtures("without_sqlalchemy")
+def test_verdicts_are_shown_without_sqlalchemy_but_not_kept(call: Any) -> None:
+    result = call(("fleet", "judge"), "--save")
+    assert (result.returncode, bool(result.stdout)) == (4, True)
+    assert "pip install sqlalchemy" in result.stderr
 
 
 SAVING: list[Words] = [
@@ -132,18 +278,9 @@ REQUIRING: list[Words] = [
 
 def test_every_verb_that_can_require_a_gpu_is_called_here() -> None:
     found = {
-        verb
-        for verb, _ in exports_of(typer.main.get_command(app))
-        if verb and "--require-gpu" in {option for each in _found(verb).params for option in each.opts}
+        verb for verb, _ in exports_of(typer.main.get_command(app)) if verb and "--require-gpu" in options_of(verb)
     }
     assert found == {words[: 2 if words[0] in ("baseline", "fleet") else 1] for words in REQUIRING}
-
-
-def _found(verb: Words) -> Any:
-    found: Any = typer.main.get_command(app)
-    for name in verb:
-        found = found.commands[name]
-    return found
 
 
 @pytest.mark.parametrize("words", REQUIRING, ids=" ".join)

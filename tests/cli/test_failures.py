@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import pyxfer
+from command_line import pyxfer, shell
 from explain_samples import make_explain_run, make_explained
 from framework_samples import make_aliased
 from link_samples import make_links
@@ -44,6 +44,11 @@ NO_DRIVER = (
 )
 
 
+unsanitized = pytest.mark.unsanitized(reason="a sanitizer needs more memory than the limits")
+# Commands in another folder find pyxfer as these tests do.
+OWN_PATH = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def ended_by(action: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     with pytest.raises(SystemExit) as caught, as_exit_codes():
         action()
@@ -70,6 +75,7 @@ def throw(error: BaseException) -> Callable[[], object]:
         (MeasurementError("no trial is valid"), 4, "pyxfer: no trial is valid\n"),
         (PyxferError("anything else"), 4, "pyxfer: anything else\n"),
         (MemoryError(), 4, "not enough host memory"),
+        (ImportError("it.so: failed to map segment from shared object"), 4, "not enough host memory"),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json"), 2, "No space left on device (run.json)"),
         (OSError("something odd"), 2, "something odd"),
         (KeyboardInterrupt(), 130, "pyxfer: interrupted\n"),
@@ -82,6 +88,34 @@ def test_errors_have_a_message_and_an_exit_code(
     assert got == code
     assert sentence in text
     assert "Traceback" not in text
+
+
+@unsanitized
+@pytest.mark.parametrize("verb", ["show {}", "report -o it.html {}"])
+def test_a_document_that_does_not_fit_into_memory_is_named_by_its_size(verb: str, tmp_path: Path) -> None:
+    document = tmp_path / "run.json"
+    with document.open("wb") as file:
+        file.truncate(400 << 20)
+    result = shell(f"cd {tmp_path}; ulimit -v 500000; pyxfer {verb.format(document)}", **OWN_PATH)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (4, "", 1)
+    assert "this document (400 MiB)" in result.stderr
+
+
+@unsanitized
+def test_a_small_document_is_shown_in_little_memory(tmp_path: Path) -> None:
+    make_run().save(tmp_path / "run.json.gz")
+    result = shell(f"ulimit -v 500000; pyxfer show {tmp_path}/run.json.gz")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@unsanitized
+def test_too_little_memory_for_a_measurement_is_an_error_of_memory(tmp_path: Path) -> None:
+    # Each trial of both directions starts threads, whose stacks have the size of `ulimit -s`.
+    options = "--device host --direction both --size 4KiB --budget 100ms --no-trace"
+    result = shell(f"ulimit -s 1000000; ulimit -v 1500000; pyxfer ceiling {options}", OPENBLAS_NUM_THREADS="1")
+    assert result.returncode == 4
+    assert "memory" in result.stderr.splitlines()[-1]
+    assert "OperatingSystem" not in result.stderr
 
 
 def test_an_error_in_pyxfer_is_not_caught() -> None:

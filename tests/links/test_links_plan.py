@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from pyxfer._document.links import GROUPS, HOST_END
-from pyxfer._links.plan import HOST_BYTES, PEER_BYTES, LinksRequest, latencies, make_request, traffics
+from pyxfer._links.plan import (
+    HOST_BYTES,
+    INTERPRETED_BYTES,
+    PEER_BYTES,
+    LinksRequest,
+    latencies,
+    make_request,
+    traffics,
+)
 from pyxfer.errors import UsageError
 
 
@@ -116,6 +124,15 @@ def test_the_budget_grows_with_the_gpus_and_the_size_replaces_both_defaults() ->
     assert request(devices="0, 1").devices == ("0", "1")
     assert request(devices=3).devices == (3,)
     assert request().parameters([4, 5]).devices == (4, 5)
+
+
+def test_copies_are_small_where_kernels_are_interpreted_unless_their_size_is_given() -> None:
+    def sizes(asked: LinksRequest) -> set[int]:
+        fitted = asked.fitted(1 << 40, 2, interpreted=True)
+        return {fitted.host_bytes, fitted.peer_bytes, fitted.local_bytes}
+
+    assert sizes(request()) == {INTERPRETED_BYTES}
+    assert sizes(request(size="4MiB")) == {4 << 20}
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,13 @@ def test_quiet_trials_get_no_remark(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "budget_s", "bound", "fix"),
-    [(1, None, "1 trial bounds", "give a budget 6 times as long"), (4, 30, "4 trials bound", "give a budget of 45s")],
+    ("n", "budget_s", "trials", "fix"),
+    [(1, None, "1 trial is", "give a budget 6 times as long"), (4, 30, "4 trials are", "give a budget of 45s")],
 )
 def test_too_few_trials_name_the_budget_that_would_give_enough(
-    n: int, budget_s: float | None, bound: str, fix: str
+    n: int, budget_s: float | None, trials: str, fix: str
 ) -> None:
-    text = f"{bound} no median: a 95% interval takes 6"
+    text = f"{trials} too few for a 95% interval, which takes 6"
     assert remark([1e-3] * n, budget_s=budget_s) == Remark(code="few-trials", text=text, fix=fix)
 
 

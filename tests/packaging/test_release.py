@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from pyxfer.errors import INSTALL
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -190,3 +193,10 @@ def test_the_result_replaces_the_earlier_one_as_a_whole(wheels: ModuleType, tmp_
     source.touch()
     wheels.release([wheels.Built(wheel, "2.17", "smoke test")], source)
     assert {path.name for path in (tmp_path / "dist").iterdir()} == {source.name, wheel.name}
+
+
+@pytest.mark.parametrize("extra", ["store", "postgresql", "prometheus", "fleet", "report"])
+def test_messages_name_what_an_extra_installs(extra: str) -> None:
+    (line,) = re.findall(rf"^{extra} = .*", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    distributions = set(re.findall(r'"([a-z][\w-]*)', line)) - {"pyxfer"}
+    assert distributions <= set(re.findall(r"[a-z][\w-]*", " ".join(INSTALL.values())))

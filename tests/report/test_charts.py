@@ -20,7 +20,7 @@ from pyxfer._ceiling.rows import curves
 from pyxfer._document import machines, runs
 from pyxfer._report.kinds import altair_chart, chart_of, charts_of, report_of
 from pyxfer._report.notes import label_words
-from pyxfer._report.plots import COLOURS, NARROW, WIDE
+from pyxfer._report.plots import COLOURS, NARROW, WIDE, change_plot
 from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
 
@@ -264,6 +264,14 @@ def test_names_from_outside_are_values_without_control_characters(name: str) -> 
             assert "\x1b" not in text
 
 
+def test_an_interval_far_beyond_all_changes_does_not_set_the_axis_of_a_comparison() -> None:
+    known = {"cell": "known", "verdict": "SAME", "change": 1.0, "low": 0.5, "high": 1.5, "text": ""}
+    wide = {"cell": "wide", "verdict": "AMBIGUOUS", "change": -20.0, "low": -99.0, "high": 1e6, "text": ""}
+    plot = change_plot([known, wide], 0.03, "", WIDE)
+    shown = {value["cell"]: (value["low"], value["high"]) for value in values_of(plot) if "cell" in value}
+    assert shown == {"known": (0.5, 1.5), "wide": (-40.0, 40.0)}
+
+
 def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others() -> None:
     with pytest.raises(UsageError, match="sizes, trials"):
         chart_of(full_run(), "routes")
@@ -281,5 +289,5 @@ def test_charts_are_altair_charts_that_altair_accepts() -> None:
 
 def test_without_altair_a_chart_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(UsageError, match=r"pip install 'pyxfer\[report\]'"):
+    with pytest.raises(UsageError, match=r"pip install altair"):
         altair_chart(full_run(), "sizes")

@@ -174,5 +174,5 @@ def test_what_cannot_be_drawn_is_refused(name: str, suffix: str, chart: str | No
 
 def test_without_vl_convert_a_report_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(UsageError, match=r"pip install 'pyxfer\[report\]'"):
+    with pytest.raises(UsageError, match=r"pip install .*vl-convert-python"):
         webpage.check_report("report.html")

@@ -89,7 +89,7 @@ def test_a_path_may_be_an_object(tmp_path: Path) -> None:
 
 def test_without_psycopg_the_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"pip install 'pyxfer\[postgresql\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'psycopg\[binary\]'"):
         open_store("postgresql://server/db")
 
 
@@ -239,6 +239,12 @@ def test_a_file_may_have_any_name(tmp_path: Path, name: bytes) -> None:
 def test_a_folder_and_a_missing_folder_are_refused(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(StoreError, match=words):
         open_store(tmp_path / name)
+
+
+def test_a_fifo_is_refused_and_not_waited_for(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match="not a regular file"):
+        open_store(path)
 
 
 def test_a_locked_store_can_be_read_and_refuses_a_save(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
