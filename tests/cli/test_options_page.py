@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import typer
+from in_process import Command
 
 from pyxfer._cli.defaults import KEYS, WITHOUT_FILES
 from pyxfer._cli.main import app
 from pyxfer._config import OF_THE_MACHINE
+from pyxfer._upload.settings import settings_set
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "options.md"
@@ -71,6 +73,15 @@ def test_the_page_has_the_options_of_every_command() -> None:
         PAGE.write_text(before + BEGIN + table() + end + after, encoding="utf-8")
         return
     assert shown == table(), "PYXFER_WRITE_PAGES=1 writes the table anew"
+
+
+def test_the_example_of_a_file_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "pyproject.toml").write_text(example)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYXFER_RING", raising=False)
+    assert settings_set(os.environ)[0].threads == 8
+    assert "pyproject.toml" not in command("ceiling", "--device", "99").stderr
 
 
 def test_the_page_has_every_variable_of_the_sources() -> None:
