@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
-from pyxfer._ceiling.stages import MEASURING_S, circumstances
+from pyxfer._ceiling.stages import LEFT_OUT, MEASURING_S, PREPARING_S, circumstances
 from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
 from pyxfer._document.runs import Ending
@@ -148,6 +149,7 @@ class Session(RunSession[Links]):
         self._resources = LinkResources(choice.engine, memory)
         self._traffics: list[TrafficSubject] = []
         self._latencies: list[LatencySubject] = []
+        self._prepared_s: dict[str, float] = {}
         self._small: list[SmallSubject] = []
         self._groups: list[Group] = []
         self._alone: dict[TrafficPlan, float | None] = {}
@@ -195,17 +197,29 @@ class Session(RunSession[Links]):
     def _prepare(self) -> None:
         self._load_kernels()
         for traffic in self._traffics:
-            self._on_progress(Progress("preparing", 0.0, traffic.key))
-            traffic.prepare(self._read_counters if self._choice.runtime == "cuda" else None)
+            self._prepare_in_time(
+                traffic, partial(traffic.prepare, self._read_counters if self._choice.runtime == "cuda" else None)
+            )
         for number, small in enumerate(self._small):
-            self._on_progress(Progress("preparing", 0.0, small.key))
-            small.prepare(self._request.seed + number)
+            self._prepare_in_time(small, partial(small.prepare, self._request.seed + number))
         self._wake_links()
         self._note_pages()
         for latency in self._latencies:
-            self._on_progress(Progress("preparing", 0.0, latency.key))
-            latency.prepare()
+            self._prepare_in_time(latency, latency.prepare)
         self._chase_each_multiprocessor()
+
+    def _prepare_in_time(self, subject: Subject, prepare: Callable[[], object]) -> None:
+        """Prepare a row, or leave it out if others have used the time."""
+        began_s = time.perf_counter()
+        if self._prepared_s and began_s > self._latest_s(PREPARING_S):
+            subject.unavailable = LEFT_OUT
+            return
+        self._on_progress(Progress("preparing", 0.0, subject.key))
+        prepare()
+        self._prepared_s[subject.key] = time.perf_counter() - began_s
+
+    def _latest_s(self, more_s: float) -> float:
+        return math.inf if self._request.complete else self._started + self._parameters.budget_s - CLOSING_S + more_s
 
     def _load_kernels(self) -> None:
         """Also without rows that copy with them: they open the gates of several devices together."""
@@ -263,22 +277,33 @@ class Session(RunSession[Links]):
 
     def _measure(self) -> None:
         subjects: list[Subject] = [*self._traffics, *self._latencies, *self._small]
-        ready = [subject for subject in subjects if subject.is_ready]
+        ready = self._affordable([subject for subject in subjects if subject.is_ready])
         if not ready:
             return
         # One group: what is compared runs in the same rounds.
         self._groups = [Group.of("links", ready, most_rounds=MAX_ROUNDS)]
-        deadline_s = self._started + self._parameters.budget_s - CLOSING_S
         sampler = Sampler(
             self._groups,
             precision=self._request.precision,
-            deadline_s=deadline_s,
-            latest_s=math.inf if self._request.complete else deadline_s + MEASURING_S,
+            deadline_s=self._started + self._parameters.budget_s - CLOSING_S,
+            latest_s=self._latest_s(MEASURING_S),
             seed=self._request.seed,
             on_progress=self._on_progress,
             on_turn=SaveNowAndThen(self._save),
         )
         sampler.run()
+
+    def _affordable(self, ready: Sequence[Subject]) -> list[Subject]:
+        """The rows of which one trial each fits into the time, if it takes as long as the preparation did."""
+        kept: list[Subject] = []
+        left_s = self._latest_s(MEASURING_S) - time.perf_counter()
+        for subject in sorted(ready, key=lambda each: self._prepared_s[each.key]):
+            left_s -= self._prepared_s[subject.key]
+            if kept and left_s < 0:
+                subject.unavailable = LEFT_OUT
+            else:
+                kept.append(subject)
+        return [subject for subject in ready if subject in kept]
 
     def _save(self) -> None:
         for presence in self._presences:
@@ -332,7 +357,12 @@ class Session(RunSession[Links]):
                 text = f"Other processes use GPU {each.device.index} (process {who}); its figures may be low."
                 remarks.append(Remark("shared", text, "end them, or measure when they are idle"))
         took_s, budget_s = time.perf_counter() - self._started, self._parameters.budget_s
-        if took_s > LATE * budget_s:
+        left_out = sum(each.unavailable == LEFT_OUT for each in (*self._traffics, *self._latencies, *self._small))
+        if left_out:
+            rows = "1 row, which is" if left_out == 1 else f"{left_out} rows, which are"
+            text = f"The budget of {format_seconds(budget_s)} was too short for {rows} left out."
+            remarks.append(Remark("late", text, "choose fewer groups or a smaller size, or give --complete"))
+        elif took_s > LATE * budget_s:
             times = f"The run took {format_seconds(took_s)}, and its budget is {format_seconds(budget_s)}"
             text = f"{times}: every row has a few trials, which take long on slow links and on a busy machine."
             remarks.append(Remark("late", text, "choose fewer groups or a smaller size"))

@@ -12,7 +12,7 @@ from links.wiring import Host
 from pyxfer._document import codec
 from pyxfer._document.links import Links, Traffic
 from pyxfer._document.machines import unknown
-from pyxfer._links import chases, resources, traffic
+from pyxfer._links import chases, resources, session, traffic
 from pyxfer._links.plan import FlowPlan, d2h, h2d, write
 from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces
 from pyxfer._measure.sampler import Progress
@@ -103,6 +103,20 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
 def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
     assert "late" in {remark.code for remark in measure(1, group="local", budget=0.001).remarks}
     assert "late" not in {remark.code for remark in measure(1, group="local", engine="ce", budget=20.0).remarks}
+
+
+@pytest.mark.parametrize("limit", ["PREPARING_S", "MEASURING_S"])
+def test_rows_that_the_budget_has_no_time_for_are_left_out(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(session, limit, -3600.0)
+    run = measure(1, group=("host", "small"), size="64KiB")
+    assert {(row.total.reason or "").partition(",")[0] for row in run.traffics if row.gbps is None} == {
+        "it was left out"
+    }
+    assert sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small) <= 1
+    (late,) = [remark.text for remark in run.remarks if remark.code == "late"]
+    assert f"{len(run.traffics) + len(run.small) - 1} rows" in late
 
 
 @pytest.mark.slow
