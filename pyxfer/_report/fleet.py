@@ -346,8 +346,8 @@ REPORT = Report(
         "fleet": Caption(
             "Hosts beside each other",
             "Change against what is usual in the host's cohort, in per cent; of figures that differ only in the GPU, "
-            "the worst one. Darker is slower. Of many hosts the worst are drawn, and below them quantiles of the "
-            "others.",
+            "the worst one. Strong colours: judged low, and darker is slower; pale ones have no such verdict. Of many "
+            "hosts the worst are drawn, and below them quantiles of the others.",
         )
     },
     table=lambda fleet, _: _figures_of_hosts(fleet),

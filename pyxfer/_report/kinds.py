@@ -116,7 +116,7 @@ def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
     if name not in found:
         remedy = f"choose one of {', '.join(found)}" if found else "it has no figures to draw"
         raise UsageError(f"Chart {name!r:.80} is not one of this document: {remedy}.")
-    return themed(found[name](width))
+    return themed(found[name](width), width, "white")
 
 
 def altair_chart(document: object, name: str) -> Any:

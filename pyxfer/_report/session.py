@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyxfer._document.runs import Measurement
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.grid import number as number_cell
@@ -163,6 +164,12 @@ def _badge(session: XferSession) -> tuple[Badge, str]:
     return ("bad", "failed") if failed else ("good", "passed")
 
 
+def _missing_text(m: Measurement) -> str:
+    """Why a figure is missing; empty if none is."""
+    reason = m.rate.reason or m.ceiling_share.reason
+    return reason_text(reason) if reason else ""
+
+
 def _grids(session: XferSession) -> list[Grid]:
     rows = [
         (
@@ -173,7 +180,7 @@ def _grids(session: XferSession) -> list[Grid]:
             number_cell(test.measurement.gbps, format_gbps),
             number_cell(test.measurement.of_ceiling, format_percent),
             test.judged.word,
-            "; ".join(test.judged.reasons),
+            "; ".join(test.judged.reasons) or _missing_text(test.measurement),
         )
         for test in session.tests
     ]
@@ -183,20 +190,23 @@ def _grids(session: XferSession) -> list[Grid]:
 
 def _charts(session: XferSession) -> Charts:
     tests = [test for test in session.tests if test.measurement.of_ceiling is not None]
-    return {"tests": (lambda width: _tests_chart(tests, width)) if tests else None}
+    return {"tests": (lambda width: _tests_chart(tests, session.tests, width)) if tests else None}
 
 
-def _tests_chart(tests: Sequence[Tested], width: int) -> Spec:
+def _tests_chart(tests: Sequence[Tested], of_tests: Sequence[Tested], width: int) -> Spec:
+    """The tests that have a share, of all the tests of a session."""
     bars: Values = []
     for test in tests[:MAX_BARS]:
         share, least = test.measurement.ceiling_share.value, test.expected.min_of_ceiling
         value, low, high = (0.0, None, None) if share is None else (share.value, share.low, share.high)
-        words = format_percent(value) + ("" if least is None else f", at least {format_percent(least)}")
+        words = f"{value * 100:.1f} %" + ("" if least is None else f", at least {format_percent(least)}")
         name = clean(test.test.partition("::")[2] or test.test, _LONGEST_LABEL)
         low, high = (None if end is None else end * 100 for end in (low, high))
         bars.append(bar(name, value * 100, f"{name}: {words}", words, low=low, high=high))
-    slow = sum(test.judged.word == "too slow" for test in tests)
-    title = f"{slow} of {len(tests)} tests are below their limit" if slow else f"{len(tests)} tests, none too slow"
+    slow, count = sum(test.judged.word == "too slow" for test in of_tests), len(of_tests)
+    title = f"{slow} of {count} tests are below their limit" if slow else f"{count} tests, none too slow"
+    if len(bars) < count:
+        title = f"{title}; {count - len(bars)} without a bar, as the table explains"
     return bar_plot(bars, title, width, "% of the ceiling", line=(100.0, "the ceiling"))
 
 
@@ -212,5 +222,10 @@ REPORT = Report(
         (f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places
     ],
     charts=_charts,
-    captions={"tests": Caption("Share of the ceiling that each test reached", "A thin line is the 95 % interval.")},
+    captions={
+        "tests": Caption(
+            "Share of the ceiling that each test reached",
+            "A thin line is the 95 % interval; an arrow marks one that goes beyond the plot.",
+        )
+    },
 )

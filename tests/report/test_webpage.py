@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import re
 import struct
 import sys
 from html.parser import HTMLParser
 
 import pytest
+from chart_parts import plots_of
 from pages import full_run
 from report_samples import DOCUMENTS
 from samples import make_environment, make_measurement, make_run
@@ -17,6 +19,7 @@ from samples import make_environment, make_measurement, make_run
 from pyxfer._document import codec, runs
 from pyxfer._document.derivations import derived
 from pyxfer._report import history, webpage
+from pyxfer._report.kinds import chart_of, charts_of
 from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
 
@@ -152,6 +155,16 @@ def test_pictures_have_the_form_of_their_suffix() -> None:
     png = report_bytes([document], ".png", "waterfall")
     assert png.startswith(b"\x89PNG")
     assert struct.unpack(">I", png[16:20])[0] > 1000
+
+
+@pytest.mark.parametrize("name", ["ceiling", "links of four GPUs", "one point"])
+def test_a_pdf_has_pages_of_a4_with_at_most_two_plots(name: str) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    document = DOCUMENTS[name]
+    plots = [plot for chart in charts_of(document) for plot in plots_of(chart_of(document, chart))]
+    pages = pypdf.PdfReader(io.BytesIO(report_bytes([document], ".pdf"))).pages
+    assert {(round(page.mediabox.width), round(page.mediabox.height)) for page in pages} == {(595, 842)}
+    assert len(plots) / 2 <= len(pages) <= len(plots)
 
 
 def test_a_picture_has_all_charts_unless_one_is_named() -> None:
