@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,7 @@ Kind = Literal["text", "whole", "number", "flag"]
 # Their types do not depend on the values, so that tables of several documents can be put together.
 _PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean"}
 _POLARS = {"text": "String", "whole": "Int64", "number": "Float64", "flag": "Boolean"}
+_MAX_SHOWN = 20
 _ARROW = {"text": "string", "whole": "int64", "number": "float64", "flag": "bool_"}
 
 
@@ -40,6 +42,15 @@ class Table(ShortRepr):
     def __len__(self) -> int:
         """The number of rows."""
         return len(self.rows)
+
+    def _repr_html_(self) -> str:
+        """The first rows for a notebook, with numbers of six digits."""
+        cells = [[_shown(cell) for cell in row] for row in self.rows[:_MAX_SHOWN]]
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
+        left = len(self) - len(cells)
+        more = f"<p>{left} more rows</p>" if left else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return an `arrow_array_stream` capsule. Its columns keep their own types, whatever schema is requested.
@@ -102,6 +113,10 @@ def library(name: str, needed: str, install: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"{needed}, which is not installed: pip install {install}.") from error
+
+
+def _shown(cell: Value) -> str:
+    return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 def _value(cell: Value) -> Value:
