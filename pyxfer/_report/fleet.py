@@ -408,12 +408,18 @@ def _host_badge(report: HostReport) -> tuple[Badge, str]:
     return "doubtful" if wrong else "none", f"{wrong} wrong" if wrong else "complete"
 
 
+def _interval_text(cell: HostCell) -> str:
+    if not cell.low or not cell.high:
+        return ""
+    return " to ".join(fleet_words.figure_text(end, cell.unit) for end in (cell.low, cell.high))
+
+
 def _host_grids(report: HostReport) -> list[Grid]:
     figures = [
         (
             cell.cell.text,
             grid.number(cell.value.value, partial(fleet_words.figure_text, unit=cell.unit)),
-            "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
+            _interval_text(cell),
             grid.Cell(str(len(cell.samples)), len(cell.samples)),
             cell.value.reason or "",
         )

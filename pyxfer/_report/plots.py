@@ -71,6 +71,8 @@ _NUMBERS, _NAME, _RIGHT = 46, 22, 12
 _NUMBER_AXIS: Spec = {"minExtent": _NUMBERS, "maxExtent": _NUMBERS}
 # The room of names in a chart is at most this share of its width.
 _LONGEST_NAME = 0.36
+# Rates in MB/s are whole numbers from here on.
+_WHOLE_FROM = 1000
 # The place of words above a plot.
 _ABOVE = -9
 # The mean width of a letter in sizes of the type: of a label, and of a bold title.
@@ -247,7 +249,7 @@ def bar(
 
 def bar_figure(gbps: float, share: float | None = None) -> str:
     """The words at the end of a bar, with as many digits as tables have: `51.00, 92.3 %`."""
-    rate = units.format_gbps(gbps).removesuffix(" GB/s")
+    rate = f"{gbps:.0f}" if gbps >= _WHOLE_FROM else units.format_gbps(gbps).removesuffix(" GB/s")
     return rate if share is None else f"{rate}, {share * 100:.1f} %"
 
 

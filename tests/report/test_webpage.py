@@ -19,6 +19,7 @@ from samples import make_environment, make_measurement, make_run
 from pyxfer._document import codec, runs
 from pyxfer._document.derivations import derived
 from pyxfer._report import history, webpage
+from pyxfer._report.grid import number, text_grid
 from pyxfer._report.kinds import chart_of, charts_of
 from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
@@ -119,6 +120,33 @@ def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, st
     run = DOCUMENTS["ceiling"]
     found = re.findall(r'data-value="([^"]+)">[^<]* GB/s<', pages["ceiling"])
     assert {m.gbps for m in run.measurements if m.gbps is not None} <= {float(value) for value in found}
+
+
+def test_a_page_begins_with_what_it_is_of(pages: dict[str, str]) -> None:
+    head = re.findall(r"<h1>([^<]*)</h1>", pages["ceiling"])
+    run = DOCUMENTS["ceiling"]
+    assert head == [f"{run.device.name}, {run.environment.taken_at[:10]}: pyxfer ceiling"]
+    assert pages["ceiling"].index("<h1>") < pages["ceiling"].index("<p ")
+
+
+def test_short_cells_are_not_broken_and_long_ones_are() -> None:
+    rows = [("raw.pageable-memcpy", 1.5, "because of " * 20), ("raw.pinned-async", 2.5, "")]
+    grid = text_grid("Rows", ("route", "rate", "why"), [(name, number(rate, str), why) for name, rate, why in rows])
+    cells = [attributes.get("class") for attributes in Tags(webpage._table(grid, "rows")).of("td")]
+    assert cells == ["whole", "number", None] * 2
+
+
+def test_at_most_two_charts_are_printed_on_a_page(pages: dict[str, str]) -> None:
+    for name in ("watch", "links", "ceiling"):
+        sections = [
+            attributes.get("class")
+            for attributes in Tags(pages[name]).of("section")
+            if "chart" in (attributes.get("id") or "")
+        ]
+        count = len(charts_of(DOCUMENTS[name]))
+        assert [place for place, form in enumerate(sections, start=1) if form == "ends-page"] == [
+            place for place in range(1, count) if place % 2 == 0
+        ]
 
 
 def test_the_tables_of_a_watch_are_sorted_by_their_numbers(pages: dict[str, str]) -> None:
