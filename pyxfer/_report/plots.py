@@ -317,14 +317,7 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
     far = max(100 * _FAR_SHARE, tolerance * 150, 2 * statistics.median(abs(value["change"]) for value in values))
     widest = max([tolerance * 100, *(abs(value[end]) for value in values for end in ("low", "high"))])
     edge = min(widest * 1.1, far)
-    beyond = [
-        {"cell": value["cell"], "verdict": value["verdict"], "change": side * edge, "side": side, "beyond": value[end]}
-        for value in values
-        for end, side in (("low", -1), ("high", 1))
-        if side * value[end] > edge
-    ]
-    drawn = ("change", "low", "high")
-    values = [{**value, **{name: max(-edge, min(edge, value[name])) for name in drawn}} for value in values]
+    values, beyond = _within(values, "change", -edge, edge)
     y, left = category("cell", [value["cell"] for value in values], width)
     x = {
         **_quantity("change", "change of bandwidth, %"),
@@ -351,8 +344,7 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
             "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
-        *_arrows([value for value in beyond if value["side"] < 0], {"x": x, "y": y, "color": colour}, "triangle-left"),
-        *_arrows([value for value in beyond if value["side"] > 0], {"x": x, "y": y, "color": colour}, "triangle-right"),
+        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-right", "triangle-left"),
     ]
     return _rows(values, layers, inner_width(width, left), title_of(title, width))
 
@@ -439,24 +431,13 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
     low, high = min([*shown, *levels, middle]), max([*shown, *levels, middle])
     room = max(high - low, 0.02 * high) * 0.08
     low, high = max(0.0, low - room), high + room
-    beyond = [
-        {"run": value["run"], "gbps": edge, "side": side, "beyond": value[end], "text": value["text"]}
-        for value in values
-        for end, edge, side in (("low", low, -1), ("high", high, 1))
-        if side * (value[end] - edge) > 0
-    ]
-    drawn = ("gbps", "low", "high")
-    values = [{**value, **{name: max(low, min(high, value[name])) for name in drawn}} for value in values]
+    values, beyond = _within(values, "gbps", low, high)
     edges = [0.5, *(change["run"] for change in changes), len(values) + 0.5]
     medians = [*(change["before"] for change in changes), *(change["after"] for change in changes[-1:])]
-    stretches = (
-        []
-        if not changes
-        else [
-            {"run": begin, "end": end, "gbps": rate}
-            for begin, end, rate in zip(edges[:-1], edges[1:], medians, strict=True)
-        ]
-    )
+    stretches = [
+        {"run": begin, "end": end, "gbps": rate}
+        for begin, end, rate in zip(edges[:-1], edges[1:], medians, strict=False)  # without a change there are none
+    ]
     x = {
         **_quantity("run", "run, the oldest first"),
         "scale": {"domain": [0.5, len(values) + 0.5], "nice": False},
@@ -470,21 +451,13 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
         },
         {"mark": marker, "encoding": {"x": x, "y": y, **_tooltip("text")}},
-        *_arrows([value for value in beyond if value["side"] < 0], {"x": x, "y": y}, "triangle-down"),
-        *_arrows([value for value in beyond if value["side"] > 0], {"x": x, "y": y}, "triangle-up"),
+        *_arrows(beyond, {"x": x, "y": y}, "triangle-up", "triangle-down"),
     ]
     if changes:
         line = _mark("rule", color=COLOURS[1], strokeWidth=2)
-        layers.append(
-            {"data": {"values": stretches}, "mark": line, "encoding": {"x": x, "x2": {"field": "end"}, "y": y}}
-        )
-        layers.append(
-            {
-                "data": {"values": changes},
-                "mark": {**_PEAK_RULE, "aria": True},
-                "encoding": {"x": x, **_tooltip("text")},
-            }
-        )
+        level, at = {"x": x, "x2": {"field": "end"}, "y": y}, {"x": x, **_tooltip("text")}
+        layers.append({"data": {"values": stretches}, "mark": line, "encoding": level})
+        layers.append({"data": {"values": changes}, "mark": {**_PEAK_RULE, "aria": True}, "encoding": at})
     return _plot(values, layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
@@ -641,10 +614,27 @@ def _beyond(values: Values, name: str, edge: float, *kept: str) -> Values:
     return [{**{field: value[field] for field in kept}, name: edge, "beyond": value["high"]} for value in far]
 
 
-def _arrows(beyond: Values, encoding: Spec, shape: str) -> list[Spec]:
-    """Arrows at the edge of a plot for what lies beyond it; nothing for no values."""
-    mark = _mark("point", shape=shape, filled=True, size=110, opacity=1, color=INK)
-    return [{"data": {"values": beyond}, "mark": mark, "encoding": encoding}] if beyond else []
+def _within(values: Values, name: str, low: float, high: float) -> tuple[Values, Values]:
+    """The values cut to the axis of `name`, and those that go beyond it at its edge, with their `side`."""
+    bare = [{field: value[field] for field in value if field not in ("low", "high")} for value in values]
+    beyond = [
+        {**kept, name: edge, "side": side, "beyond": value[end]}
+        for value, kept in zip(values, bare, strict=True)
+        for end, edge, side in (("low", low, -1), ("high", high, 1))
+        if side * (value[end] - edge) > 0
+    ]
+    fields = (name, "low", "high")
+    return [{**value, **{field: max(low, min(high, value[field])) for field in fields}} for value in values], beyond
+
+
+def _arrows(beyond: Values, encoding: Spec, shape: str, below: str = "") -> list[Spec]:
+    """Arrows at the edge of a plot for what lies beyond it; `below`: the shape of those on the side below."""
+    mark = _mark("point", filled=True, size=110, opacity=1, color=INK)
+    return [
+        {"data": {"values": found}, "mark": {**mark, "shape": arrow}, "encoding": encoding}
+        for side, arrow in ((-1, below), (1, shape))
+        if (found := [value for value in beyond if value.get("side", 1) == side])
+    ]
 
 
 def _quantity(name: str, title: str) -> Spec:
