@@ -11,7 +11,7 @@ from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import NO_FAULT
-from pyxfer._report.text import clean, remark_text
+from pyxfer._report.text import clean, counted, remark_text
 
 _PLACES_SHOWN = 4
 _STRETCH = 3
@@ -116,13 +116,14 @@ def label_words(measurement: runs.Measurement, run: runs.Run) -> tuple[str, ...]
 
 
 def sizes_text(sizes: Sequence[int], known: Sequence[int], say: Callable[[int], str] = units.format_size) -> str:
-    """`4 KiB to 256 KiB` if no known size between the ends is missing, else a list."""
+    """`4 KiB to 256 KiB` if no known size between the ends is missing, else a list or the number of sizes."""
     wanted = sorted(set(sizes))
     first, last = wanted[0], wanted[-1]
     if len(wanted) >= _STRETCH and wanted == sorted({size for size in known if first <= size <= last}):
         return f"{say(first)} to {say(last)}"
-    shown = [say(size) for size in wanted[:_PLACES_SHOWN]]
-    return ", ".join(shown) + _and_more(len(wanted) - len(shown))
+    if len(wanted) <= _PLACES_SHOWN:
+        return ", ".join(map(say, wanted))
+    return f"{len(wanted)} sizes from {say(first)} to {say(last)}"
 
 
 def _concerns(index: int, measurement: runs.Measurement, precision: float) -> list[_Concern]:
@@ -184,7 +185,8 @@ def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
         labels_at.setdefault(_places_text(run, sizes), []).append(name)
     everything = {label(measurement, run) for measurement in run.measurements}
     places = [f"{_names_text(names, everything)} at {sizes}" for sizes, names in labels_at.items()]
-    return "; ".join(places[:_PLACES_SHOWN]) + _and_more(len(places) - _PLACES_SHOWN)
+    rest = sum(len(sizes_of[name]) for names in list(labels_at.values())[_PLACES_SHOWN:] for name in names)
+    return "; ".join(places[:_PLACES_SHOWN]) + (f"; {counted(rest, 'more value')}" if rest else "")
 
 
 def _places_text(run: runs.Run, sizes: Sequence[int]) -> str:

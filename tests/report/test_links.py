@@ -44,9 +44,9 @@ FOUR = make_links(4, shared)
 
 
 def test_the_sentence_has_the_totals_and_their_shares() -> None:
-    assert sentence(make_links()).startswith("Together, 2 GPUs get 111 GB/s h2d (100.0 % of the sum of separate runs)")
+    assert sentence(make_links()).startswith("Together, 2 GPUs get 111 GB/s h2d (100 % of the sum of separate runs)")
     assert "GPUs 0 and 1; 2 and 3 slow each other down" in sentence(FOUR)
-    assert sentence(make_links(1)).startswith("GPU 0 gets 55.5 GB/s h2d (95.0 % of the peak) and 55.4 GB/s d2h")
+    assert sentence(make_links(1)).startswith("GPU 0 gets 55.5 GB/s h2d (95 % of the peak) and 55.4 GB/s d2h")
     assert sentence(make_links(2, groups=("pairs",))).startswith(
         "Copies from one GPU to another reach 370.0 GB/s to 396"
     )

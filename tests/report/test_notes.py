@@ -162,7 +162,7 @@ def test_consecutive_sizes_are_a_range() -> None:
     assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
 
 
-def test_sizes_with_a_gap_are_a_list_with_a_limit() -> None:
+def test_few_sizes_with_a_gap_are_a_list_and_many_are_counted() -> None:
     known = tuple(4**step * MIB for step in range(8))
     assert sizes_text(known[::2], known) == "1 MiB, 16 MiB, 256 MiB, 4 GiB"
-    assert sizes_text(known[:2] + known[3:], known) == "1 MiB, 4 MiB, 64 MiB, 256 MiB and 3 more"
+    assert sizes_text(known[:2] + known[3:], known) == "7 sizes from 1 MiB to 16 GiB"
