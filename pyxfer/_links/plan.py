@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from pyxfer._document.cells import cell_of_total
-from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, LinkGroup, LinksParameters, end_name
+from pyxfer._document.links import (
+    COPY_ENGINES,
+    GROUPS,
+    HOST_END,
+    CopyEngine,
+    FlowSide,
+    LinkGroup,
+    LinksParameters,
+    end_name,
+)
 from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
