@@ -491,5 +491,10 @@ REPORT = Report(
     grids=_grids,
     sections=_sections,
     charts=_charts,
-    captions={"cells": Caption("Change of each cell", "A line is the 95 % interval of the change between processes.")},
+    captions={
+        "cells": Caption(
+            "Change of each cell",
+            "A line is the 95 % interval of the change between processes; an arrow marks what goes beyond the plot.",
+        )
+    },
 )

@@ -9,6 +9,7 @@ from pyxfer._document import machines, runs
 from pyxfer._document.machines import MAX_SHARE
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import PARTS
+from pyxfer._report import plots
 from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
 from pyxfer._report.report import Advice
@@ -52,6 +53,18 @@ _PART_NAMES: dict[runs.PartName, str] = {
 _STAGING = "staging of pageable memory"
 _SLOWER = "copying slower than the ceiling"
 _RING = "staging through the ring's slots"
+_CALL, _HOST_COPY, _REST = "the call", "what one copy in host memory takes", "everything else in the call"
+# Parts that are alike have the colour of one part of a watched step.
+_ALIKE: dict[runs.PartName, str] = {
+    "preparing": "input",
+    "waiting": "idle",
+    "staging": "staging",
+    "gaps": "idle",
+    "kernels": "kernels",
+    "other copies": "other copies",
+    "returning": "host",
+    "finishing": "host",
+}
 _BUSY: tuple[tuple[str, tuple[runs.PartName, ...]], ...] = (
     ("copying", ("copying", "staging")),
     ("kernels", ("kernels",)),
@@ -247,9 +260,9 @@ def _parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, f
 def _host_parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, float]]:
     """The parts of an ingest route: no device copies, so one copy in host memory is the measure."""
     call_s, copy_s = breakdown.seconds("preparing"), explained.host_copy_s
-    lines = [("the call", call_s)]
+    lines = [(_CALL, call_s)]
     if copy_s is not None and _contains_a_copy(explained, breakdown):
-        lines = [("what one copy in host memory takes", copy_s), ("everything else in the call", call_s - copy_s)]
+        lines = [(_HOST_COPY, copy_s), (_REST, call_s - copy_s)]
     lines.append((_PART_NAMES["finishing"], breakdown.elapsed_s - call_s))
     return [(name, seconds) for name, seconds in lines if seconds > 0]
 
@@ -257,6 +270,15 @@ def _host_parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[s
 def _contains_a_copy(explained: Explained, breakdown: runs.Breakdown) -> bool:
     copy_s = explained.host_copy_s
     return copy_s is not None and breakdown.seconds("preparing") > copy_s and not copies_nothing(explained.row)
+
+
+def part_colours(explained: Explained) -> dict[str, str]:
+    """The colour of each part by its name in `waterfall_lines`."""
+    row = explained.row
+    alike = {**_ALIKE, "copying": "d2h" if row.direction == "d2h" else "h2d"}
+    on_host = {_CALL: "input", _HOST_COPY: "other copies", _REST: "staging"}
+    names = {**{_part_name(row, name): alike[name] for name in PARTS}, **on_host}
+    return {name: plots.PARTS[part] for name, part in names.items()}
 
 
 def _part_name(row: runs.Measurement, name: runs.PartName) -> str:

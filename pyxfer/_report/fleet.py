@@ -360,8 +360,8 @@ REPORT = Report(
         "fleet": Caption(
             "Hosts beside each other",
             "Change against what is usual in the host's cohort, in per cent; of figures that differ only in the GPU, "
-            "the worst one. Darker is slower. Of many hosts the worst are drawn, and below them quantiles of the "
-            "others.",
+            "the worst one. Strong colours: judged low, and darker is slower; pale ones have no such verdict. Of many "
+            "hosts the worst are drawn, and below them quantiles of the others.",
         )
     },
     table=lambda fleet, _: _figures_of_hosts(fleet),
@@ -429,12 +429,18 @@ def _host_badge(report: HostReport) -> tuple[Badge, str]:
     return "doubtful" if wrong else "none", f"{wrong} wrong" if wrong else "complete"
 
 
+def _interval_text(cell: HostCell) -> str:
+    if not cell.low or not cell.high:
+        return ""
+    return " to ".join(fleet_words.figure_text(end, cell.unit) for end in (cell.low, cell.high))
+
+
 def _host_grids(report: HostReport) -> list[Grid]:
     figures = [
         (
             cell.cell.text,
             grid.number(cell.value.value, partial(fleet_words.figure_text, unit=cell.unit)),
-            "" if not cell.low or not cell.high else f"{cell.low:.4g} to {cell.high:.4g}",
+            _interval_text(cell),
             grid.Cell(str(len(cell.samples)), len(cell.samples)),
             cell.value.reason or "",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,20 +9,34 @@ from typing import Any
 
 from pyxfer._document.fleets import Cohort, Fleet, FleetHost, HostReport
 from pyxfer._report.fleet_words import by_family, figure_text, sentence, worst_first
-from pyxfer._report.plots import INK, MAX_BARS, NARROW, WIDE, Make, Spec, bar, bar_plot
+from pyxfer._report.plots import (
+    INK,
+    MAX_BARS,
+    WIDE,
+    Make,
+    Spec,
+    bar,
+    bar_figure,
+    bar_plot,
+    category,
+    inner_width,
+    title_of,
+)
 from pyxfer._report.text import clean
 from pyxfer.units import format_percent
 
 _MAX_ROWS = 24
-_MAX_COLUMNS = {WIDE: 12, NARROW: 5}
+_MAX_COLUMNS, _MAX_COLUMNS_NARROW = 12, 5
 _LONGEST_HOST = 24
 # Dark letters on all of them have a contrast of 7 or more, on a light page and on a dark one.
 _LETTERS = "#101418"
 _SHADES = ("#e8edf2", "#ffe3c2", "#ffbf80", "#ff944d")
 _STEPS = (0.005, 0.02, 0.10)
 """Losses from which on the next shade is used."""
-_ROW_HEIGHT = 20
-_AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelColor": INK, "labelLimit": 170}
+_LOW = 2
+"""The shade from which on a loss was judged low; others have a paler one, however large they are."""
+_ROW_HEIGHT = 24
+_AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelColor": INK, "labelLimit": 190}
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,8 @@ class Row:
 
     name: str
     losses: dict[str, float]
+    low: frozenset[str] = frozenset()
+    """The families in which the host was judged low."""
 
 
 def charts_of_fleet(fleet: Fleet) -> dict[str, Make | None]:
@@ -81,12 +96,21 @@ def rows_of(fleet: Fleet) -> tuple[Row, ...]:
     )
     many = len(order) > _MAX_ROWS
     shown = order[: _MAX_ROWS - 3] if many else order
-    rows = [Row(_row_name(fleet.hosts[place], number), losses[place]) for number, place in enumerate(shown, start=1)]
+    rows = [
+        Row(_row_name(fleet.hosts[place], number), losses[place], _low_families(fleet, fleet.hosts[place]))
+        for number, place in enumerate(shown, start=1)
+    ]
     others = [losses[place] for place in order[len(shown) :]]
     if many:
         for name, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)):
             rows.append(Row(f"{name} {len(others)} others", _quantiles(others, share)))
     return tuple(rows)
+
+
+def _low_families(fleet: Fleet, host: FleetHost) -> frozenset[str]:
+    low = {loss.cell for loss in host.losses}
+    cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
+    return frozenset(family for family, found in by_family(cells).items() if any(cell.cell in low for cell in found))
 
 
 def _row_name(host: FleetHost, number: int) -> str:
@@ -108,7 +132,7 @@ def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
     for row in rows:
         for family, loss in row.losses.items():
             worst[family] = max(worst.get(family, loss), loss)
-    most = _MAX_COLUMNS.get(width, _MAX_COLUMNS[WIDE])
+    most = _MAX_COLUMNS if width >= WIDE else _MAX_COLUMNS_NARROW
     chosen = sorted(worst, key=lambda family: -worst[family])[:most]
     columns = [family for family in worst if family in chosen]
     values = [_square(row, family) for row in rows for family in columns]
@@ -118,13 +142,13 @@ def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
         "field": "cell",
         "type": "nominal",
         "sort": [clean(name) for name in columns],
-        "axis": {**_AXIS, "labelAngle": -40, "orient": "bottom"},
+        "axis": {**_AXIS, "labelAngle": -40, "orient": "bottom", "labelOverlap": False},
     }
-    y = {"field": "host", "type": "nominal", "sort": [row.name for row in rows], "axis": _AXIS}
+    y, left = category("host", [row.name for row in rows], width)
     shade = {"field": "shade", "type": "nominal", "scale": None}
     return {
-        "title": {"text": textwrap.wrap(f"{sentence(fleet)}{more}", max(30, width // 6))},
-        "width": width,
+        "title": title_of(f"{sentence(fleet)}{more}", width),
+        "width": inner_width(width, left),
         "height": _ROW_HEIGHT * len(rows),
         "data": {"values": values},
         "encoding": {"x": x, "y": y},
@@ -134,7 +158,7 @@ def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
                 "encoding": {"color": shade, "description": {"field": "words"}},
             },
             {
-                "mark": {"type": "text", "color": _LETTERS, "fontSize": 10.5, "aria": False},
+                "mark": {"type": "text", "color": _LETTERS, "aria": False},
                 "encoding": {"text": {"field": "text"}},
             },
         ],
@@ -149,8 +173,13 @@ def _square(row: Row, family: str) -> dict[str, Any]:
         "cell": clean(family),
         "text": "-" if loss is None else f"{round(-loss * 100, 1) + 0.0:+.1f}",
         "words": f"{row.name}, {clean(family)}: {words}",
-        "shade": "#ffffff" if loss is None else _SHADES[sum(loss >= step for step in _STEPS)],
+        "shade": "#ffffff" if loss is None else _shade(loss, is_low=family in row.low),
     }
+
+
+def _shade(loss: float, *, is_low: bool) -> str:
+    shade = sum(loss >= step for step in _STEPS)
+    return _SHADES[max(shade, _LOW) if is_low else min(shade, _LOW - 1)]
 
 
 def _change_text(loss: float) -> str:
@@ -163,7 +192,7 @@ def charts_of_host(report: HostReport) -> dict[str, Make | None]:
             clean(cell.cell.text, 48),
             value,
             f"{clean(cell.cell.text)}: {figure_text(value, cell.unit)}",
-            f"{value:.3g}",
+            bar_figure(value),
             low=cell.low,
             high=cell.high,
         )

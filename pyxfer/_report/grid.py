@@ -62,6 +62,7 @@ class Grid:
         name: The heading above it.
         notes: Lines below it, such as the meaning of letters in its cells.
         few: The rows for a place with little room and a line about the others, if not the first rows.
+        largest: The column of which a notebook shows the rows with the largest numbers first; empty for the order here.
 
     """
 
@@ -70,6 +71,7 @@ class Grid:
     rows: Sequence[Row]
     notes: Sequence[tuple[str, str]] = ()
     few: tuple[Sequence[Row], str] | None = None
+    largest: str = ""
 
     def __post_init__(self) -> None:
         known = {column.name for column in self.columns}
@@ -77,7 +79,9 @@ class Grid:
             raise KeyError(f"no column has the name {', '.join(sorted(unplaced))}")
 
     def readable(self, *, few: bool = False) -> tuple[list[str], list[list[Cell]]]:
-        rows = self.few[0] if few and self.few is not None else self.rows
+        return self._readable(self.few[0] if few and self.few is not None else self.rows)
+
+    def _readable(self, rows: Sequence[Row]) -> tuple[list[str], list[list[Cell]]]:
         columns = [[_cell(column, row.get(column.name)) for row in rows] for column in self.columns if column.heading]
         headings = [column.heading for column in self.columns if column.heading]
         shown = [place for place, cells in enumerate(columns) if any(cell.text for cell in cells)]
@@ -108,11 +112,14 @@ class Grid:
         return "\n".join([table, *(f"{escape_markdown(text)}\n" for text in texts), *([notes] if notes else [])])
 
     def to_small_html(self) -> str:
-        """The first rows as an HTML table for a notebook, and its notes."""
-        headings, rows = self.readable(few=True)
+        """The first rows as an HTML table for a notebook, or those that matter most, and its notes."""
+        chosen = self.rows if self.few is None else self.few[0]
+        if self.largest:
+            chosen = sorted(chosen, key=lambda row: -row[self.largest])
+        headings, rows = self._readable(chosen)
         shown = [_html_row("th", headings), *(_html_row("td", [c.text for c in row]) for row in rows[:_MAX_SMALL])]
         left = len(self.rows) - len(rows[:_MAX_SMALL])
-        more = f"<p>{left} more rows: print() shows them all</p>" if left > 0 else ""
+        more = f"<p>{left} more rows: text(details=True) shows all</p>" if left > 0 else ""
         notes = "".join(f"<p>{escape(text if mark == '-' else f'{mark}: {text}')}</p>" for mark, text in self.notes)
         return f"<table>{''.join(shown)}</table>{more}{notes}"
 

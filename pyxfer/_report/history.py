@@ -327,8 +327,8 @@ REPORT = Report(
     captions={
         "history": Caption(
             "Bandwidth over time",
-            "A thin line is the 95 % interval of a run. A dashed line is a change that chance does not explain; the "
-            "lines between are medians. The axis does not begin at 0.",
+            "A thin line is the 95 % interval of a run; an arrow marks what goes beyond the plot. A dashed line is a "
+            "change that chance does not explain; the lines between are medians. The axis does not begin at 0.",
         )
     },
     table=lambda history, _: Grid("Points", _COLUMNS, _rows(history)),

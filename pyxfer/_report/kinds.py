@@ -8,6 +8,7 @@ from textwrap import indent
 from typing import Any
 
 from pyxfer._document import runs
+from pyxfer._document.printing import VEGA_LITE
 from pyxfer._report import baseline, comparison, doctor, fleet, history, links, run, session, tune, watch
 from pyxfer._report.grid import Grid, escape_markdown
 from pyxfer._report.layout import Page, checked_columns
@@ -116,10 +117,25 @@ def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
     if name not in found:
         remedy = f"choose one of {', '.join(found)}" if found else "it has no figures to draw"
         raise UsageError(f"Chart {name!r:.80} is not one of this document: {remedy}.")
-    return themed(found[name](width))
+    return themed(found[name](width), width, "white")
 
 
 def altair_chart(document: object, name: str) -> Any:
-    """One chart as an Altair chart."""
+    """One chart as an Altair chart, which a notebook shows without a network."""
     spec = chart_of(document, name)
-    return library("altair", "Charts need Altair").Chart.from_dict(spec)
+    chart = library("altair", "Charts need Altair").Chart.from_dict(spec)
+    shown = type(type(chart).__name__, (type(chart),), {"_repr_mimebundle_": _chart_bundle})
+    # A plain assignment would become a part of the specification.
+    object.__setattr__(chart, "__class__", shown)
+    return chart
+
+
+def _chart_bundle(chart: Any, include: object = None, exclude: object = None) -> dict[str, object]:
+    """The chart for a notebook that draws Vega-Lite, and a picture for the others.
+
+    Altair's own bundle has a page instead, whose program comes from a network.
+    """
+    from pyxfer._report import webpage  # it shows documents of all kinds
+
+    spec = chart.to_dict()
+    return {f"application/vnd.vegalite.v{VEGA_LITE}+json": spec, "image/svg+xml": webpage.svg_of(spec)}

@@ -87,12 +87,12 @@ def _host_bar(row: Traffic, flow: documents.LinkFlow) -> dict[str, object] | Non
     both, kernel = len(row.flows) > 1, row.engine == "sm"
     words = ", both ways" * both + ", kernel" * kernel
     role = "by a kernel" if kernel else "both at once" if both else "one direction"
-    share = "" if peak is None or both else f", {format_percent(peak)} of the peak"
-    return _bar(f"GPU {flow.device} {flow.side}{words}", rate, share, role)
+    return _bar(f"GPU {flow.device} {flow.side}{words}", rate, None if both else peak, role, " of the peak")
 
 
-def _bar(name: str, rate: Rate, share: str, role: str) -> dict[str, object]:
-    text, figure = f"{name}: {format_gbps(rate.gbps)}{share}", f"{rate.gbps:.3g}{share.removesuffix(' of the peak')}"
+def _bar(name: str, rate: Rate, share: float | None, role: str, whole: str = "") -> dict[str, object]:
+    beside = "" if share is None else f", {format_percent(share)}{whole}"
+    text, figure = f"{name}: {format_gbps(rate.gbps)}{beside}", plots.bar_figure(rate.gbps, share)
     return {**plots.bar(name, rate.gbps, text, figure, low=rate.low_gbps, high=rate.high_gbps), "role": role}
 
 
@@ -103,9 +103,8 @@ def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spe
         if alone_gbps is None or total is None:
             continue
         name = f"{clean(row.case, _LONGEST_CASE)}{', kernel' if row.engine == 'sm' else ''}"
-        share = f", {format_percent(total.gbps / alone_gbps)}"
-        bars.append(_bar(f"{name}: together", total, share, "together"))
-        bars.append(_bar(f"{name}: sum of separate", Rate(alone_gbps, None, None), "", "sum of separate runs"))
+        bars.append(_bar(f"{name}: together", total, total.gbps / alone_gbps, "together"))
+        bars.append(_bar(f"{name}: sum of separate", Rate(alone_gbps, None, None), None, "sum of separate runs"))
     return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
 
 
@@ -338,7 +337,7 @@ def _small(run: Links) -> plots.Make | None:
     for row in rows:
         rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.mode]
         text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
-        values.append({**_bar(name, rate, "", ""), "nbytes": row.nbytes, "text": text})
+        values.append({**_bar(name, rate, None, ""), "nbytes": row.nbytes, "text": text})
     title = titled(run.runtime, f"GPU {rows[0].device}: {_small_text(rows)}")
     return lambda width: plots.rate_plot(values, title, width, colours)
 

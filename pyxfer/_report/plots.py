@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,15 +14,28 @@ from pyxfer._document import printing
 Spec = dict[str, Any]
 Values = list[dict[str, Any]]
 Make = Callable[[int], Spec]
-"""Makes a chart for a width of its plots."""
+"""Makes a chart of a width, with its axes and labels."""
 
-WIDE, NARROW = 640, 250
-"""Widths of a plot in CSS pixels: on a page of at least 800 pixels, and on a telephone."""
+WIDE, NARROW = 928, 358
+"""Widths of a chart in CSS pixels: the column of a page, and that of a page on a telephone."""
 VEGA_LITE = f"{printing.VEGA_LITE}.4"
 MAX_BARS = 40
 # Each has a contrast of 4.5 or more on white; readers who confuse hues have dashes, shapes and words as well.
 COLOURS = ("#0b5fa5", "#b3470a", "#00705a", "#8a2f74", "#6b5300", "#4b5563", "#0e7490", "#7f1d1d")
 INK, FAINT, GRID = "#1f2328", "#59636e", "#d8dee4"
+# Around a line that crosses bars.
+HALO = "#fefefe"
+PARTS = {
+    "kernels": COLOURS[0],
+    "h2d": COLOURS[1],
+    "d2h": COLOURS[2],
+    "other copies": COLOURS[3],
+    "input": COLOURS[4],
+    "idle": COLOURS[5],
+    "host": COLOURS[6],
+    "staging": COLOURS[7],
+}
+"""The colour of each part of a step or transfer, in every chart and whatever other parts there are."""
 # From the least to the most. They differ in lightness, and INK has a contrast of 4.5 or more on each.
 BLUES = ("#eef5fb", "#d3e4f3", "#b0d0ea", "#88b8de", "#62a0d0")
 ORANGES = ("#fdf3ea", "#f9dfc8", "#f4c59e", "#ecaa74", "#e08e4f")
@@ -44,17 +58,27 @@ _ROLES = {
     "together": COLOURS[0],
     "sum of separate runs": COLOURS[5],
 }
-_LANES = {"kernels": COLOURS[0], "h2d": COLOURS[1], "d2h": COLOURS[2], "other copies": COLOURS[3]}
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
-_WORDS: Spec = {"type": "text", "align": "left", "color": INK, "fontSize": 11}
+_WORDS: Spec = {"type": "text", "align": "left", "color": INK}
 _SYMBOL: Spec = {"symbolOpacity": 1, "symbolStrokeWidth": 0, "symbolFillColor": INK}
 _SQUARE: Spec = {"symbolType": "square", "symbolStrokeWidth": 1, "symbolStrokeColor": FAINT}
-_BAR_STEP, _BAR_HEIGHT = 20, 14
-_PLOT_HEIGHT = 230
-_CELL_HEIGHT, _NARROWEST_CELL, _WIDEST_CELL = 26, 28, 72
-# Letters of a title in one pixel.
-_TITLE_LETTERS = 0.145
-_MARGIN = 100
+_BAR_STEP, _BAR_HEIGHT = 25, 17
+_PLOT_HEIGHT = 300
+_CELL_HEIGHT, _NARROWEST_CELL, _WIDEST_CELL = 32, 36, 90
+_PADDING = 4
+# Room for the labels of an axis of numbers, and beside these for its title.
+_NUMBERS, _NAME, _RIGHT = 46, 22, 12
+_NUMBER_AXIS: Spec = {"minExtent": _NUMBERS, "maxExtent": _NUMBERS}
+# The room of names in a chart is at most this share of its width.
+_LONGEST_NAME = 0.36
+# Rates in MB/s are whole numbers from here on.
+_WHOLE_FROM = 1000
+# The place of words above a plot.
+_ABOVE = -9
+# The mean width of a letter in sizes of the type: of a label, and of a bold title.
+_LETTER, _BOLD_LETTER = 0.53, 0.6
+# An axis ends here, if only outliers are beyond; these get an arrow.
+_FAR_SHARE, _FAR_TIMES = 0.5, 4.0
 # A figure and its unit stay on one line.
 _FIGURE = re.compile(r"(?<=\d) (?=%|[KMGT]i?B|GB/s|MB/s|[num]?s\b)")
 _SIZE_LABEL = (
@@ -64,8 +88,14 @@ _SIZE_LABEL = (
 )
 
 
-def themed(plot: Spec, background: str = "transparent") -> Spec:
+def type_size(width: int) -> int:
+    """The size of the letters of a chart of this width, in CSS pixels."""
+    return 14 if width >= WIDE else 12
+
+
+def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
     """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
+    size = type_size(width)
     axis = {
         "labelColor": INK,
         "titleColor": INK,
@@ -74,25 +104,30 @@ def themed(plot: Spec, background: str = "transparent") -> Spec:
         "tickColor": FAINT,
         "titleFontWeight": "normal",
         "labelOverlap": True,
+        "labelFontSize": size,
+        "titleFontSize": size,
     }
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
         **_drawable(plot),
         "background": background,
-        "padding": 4,
+        "padding": _PADDING,
         "config": {
             "font": "sans-serif",
             "view": {"stroke": None},
             "axis": axis,
+            "text": {"fontSize": size},
             "title": {
                 "color": INK,
                 "anchor": "start",
-                "frame": "group",
-                "fontSize": 13,
-                "lineHeight": 17,
-                "offset": 8,
+                "frame": "bounds",
+                "fontSize": size + 1,
+                "lineHeight": size + 5,
+                "subtitleFontSize": size,
+                "subtitleLineHeight": size + 4,
+                "offset": 10,
             },
-            "legend": {"labelColor": INK, "titleColor": INK},
+            "legend": {"labelColor": INK, "titleColor": INK, "labelFontSize": size},
             "concat": {"spacing": 30},
         },
     }
@@ -110,6 +145,11 @@ def _drawable(part: Any) -> Any:
     return [_drawable(value) for value in part] if isinstance(part, (list, tuple)) else part
 
 
+def parts_of(plot: Spec) -> list[Spec]:
+    """The plots of a stack."""
+    return list(plot.get("vconcat", [plot]))
+
+
 def stacked(plots: Sequence[Spec]) -> Spec:
     if len(plots) == 1:
         return plots[0]
@@ -125,17 +165,19 @@ def rate_plot(
     *,
     peak: float | None = None,
     fits: Values | None = None,
+    notes: Sequence[str] = (),
 ) -> Spec:
     """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape.
 
     `fits`: points of the fitted curves; the one with a `knee` is the size that reaches half of the fitted bandwidth.
+    `notes`: lines below the title, such as how well the curves fit.
     """
     sizes = sorted({value["nbytes"] for value in values})
-    # An interval that goes far beyond all figures is cut off at the edge.
     most = max([value["gbps"] for value in values] + ([peak] if peak else [])) * 1.08
+    beyond = _beyond(values, "gbps", most, "series", "nbytes")
     values = [{**value, "high": min(value["high"], most)} for value in values]
     x = _size_axis(sizes, width)
-    y = {**_quantity("gbps", "GB/s"), "scale": {"domain": [0, most], "nice": False}}
+    y = {**_numbers("gbps", "GB/s"), "scale": {"domain": [0, most], "nice": False}}
     names = [name for name in colours if any(value["series"] == name for value in values)]
     places = {name: place for place, name in enumerate(colours)}
     legend = _legend(width)
@@ -149,9 +191,10 @@ def rate_plot(
         },
         {"mark": _mark("line", strokeWidth=2), "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash}},
         {
-            "mark": {"type": "point", "size": 42, "filled": True, "opacity": 1},
+            "mark": {"type": "point", "size": 60, "filled": True, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("series", "text")},
         },
+        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-up"),
     ]
     curves = [point for point in fits or () if "knee" not in point]
     knees = [point for point in fits or () if "knee" in point]
@@ -160,18 +203,20 @@ def rate_plot(
         layers.append({"data": {"values": curves}, "mark": _mark("line", strokeWidth=0.8), "encoding": encoding})
     if knees:
         encoding = {"x": x, "y": y, "color": colour, **_tooltip("series", "knee")}
-        knee = {"type": "point", "shape": "circle", "size": 150, "strokeWidth": 1.6, "opacity": 1}
+        knee = {"type": "point", "shape": "circle", "size": 200, "strokeWidth": 1.6, "opacity": 1}
         layers.append({"data": {"values": knees}, "mark": knee, "encoding": encoding})
     plot: Spec = {"data": {"values": values}, "layer": layers}
     if peak:
-        plot = {"layer": [plot, *_peak_layers(peak, most, x)], "resolve": {"scale": {"y": "independent"}}}
-    return {**plot, "width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
+        rule, words = _peak_layers(peak, most)
+        plot = {"layer": [{**plot, "layer": [*layers, words]}, rule], "resolve": {"scale": {"y": "independent"}}}
+    inner = inner_width(width, _NUMBERS + _NAME, _NUMBERS + _NAME if peak else 0)
+    return {**plot, "width": inner, "height": _PLOT_HEIGHT, "title": title_of(title, width, notes, above=bool(peak))}
 
 
 def _size_axis(sizes: Sequence[int], width: int) -> Spec:
     """Logarithmic, with labels at measured sizes; a single size is in the middle."""
     ends = [sizes[0] / 1.15, sizes[-1] * 1.15] if len(sizes) > 1 else [sizes[0] / 2, sizes[0] * 2]
-    step = -(-len(sizes) // (4 if width < WIDE else 9))
+    step = -(-len(sizes) // (4 if width < WIDE else 10))
     return {
         **_quantity("nbytes", "size of a transfer"),
         "scale": {"type": "log", "base": 2, "domain": ends, "nice": False},
@@ -179,18 +224,19 @@ def _size_axis(sizes: Sequence[int], width: int) -> Spec:
     }
 
 
-def _peak_layers(peak: float, most: float, x: Spec) -> list[Spec]:
-    first = x["axis"]["values"][0]
-    data = {"values": [{"share": 1.0, "nbytes": first, "text": f"peak of the link, {units.format_gbps(peak)}"}]}
+def _peak_layers(peak: float, most: float) -> tuple[Spec, Spec]:
+    """The peak as a line with an axis of its shares, and its words above the plot, where no line crosses them."""
+    data = {"values": [{"share": 1.0, "text": f"dashed: peak of the link, {units.format_gbps(peak)}"}]}
     share = {
         **_quantity("share", "share of the peak"),
         "scale": {"domain": [0, most / peak], "nice": False},
         "axis": {"orient": "right", "format": ".0%", "grid": False, "tickCount": 5},
     }
-    return [
+    place = {"x": {"value": 0}, "y": {"value": 0}, "text": _text("text")}
+    return (
         {"data": data, "mark": _PEAK_RULE, "encoding": {"y": share}},
-        {"data": data, "mark": {**_WORDS, "dx": 4, "dy": 9}, "encoding": {"x": x, "y": share, "text": _text("text")}},
-    ]
+        {"data": data, "mark": {**_WORDS, "dy": _ABOVE}, "encoding": place},
+    )
 
 
 def bar(
@@ -201,68 +247,83 @@ def bar(
     return {"series": name, "gbps": value, **ends, "text": text, "figure": figure}
 
 
-def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[float, str] | None = None) -> Spec:
-    """Bars of `gbps` with their `figure`, a small line for the interval, and a dashed line with its words.
+def bar_figure(gbps: float, share: float | None = None) -> str:
+    """The words at the end of a bar, with as many digits as tables have: `51.00, 92.3 %`."""
+    rate = f"{gbps:.0f}" if gbps >= _WHOLE_FROM else units.format_gbps(gbps).removesuffix(" GB/s")
+    return rate if share is None else f"{rate}, {share * 100:.1f} %"
 
-    An interval that goes far beyond all figures is cut off at the edge.
-    """
-    narrow = width < WIDE
+
+def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[float, str] | None = None) -> Spec:
+    """Bars of `gbps` with their `figure`, a small line for the interval, and a dashed line with its words."""
     most = max([bar["gbps"] for bar in bars] + ([line[0]] if line else [])) or 1.0
-    edge = most * (1.6 if narrow else 1.25)
-    bars = _distinct([{**bar, "high": min(bar["high"], 1.04 * most)} for bar in bars], "series")
-    x = {**_quantity("gbps", unit), "scale": {"domain": [0, edge], "nice": False}, "axis": {"grid": False}}
-    y = _category("series", [bar["series"] for bar in bars], 110 if narrow else 230)
+    bars = _distinct(bars, "series")
+    beyond = _beyond(bars, "gbps", 1.04 * most, "series")
+    bars = [{**bar, "high": min(bar["high"], 1.04 * most)} for bar in bars]
+    y, left = category("series", [bar["series"] for bar in bars], width)
+    inner = inner_width(width, left)
+    edge = 1.06 * most / (1 - _room([bar["figure"] for bar in bars], width) / inner)
+    x = {**_quantity("gbps", unit), "scale": {"domain": [0, edge], "nice": False}, "axis": _ticks(width)}
     roles = [role for role in _ROLES if any(bar.get("role") == role for bar in bars)]
     shades = [_ROLES[role] for role in roles]
     colour = _named("role", roles, shades, _legend(width) if len(roles) > 1 else None)
+    interval = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
     layers: list[Spec] = [
         {
             "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
             "encoding": {"x": {**x, "stack": None}, "y": y, **({"color": colour} if roles else {}), **_tooltip("text")},
         },
-        {
-            "mark": _mark("rule", color=INK, strokeWidth=1.4),
-            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y},
-        },
-        {"mark": {**_WORDS, "align": "right"}, "encoding": {"x": {"value": width}, "y": y, "text": _text("figure")}},
+        {"mark": _mark("rule", color=HALO, strokeWidth=4.5), "encoding": interval},
+        {"mark": _mark("rule", color=INK, strokeWidth=1.6), "encoding": interval},
+        *_arrows(beyond, {"x": x, "y": y}, "triangle-right"),
+        {"mark": {**_WORDS, "align": "right"}, "encoding": {"x": {"value": inner}, "y": y, "text": _text("figure")}},
     ]
     if line is not None:
         data = {"values": [{"gbps": line[0], "text": line[1]}]}
-        words = {**_WORDS, "align": "right", "dx": -4, "dy": -8}
+        side = {"align": "right", "dx": -4} if line[0] > edge / 2 else {"align": "left", "dx": 4}
+        words = {**_WORDS, **side, "dy": _ABOVE}
         layers.append({"data": data, "mark": _PEAK_RULE, "encoding": {"x": x}})
         layers.append({"data": data, "mark": words, "encoding": {"x": x, "y": {"value": 0}, "text": _text("text")}})
-    return _rows(bars, layers, width, {**_title(title, width), "offset": 18 if line else 8})
+    return _rows(bars, layers, inner, title_of(title, width, above=line is not None))
 
 
-def waterfall_plot(parts: Sequence[tuple[str, float]], title: str, width: int) -> Spec:
+def waterfall_plot(parts: Sequence[tuple[str, float]], colours: Mapping[str, str], title: str, width: int) -> Spec:
     """Each part begins where the part before it ends; `parts` are names and seconds."""
     whole = sum(seconds for _, seconds in parts) or 1.0
-    values, end_s = [], 0.0
+    values: Values = []
+    end_s = 0.0
     for name, seconds in parts:
         begin_s, end_s = end_s, end_s + seconds
         text = f"{units.format_seconds(seconds)}, {units.format_percent(seconds / whole)}"
         values.append({"part": name, "begin": begin_s * 1e3, "end": end_s * 1e3, "text": text})
-    narrow = width < WIDE
-    scale = {"domain": [0, whole * 1e3 * (1.7 if narrow else 1.25)], "nice": False}
-    x = {**_quantity("begin", "ms"), "scale": scale, "axis": {"grid": False}}
-    y = _category("part", [name for name, _ in parts], 130 if narrow else 240)
+    y, left = category("part", [name for name, _ in parts], width)
+    inner = inner_width(width, left)
+    edge = whole * 1e3 / (1 - _room([value["text"] for value in values], width) / inner)
+    x = {**_quantity("begin", "ms"), "scale": {"domain": [0, edge], "nice": False}, "axis": _ticks(width)}
+    names = list(dict.fromkeys(name for name, _ in parts))
+    colour = _named("part", names, [colours[name] for name in names], None)
     layers: list[Spec] = [
         {
-            "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
-            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, **_tooltip("part", "text")},
+            "mark": {"type": "bar", "height": _BAR_HEIGHT},
+            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "color": colour, **_tooltip("part", "text")},
         },
         {"mark": {**_WORDS, "dx": 5}, "encoding": {"x": {**x, "field": "end"}, "y": y, "text": _text("text")}},
     ]
-    return _rows(values, layers, width, _title(title, width))
+    return _rows(values, layers, inner, title_of(title, width))
 
 
 def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spec:
-    """A row for each cell. An interval that goes far beyond all changes is cut off at the edge."""
-    edge = max([tolerance * 100, *(abs(value["change"]) for value in values)]) * 2
-    cut = [{**value, "low": max(value["low"], -edge), "high": min(value["high"], edge)} for value in values]
-    values = _distinct(cut, "cell")
-    x = {**_quantity("change", "change of bandwidth, %"), "scale": {"domain": [-edge, edge], "nice": False}}
-    y = _category("cell", [value["cell"] for value in values], 120 if width < WIDE else 260)
+    """The `change` of each cell in per cent with its interval; what is far beyond the others has an arrow."""
+    values = _distinct(values, "cell")
+    far = max(100 * _FAR_SHARE, tolerance * 150, 2 * statistics.median(abs(value["change"]) for value in values))
+    widest = max([tolerance * 100, *(abs(value[end]) for value in values for end in ("low", "high"))])
+    edge = min(widest * 1.1, far)
+    values, beyond = _within(values, "change", -edge, edge)
+    y, left = category("cell", [value["cell"] for value in values], width)
+    x = {
+        **_quantity("change", "change of bandwidth, %"),
+        "scale": {"domain": [-edge * 1.04, edge * 1.04], "nice": False},
+        "axis": {**_ticks(width), "grid": True},
+    }
     verdicts = [word for word in _VERDICTS if any(value["verdict"] == word for value in values)]
     shapes = [_SHAPES[list(_VERDICTS).index(word)] for word in verdicts]
     colour = _named("verdict", verdicts, [_VERDICTS[word] for word in verdicts], _legend(width))
@@ -280,18 +341,27 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
             "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": colour},
         },
         {
-            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+            "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
+        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-right", "triangle-left"),
     ]
-    return _rows(values, layers, width, _title(title, width))
+    return _rows(values, layers, inner_width(width, left), title_of(title, width))
 
 
 def share_plot(values: Values, title: str, width: int) -> Spec:
-    """The share of trials that took at most `ms`, a step at each trial."""
+    """The share of trials that took at most `ms`, a step at each trial; lines that go far beyond end in an arrow."""
     names = list(dict.fromkeys(value["series"] for value in values))
-    x = {**_quantity("ms", "time of a trial, ms"), "scale": {"zero": False, "nice": True}}
-    y = {**_quantity("share", "share of the trials"), "axis": {"format": ".0%", "tickCount": 5}}
+    edge = _FAR_TIMES * statistics.median(value["ms"] for value in values)
+    inside = [value for value in values if value["ms"] <= edge]
+    beyond: Values = []
+    for name in names:
+        far = [value["ms"] for value in values if value["series"] == name and value["ms"] > edge]
+        if far:
+            share = max([value["share"] for value in inside if value["series"] == name], default=0.0)
+            beyond.append({"series": name, "ms": edge, "share": share, "beyond": max(far)})
+    x = {**_quantity("ms", "time of a trial, ms"), "scale": {"zero": False, "nice": not beyond}}
+    y = {**_numbers("share", "share of the trials"), "axis": {**_NUMBER_AXIS, "format": ".0%", "tickCount": 5}}
     colour = _named("series", names, COLOURS[: len(names)], _legend(width))
     dash = _named("series", names, _DASHES[: len(names)], _legend(width))
     layers: list[Spec] = [
@@ -299,75 +369,96 @@ def share_plot(values: Values, title: str, width: int) -> Spec:
             "mark": _mark("line", interpolate="step-after", strokeWidth=2),
             "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
         },
-        {"mark": _mark("point", size=14, filled=True), "encoding": {"x": x, "y": y, "color": colour}},
+        {"mark": _mark("point", size=18, filled=True), "encoding": {"x": x, "y": y, "color": colour}},
+        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-right"),
     ]
-    return _plot(values, layers, width, _title(title, width))
+    return _plot([*inside, *beyond], layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
-def step_plot(values: Values, title: str, width: int) -> Spec:
-    """The `ms` of each `part` of every `step`, one above the other in their `order`."""
+def step_plot(values: Values, colours: Mapping[str, str], title: str, width: int) -> Spec:
+    """The `ms` of each `part` of every `step`, one above the other in their `order`; `colours`: those of the parts."""
     numbers = [value["step"] for value in values]
-    names = list(dict.fromkeys(value["part"] for value in sorted(values, key=lambda value: int(value["order"]))))
-    thickness = max(0.5, min(18.0, 0.8 * width / len(set(numbers))))
+    names = [name for name in colours if any(value["part"] == name for value in values)]
+    inner = inner_width(width, _NUMBERS + _NAME)
+    thickness = max(0.5, min(24.0, 0.8 * inner / len(set(numbers))))
+    values, beyond, most = _cut_steps(values)
     x = {
         **_quantity("step", "step"),
         "scale": {"domain": [min(numbers) - 0.5, max(numbers) + 0.5], "nice": False},
         "axis": {"tickMinStep": 1, "grid": False},
     }
+    y = {**_numbers("ms", "ms"), "scale": {"domain": [0, most], "nice": False}}
     encoding = {
         "x": x,
-        "y": _quantity("ms", "ms"),
-        "color": _named("part", names, COLOURS[: len(names)], _legend(width)),
+        "y": y,
+        "color": _named("part", names, [colours[name] for name in names], _legend(width)),
         "order": {"field": "order", "type": "quantitative"},
     }
-    bars = _mark("bar", size=thickness)
-    whole = {"width": width, "height": _PLOT_HEIGHT, "title": _title(title, width)}
-    return {"data": {"values": values}, "mark": bars, "encoding": encoding, **whole}
+    layers: list[Spec] = [
+        {"mark": _mark("bar", size=thickness), "encoding": encoding},
+        *_arrows(beyond, {"x": x, "y": y}, "triangle-up"),
+    ]
+    return _plot(values, layers, inner, title_of(title, width))
+
+
+def _cut_steps(values: Values) -> tuple[Values, Values, float]:
+    """The parts up to where a step is far longer than the median, the steps that go beyond that, and the axis' end."""
+    whole: dict[int, float] = {}
+    for value in values:
+        whole[value["step"]] = whole.get(value["step"], 0.0) + value["ms"]
+    edge = min(max(whole.values()), _FAR_TIMES * statistics.median(whole.values()))
+    beyond = [{"step": step, "ms": edge, "beyond": ms} for step, ms in whole.items() if ms > edge]
+    kept: Values = []
+    below: dict[int, float] = {}
+    for value in sorted(values, key=lambda value: int(value["order"])):
+        begin = below.get(value["step"], 0.0)
+        below[value["step"]] = end = min(edge, begin + value["ms"])
+        if end > begin:
+            kept.append({**value, "ms": value["ms"] if begin + value["ms"] <= edge else end - begin})
+    return kept, beyond, edge * 1.05
 
 
 def history_plot(values: Values, changes: Values, title: str, width: int) -> Spec:
-    """The `gbps` of each `run` with its interval, and between `changes` the median as a line."""
-    lowest, highest = min(value["gbps"] for value in values), max(value["gbps"] for value in values)
-    room = max(highest - lowest, 0.02 * highest) * 0.3
-    low, high = max(0.0, lowest - room), highest + room
-    values = [{**value, "low": max(value["low"], low), "high": min(value["high"], high)} for value in values]
+    """The `gbps` of each `run` with its interval, and between `changes` the median as a line.
+
+    Runs and intervals that are far from the median have an arrow at the edge.
+    """
+    rates = [value["gbps"] for value in values]
+    levels = [change[level] for change in changes for level in ("before", "after")]
+    middle = statistics.median(rates)
+    least, most = ((1 + side * _FAR_SHARE) * middle for side in (-1, 1))
+    shown = [end for value in values for end in (value["gbps"], value["low"], value["high"]) if least <= end <= most]
+    low, high = min([*shown, *levels, middle]), max([*shown, *levels, middle])
+    room = max(high - low, 0.02 * high) * 0.08
+    low, high = max(0.0, low - room), high + room
+    values, beyond = _within(values, "gbps", low, high)
     edges = [0.5, *(change["run"] for change in changes), len(values) + 0.5]
-    rates = [*(change["before"] for change in changes), *(change["after"] for change in changes[-1:])]
-    stretches = (
-        []
-        if not changes
-        else [
-            {"run": begin, "end": end, "gbps": rate}
-            for begin, end, rate in zip(edges[:-1], edges[1:], rates, strict=True)
-        ]
-    )
+    medians = [*(change["before"] for change in changes), *(change["after"] for change in changes[-1:])]
+    stretches = [
+        {"run": begin, "end": end, "gbps": rate}
+        for begin, end, rate in zip(edges[:-1], edges[1:], medians, strict=False)  # without a change there are none
+    ]
     x = {
         **_quantity("run", "run, the oldest first"),
         "scale": {"domain": [0.5, len(values) + 0.5], "nice": False},
         "axis": {"tickMinStep": 1, "grid": False},
     }
-    y = {**_quantity("gbps", "GB/s"), "scale": {"domain": [low, high], "zero": False, "nice": False}}
-    marker = {"type": "point", "filled": True, "size": 30, "opacity": 1, "color": COLOURS[0]}
+    y = {**_numbers("gbps", "GB/s"), "scale": {"domain": [low, high], "zero": False, "nice": False}}
+    marker = {"type": "point", "filled": True, "size": 45, "opacity": 1, "color": COLOURS[0]}
     layers: list[Spec] = [
         {
             "mark": _mark("rule", color=COLOURS[0], opacity=0.5),
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
         },
         {"mark": marker, "encoding": {"x": x, "y": y, **_tooltip("text")}},
+        *_arrows(beyond, {"x": x, "y": y}, "triangle-up", "triangle-down"),
     ]
     if changes:
         line = _mark("rule", color=COLOURS[1], strokeWidth=2)
-        layers.append(
-            {"data": {"values": stretches}, "mark": line, "encoding": {"x": x, "x2": {"field": "end"}, "y": y}}
-        )
-        layers.append(
-            {
-                "data": {"values": changes},
-                "mark": {**_PEAK_RULE, "aria": True},
-                "encoding": {"x": x, **_tooltip("text")},
-            }
-        )
-    return _plot(values, layers, width, _title(title, width))
+        level, at = {"x": x, "x2": {"field": "end"}, "y": y}, {"x": x, **_tooltip("text")}
+        layers.append({"data": {"values": stretches}, "mark": line, "encoding": level})
+        layers.append({"data": {"values": changes}, "mark": {**_PEAK_RULE, "aria": True}, "encoding": at})
+    return _plot(values, layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
 def heat_plot(
@@ -384,7 +475,7 @@ def heat_plot(
     cells have no figure.
     """
     (_, rows), (_, columns) = axes
-    cell = max(_NARROWEST_CELL, min(_WIDEST_CELL, width // len(columns)))
+    cell = max(_NARROWEST_CELL, min(_WIDEST_CELL, inner_width(width, _NUMBERS) // len(columns)))
     x = _band("column", axes[1], {"orient": "top", "labelAngle": 0})
     y = _band("row", axes[0], {})
     used = [name for name in shades if any(value["shade"] == name for value in values)]
@@ -394,15 +485,14 @@ def heat_plot(
             "mark": {"type": "rect", "stroke": GRID, "strokeWidth": 1},
             "encoding": {"x": x, "y": y, "color": colour, **_tooltip("text")},
         },
-        {"mark": _mark("text", color=INK, fontSize=11), "encoding": {"x": x, "y": y, "text": _text("figure")}},
+        {"mark": _mark("text", color=INK), "encoding": {"x": x, "y": y, "text": _text("figure")}},
     ]
-    lines = [line for note in notes for line in _wrapped(note, width)]
     return {
         "data": {"values": values},
         "layer": layers,
         "width": cell * len(columns),
         "height": _CELL_HEIGHT * len(rows),
-        "title": {**_title(title, width), "subtitle": lines, "subtitleColor": FAINT} if lines else _title(title, width),
+        "title": title_of(title, width, notes),
     }
 
 
@@ -419,15 +509,16 @@ def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title
     A lane's last column is its `share` of the stretch.
     """
     names = [*dict.fromkeys(value["lane"] for value in lanes), *(["step"] if steps else [])]
-    room = (ends[1] - ends[0]) * (0.3 if width < WIDE else 0.12)
+    y, left = category("lane", names, width)
+    inner = inner_width(width, left)
+    edge = ends[0] + (ends[1] - ends[0]) / (1 - _room([value["share"] for value in lanes], width) / inner)
     x = {
         **_quantity("begin", "ms after the beginning of the window"),
-        "scale": {"domain": [ends[0], ends[1] + room], "nice": False},
-        "axis": {"grid": False, "tickCount": 4 if width < WIDE else 8},
+        "scale": {"domain": [ends[0], edge], "nice": False},
+        "axis": _ticks(width),
     }
-    y = _category("lane", names, 120)
-    known = [name for name in _LANES if name in names]
-    colour = _named("lane", known, [_LANES[name] for name in known], None)
+    known = [name for name in PARTS if name in names]
+    colour = _named("lane", known, [PARTS[name] for name in known], None)
     shares = [next(value for value in lanes if value["lane"] == name) for name in names if name in known]
     span = {"x": x, "x2": {"field": "end"}, "y": y}
     layers: list[Spec] = [
@@ -438,7 +529,7 @@ def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title
         {
             "data": {"values": shares},
             "mark": {**_WORDS, "align": "right"},
-            "encoding": {"x": {"value": width}, "y": y, "text": _text("share")},
+            "encoding": {"x": {"value": inner}, "y": y, "text": _text("share")},
         },
     ]
     if steps:
@@ -447,19 +538,22 @@ def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title
         middle = {"x": {**x, "field": "middle"}, "y": y, "text": _text("step")}
         layers.append({"data": {"values": steps}, "mark": step, "encoding": {**span, **_tooltip("text")}})
         layers.append({"data": {"values": steps}, "mark": words, "encoding": middle})
-    return _rows(lanes, layers, width, _title(title, width))
+    return _rows(lanes, layers, inner, title_of(title, width))
 
 
 def load_plot(values: Values, title: str, width: int) -> Spec:
     """The `ns` of a load of each `series` by the `load` of the link beside it; its `part` is the median or p99."""
     names = list(dict.fromkeys(value["series"] for value in values))
     parts = list(dict.fromkeys(value["part"] for value in values))
+    most = 1.1 * max(value["ns"] for value in values)
+    beyond = _beyond(values, "ns", most, "series", "load")
+    values = [{**value, "high": min(value["high"], most)} for value in values]
     x = {
         **_quantity("load", "copied beside it, share of the link's rate"),
         "scale": {"domain": [-0.04, 1.04], "nice": False},
         "axis": {"format": ".0%", "values": sorted({value["load"] for value in values}), "grid": False},
     }
-    y = {**_quantity("ns", "ns"), "scale": {"zero": True}}
+    y = {**_numbers("ns", "ns"), "scale": {"domain": [0, most], "nice": False}}
     colour = _named("series", names, COLOURS[: len(names)], _legend(width))
     dash = _named("part", parts, _DASHES[: len(parts)], _legend(width))
     shape = _named("part", parts, _SHAPES[: len(parts)], _legend(width))
@@ -470,14 +564,25 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
         },
         {
-            "mark": {"type": "point", "size": 42, "filled": True, "opacity": 1},
+            "mark": {"type": "point", "size": 60, "filled": True, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
         },
+        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-up"),
     ]
-    return _plot(values, layers, width, _title(title, width))
+    return _plot(values, layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
 # --- parts of plots --------------------------------------------------------------------------------------------------
+
+
+def inner_width(width: int, left: int, right: int = 0) -> int:
+    """The width of a plot in a chart of this width, beside its axes."""
+    return width - 2 * _PADDING - left - max(right, _RIGHT)
+
+
+def _room(texts: Sequence[str], width: int) -> float:
+    """The width that the longest text takes in a chart of this width."""
+    return max(map(len, texts), default=0) * _LETTER * type_size(width) + 10
 
 
 def _plot(values: Values, layers: Sequence[Spec], width: int, title: Spec, height: Any = _PLOT_HEIGHT) -> Spec:
@@ -503,13 +608,55 @@ def _mark(name: str, **properties: Any) -> Spec:
     return {"type": name, "aria": False, **properties}
 
 
+def _beyond(values: Values, name: str, edge: float, *kept: str) -> Values:
+    """Those whose interval goes beyond the edge of the axis of `name`; `kept`: what tells where they are."""
+    far = [value for value in values if value["high"] > edge]
+    return [{**{field: value[field] for field in kept}, name: edge, "beyond": value["high"]} for value in far]
+
+
+def _within(values: Values, name: str, low: float, high: float) -> tuple[Values, Values]:
+    """The values cut to the axis of `name`, and those that go beyond it at its edge, with their `side`."""
+    bare = [{field: value[field] for field in value if field not in ("low", "high")} for value in values]
+    beyond = [
+        {**kept, name: edge, "side": side, "beyond": value[end]}
+        for value, kept in zip(values, bare, strict=True)
+        for end, edge, side in (("low", low, -1), ("high", high, 1))
+        if side * (value[end] - edge) > 0
+    ]
+    fields = (name, "low", "high")
+    return [{**value, **{field: max(low, min(high, value[field])) for field in fields}} for value in values], beyond
+
+
+def _arrows(beyond: Values, encoding: Spec, shape: str, below: str = "") -> list[Spec]:
+    """Arrows at the edge of a plot for what lies beyond it; `below`: the shape of those on the side below."""
+    mark = _mark("point", filled=True, size=110, opacity=1, color=INK)
+    return [
+        {"data": {"values": found}, "mark": {**mark, "shape": arrow}, "encoding": encoding}
+        for side, arrow in ((-1, below), (1, shape))
+        if (found := [value for value in beyond if value.get("side", 1) == side])
+    ]
+
+
 def _quantity(name: str, title: str) -> Spec:
     return {"field": name, "type": "quantitative", "title": title}
 
 
-def _category(name: str, order: Sequence[str], longest: int) -> Spec:
-    axis = {"labelLimit": longest, "ticks": False, "domain": False}
-    return {"field": name, "type": "nominal", "title": None, "sort": list(dict.fromkeys(order)), "axis": axis}
+def _ticks(width: int) -> Spec:
+    """A horizontal axis with as many labels as fit."""
+    return {"grid": False, "tickCount": 5 if width < WIDE else 10}
+
+
+def _numbers(name: str, title: str) -> Spec:
+    """A vertical axis of numbers, which takes the same room in every chart."""
+    return {**_quantity(name, title), "axis": _NUMBER_AXIS}
+
+
+def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:
+    """A vertical axis of names, and the room that it takes."""
+    room = int(min(_room(order, width), _LONGEST_NAME * width))
+    axis = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}
+    axis |= {"ticks": False, "domain": False}
+    return {"field": name, "type": "nominal", "title": None, "sort": list(dict.fromkeys(order)), "axis": axis}, room + 8
 
 
 def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec | None) -> Spec:
@@ -523,7 +670,7 @@ def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec
 
 def _legend(width: int) -> Spec:
     columns = 1 if width < WIDE else 3
-    return {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 280, "symbolSize": 90, **_SYMBOL}
+    return {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 280, "symbolSize": 110, **_SYMBOL}
 
 
 def _text(name: str) -> Spec:
@@ -539,9 +686,14 @@ def _tooltip(*names: str) -> Spec:
     }
 
 
-def _title(text: str, width: int) -> Spec:
-    return {"text": _wrapped(text, width) or [""]}
+def title_of(text: str, width: int, notes: Sequence[str] = (), *, above: bool = False) -> Spec:
+    """The title with its notes; `above`: words stand between it and the plot."""
+    title: Spec = {"text": _wrapped(text, width, _BOLD_LETTER) or [""]}
+    lines = [line for note in notes for line in _wrapped(note, width, _LETTER)]
+    if lines:
+        title |= {"subtitle": lines, "subtitleColor": FAINT}
+    return {**title, "offset": 26} if above else title
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(_FIGURE.sub("\u00a0", text), max(30, int(_TITLE_LETTERS * (width + _MARGIN))))
+def _wrapped(text: str, width: int, letter: float) -> list[str]:
+    return textwrap.wrap(_FIGURE.sub("\u00a0", text), int((width - 2 * _PADDING) / (letter * type_size(width))))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyxfer._report.layout import Page
 
 D = TypeVar("D")
-INTERVALS = "Bands and thin lines on bars are 95 % intervals; one that leaves the plot is cut off at its edge."
+INTERVALS = "Bands and thin lines on bars are 95 % intervals; an arrow marks one that goes beyond the plot."
 Badge = Literal["good", "doubtful", "bad", "none"]
 """The colour of a document's badge. `none`: nothing is judged."""
 Section = tuple[str, Lines]

@@ -161,7 +161,7 @@ def measurements(run: runs.Run) -> Grid:
         {**_cells(m), "notes": mark or clean(m.rate.reason or ""), **where}
         for m, mark in zip(run.measurements, marks, strict=True)
     ]
-    return Grid("Measurements", _COLUMNS, rows, [(note.mark or "-", note.text) for note in notes])
+    return Grid("Measurements", _COLUMNS, rows, [(note.mark or "-", note.text) for note in notes], largest="nbytes")
 
 
 def _cells(m: runs.Measurement) -> dict[str, Any]:

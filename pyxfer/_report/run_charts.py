@@ -12,7 +12,7 @@ from typing import Any
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._report import plots
-from pyxfer._report.explain import Explained, find_explained, waterfall_lines
+from pyxfer._report.explain import Explained, find_explained, part_colours, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import group_text
 from pyxfer._report.notes import label, label_words
@@ -33,7 +33,7 @@ CAPTIONS = {
     "trials": Caption("Times of the trials", "Each step of a line is a trial; of more than 200, every n-th is drawn."),
     "routes": Caption(
         "Routes beside the ceiling",
-        f"{INTERVALS} The dashed line is the ceiling, in the same rounds where there is one.",
+        f"{INTERVALS} A dashed line is the ceiling, in the same rounds where there is one.",
     ),
     "uploads": Caption("Uploads beside usual calls", INTERVALS),
     "waterfall": Caption(
@@ -90,14 +90,17 @@ def _size_plot(
     left_out = {name for name, _ in named} - colours.keys()
     more = f"; {len(left_out)} more series are in the table" if left_out else ""
     names = {(m.route, m.variant, m.direction): name for name, m in named if name in colours}
-    fits = [
-        point
+    curves = [
+        (names[way], curve)
         for curve in run.curves
-        if curve.side == side and (curve.route, curve.variant, curve.direction) in names
-        for point in _fit_points(names[curve.route, curve.variant, curve.direction], curve, named)
+        if curve.side == side and (way := (curve.route, curve.variant, curve.direction)) in names
     ]
+    fits = [point for name, curve in curves for point in _fit_points(name, curve, named)]
     title = titled(run.runtime, f"{reached_text(run, side)}{more}")
-    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits)
+    drawn = {point["series"] for point in fits}
+    notes = [f"{name}: {_fit_words(curve)}" for name, curve in curves if name in drawn]
+    peak = run.link.peak_gbps(side).value
+    return plots.rate_plot(values, title, width, colours, peak=peak, fits=fits, notes=notes)
 
 
 def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> plots.Values:
@@ -109,12 +112,19 @@ def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Me
     between = [least * (largest / least) ** (place / _FIT_POINTS) for place in range(1, _FIT_POINTS)]
     sizes = sorted({*map(float, measured), *between})
     points: plots.Values = [{"series": name, "nbytes": nbytes, "gbps": curve.gbps(nbytes)} for nbytes in sizes]
-    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
+    half, most_gbps = curve.half_size.value, curve.asymptote_gbps.value
     if half is not None and most_gbps is not None and least <= half <= largest:
-        words = f"half of the fitted {units.format_gbps(most_gbps)} at {units.format_size(float(f'{half:.3g}'))}"
-        words += "" if misfit is None else f"; the fit is up to {units.format_percent(misfit)} off"
-        points.append({"series": name, "nbytes": half, "gbps": most_gbps / 2, "knee": words})
+        points.append({"series": name, "nbytes": half, "gbps": most_gbps / 2, "knee": _fit_words(curve)})
     return points
+
+
+def _fit_words(curve: runs.Curve) -> str:
+    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
+    words = [] if misfit is None else [f"the fit (thin curve) is up to {units.format_percent(misfit)} off"]
+    if half is not None and most_gbps is not None:
+        size = units.format_size(float(f"{half:.3g}"))
+        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {size}")
+    return "; ".join(words)
 
 
 def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str, Any]:
@@ -122,7 +132,7 @@ def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str
     share = "" if m.of_ceiling is None else f", {units.format_percent(m.of_ceiling)}"
     low, high = (None if end is None else end * factor for end in (rate.low_gbps, rate.high_gbps))
     text = f"{units.format_size(m.nbytes)}: {units.format_gbps(rate.gbps)}{share}"
-    figure = f"{rate.gbps * factor:.3g}{share}"
+    figure = plots.bar_figure(rate.gbps * factor, m.of_ceiling)
     return {"nbytes": m.nbytes, **plots.bar(name, rate.gbps * factor, text, figure, low=low, high=high)}
 
 
@@ -202,7 +212,7 @@ def _routes_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     ]
     ceiling = group.ceiling.gbps(group.largest) if group.ceiling is not None else None
     whole = "one copy in host memory" if group.direction == "ingest" else "ceiling"
-    line = None if ceiling is None else (ceiling * factor, f"{whole}, {ceiling * factor:.4g} {unit}")
+    line = None if ceiling is None else (ceiling * factor, f"{whole}, {plots.bar_figure(ceiling * factor)} {unit}")
     return plots.bar_plot(bars, titled(run.runtime, group_text(run, group)), width, unit, line=line)
 
 
@@ -243,7 +253,9 @@ def _charts_of_explained(run: runs.Run, timed: Sequence[runs.Measurement]) -> Ch
     rows = [m for m in (explained.row, *explained.others) if m in timed]
     title = titled(run.runtime, explained_text(explained))
     return {
-        "waterfall": (lambda width: plots.waterfall_plot(lines, title, width)) if lines else None,
+        "waterfall": (lambda width: plots.waterfall_plot(lines, part_colours(explained), title, width))
+        if lines
+        else None,
         "routes": (lambda width: _alternatives_chart(explained, rows, title, width)) if rows else None,
         "trials": _trials([(label(explained.row, run), explained.row)], run.runtime),
     }

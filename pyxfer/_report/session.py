@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyxfer._document.runs import Measurement
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.grid import number as number_cell
@@ -193,6 +194,12 @@ def _badge(session: XferSession) -> tuple[Badge, str]:
     return ("bad", "failed") if failed else ("good", "passed")
 
 
+def _missing_text(m: Measurement) -> str:
+    """Why a figure is missing; empty if none is."""
+    reason = m.rate.reason or m.ceiling_share.reason
+    return reason_text(reason) if reason else ""
+
+
 def _grids(session: XferSession) -> list[Grid]:
     rows = [
         (
@@ -223,7 +230,7 @@ def _chart(tests: Sequence[Tested], title: str, width: int) -> Spec:
     for test in tests[:MAX_BARS]:
         share, least = test.measurement.ceiling_share.value, test.expected.min_of_ceiling
         value, low, high = (0.0, None, None) if share is None else (share.value, share.low, share.high)
-        words = format_percent(value) + ("" if least is None else f", marker {least * 100:g} %")
+        words = f"{value * 100:.1f} %" + ("" if least is None else f", marker {least * 100:g} %")
         name = clean(test.test.partition("::")[2] or test.test, _LONGEST_LABEL)
         low, high = (None if end is None else end * 100 for end in (low, high))
         bars.append(bar(name, value * 100, f"{name}: {words}", words, low=low, high=high))
@@ -252,5 +259,10 @@ REPORT = Report(
         (f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places
     ],
     charts=_charts,
-    captions={"tests": Caption("Share of the ceiling that each test reached", "A thin line is the 95 % interval.")},
+    captions={
+        "tests": Caption(
+            "Share of the ceiling that each test reached",
+            "A thin line is the 95 % interval; an arrow marks one that goes beyond the plot.",
+        )
+    },
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +20,7 @@ Value = str | int | float | bool | datetime | None
 Kind = Literal["text", "whole", "number", "flag", "moment"]
 # Their types do not depend on the values, so that tables of several documents can be put together.
 _PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean", "moment": "datetime64[us, UTC]"}
+_MAX_SHOWN = 20
 
 
 class Table(ShortRepr):
@@ -46,6 +48,15 @@ class Table(ShortRepr):
     def __iter__(self) -> Iterator[dict[str, Value]]:
         """Yield each row as a dict by the names of the columns."""
         return (dict(zip(self.names, row, strict=True)) for row in self.rows)
+
+    def _repr_html_(self) -> str:
+        """The first rows for a notebook, with numbers of six digits."""
+        cells = [[_shown(cell) for cell in row] for row in self.rows[:_MAX_SHOWN]]
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
+        left = len(self) - len(cells)
+        more = f"<p>{left} more rows</p>" if left else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return an `arrow_array_stream` capsule. Its columns keep their own types, whatever schema is requested.
@@ -123,6 +134,10 @@ def library(name: str, needed: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"{needed}, which is not installed: {INSTALL[name]}.") from error
+
+
+def _shown(cell: Value) -> str:
+    return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
 def _microseconds(moment: datetime | None) -> int | None:

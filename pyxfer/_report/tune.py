@@ -9,7 +9,7 @@ from pyxfer import units
 from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
 from pyxfer._report.grid import Grid, number, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
-from pyxfer._report.plots import MAX_BARS, Values, bar, bar_plot, stacked
+from pyxfer._report.plots import MAX_BARS, Values, bar, bar_figure, bar_plot, stacked
 from pyxfer._report.report import Caption, Charts, Report
 from pyxfer._report.text import Lines, capitalised, clean, counted, reason_text
 
@@ -179,7 +179,7 @@ def _ring_bars(tuned: Tuned, way: CopyDirection) -> Values:
             if rate.nbytes == largest:
                 text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
                 role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
-                bars.append({**bar(name, rate.gbps, text, f"{rate.gbps:.3g}"), "role": role})
+                bars.append({**bar(name, rate.gbps, text, bar_figure(rate.gbps)), "role": role})
     return bars[-MAX_BARS:]
 
 

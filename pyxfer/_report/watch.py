@@ -13,7 +13,19 @@ from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import grid, watch_words
 from pyxfer._report.grid import Cell, Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells, time_cells, waterfall
-from pyxfer._report.plots import MAX_BARS, Make, Spec, Values, bar, bar_plot, step_plot, timeline_plot, waterfall_plot
+from pyxfer._report.plots import (
+    MAX_BARS,
+    PARTS,
+    Make,
+    Spec,
+    Values,
+    bar,
+    bar_figure,
+    bar_plot,
+    step_plot,
+    timeline_plot,
+    waterfall_plot,
+)
 from pyxfer._report.report import Advice, Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import clean, remark_text
 from pyxfer.units import format_gbps, format_percent, format_seconds
@@ -269,14 +281,18 @@ def _charts(watched: watches.Watched) -> Charts:
     words = watch_words.part_words(watched.parts)
     parts = [(words[name], seconds) for name, seconds in watched.parts.named() if seconds > 0]
     activity = watched.activity.value
-    copies = [row for row in (activity.copies if activity is not None else ()) if row.gbps.value is not None]
+    copies = [row for row in (activity.copies if activity is not None else ()) if _is_drawn(row)]
     title = f"{watch_words.steps_text(watched)}: {clean(watched.verdict.text, 400)}"
     return {
-        "parts": (lambda width: waterfall_plot(parts, title, width)) if parts else None,
+        "parts": (lambda width: waterfall_plot(parts, _colours(words), title, width)) if parts else None,
         "steps": (lambda width: _steps_chart(watched, width)) if watched.steps.each else None,
         "timeline": _timeline(activity) if activity is not None else None,
         "copies": (lambda width: _copies_chart(copies, width)) if copies else None,
     }
+
+
+def _colours(words: Mapping[watches.StepPartName, str]) -> dict[str, str]:
+    return {word: PARTS[name] for name, word in words.items()}
 
 
 def _steps_chart(watched: watches.Watched, width: int) -> Spec:
@@ -292,7 +308,8 @@ def _steps_chart(watched: watches.Watched, width: int) -> Spec:
     text = "" if median is None else f"{watched.steps.watched} steps, median {units.format_seconds(median.median_s)}"
     text = "; ".join(filter(None, (text, watch_words.slow_text(watched))))
     left = len(watched.steps.each) - len(steps)
-    return step_plot(values, f"{text}; the first {len(steps)} are drawn" if left else text, width)
+    title = f"{text}; the first {len(steps)} are drawn" if left else text
+    return step_plot(values, _colours(words), title, width)
 
 
 def _timeline(activity: watches.Activity) -> Make | None:
@@ -332,6 +349,12 @@ def _timeline_text(line: watches.Timeline, shares: Mapping[watches.LaneName, flo
     return f"{what}: {words} of the time. All copies of the window: {watch_words.copies_text(overlap)}{merged}"
 
 
+def _is_drawn(row: watches.CopyClass) -> bool:
+    """Whether the link bounds these copies; one inside a command, or within a device, is another order of magnitude."""
+    crosses = row.direction in ("h2d", "d2h") and row.least_bytes >= watches.MIN_OF_CEILING
+    return crosses and row.gbps.value is not None
+
+
 def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> Spec:
     bars: Values = []
     for row in copies[:MAX_BARS]:
@@ -339,7 +362,7 @@ def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> Spec:
         gbps = row.gbps.value or 0.0
         name = f"{row.direction} {clean(row.memory, _LONGEST_LABEL)}, {watch_words.size_text(row)}"
         text = f"{name}: {units.format_gbps(gbps)}{share}"
-        bars.append(bar(name, gbps, text, f"{gbps:.3g}{share}"))
+        bars.append(bar(name, gbps, text, bar_figure(gbps, row.of_ceiling)))
     longest = max(copies, key=lambda row: row.seconds)
     what = f"{longest.direction} of {clean(longest.memory)} memory, {watch_words.size_text(longest)}"
     crossed = f"{watch_words.sum_text(sum(row.nbytes for row in copies))} in {sum(row.count for row in copies)} copies"
@@ -411,7 +434,8 @@ REPORT = Report(
         ),
         "copies": Caption(
             "Copies of the window",
-            "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling.",
+            "Bandwidth of the copies of one direction, memory and range of sizes, and their share of the ceiling. Only "
+            "the table has those that have no ceiling: copies below 4 KiB, and within a device.",
         ),
     },
     table=_table,

@@ -16,6 +16,12 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...[...body.rows].sort(order));
   });
 }
+// Marks what has more at its right, which then fades out there.
+for (const box of document.querySelectorAll(".scroll")) {
+  const mark = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  box.addEventListener("scroll", mark);
+  new ResizeObserver(mark).observe(box);
+}
 // Shows the words of a mark beside the pointer.
 const tip = document.getElementById("tip");
 document.addEventListener("pointerover", (event) => {

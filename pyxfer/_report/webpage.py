@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
@@ -49,11 +50,20 @@ _METHOD = (
 _DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d0ea", "#ff9d9d")
 _DARK_BLUES = ("#1b2732", "#1d3346", "#1f415d", "#225075", "#265f8d")
 _DARK_ORANGES = ("#2b241f", "#40301f", "#57391d", "#6e421a", "#854b17")
-_DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c"}
+_DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c", plots.HALO: "#14181d"}
 _COLUMNS = 120
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MAX_TWICE = 3
+# A4 in points, which are the pixels of a picture.
+_A4, _MARGIN = (595, 842), 36
+_A4_INSIDE = (_A4[0] - 2 * _MARGIN, _A4[1] - 2 * _MARGIN)
+_MAX_ON_PAGE = 2
+_SVG_SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)" height="([\d.]+)"')
+# A table with more columns than these is printed across a page.
+_MANY_COLUMNS = 16
+# Texts of a column that are no longer than this are never broken into lines.
+_LONGEST_WHOLE = 32
 
 
 def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = None) -> bytes:
@@ -102,14 +112,55 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
             raise UsageError("Nothing can be drawn: the documents have no figures.")
         raise UsageError(f"--chart {chart!r:.80} is not in the documents: choose one of {known}.")
     drawing = check_drawing()
-    svg, *_ = _draw([plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), "white")])
+    if suffix == ".pdf":
+        return _pdf([plot for make in chosen for plot in plots.parts_of(make(plots.WIDE))])
+    svg = svg_of(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), plots.WIDE, "white"))
     if suffix == ".svg":
         return svg.encode()
-    if suffix == ".png":
-        png: bytes = drawing.svg_to_png(svg, scale=2)
-        return png
-    pdf: bytes = drawing.svg_to_pdf(svg)  # it lists its fonts in another order each time
-    return pdf
+    png: bytes = drawing.svg_to_png(svg, scale=2)
+    return png
+
+
+def _pdf(drawn: Sequence[plots.Spec]) -> bytes:
+    """The plots on pages of A4, at most two on each. Its bytes differ each time, because fonts have no fixed order."""
+    pypdf, drawing = library("pypdf", "Reports as PDF need pypdf"), check_drawing()
+    pages: list[list[plots.Spec]] = []
+    for plot in drawn:
+        if pages and len(pages[-1]) < _MAX_ON_PAGE and _fits_page([*pages[-1], plot]):
+            pages[-1].append(plot)
+        else:
+            pages.append([plot])
+    written, out = pypdf.PdfWriter(), io.BytesIO()
+    for page in pages:
+        written.append(io.BytesIO(drawing.svg_to_pdf(_on_page(page))))
+    written.write(out)
+    return out.getvalue()
+
+
+def _page_of(on_page: Sequence[plots.Spec]) -> tuple[str, float, float]:
+    """The picture of some plots, and its width and height."""
+    svg = svg_of(plots.themed(plots.stacked(on_page), plots.WIDE, "white"))
+    width, height = (float(found) for found in _SVG_SIZE.findall(svg)[0])
+    return svg, width, height
+
+
+def _fits_page(on_page: Sequence[plots.Spec]) -> bool:
+    _, width, height = _page_of(on_page)
+    return height <= width * _A4_INSIDE[1] / _A4_INSIDE[0]
+
+
+def _on_page(on_page: Sequence[plots.Spec]) -> str:
+    """A page with the plots at its top, as wide as it is between its margins, or as high if they are too high."""
+    svg, width, height = _page_of(on_page)
+    scale = min(_A4_INSIDE[0] / width, _A4_INSIDE[1] / height)
+    box = f"{-_MARGIN / scale} {-_MARGIN / scale} {_A4[0] / scale} {_A4[1] / scale}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_A4[0]}" height="{_A4[1]}" viewBox="{box}">'
+    return f"{head}{svg}</svg>"
+
+
+def svg_of(spec: plots.Spec) -> str:
+    svg, *_ = _draw([spec])
+    return svg
 
 
 def _draw(specs: Sequence[plots.Spec]) -> list[str]:
@@ -148,10 +199,7 @@ def svgs(specs: Sequence[plots.Spec]) -> list[str]:
 
 
 def page_html(documents: Sequence[object]) -> str:
-    charts: list[plots.Spec] = []
-    articles = [_article(document, f"document-{number}", charts) for number, document in enumerate(documents, start=1)]
-    drawn = _draw(charts)
-    main = _CHART.sub(lambda mark: drawn[int(mark[1])], "".join(articles))
+    articles = [_article(document, f"document-{number}") for number, document in enumerate(documents, start=1)]
     title = "pyxfer report"
     if len(documents) == 1:
         report = report_of(documents[0])
@@ -167,8 +215,7 @@ def page_html(documents: Sequence[object]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title>",
             f"<style>{_style()}</style></head><body>",
-            f"<header><h1>pyxfer report</h1>{_machines(documents)}</header>",
-            f"<main>{main}</main>",
+            f"<main>{_machines(documents)}{''.join(articles)}</main>",
             f'<footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>',
             '<div id="tip" role="status" hidden></div>',
             f"<script>{script}</script></body></html>\n",
@@ -186,12 +233,7 @@ def _machines(documents: Sequence[object]) -> str:
     return f"<p>These documents are of different machines: {escape(names)}.</p>"
 
 
-# Where a chart will be; text from outside is escaped, so none of it is such a mark.
-_CHART = re.compile(r"<!--chart (\d+)-->")
-
-
-def _article(document: object, anchor: str, charts: list[plots.Spec]) -> str:
-    """One document. Its charts are appended to `charts`, and have marks in their places."""
+def _article(document: object, anchor: str) -> str:
     report = report_of(document)
     title, words, (badge, word) = report.title(document), report.headline(document), report.badge(document)
     environment = report.environment(document)
@@ -205,16 +247,13 @@ def _article(document: object, anchor: str, charts: list[plots.Spec]) -> str:
     text = f'<pre tabindex="0">{escape(page_text(document, _COLUMNS))}</pre>'
     return "".join(
         [
-            f'<article id="{anchor}"><h2>{escape(_heading(document, title))}</h2>',
-            f'<p class="badge {badge}">{_SIGNS[badge]} {escape(word)}</p>',
+            f'<article id="{anchor}"><div class="head"><h1>{escape(_heading(document, title))}</h1>',
+            f'<p class="badge {badge}">{_SIGNS[badge]} {escape(word)}</p></div>',
             f'<p class="lead">{escape(words)}</p>',
             _advice(report.advice(document)),
             _lines(report.heading(document)),
             _contents_list(links),
-            *(
-                _figure(f"{anchor}-chart-{name}", make, report.captions[name], words, charts)
-                for name, make in makes.items()
-            ),
+            _figures(anchor, makes, report.captions, words),
             "" if makes else "<p>No chart: no figure can be drawn.</p>",
             *(_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(grids)),
             *(_section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in sections),
@@ -236,7 +275,7 @@ def _heading(document: object, title: str) -> str:
 def _advice(advice: Sequence[Advice]) -> str:
     codes = [f'<pre tabindex="0">{escape(code)}</pre>' if code else "" for _, code in advice]
     items = [f"<li>{escape(text)}{code}</li>" for (text, _), code in zip(advice, codes, strict=True)]
-    return f'<section class="advice"><h3>What to do</h3><ol>{"".join(items)}</ol></section>' if items else ""
+    return f'<section class="advice"><h2>What to do</h2><ol>{"".join(items)}</ol></section>' if items else ""
 
 
 def _contents_list(links: Sequence[tuple[str, str]]) -> str:
@@ -244,26 +283,36 @@ def _contents_list(links: Sequence[tuple[str, str]]) -> str:
     return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
 
 
-def _figure(anchor: str, make: plots.Make, caption: Caption, words: str, charts: list[plots.Spec]) -> str:
-    plot = make(plots.WIDE)
+def _figures(anchor: str, makes: Mapping[str, plots.Make], captions: Mapping[str, Caption], words: str) -> str:
+    figures = []
+    for number, (name, make) in enumerate(makes.items(), start=1):
+        ends_page = number % _MAX_ON_PAGE == 0 and number < len(makes)
+        figure = _figure(make, captions[name], words)
+        figures.append(_section(captions[name].title, figure, f"{anchor}-chart-{name}", ends_page=ends_page))
+    return "".join(figures)
+
+
+def _figure(make: plots.Make, caption: Caption, words: str) -> str:
     described = f'role="img" aria-label="{escape(f"{caption.title}. {words}")}"'
-    wide = _mark(plot, charts)
-    if len(plot.get("vconcat", ())) > _MAX_TWICE:
-        drawn = f'<div class="scroll" tabindex="0" {described}>{wide}</div>'
+    wide = _inline(make, plots.WIDE)
+    if len(wide) > _MAX_TWICE:
+        drawn = f'<div class="scroll" tabindex="0" {described}>{"".join(wide)}</div>'
     else:
-        narrow = _mark(make(plots.NARROW), charts)
-        drawn = f'<div class="wide" {described}>{wide}</div><div class="narrow" {described}>{narrow}</div>'
-    below = f"<figcaption>{escape(caption.text)}</figcaption>"
-    return _section(caption.title, f"<figure>{drawn}{below}</figure>", anchor)
+        narrow = "".join(_inline(make, plots.NARROW))
+        drawn = f'<div class="wide" {described}>{"".join(wide)}</div><div class="narrow" {described}>{narrow}</div>'
+    return f"<figure>{drawn}<figcaption>{escape(caption.text)}</figcaption></figure>"
 
 
-def _mark(plot: plots.Spec, charts: list[plots.Spec]) -> str:
-    charts.append(plots.themed(plot))
-    return f"<!--chart {len(charts) - 1}-->"
+def _inline(make: plots.Make, width: int) -> list[str]:
+    """Each plot as a picture of its own, because a printer does not break one over two pages."""
+    drawn = _draw([plots.themed(plot, width) for plot in plots.parts_of(make(width))])
+    return [f'<div class="plot">{picture}</div>' for picture in drawn]
 
 
-def _section(name: str, body: str, anchor: str) -> str:
-    return f'<section id="{anchor}"><h3><a href="#{anchor}">{escape(name)}</a></h3>{body}</section>'
+def _section(name: str, body: str, anchor: str, *, ends_page: bool = False) -> str:
+    """`ends_page`: what follows it is on a new page when printed."""
+    form = ' class="ends-page"' if ends_page else ""
+    return f'<section id="{anchor}"{form}><h2><a href="#{anchor}">{escape(name)}</a></h2>{body}</section>'
 
 
 def _lines(lines: Lines) -> str:
@@ -275,26 +324,33 @@ def _lines(lines: Lines) -> str:
 
 def _table(grid: Grid, anchor: str) -> str:
     headings, rows = grid.readable()
-    numeric = [all(cell.value is not None or not cell.text for cell in column) for column in zip(*rows, strict=True)]
+    forms = [_form_of(column) for column in zip(*rows, strict=True)]
     head = "".join(
-        f'<th scope="col"{_NUMBER if number else ""}><button type="button">{escape(heading)}</button></th>'
-        for heading, number in zip(headings, numeric, strict=True)
+        f'<th scope="col"{form}><button type="button">{escape(heading)}</button></th>'
+        for heading, form in zip(headings, forms, strict=True)
     )
     body = "".join(
-        f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numeric, strict=True))}</tr>" for row in rows
+        f"<tr>{''.join(_cell(cell, form) for cell, form in zip(row, forms, strict=True))}</tr>" for row in rows
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    scrolled = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(grid.name)}">{table}</div>'
+    many = " many" if len(headings) > _MANY_COLUMNS else ""
+    scrolled = (
+        f'<div class="scroll table{many}" tabindex="0" role="region" aria-label="{escape(grid.name)}">{table}</div>'
+    )
     notes = [(mark, text) for mark, text in grid.notes]
     return _section(grid.name, f"{scrolled}{_lines(notes) if notes else ''}", anchor)
 
 
-_NUMBER = ' class="number"'
+def _form_of(column: Sequence[Cell]) -> str:
+    """Numbers are aligned right, and short texts are not broken into lines, which would make rows twice as high."""
+    if all(cell.value is not None or not cell.text for cell in column):
+        return ' class="number"'
+    return ' class="whole"' if all(len(cell.text) <= _LONGEST_WHOLE for cell in column) else ""
 
 
-def _cell(cell: Cell, number: bool) -> str:
+def _cell(cell: Cell, form: str) -> str:
     value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
-    return f"<td{_NUMBER if number else ''}{value}>{escape(cell.text)}</td>"
+    return f"<td{form}{value}>{escape(cell.text)}</td>"
 
 
 def _download(document: object, name: str) -> str:

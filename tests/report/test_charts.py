@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from chart_parts import plots_of, titles_of, values_of
+from chart_parts import beyond_of, layers_of, plots_of, titles_of, values_of
 from framework_samples import make_frameworks_run
 from pages import full_run, host_run
 from report_samples import DOCUMENTS
@@ -20,9 +21,20 @@ from pyxfer._ceiling.rows import curves
 from pyxfer._document import machines, runs
 from pyxfer._report.kinds import altair_chart, chart_of, charts_of, report_of
 from pyxfer._report.notes import label_words
-from pyxfer._report.plots import COLOURS, NARROW, WIDE, change_plot
+from pyxfer._report.plots import (
+    COLOURS,
+    NARROW,
+    PARTS,
+    VEGA_LITE,
+    WIDE,
+    change_plot,
+    history_plot,
+    load_plot,
+    share_plot,
+)
 from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
+from pyxfer.units import format_percent
 
 SIDES: tuple[machines.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
@@ -166,6 +178,35 @@ def test_an_interval_that_explodes_does_not_flatten_the_plot() -> None:
     assert max(value["high"] for value in values) < 2 * (make_run().link.peak_gbps("h2d").value or 0.0)
 
 
+def test_an_interval_beyond_the_plot_has_an_arrow_at_its_edge() -> None:
+    row = make_measurement()
+    rate = msgspec.structs.replace(row.rate.value, high_gbps=1e6)  # type: ignore[type-var]
+    wide = msgspec.structs.replace(row, rate=machines.Fact(rate))
+    for spec in (chart_of(make_run(measurements=(wide,), curves=()), "sizes"), chart_of(full_run(), "sizes")):
+        for arrow in beyond_of(spec):
+            assert arrow["beyond"] == 1e6
+            assert arrow["gbps"] == max(value["high"] for value in values_of(spec) if "high" in value)
+    assert len(beyond_of(chart_of(make_run(measurements=(wide,), curves=()), "sizes"))) == 1
+    assert beyond_of(chart_of(full_run(), "sizes")) == []
+
+
+def test_the_words_of_the_peak_are_above_the_plot_and_its_axis_is_drawn_once() -> None:
+    for plot in plots_of(chart_of(full_run(), "sizes")):
+        (words,) = [layer for layer in layers_of(plot) if layer["mark"]["type"] == "text"]
+        assert (words["encoding"]["y"], words["mark"]["dy"] < 0) == ({"value": 0}, True)
+        axes = [layer["encoding"]["y"].get("axis") or {} for layer in layers_of(plot)]
+        assert [axis["orient"] for axis in axes if "orient" in axis] == ["right"]
+
+
+def test_each_fitted_curve_is_named_with_its_misfit() -> None:
+    run = fitted("ceiling")
+    for side, plot in zip(SIDES, plots_of(chart_of(run, "sizes")), strict=True):
+        lines = [line.replace("\u00a0", " ") for line in plot["title"]["subtitle"]]
+        misfits = misfits_of(run, side)
+        assert sorted(line.partition(":")[0] for line in lines) == sorted(misfits)
+        assert all(format_percent(misfits[line.partition(":")[0]]) in line for line in lines)
+
+
 def test_ten_thousand_trials_are_thinned_and_keep_their_ends() -> None:
     row = make_measurement()
     trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
@@ -203,6 +244,43 @@ def test_the_bars_of_a_framework_are_its_routes_the_fastest_first() -> None:
     assert any(value.get("role") == "usual" for value in values_of(chart_of(run, "routes")))
 
 
+def test_figures_of_bars_keep_their_zeros() -> None:
+    run = make_frameworks_run()
+    bars = [value for value in values_of(chart_of(run, "routes")) if "figure" in value]
+    assert bars
+    for bar in bars:
+        rate, _, share = bar["figure"].partition(", ")
+        assert len(rate.replace(".", "").lstrip("0")) >= 3
+        assert share == "" or share.removesuffix(" %")[-2] == "."
+
+
+def test_a_legend_of_bars_has_the_roles_that_are_drawn_and_none_for_one_role() -> None:
+    for plot in plots_of(chart_of(make_frameworks_run(), "routes")):
+        drawn = {value["role"] for value in plot["data"]["values"]}
+        (colour,) = [layer["encoding"]["color"] for layer in layers_of(plot) if layer["mark"]["type"] == "bar"]
+        assert set(colour["scale"]["domain"]) == drawn
+        assert (colour["legend"] is None) == (len(drawn) == 1)
+
+
+def test_the_interval_of_a_bar_has_a_light_edge() -> None:
+    (plot,) = plots_of(chart_of(session(row_of()), "tests"))
+    rules = [layer for layer in layers_of(plot) if layer["encoding"].get("x2") and layer["mark"]["type"] == "rule"]
+    assert [rule["mark"]["strokeWidth"] for rule in rules] == sorted(
+        [rule["mark"]["strokeWidth"] for rule in rules], reverse=True
+    )
+    assert len({rule["mark"]["color"] for rule in rules}) == 2
+
+
+def test_the_title_of_a_session_counts_all_its_tests() -> None:
+    found = session(row_of(), row_of("tests/test_a.py::test_other", gbps=None))
+    (title,) = titles_of(chart_of(found, "tests"))
+    assert title.startswith("2 tests")
+    assert title.endswith("1 without a share")
+    (grid,) = report_of(found).grids(found)
+    headings, rows = grid.readable()
+    assert [row[headings.index("why")].text != "" for row in rows] == [False, True]
+
+
 def test_the_parts_of_a_waterfall_follow_each_other_and_sum_to_the_whole() -> None:
     run = DOCUMENTS["explain"]
     parts = [value for value in values_of(chart_of(run, "waterfall")) if "begin" in value]
@@ -219,6 +297,46 @@ def test_the_steps_of_a_watch_have_their_parts() -> None:
         assert drawn == pytest.approx(1e3 * sum(seconds for _, seconds in step.parts.named()))
 
 
+def colours_of(spec: dict[str, Any]) -> dict[str, str]:
+    """The colour of each part that a chart draws."""
+    scales = [layer["encoding"]["color"]["scale"] for layer in layers_of(spec) if "color" in layer["encoding"]]
+    return {name: shade for scale in scales for name, shade in zip(scale["domain"], scale["range"], strict=True)}
+
+
+def test_a_part_of_a_step_has_one_colour_whatever_else_is_drawn() -> None:
+    found = [DOCUMENTS[name] for name in ("watch", "watch with slow steps", "watch without records")]
+    drawn = [colours_of(chart_of(watched, chart)) for watched in found for chart in ("parts", "steps")]
+    assert drawn[0] == drawn[1]
+    assert drawn[0]["input being made"] == PARTS["input"]
+    assert {drawn[4]["between steps"], drawn[5]["between steps"]} == {PARTS["input"]}
+    explained = colours_of(chart_of(DOCUMENTS["explain"], "waterfall"))
+    assert explained["the copy, at the ceiling's speed"] == drawn[0]["copies to the device"] == PARTS["h2d"]
+
+
+def test_copies_without_a_ceiling_are_not_drawn() -> None:
+    watched = make_watched()
+    activity = watched.activity.value
+    assert activity is not None
+    large = [row for row in activity.copies if row.least_bytes >= 4096]
+    small = msgspec.structs.replace(large[0], least_bytes=0, below_bytes=4096)
+    inside = msgspec.structs.replace(large[0], direction="d2d")
+    more = msgspec.structs.replace(activity, copies=(*large, small, inside))
+    changed = msgspec.structs.replace(watched, activity=machines.Fact(more))
+    bars = [value for value in values_of(chart_of(changed, "copies")) if "figure" in value]
+    assert len(bars) == len(large)
+
+
+def test_a_step_that_is_far_longer_than_the_others_has_an_arrow() -> None:
+    watched = make_watched(stalls={7: 300_000})
+    spec = chart_of(watched, "steps")
+    (arrow,) = beyond_of(spec)
+    (long,) = [step for step in watched.steps.each if step.number == arrow["step"]]
+    assert arrow["beyond"] == pytest.approx(1e3 * sum(seconds for _, seconds in long.parts.named()))
+    drawn = sum(value["ms"] for value in values_of(spec) if value["step"] == arrow["step"] and "part" in value)
+    assert drawn == pytest.approx(arrow["ms"])
+    assert arrow["ms"] < arrow["beyond"] / 2
+
+
 def test_a_comparison_draws_changes_of_bandwidth_and_the_tolerance() -> None:
     comparison = DOCUMENTS["comparison"]
     spec = chart_of(comparison, "cells")
@@ -228,6 +346,54 @@ def test_a_comparison_draws_changes_of_bandwidth_and_the_tolerance() -> None:
         assert values[row.text]["low"] <= values[row.text]["change"] <= values[row.text]["high"]
     assert {"from": -100 * comparison.tolerance, "to": 100 * comparison.tolerance} in list(values_of(spec))
     assert report_of(comparison).badge(comparison)[0] == "bad"
+
+
+def change_value(cell: str, change: float, low: float, high: float) -> dict[str, Any]:
+    return {"cell": cell, "verdict": "SAME", "change": change, "low": low, "high": high, "text": cell}
+
+
+def test_one_wide_interval_of_a_comparison_does_not_set_its_axis() -> None:
+    values = [change_value("a", -0.5, -1.0, 1.0), change_value("b", 2.0, -100.0, 700_000.0)]
+    spec = change_plot(values, 0.03, "title", WIDE)
+    (edge,) = {layer["encoding"]["x"]["scale"]["domain"][1] for layer in layers_of(spec) if "x" in layer["encoding"]}
+    assert edge == pytest.approx(52)
+    arrows = {(value["cell"], value["change"], value["beyond"]) for value in beyond_of(spec)}
+    assert arrows == {("b", -50.0, -100.0), ("b", 50.0, 700_000.0)}
+    assert all(-50 <= value["low"] <= value["high"] <= 50 for value in values_of(spec) if "low" in value)
+
+
+def test_changes_that_are_all_large_set_the_axis() -> None:
+    values = [change_value(name, change, change - 5, change + 5) for name, change in (("a", 200.0), ("b", 260.0))]
+    assert beyond_of(change_plot(values, 0.03, "title", WIDE)) == []
+
+
+def history_value(run: int, gbps: float, low: float, high: float) -> dict[str, Any]:
+    return {"run": run, "gbps": gbps, "low": low, "high": high, "text": str(run)}
+
+
+def test_an_outlier_of_a_history_has_an_arrow_and_the_others_their_whole_intervals() -> None:
+    values = [history_value(run, 50.0 + run / 10, 48.0, 53.0) for run in range(1, 9)]
+    values.append(history_value(9, 1600.0, 1.0, 1700.0))
+    spec = history_plot(values, [], "title", WIDE)
+    low, high = next(layer["encoding"]["y"]["scale"]["domain"] for layer in layers_of(spec))
+    assert 47 < low < 48
+    assert 53 < high < 54
+    assert [(value["run"], value["beyond"]) for value in beyond_of(spec)] == [(9, 1.0), (9, 1700.0)]
+    assert [value["low"] for value in values_of(spec) if "low" in value][:8] == [48.0] * 8
+
+
+def test_trials_that_took_far_longer_end_in_an_arrow() -> None:
+    times = [1.0] * 9 + [40.0]
+    values = [{"series": "a", "ms": ms, "share": (place + 1) / 10} for place, ms in enumerate(times)]
+    spec = share_plot(values, "title", WIDE)
+    assert {(arrow["ms"], arrow["share"], arrow["beyond"]) for arrow in beyond_of(spec)} == {(4.0, 0.9, 40.0)}
+    assert max(value["ms"] for value in values_of(spec)) == 4.0
+
+
+def test_an_interval_of_latencies_beyond_the_plot_has_an_arrow() -> None:
+    row = {"series": "a", "part": "p99", "load": 1.0, "ns": 1000.0, "low": 900.0, "high": 9000.0, "text": "a"}
+    (arrow,) = beyond_of(load_plot([row], "title", WIDE))
+    assert (arrow["ns"], arrow["beyond"]) == (pytest.approx(1100.0), 9000.0)
 
 
 def test_a_history_draws_every_run_and_its_changes() -> None:
@@ -264,19 +430,30 @@ def test_names_from_outside_are_values_without_control_characters(name: str) -> 
             assert "\x1b" not in text
 
 
-def test_an_interval_far_beyond_all_changes_does_not_set_the_axis_of_a_comparison() -> None:
-    known = {"cell": "known", "verdict": "SAME", "change": 1.0, "low": 0.5, "high": 1.5, "text": ""}
-    wide = {"cell": "wide", "verdict": "AMBIGUOUS", "change": -20.0, "low": -99.0, "high": 1e6, "text": ""}
-    plot = change_plot([known, wide], 0.03, "", WIDE)
-    shown = {value["cell"]: (value["low"], value["high"]) for value in values_of(plot) if "cell" in value}
-    assert shown == {"known": (0.5, 1.5), "wide": (-40.0, 40.0)}
-
-
 def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others() -> None:
     with pytest.raises(UsageError, match="sizes, trials"):
         chart_of(full_run(), "routes")
     with pytest.raises(UsageError, match="no figures to draw"):
         chart_of(DOCUMENTS["nothing measured"], "sizes")
+
+
+@pytest.mark.parametrize(
+    "name", ["ceiling", "frameworks", "explain", "watch", "comparison", "history", "fleet", "links"]
+)
+def test_charts_have_the_width_of_a_page_and_its_type(name: str) -> None:
+    vl_convert = pytest.importorskip("vl_convert")
+    for chart in charts_of(DOCUMENTS[name]):
+        for width, size in ((WIDE, 14), (NARROW, 12)):
+            spec = chart_of(DOCUMENTS[name], chart, width)
+            config = spec["config"]
+            sizes = [config["axis"]["labelFontSize"], config["text"]["fontSize"], config["legend"]["labelFontSize"]]
+            assert sizes == [size] * 3
+            for plot in plots_of(spec):
+                whole = {"config": config, "padding": spec["padding"], **plot}
+                svg = vl_convert.vegalite_to_svg(whole, vl_version=VEGA_LITE, allowed_base_urls=[])
+                drawn = float(svg.partition(' width="')[2].partition('"')[0])
+                assert drawn <= width
+                assert drawn > 0.94 * width or chart in ("interference", "pairs", "numa")
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from pyxfer._document.fleets import Fleet
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.fleet import print_fleet
-from pyxfer._report.fleet_charts import losses_of, rows_of
+from pyxfer._report.fleet_charts import _SHADES, losses_of, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
     causes_of,
@@ -110,6 +110,22 @@ def test_the_worst_hosts_are_at_the_top() -> None:
     worst = found["1. n7 (slow)", "h2d:gpu:pinned:256MiB"]
     assert float(worst["text"]) == pytest.approx(-8, abs=0.3)
     assert worst["shade"] != found["2. n9 (slow)", "d2h:gpu:pinned:256MiB"]["shade"]
+
+
+def test_only_what_was_judged_low_has_a_strong_colour() -> None:
+    fleet = judged(make_hosts(20, {7: 0.3}))
+    flagged = squares(fleet)["1. n7 (slow)", "h2d:gpu:pinned:256MiB"]["shade"]
+    without = [msgspec.structs.replace(host, verdict="fine", losses=()) for host in fleet.hosts]
+    unflagged = squares(msgspec.structs.replace(fleet, hosts=tuple(without)))["1. n7", "h2d:gpu:pinned:256MiB"]
+    assert float(unflagged["text"]) == pytest.approx(-30, abs=1)
+    assert unflagged["shade"] in _SHADES[:2]
+    assert flagged in _SHADES[2:]
+
+
+def test_every_column_has_its_name() -> None:
+    for width in (WIDE, NARROW):
+        axis = chart_of(DOCUMENTS["fleet"], "fleet", width)["encoding"]["x"]["axis"]
+        assert axis["labelOverlap"] is False
 
 
 def test_many_hosts_are_quantiles() -> None:

@@ -15,6 +15,7 @@ from watch_samples import make_unseen, make_watched
 import pyxfer
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._report.kinds import table_of
+from pyxfer._report.tables import Table
 from pyxfer.errors import UsageError
 from pyxfer.units import parse_moment
 
@@ -26,6 +27,18 @@ def test_a_run_has_a_row_per_measurement_with_the_columns_of_its_csv() -> None:
     assert list(table.names) == RUN.to_csv().splitlines()[0].split(",")
     assert len(table) == len(RUN.measurements)
     assert [row[table.names.index("gbps")] for row in table.rows] == [m.gbps for m in RUN.measurements]
+
+
+def test_a_notebook_shows_the_first_rows_of_a_table() -> None:
+    table = RUN.table()
+    html = table._repr_html_()
+    assert html.count("<tr>") == 1 + len(table)
+    assert html.count("<th>") == len(table.names)
+    assert f"<td>{RUN.measurements[0].gbps:.6g}</td>" in html
+    assert SCRIPT not in html
+    many = Table({"a": "number"}, [(float(number),) for number in range(50)])._repr_html_()
+    assert many.count("<tr>") == 21
+    assert "30 more" in many
 
 
 def test_a_watch_has_four_tables() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import re
 import struct
 import sys
 from html.parser import HTMLParser
 
 import pytest
+from chart_parts import plots_of
 from pages import full_run
 from report_samples import DOCUMENTS
 from samples import make_environment, make_measurement, make_run
@@ -17,6 +19,8 @@ from samples import make_environment, make_measurement, make_run
 from pyxfer._document import codec, runs
 from pyxfer._document.derivations import derived
 from pyxfer._report import history, webpage
+from pyxfer._report.grid import number, text_grid
+from pyxfer._report.kinds import chart_of, charts_of
 from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
 
@@ -118,6 +122,33 @@ def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, st
     assert {m.gbps for m in run.measurements if m.gbps is not None} <= {float(value) for value in found}
 
 
+def test_a_page_begins_with_what_it_is_of(pages: dict[str, str]) -> None:
+    head = re.findall(r"<h1>([^<]*)</h1>", pages["ceiling"])
+    run = DOCUMENTS["ceiling"]
+    assert head == [f"{run.device.name}, {run.environment.taken_at[:10]}: pyxfer ceiling"]
+    assert pages["ceiling"].index("<h1>") < pages["ceiling"].index("<p ")
+
+
+def test_short_cells_are_not_broken_and_long_ones_are() -> None:
+    rows = [("raw.pageable-memcpy", 1.5, "because of " * 20), ("raw.pinned-async", 2.5, "")]
+    grid = text_grid("Rows", ("route", "rate", "why"), [(name, number(rate, str), why) for name, rate, why in rows])
+    cells = [attributes.get("class") for attributes in Tags(webpage._table(grid, "rows")).of("td")]
+    assert cells == ["whole", "number", None] * 2
+
+
+def test_at_most_two_charts_are_printed_on_a_page(pages: dict[str, str]) -> None:
+    for name in ("watch", "links", "ceiling"):
+        sections = [
+            attributes.get("class")
+            for attributes in Tags(pages[name]).of("section")
+            if "chart" in (attributes.get("id") or "")
+        ]
+        count = len(charts_of(DOCUMENTS[name]))
+        assert [place for place, form in enumerate(sections, start=1) if form == "ends-page"] == [
+            place for place in range(1, count) if place % 2 == 0
+        ]
+
+
 def test_the_tables_of_a_watch_are_sorted_by_their_numbers(pages: dict[str, str]) -> None:
     times = re.findall(r'data-value="([^"]+)">([\d.]+) (ms|us)<', pages["watch"])
     factors = {"ms": 1e-3, "us": 1e-6}
@@ -152,6 +183,16 @@ def test_pictures_have_the_form_of_their_suffix() -> None:
     png = report_bytes([document], ".png", "waterfall")
     assert png.startswith(b"\x89PNG")
     assert struct.unpack(">I", png[16:20])[0] > 1000
+
+
+@pytest.mark.parametrize("name", ["ceiling", "links of four GPUs", "one point"])
+def test_a_pdf_has_pages_of_a4_with_at_most_two_plots(name: str) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    document = DOCUMENTS[name]
+    plots = [plot for chart in charts_of(document) for plot in plots_of(chart_of(document, chart))]
+    pages = pypdf.PdfReader(io.BytesIO(report_bytes([document], ".pdf"))).pages
+    assert {(round(page.mediabox.width), round(page.mediabox.height)) for page in pages} == {(595, 842)}
+    assert len(plots) / 2 <= len(pages) <= len(plots)
 
 
 def test_a_picture_has_all_charts_unless_one_is_named() -> None:

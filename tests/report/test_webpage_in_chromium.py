@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
+import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import PROGRAM, Browser, started
@@ -74,10 +77,11 @@ def test_a_report_is_whole_in_a_browser(name: str, pages: dict[str, Path], brows
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run("document.title").startswith(("pyxfer", "pytest"))
         drawn = browser.run(
-            "[...document.querySelectorAll('figure')].map((f) => [...f.querySelectorAll('svg')]"
-            ".filter((s) => s.getBoundingClientRect().width > 200 && s.querySelector('.role-mark, .mark-text')).length)"
+            "[...document.querySelectorAll('figure')].map((f) => [...f.querySelectorAll('[role=img]')]"
+            ".filter((d) => d.getClientRects().length).map((d) => [...d.querySelectorAll('svg')]"
+            ".every((s) => s.getBoundingClientRect().width > 200 && s.querySelector('.role-mark, .mark-text'))))"
         )
-        assert drawn == [1] * len(drawn)
+        assert drawn == [[True]] * len(drawn)
         assert bool(drawn) == (name != "nothing measured")
 
 
@@ -165,6 +169,60 @@ def test_a_report_can_be_read_without_its_script(pages: dict[str, Path], browser
         assert browser.run("document.querySelectorAll('figure svg').length") >= 1
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_charts_are_drawn_in_their_own_size(pages: dict[str, Path], browser: Browser) -> None:
+    """So their type has the size that it is drawn for."""
+    for width, kind, size in ((1280, "wide", 14), (390, "narrow", 12)):
+        browser.open(pages["ceiling"], width)
+        scales = browser.run(
+            f"[...document.querySelectorAll('.{kind} svg')]"
+            ".map((s) => s.getBoundingClientRect().width / s.width.baseVal.value)"
+        )
+        assert scales == [1] * len(scales)
+        sizes = browser.run(
+            f"[...document.querySelectorAll('.{kind} .role-axis-label text')].map((t) => getComputedStyle(t).fontSize)"
+        )
+        assert set(sizes) == {f"{size}px"}
+
+
+def test_a_route_is_one_line_and_a_wide_table_fades_out_where_it_has_more(
+    pages: dict[str, Path], browser: Browser
+) -> None:
+    browser.open(pages["ceiling"], 390)
+    heights = browser.run("[...document.querySelectorAll('td.whole')].map((cell) => cell.clientHeight)")
+    assert max(heights) < 40
+    table = "document.querySelector('.table')"
+    assert browser.run(f"{table}.scrollWidth > {table}.clientWidth")
+    frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    for left, image in (("0", "linear-gradient"), (f"{table}.scrollWidth", "none")):
+        browser.run(f"{table}.scrollLeft = {left}; {frames}")
+        assert browser.run(f"getComputedStyle({table}).maskImage").startswith(image)
+
+
+def printed(browser: Browser, path: Path) -> Any:
+    browser.open(path, 1280)
+    found = browser.call("Page.printToPDF", preferCSSPageSize=True)
+    return pytest.importorskip("pypdf").PdfReader(io.BytesIO(base64.b64decode(found["data"])))
+
+
+@pytest.mark.parametrize("name", ["ceiling", "watch", "links of four GPUs", "comparison"])
+def test_a_report_is_printed_on_a4_with_no_heading_at_the_end_of_a_page(
+    name: str, pages: dict[str, Path], browser: Browser
+) -> None:
+    sheets = printed(browser, pages[name]).pages
+    assert {(round(sheet.mediabox.width), round(sheet.mediabox.height)) for sheet in sheets} == {(595, 842)}
+    headings = set(browser.run("[...document.querySelectorAll('h2')].map((h) => h.textContent)"))
+    assert not headings & {sheet.extract_text().splitlines()[-1] for sheet in sheets}
+    charts = browser.run("[...document.querySelectorAll('figure')].map((f) => f.closest('section').textContent)")
+    assert len(charts) <= 2 * len(sheets)
+
+
+def test_each_page_of_a_printed_table_has_its_head(pages: dict[str, Path], browser: Browser) -> None:
+    sheets = [sheet.extract_text() for sheet in printed(browser, pages["ceiling"]).pages]
+    of_table = [text for text in sheets if text.count("GB/s") > 100]
+    assert len(of_table) >= 1
+    assert all("bandwidth" in text for text in of_table)
 
 
 def test_a_printed_report_shows_its_charts(pages: dict[str, Path], browser: Browser) -> None:
