@@ -373,7 +373,7 @@ app.command(epilog=_example("pyxfer ceiling --direction h2d --size 1MiB:256MiB:x
 app.command(
     epilog=_example(
         "pyxfer frameworks torch tensorflow --size 1MiB,96MiB",
-        "pyxfer frameworks --workload image-batch --batch 8,512 --export-json run.json",
+        "pyxfer frameworks --workload image-batch --batch 8,512 --report a.html",
     )
 )(frameworks)
 app.command(
@@ -381,9 +381,7 @@ app.command(
 )(explain)
 app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
 app.command(
-    epilog=_example(
-        "pyxfer links", "pyxfer links --group together,pairs --engine ce --device 0,1 --export-json links.json"
-    )
+    epilog=_example("pyxfer links", "pyxfer links --group together,pairs --device 0,1 --export-json links.json")
 )(links)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
@@ -410,7 +408,7 @@ app.command(
     )
 )(compare)
 app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
-app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/textfile/pyxfer.prom"))(metrics)
+app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/pyxfer.prom"))(metrics)
 fleet.command(
     "host",
     epilog=_example("pyxfer fleet host", "pyxfer fleet host --export-json host.json --label rack=r7 --budget 15s"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyxfer import units
 from pyxfer._document import machines, runs
@@ -41,12 +41,15 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
     `wrong_only`: without what is right and only less precise than asked, and without records that are missing.
     """
     groups: dict[str, list[_Concern]] = {}
+    is_late = any(remark.code == "late" for remark in run.remarks)
     for index, measurement in enumerate(run.measurements):
         concerns = _concerns(index, measurement, run.parameters.precision)
         if wrong_only:
             concerns = [each for each in concerns if _is_wrong(each.remark.code)]
         elif run.tracing.value is not None:
             concerns += _untraced(index, measurement)
+        if is_late:
+            concerns = [_without_budget(each) for each in concerns]
         for concern in concerns:
             groups.setdefault(concern.group, []).append(concern)
     marks = [""] * len(run.measurements)
@@ -141,6 +144,13 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
             _Concern(index, "remark unstable", machines.Remark("wide", _precision_text([half_width], precision)))
         )
     return found
+
+
+def _without_budget(concern: _Concern) -> _Concern:
+    """Without the budget that this row would have needed: the remark on the whole run has what all rows need."""
+    if concern.remark.code != "few-trials":
+        return concern
+    return replace(concern, remark=machines.Remark("few-trials", concern.remark.text, None))
 
 
 def _is_wrong(code: str) -> bool:

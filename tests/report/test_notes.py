@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, make_run
 
@@ -109,6 +110,15 @@ def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
     run = small_run()
     _, notes = gather(changed(run, (0, widened(run.measurements[0], 0.031))))
     assert notes[0].text == "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %; try a longer budget"
+
+
+@pytest.mark.parametrize(("code", "named"), [("late", False), ("shared", True)])
+def test_a_row_names_no_budget_if_the_remark_on_the_run_names_one(code: str, named: bool) -> None:
+    run = small_run()
+    few = machines.Remark("few-trials", "1 trial is too few", "give a budget of 42s")
+    row = msgspec.structs.replace(run.measurements[0], remarks=(few,))
+    run = msgspec.structs.replace(changed(run, (0, row)), remarks=(machines.Remark(code, "the budget was too short"),))
+    assert ("42s" in gather(run)[1][0].text.lower()) is named
 
 
 def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
