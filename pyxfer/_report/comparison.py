@@ -137,7 +137,12 @@ def remedies(comparison: Comparison) -> list[str]:
     """What to do: about each cause, and to decide what is undecided."""
     texts = [f"{sentence(cause.text)} {sentence(cause.fix)}" for cause in comparison.causes if cause.fix]
     unsure = [row for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
-    if any(row.assumed for row in unsure):
+    if unsure and any(remark.code == "other-gpu" for remark in comparison.remarks):
+        texts.append(
+            "To decide, measure several processes on each host: pyxfer baseline save, then pyxfer baseline export "
+            "default FILE, and compare the two files."
+        )
+    elif any(row.assumed for row in unsure):
         texts.append("To decide, measure several processes on each side: pyxfer baseline save, then baseline check.")
     elif unsure:
         texts.append(

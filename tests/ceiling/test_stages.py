@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -200,5 +200,5 @@ def test_windows_are_chosen_again_and_a_copy_that_fails_then_is_left_out(engine:
         (tuple(1 << power for power in range(10, 16)), "6 sizes from 1 KiB to 32 KiB"),
     ],
 )
-def test_a_budget_too_short_for_many_sizes_counts_them(sizes: tuple[int, ...], named: str) -> None:
+def test_a_budget_too_short_for_many_sizes_counts_them(sizes: Sequence[int], named: str) -> None:
     assert f" for {named}:" in too_long(sizes, 0.0, 1.0).text

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import printed
 
+import pyxfer
 from pyxfer._baseline.check import check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
@@ -53,6 +54,13 @@ def test_what_is_sure_and_what_is_not_is_said_by_direction_and_memory() -> None:
     saved = Comparison.load(RESULTS / "compare_one_three.json.gz")
     assert "As before: h2d pinned, d2h pinned (6 cells, within 1.4 %). Undecided: h2d pageable, d2h" in headline(saved)
     assert [text.partition(",")[0] for text in remedies(saved)] == ["To decide"]
+
+
+def test_what_is_undecided_between_two_hosts_is_decided_by_a_baseline_of_each() -> None:
+    known, other = (pyxfer.Run.load(RESULTS / f"{name}.json.gz") for name in ("known_h200", "ceiling"))
+    (to_do,) = remedies(pyxfer.compare(known, other))
+    assert "baseline export" in to_do
+    assert "baseline check" not in to_do
 
 
 def test_two_baselines_have_different_heads() -> None:
