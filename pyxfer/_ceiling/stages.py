@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.resources import RunResources
 
 
-# A run takes at most 10 s more than its budget. Preparation may use half of these; the rest is for six trials each.
+# A run takes about 10 s more than its budget. Preparation may use half of these; the rest is for six trials each.
 PREPARING_S = 5.0
 MEASURING_S = 8.5
 LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
