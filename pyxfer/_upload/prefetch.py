@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -28,8 +29,8 @@ Batch = TypeVar("Batch")
 Sent = TypeVar("Sent")
 Result = TypeVar("Result")
 
-# The delay before the next batch is drawn, if another one is ready: drawing and sending hold Python's lock, which the
-# loop needs just then to launch its work on the batch that it has taken.
+# Drawing and sending hold Python's lock, which a loop that has taken a batch needs to launch its work on it. So if
+# another batch is ready, the next one is drawn when the loop asks again, or after this time.
 DELAY_S = 0.002
 
 # A signal that comes just before a wait does not end it, so waits are in slices.
@@ -58,6 +59,7 @@ class Feeder(Generic[Batch, Sent]):
         self.depth = depth
         self._prepare = prepare
         self._sent: SimpleQueue[Sent | _Failure | None] = SimpleQueue()
+        self._asked: SimpleQueue[None] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
         self.is_over = False
         self._thread = threading.Thread(target=self._run, args=(batches, send), name="pyxfer-prefetch", daemon=True)
@@ -72,6 +74,7 @@ class Feeder(Generic[Batch, Sent]):
         """Wait for the next batch in order; None after the last one. Only one thread at a time may take."""
         if self.is_over:
             return None
+        self._asked.put(None)
         while True:
             try:
                 found = self._sent.get(timeout=_SLICE_S)
@@ -94,6 +97,7 @@ class Feeder(Generic[Batch, Sent]):
         """End the batches: waiting threads are woken, waiting batches dropped, and the thread ends at its next step."""
         self.is_over = True
         self._taken.put(None)
+        self._asked.put(None)
         self._drop()
 
     def join(self, seconds: float) -> None:
@@ -116,13 +120,12 @@ class Feeder(Generic[Batch, Sent]):
                 self._sent.put(None)
 
     def _feed(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> None:
-        ahead = 0
+        ahead, is_asked = 0, False
         while True:
             if ahead == self.depth:
                 self._taken.get()
                 ahead -= 1
-                if not (self.is_over or self._sent.empty()):
-                    time.sleep(DELAY_S)
+                is_asked = self._is_asked_again(is_asked)
             if self.is_over:
                 return
             self._prepare()
@@ -135,6 +138,16 @@ class Feeder(Generic[Batch, Sent]):
             self._sent.put(send(batch))
             del batch  # the name would keep a taken batch alive
             ahead += 1
+
+    def _is_asked_again(self, is_asked: bool) -> bool:
+        """Wait until the loop asks for another batch, unless none is ready. `is_asked`: the last one was seen asked."""
+        with suppress(Empty):
+            if not is_asked:
+                self._asked.get_nowait()  # for the batch that was taken
+            if not (self.is_over or self._sent.empty()):
+                self._asked.get(timeout=DELAY_S)
+                return True
+        return False
 
     def _drop(self) -> None:
         """Empty the queue except for the end. The thread and `stop` both call it, so the later one leaves it empty."""

@@ -94,6 +94,21 @@ def test_drawing_is_delayed_while_another_batch_is_ready(
         assert sent[depth].wait(LONG_S)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_drawing_goes_on_when_the_loop_asks_again(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "DELAY_S", 3 * LONG_S)
+    sent = [threading.Event() for _ in range(12)]
+
+    def send(batch: int) -> Started[int]:
+        sent[batch].set()
+        return Started(batch)
+
+    with Prefetch(range(12), send, depth) as batches:
+        for taken in range(12 - depth):
+            assert next(batches) == taken  # asks for this one, so the one after those ahead is drawn
+            assert sent[taken + depth - 1].wait(LONG_S)
+
+
 @pytest.mark.parametrize("depth", [0, -1, 1.5, "2", None])
 def test_an_invalid_depth_is_refused(depth: Any) -> None:
     with pytest.raises(UsageError, match=f"depth is .*; got {depth!r}"):
