@@ -58,14 +58,6 @@ def groups_of(run: Run) -> list[Group]:
     return [group for group in found if group.direction in LINK and group.best is not None]
 
 
-def usual_beside_fastest(run: Run) -> str:
-    """The usual call of the first group and its fastest route, in a few words."""
-    group = groups_of(run)[0]
-    routes = [(row.name, row.at[group.largest]) for row in (group.usual, group.best) if row is not None]
-    rates = [f"{name} {gbps_cell(found).partition(' ')[0]}" for name, found in routes]
-    return f"{title(group.framework)}, {group.direction}, {format_size(group.largest)}: {', '.join(rates)} GB/s"
-
-
 def usual_best(run: Run) -> str:
     """The usual call and the fastest route, one row per framework and direction."""
     header = ["framework", "direction", "size", "usual call", "GB/s", "of ceiling"]

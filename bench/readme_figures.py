@@ -55,8 +55,10 @@ from pyxfer._document.remark_codes import REMARKS
 from pyxfer._document.runs import Measurement, Memory, Run
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination, summary
-from pyxfer._report.explain import find_explained, headline
+from pyxfer._report.explain import answer as explained_answer
+from pyxfer._report.explain import find_explained
 from pyxfer._report.fleet import print_fleet, print_host_report
+from pyxfer._report.frameworks import answer as copied_answer
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.links import print_links
@@ -184,9 +186,9 @@ def first_screen(results: Path) -> str:
         (
             "How fast do TensorFlow, PyTorch, CuPy and JAX copy on it?",
             "pyxfer frameworks",
-            frameworks.usual_beside_fastest(copied),
+            copied_answer(copied),
         ),
-        ("Where does the rest of the time go?", "pyxfer explain tf.function", headline(explained)),
+        ("Where does the rest of the time go?", "pyxfer explain tf.function", explained_answer(explained)),
         (
             "Is this host as fast as it should be?",
             "pyxfer doctor",

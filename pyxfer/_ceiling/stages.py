@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.resources import RunResources
 
 
-# A run takes at most 10 s more than its budget. Preparation may use half of these; the rest is for six trials each.
+# A run takes about 10 s more than its budget. Preparation may use half of these; the rest is for six trials each.
 PREPARING_S = 5.0
 MEASURING_S = 8.5
 LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
@@ -209,9 +209,15 @@ def late(prepared_s: float, budget_s: float) -> Remark:
     )
 
 
+_SIZES_NAMED = 4
+
+
 def too_long(sizes: Iterable[int], missing_s: float, budget_s: float) -> Remark:
     """`missing_s`: the time that the fewest trials of these sizes would have taken, if it is known."""
-    names = ", ".join(map(format_size, sorted(sizes)))
+    known = sorted(sizes)
+    names = ", ".join(map(format_size, known))
+    if len(known) > _SIZES_NAMED:
+        names = f"{len(known)} sizes from {format_size(known[0])} to {format_size(known[-1])}"
     more = f", in about {math.ceil(missing_s)} s more" if missing_s else ""
     return Remark(
         "late",

@@ -239,6 +239,10 @@ class _Verbs(WithDefaults, TyperGroup):
             raise UsageError(
                 f"{args[0]!r} is a file and not a command: to print it, write pyxfer show {shlex.quote(args[0])}."
             )
+        if args[0] in ("help", "version"):
+            verb = next((f" {name}" for name in args[1:] if self.get_command(ctx, name) is not None), "")
+            options = f"pyxfer{verb} --help" if args[0] == "help" else "pyxfer --version"
+            raise UsageError(f"{args[0]!r} is an option and not a command: write {options}.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -275,10 +279,20 @@ def _usage_as_message() -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # it prints the help
             raise
         context: Any = getattr(error, "ctx", None)
-        text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-        end = "" if text.endswith("?") else "."
-        say(f"{text}{end} See {context.command_path if context else 'pyxfer'} --help.")
+        verb = context.command_path if context else "pyxfer"
+        option = getattr(error, "option_name", None)
+        if context and verb == "pyxfer" and option in _options_of_ceiling(context):
+            say(f"{option} is an option of pyxfer ceiling: write pyxfer ceiling {option}.")
+        else:
+            text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+            end = "" if text.endswith("?") else "."
+            where = " pyxfer list routes shows every route." if "'ROUTE'" in text else ""
+            say(f"{text}{end}{where} See {verb} --help.")
         raise SystemExit(USAGE) from None
+
+
+def _options_of_ceiling(context: Any) -> set[str]:
+    return {name for parameter in context.command.get_command(context, "ceiling").params for name in parameter.opts}
 
 
 # Plain help: rich would take 0.1 s to load and draw boxes into pipes.
@@ -359,7 +373,7 @@ app.command(epilog=_example("pyxfer ceiling --direction h2d --size 1MiB:256MiB:x
 app.command(
     epilog=_example(
         "pyxfer frameworks torch tensorflow --size 1MiB,96MiB",
-        "pyxfer frameworks --workload image-batch --batch 8,512 --export-json run.json",
+        "pyxfer frameworks --workload image-batch --batch 8,512 --report a.html",
     )
 )(frameworks)
 app.command(
@@ -367,9 +381,7 @@ app.command(
 )(explain)
 app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
 app.command(
-    epilog=_example(
-        "pyxfer links", "pyxfer links --group together,pairs --engine ce --device 0,1 --export-json links.json"
-    )
+    epilog=_example("pyxfer links", "pyxfer links --group together,pairs --device 0,1 --export-json links.json")
 )(links)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
@@ -396,7 +408,7 @@ app.command(
     )
 )(compare)
 app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
-app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/textfile/pyxfer.prom"))(metrics)
+app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/pyxfer.prom"))(metrics)
 fleet.command(
     "host",
     epilog=_example("pyxfer fleet host", "pyxfer fleet host --export-json host.json --label rack=r7 --budget 15s"),

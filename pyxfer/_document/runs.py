@@ -481,25 +481,26 @@ class Run(HasTable, SavedDocument, frozen=True):
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
         return text if main is None else f"{text}, {main._summary()}"
 
-    def ceiling(self, direction: Direction, nbytes: str | int) -> Measurement:
+    def ceiling(self, direction: Direction, nbytes: str | int | None = None) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.
 
-        The size is a number of bytes or text such as `64MiB`.
+        The size is a number of bytes or text such as `64MiB`; by default the largest that the run has.
 
         Raises:
             UsageError: the run has none; the text says which sizes it has.
 
         """
-        nbytes, direction = size_of(nbytes, "nbytes"), word_of(direction, get_args(Direction), "direction")
+        direction = word_of(direction, get_args(Direction), "direction")
         side: Side = "sum" if direction == "both" else direction
         raw = [row for row in self.measurements if row.may_be_ceiling and row.gbps is not None]
         fitting = [row for row in raw if row.direction == direction and row.side == side]
-        known = [row for row in fitting if row.nbytes == nbytes]
+        sizes = sorted({row.nbytes for row in fitting})
+        wanted = size_of(nbytes, "nbytes") if nbytes is not None else sizes[-1] if sizes else None
+        known = [row for row in fitting if row.nbytes == wanted]
         if not known:
-            sizes = ", ".join(format_size(size) for size in sorted({row.nbytes for row in fitting}))
-            raise UsageError(
-                f"This run has no ceiling for {direction} at {format_size(nbytes)}; it has {sizes or 'none'}."
-            )
+            at = "" if wanted is None else f" at {format_size(wanted)}"
+            listed = ", ".join(map(format_size, sizes)) or "none"
+            raise UsageError(f"This run has no ceiling for {direction}{at}; it has {listed}.")
         return max(known, key=lambda row: row.gbps or 0.0)
 
 

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from pyxfer._document.cells import cell_of_total
-from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, LinkGroup, LinksParameters
+from pyxfer._document.links import (
+    COPY_ENGINES,
+    GROUPS,
+    HOST_END,
+    CopyEngine,
+    FlowSide,
+    LinkGroup,
+    LinksParameters,
+    end_name,
+)
 from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
@@ -71,7 +80,11 @@ class LatencyPlan:
 
     @property
     def name(self) -> str:
-        return f"latency {self.device}<{self.target} {self.large} {self.quick} {self.load} {self.node}"
+        far = "far" if self.large else "near"
+        each = "" if self.quick else ", on each multiprocessor"
+        load = f", at {self.load * 100:.0f} % load" if self.load else ""
+        node = "" if self.node is None else f", node {self.node}"
+        return f"latency of {end_name(self.target)} from GPU {self.device}, {far}{each}{load}{node}"
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,12 @@ def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Rem
         return None
     factor = stats.trials_needed(summary, precision) / summary.n
     reached, wanted = format_percent(half_width), format_percent(precision)
+    if half_width > 1:
+        reached = "more than 100 %"
     return Remark(
         code="unstable",
         text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
-        fix=_give(_longer(factor, budget_s), _looser(half_width)) or QUIETER,
+        fix=_give(longer, _looser(half_width)) if (longer := _longer(factor, budget_s)) else QUIETER,
     )
 
 
@@ -146,4 +148,4 @@ def _looser(half_width: float) -> str:
     """The next rounder precision that these trials do reach."""
     unit = 10.0 ** math.floor(math.log10(half_width))
     reached = math.ceil(half_width / unit) * unit
-    return f"a precision of {reached * 100:.3g}%" if reached < 1 else ""
+    return f"a precision of {reached * 100:.3g}%"

@@ -12,6 +12,7 @@ from pyxfer.units import format_gbps, format_percent, format_seconds
 
 _TOO_FEW = ", and fewer than six rounds have no interval: use more"
 _UNSURE = ": more calls narrow the interval"
+_AGREES = 0.1
 _CERTAINTY = "with 95 % certainty"
 
 
@@ -42,7 +43,10 @@ def _check_share(least: float | None, row: Measurement, ceiling: Measurement | N
         # A time without a bandwidth means that the function did not move all of its bytes.
         word: Judgement = "too slow" if row.summary is not None and row.gbps is None else "unsure"
         return word, f"no share of the ceiling: {row.ceiling_share.reason}{asked}"
-    raw = "what" if ceiling is None or ceiling.gbps is None else f"the {format_gbps(ceiling.gbps)} that"
+    raw = "what"
+    # The share is of the rounds that both ran; the medians of all rounds may give another one.
+    if ceiling is not None and ceiling.gbps and abs(row.gbps / ceiling.gbps - share.value) < _AGREES * share.value:
+        raw = f"the {format_gbps(ceiling.gbps)} that"
     seen = f"{format_gbps(row.gbps)} is {format_percent(share.value)} of {raw} raw pinned copies reached beside it"
     if share.low is None or share.high is None:
         return "unsure", f"{seen}{asked}{_TOO_FEW}"

@@ -141,7 +141,7 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="LIMIT",
         action="append",
         default=[],
-        help=f"fail if a test is certainly worse by more than LIMIT: {_LIMIT_EXAMPLE}",
+        help="fail if a test is certainly worse by more than LIMIT: " + _LIMIT_EXAMPLE.replace("%", "%%"),
     )
     add("--xfer-disable", action="store_true", help="measure nothing; xfer calls every function once")
     add("--xfer-require-gpu", action="store_true", help="fail tests that use xfer if no GPU is usable")

@@ -32,11 +32,16 @@ from pyxfer.units import format_percent
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
+_MOST_CHANGE = 10.0
+
+
 def signed_change(ratio: float | None) -> str:
     """The change of bandwidth that a ratio of times means, e.g. `-4.8 %`; empty for None."""
     if not ratio:
         return ""
     share = 1 / ratio - 1
+    if share > _MOST_CHANGE:
+        return f"over +{_MOST_CHANGE * 100:.0f} %"
     return f"{share * 100:+.1f} %".replace("-0.0 ", "0.0 ").replace("+0.0 ", "0.0 ")
 
 
@@ -132,7 +137,12 @@ def remedies(comparison: Comparison) -> list[str]:
     """What to do: about each cause, and to decide what is undecided."""
     texts = [f"{sentence(cause.text)} {sentence(cause.fix)}" for cause in comparison.causes if cause.fix]
     unsure = [row for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
-    if any(row.assumed for row in unsure):
+    if unsure and any(remark.code == "other-gpu" for remark in comparison.remarks):
+        texts.append(
+            "To decide, measure several processes on each host: pyxfer baseline save, then pyxfer baseline export "
+            "default FILE, and compare the two files."
+        )
+    elif any(row.assumed for row in unsure):
         texts.append("To decide, measure several processes on each side: pyxfer baseline save, then baseline check.")
     elif unsure:
         texts.append(
@@ -227,6 +237,8 @@ def _cells(comparison: Comparison, page: Page) -> None:
     found, others = shown(comparison)
     rows = sorted(found, key=_order)
     a, b = _short(comparison.a, "A"), _short(comparison.b, "B")
+    if a == b:
+        a, b = "A", "B"
     page.line()
     names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
     if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):

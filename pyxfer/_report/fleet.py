@@ -400,9 +400,10 @@ def _host_heading(report: HostReport) -> Lines:
 def _figure(cell: HostCell) -> str:
     if cell.value.value is None:
         return clean(f"none: {cell.value.reason}")
-    figure = f"{cell.value.value:.4g} {cell.unit}"
+    figure = f"{cell.value.value:#.4g}".rstrip(".") + f" {cell.unit}"
     if cell.low is not None and cell.high is not None:
-        figure += f" ({cell.low:.4g} to {cell.high:.4g})"
+        low, high = (f"{end:#.4g}".rstrip(".") for end in (cell.low, cell.high))
+        figure += f" ({low} to {high})"
     if cell.unit == "GB/s" and cell.peak.value is not None:
         figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of peak"
     return figure

@@ -43,7 +43,8 @@ def sentence(fleet: Fleet) -> str:
         return f"{text}: {_worst_text(suspect[0])}{_cause_text(fleet)}{left}."
     if split is not None:
         return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {split}{_cause_text(fleet)}{left}."
-    return f"No host of {judged} is slow{_could_have_found(fleet)}{left}."
+    none = "The host is not slow" if judged == 1 else f"No host of {judged} is slow"
+    return f"{none}{_could_have_found(fleet)}{left}."
 
 
 def _first_reason(hosts: Sequence[FleetHost]) -> str:

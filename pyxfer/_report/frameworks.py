@@ -252,7 +252,8 @@ def print_summary(run: runs.Run, page: Page) -> bool:
         ("" if group is last else f"  {_name(group)}", f"{call.figure}  {call.code}{call.where}")
         for last, (group, call) in zip(before, faster, strict=False)
     ]
-    page.section("Faster calls", lines)
+    pinned = " (pinned: an array in page-locked memory)" if any("pinned" in call.code for _, call in faster) else ""
+    page.section(f"Faster calls{pinned}", lines)
     return True
 
 
@@ -261,9 +262,12 @@ def unmeasured_lines(run: runs.Run) -> Lines:
     return [("-", _worker_text(worker)) for worker in run.workers if worker.ended != "complete"]
 
 
+_EXPLAIN = "where its time goes, and the code of faster calls"
+
+
 def next_steps(run: runs.Run) -> Lines:
     usual = next((m.route for m in run.measurements if m.route_info is not None and m.route_info.usual), None)
-    steps = [] if usual is None else [(f"  pyxfer explain {clean(usual)}", "where the time of this call goes")]
+    steps = [] if usual is None else [(f"  pyxfer explain {clean(usual)}", _EXPLAIN)]
     return [*steps, ("  pyxfer frameworks --details", "every route at every size")]
 
 

@@ -153,13 +153,21 @@ def _cell_column(groups: Sequence[HistoryGroup]) -> list[PageColumn]:
     return [PageColumn(("cell",), tuple(clean(group.cell_text) for group in groups), left=True)]
 
 
+_FARTHEST = 10
+"""An interval that ends beyond so many times the value is cut off there."""
+
+
 def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
     if group.cell.is_latency:
         ends = [(point.high_gbps, point.low_gbps) for point in points]
         return tuple(f"{LOAD_BYTES / high:.1f} to {LOAD_BYTES / low:.1f}" if low and high else "" for high, low in ends)
-    lows = rate_cells([point.low_gbps for point in points])
-    highs = rate_cells([point.high_gbps for point in points])
-    return tuple(f"{low} to {high}" if low and high else "" for low, high in zip(lows, highs, strict=True))
+    texts = []
+    for point in points:
+        # A run of few trials has an interval whose lower end is near 0; its decimals would say nothing.
+        low, high = (rate_cells([end], most=2)[0] for end in (point.low_gbps, point.high_gbps))
+        far = point.high_gbps is not None and point.high_gbps > _FARTHEST * point.gbps
+        texts.append(f"{low} to {f'over {_FARTHEST * point.gbps:.0f}' if far else high}" if low and high else "")
+    return tuple(texts)
 
 
 def _change(change: float) -> str:
@@ -195,7 +203,7 @@ def _headline(history: History) -> str:
     """The history whose last change lost most, or that none has changed."""
     changed = [group for group in history.groups if group.changes]
     if not changed:
-        searched = [group for group in history.groups if group.drift is not None or group.limit.value is not None]
+        searched = list(filter(_is_searched, history.groups))
         unknown = f"; {len(history.groups) - len(searched)} histories cannot show one"
         drifting = f"; {count} of them drift" if (count := sum(group.drift is not None for group in searched)) else ""
         if not searched:
@@ -209,7 +217,14 @@ def _headline(history: History) -> str:
 def _badge(history: History) -> tuple[Badge, str]:
     last = [group.changes[-1].share if group.changes else group.drift or 0.0 for group in history.groups]
     slower = sum(share < 0 for share in last)
-    return ("doubtful", f"{slower} slower") if slower else ("none", "no loss")
+    if slower:
+        return "doubtful", f"{slower} slower"
+    return "none", "no loss" if any(map(_is_searched, history.groups)) else "not known"
+
+
+def _is_searched(group: HistoryGroup) -> bool:
+    """Whether the group has runs enough to show a change, or has shown one."""
+    return bool(group.changes) or group.drift is not None or group.limit.value is not None
 
 
 _COLUMNS = (

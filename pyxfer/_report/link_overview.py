@@ -35,8 +35,9 @@ def answer(run: Links) -> Answer:
     elif any(finding.status == "fine" and finding.code == "ceiling" for finding in link_findings(run)):
         status, verdict = "fine", f"{'the link is' if len(run.devices) == 1 else 'the links are'} fine"
     else:
-        verdict = "measured"
-    return Answer(status, f"{sentence(f'{_place_text(run)}: {verdict}')} {link_words.sentence(run)}")
+        verdict = ""
+    said = f"{_place_text(run)}: {verdict}" if verdict else _place_text(run)
+    return Answer(status, f"{sentence(said)} {link_words.sentence(run)}")
 
 
 _OF_LINKS = OF_LINK | {"links-contents", "shared-uplink", "together", "slow-link", "no-nvlink", "another-way"}
@@ -162,15 +163,16 @@ def _latency_texts(run: Links) -> Iterator[str]:
     for row in run.latencies:
         quick = link_words.latency_row(run.latencies, (row.device, row.target), False, True, 0.0)
         if row is quick and row.node is None and row.p50.value is not None:
-            where = "the host" if row.target == HOST_END else "itself" if row.target == row.device else "another GPU"
+            where = "host" if row.target == HOST_END else "its own" if row.target == row.device else "another GPU's"
             places.setdefault(where, []).append((row.device, row.p50.value.ns))
     words = []
     for where, found in places.items():
         least, most = min(ns for _, ns in found), max(ns for _, ns in found)
         ends = dict.fromkeys((f"{least:.0f}", f"{most:.0f}"))
-        words.append(f"{' to '.join(ends)} ns from {where}")
+        words.append(f"{' to '.join(ends)} ns from {where} memory")
     if words:
-        yield f"A GPU waits {', '.join(words)} (median of single loads, idle)."
+        who = "One load" if run.runtime == "host" else "One load by a GPU"
+        yield f"{who} takes {', '.join(words)} (median, nothing else runs)."
 
 
 def _small_texts(run: Links) -> Iterator[str]:

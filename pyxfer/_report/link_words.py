@@ -61,7 +61,7 @@ def _together_words(run: Links, direction: documents.HostDirection) -> str:
     if row is None or row.gbps is None:
         return ""
     share = share_of_sum(row)
-    of = "" if share is None else f" ({format_percent(share)} of the sum of separate runs)"
+    of = "" if share is None else f" ({share * 100:.0f} % of the sum of separate runs)"
     return f"{rate_text(row.total)} GB/s {direction}{of}"
 
 
@@ -87,7 +87,7 @@ def _shared_words(run: Links) -> str:
     if run.sharing.groups.value:
         members = dict.fromkeys(group.devices for group in run.sharing.groups.value)
         return f"GPUs {'; '.join(end_names(each) for each in members)} slow each other down."
-    return "None slows another down."
+    return "In one direction at a time, none slows another down."
 
 
 def alone_text(run: Links) -> str:
@@ -98,7 +98,7 @@ def alone_text(run: Links) -> str:
         flow = row.flows[0]
         if flow.gbps is not None and flow.device == run.devices[0].device.index:
             peak = flow.peak_share.value
-            of = "" if peak is None else f" ({format_percent(peak)} of the peak)"
+            of = "" if peak is None else f" ({peak * 100:.0f} % of the peak)"
             words.append(f"{rate_text(flow.rate)} GB/s {flow.side}{of}")
     return f"GPU {run.devices[0].device.index} gets {' and '.join(words)} from and to the host." if words else ""
 

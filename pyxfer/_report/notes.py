@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import NO_FAULT
-from pyxfer._report.text import clean, remark_text
+from pyxfer._report.text import clean, counted, remark_text
 
 _PLACES_SHOWN = 4
 _STRETCH = 3
@@ -41,12 +41,15 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
     `wrong_only`: without what is right and only less precise than asked, and without records that are missing.
     """
     groups: dict[str, list[_Concern]] = {}
+    is_late = any(remark.code == "late" for remark in run.remarks)
     for index, measurement in enumerate(run.measurements):
         concerns = _concerns(index, measurement, run.parameters.precision)
         if wrong_only:
             concerns = [each for each in concerns if _is_wrong(each.remark.code)]
         elif run.tracing.value is not None:
             concerns += _untraced(index, measurement)
+        if is_late:
+            concerns = [_without_budget(each) for each in concerns]
         for concern in concerns:
             groups.setdefault(concern.group, []).append(concern)
     marks = [""] * len(run.measurements)
@@ -116,13 +119,14 @@ def label_words(measurement: runs.Measurement, run: runs.Run) -> tuple[str, ...]
 
 
 def sizes_text(sizes: Sequence[int], known: Sequence[int], say: Callable[[int], str] = units.format_size) -> str:
-    """`4 KiB to 256 KiB` if no known size between the ends is missing, else a list."""
+    """`4 KiB to 256 KiB` if no known size between the ends is missing, else a list or the number of sizes."""
     wanted = sorted(set(sizes))
     first, last = wanted[0], wanted[-1]
     if len(wanted) >= _STRETCH and wanted == sorted({size for size in known if first <= size <= last}):
         return f"{say(first)} to {say(last)}"
-    shown = [say(size) for size in wanted[:_PLACES_SHOWN]]
-    return ", ".join(shown) + _and_more(len(wanted) - len(shown))
+    if len(wanted) <= _PLACES_SHOWN:
+        return ", ".join(map(say, wanted))
+    return f"{len(wanted)} sizes from {say(first)} to {say(last)}"
 
 
 def _concerns(index: int, measurement: runs.Measurement, precision: float) -> list[_Concern]:
@@ -140,6 +144,13 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
             _Concern(index, "remark unstable", machines.Remark("wide", _precision_text([half_width], precision)))
         )
     return found
+
+
+def _without_budget(concern: _Concern) -> _Concern:
+    """Without the budget that this row would have needed: the remark on the whole run has what all rows need."""
+    if concern.remark.code != "few-trials":
+        return concern
+    return replace(concern, remark=machines.Remark("few-trials", concern.remark.text, None))
 
 
 def _is_wrong(code: str) -> bool:
@@ -184,7 +195,8 @@ def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
         labels_at.setdefault(_places_text(run, sizes), []).append(name)
     everything = {label(measurement, run) for measurement in run.measurements}
     places = [f"{_names_text(names, everything)} at {sizes}" for sizes, names in labels_at.items()]
-    return "; ".join(places[:_PLACES_SHOWN]) + _and_more(len(places) - _PLACES_SHOWN)
+    rest = sum(len(sizes_of[name]) for names in list(labels_at.values())[_PLACES_SHOWN:] for name in names)
+    return "; ".join(places[:_PLACES_SHOWN]) + (f"; {counted(rest, 'more value')}" if rest else "")
 
 
 def _places_text(run: runs.Run, sizes: Sequence[int]) -> str:

@@ -48,9 +48,16 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
     if rates.has_times(run):
         _print_fits(run, page)
+    left_out = _sections_that_say_nothing(run)
     for name, lines in last_sections(run):
-        if not (explaining and name == "Page-locking"):
+        if name not in left_out:
             page.section(name, lines)
+
+
+def _sections_that_say_nothing(run: runs.Run) -> set[str]:
+    if run.workers and not rates.has_times(run) and all(worker.ended == "unavailable" for worker in run.workers):
+        return {"Workers", "Peaks", "Checks", "Page-locking"}  # why nothing was measured stands above
+    return {"Page-locking"} if run.kind == "explain" else set()
 
 
 def _print_first_page(run: runs.Run, page: Page) -> bool:

@@ -162,7 +162,7 @@ class ChildProcesses:
             return ()
         children = "at least 1 child process" if count <= 1 else f"at least {count} child processes"
         spent = f" and used {format_seconds(spent_s)} of processor time" if spent_s >= _WORTH_SAYING_S else ""
-        text = f"{children} ran during the window, forked or spawned{spent}; this report does not contain their work"
+        text = f"{children}, forked or spawned, ran during the window{spent}; this report does not contain their work"
         return (Remark("children", text, "watch a child process that uses the device from inside of it"),)
 
 

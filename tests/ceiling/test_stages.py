@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,7 +15,7 @@ from samples import make_environment
 from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
-from pyxfer._ceiling.stages import LEFT_OUT, PREPARING_S, Stages, circumstances
+from pyxfer._ceiling.stages import LEFT_OUT, PREPARING_S, Stages, circumstances, too_long
 from pyxfer._ceiling.subjects import RawCopies
 from pyxfer._document.machines import Environment, Fact
 from pyxfer._document.runs import NOT_ASKED, Tracing
@@ -191,3 +191,14 @@ def test_windows_are_chosen_again_and_a_copy_that_fails_then_is_left_out(engine:
     assert [subject.calibrate.call_count for subject in subjects] == [1, 1]
     assert (items[0].subject, items[0].unavailable) == (subjects[0], None)
     assert (items[1].subject, items[1].unavailable) == (None, "the gate timed out")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ((1 << 10, 1 << 20), "1 KiB, 1 MiB"),
+        (tuple(1 << power for power in range(10, 16)), "6 sizes from 1 KiB to 32 KiB"),
+    ],
+)
+def test_a_budget_too_short_for_many_sizes_counts_them(sizes: Sequence[int], named: str) -> None:
+    assert f" for {named}:" in too_long(sizes, 0.0, 1.0).text

@@ -68,6 +68,8 @@ def test_no_summary_of_a_verb_is_cut_off(
         (("ceiling", "--seed", "x"), "Invalid value for '--seed'"),
         (("explain",), "Missing argument 'ROUTE'"),
         (("baseline", "sav"), "No such command 'sav'"),
+        (("help",), "'help' is an option and not a command: write pyxfer --help"),
+        (("help", "ceiling"), "'help' is an option and not a command: write pyxfer ceiling --help"),
     ],
 )
 def test_an_unreadable_command_line_has_one_line_as_every_error(
@@ -78,6 +80,14 @@ def test_an_unreadable_command_line_has_one_line_as_every_error(
     assert ended.stderr.startswith(f"pyxfer: {message}")
     assert ended.stderr.count("\n") == 1
     assert "--help.\n" in ended.stderr
+
+
+def test_an_option_of_ceiling_is_named_where_there_is_no_command(command: Command) -> None:
+    assert "write pyxfer ceiling --direction." in command("--direction", "h2d").stderr
+
+
+def test_a_missing_route_leads_to_the_list_of_routes(command: Command) -> None:
+    assert "pyxfer list routes" in command("explain").stderr
 
 
 def test_watch_starts_python_itself(command: Command) -> None:

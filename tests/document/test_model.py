@@ -21,6 +21,7 @@ from pyxfer._document.remark_codes import REMARKS, Severity, severity_of
 from pyxfer._document.runs import INFLATED
 from pyxfer._document.sessions import runs_of
 from pyxfer._document.watches import FIRST_STEPS
+from pyxfer.errors import UsageError
 
 STRUCTS = [
     struct
@@ -61,6 +62,14 @@ def test_a_ceiling_is_neither_staged_nor_fresh(change: dict[str, str]) -> None:
     run = make_run(measurements=(slow, msgspec.structs.replace(quick, **change)))
     assert make_run(measurements=(slow, quick)).ceiling("h2d", SIZES[1]) == quick
     assert run.ceiling("h2d", SIZES[1]) == run.ceiling("h2d", f"{SIZES[1]} B") == slow
+
+
+def test_a_ceiling_is_of_the_largest_size_by_default() -> None:
+    small, large = (make_measurement(nbytes=nbytes) for nbytes in (SIZES[0], SIZES[1]))
+    assert SIZES[0] < SIZES[1]
+    assert make_run(measurements=(large, small)).ceiling("h2d") == large
+    with pytest.raises(UsageError, match="no ceiling for h2d; it has none"):
+        make_run(measurements=()).ceiling("h2d")
 
 
 def test_the_peak_of_the_sum_adds_both_sides() -> None:

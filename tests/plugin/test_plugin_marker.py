@@ -98,12 +98,19 @@ def test_a_function_that_moved_too_few_bytes_is_too_slow() -> None:
 
 def test_a_reason_has_the_figures_of_both_sides_and_the_limit() -> None:
     found = outcome(Share(0.067, 0.05, 0.106))
-    ceiling = msgspec.structs.replace(found.measurement, rate=Fact(Rate(11.1, None, None)))
+    ceiling = msgspec.structs.replace(found.measurement, rate=Fact(Rate(15.0, None, None)))
     (reason,) = judged(Expected(min_of_ceiling=0.8), found.measurement, Fact(ceiling)).reasons
     assert reason == (
-        "1.00 GB/s is 6.7 % of the 11.10 GB/s that raw pinned copies reached beside it (at most 10.6 % with 95 % "
+        "1.00 GB/s is 6.7 % of the 15.00 GB/s that raw pinned copies reached beside it (at most 10.6 % with 95 % "
         "certainty); the marker asks for 80 %"
     )
+
+
+def test_a_reason_names_no_ceiling_that_contradicts_the_share() -> None:
+    found = outcome(Share(0.067, 0.05, 0.106))
+    faster = msgspec.structs.replace(found.measurement, rate=Fact(Rate(11.1, None, None)))
+    (reason,) = judged(Expected(min_of_ceiling=0.8), found.measurement, Fact(faster)).reasons
+    assert "11.1" not in reason
 
 
 def test_the_worse_of_two_verdicts_counts() -> None:

@@ -50,6 +50,12 @@ def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
         parse_limit(text)
 
 
+def test_the_help_of_pytest_has_the_options(suite: Any) -> None:
+    result = suite.bare("--help")
+    assert result.ret == 0
+    assert "median:5%" in unfolded(result)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pages import printed
 
+import pyxfer
 from pyxfer._baseline.check import check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
@@ -26,7 +27,8 @@ PARTLY = compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memo
 
 
 @pytest.mark.parametrize(
-    ("ratio", "text"), [(2.0, "-50.0 %"), (1.0, "0.0 %"), (0.5, "+100.0 %"), (1.00001, "0.0 %"), (None, "")]
+    ("ratio", "text"),
+    [(2.0, "-50.0 %"), (1.0, "0.0 %"), (0.5, "+100.0 %"), (1.00001, "0.0 %"), (1e-6, "over +1000 %"), (None, "")],
 )
 def test_signed_change_is_of_bandwidth(ratio: float | None, text: str) -> None:
     assert signed_change(ratio) == text
@@ -52,6 +54,19 @@ def test_what_is_sure_and_what_is_not_is_said_by_direction_and_memory() -> None:
     saved = Comparison.load(RESULTS / "compare_one_three.json.gz")
     assert "As before: h2d pinned, d2h pinned (6 cells, within 1.4 %). Undecided: h2d pageable, d2h" in headline(saved)
     assert [text.partition(",")[0] for text in remedies(saved)] == ["To decide"]
+
+
+def test_what_is_undecided_between_two_hosts_is_decided_by_a_baseline_of_each() -> None:
+    known, other = (pyxfer.Run.load(RESULTS / f"{name}.json.gz") for name in ("known_h200", "ceiling"))
+    (to_do,) = remedies(pyxfer.compare(known, other))
+    assert "baseline export" in to_do
+    assert "baseline check" not in to_do
+
+
+def test_two_baselines_have_different_heads() -> None:
+    text = page(Comparison.load(RESULTS / "compare_one_three.json.gz"), 80)
+    assert "A is baseline 'one', B is baseline 'three'." in text
+    assert "baseline  baseline" not in text
 
 
 def test_undecided_cells_are_listed_with_their_reason() -> None:

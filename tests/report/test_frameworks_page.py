@@ -45,7 +45,7 @@ def test_the_first_page_answers_for_all_frameworks_and_names_the_faster_calls() 
     text = first_page(make_frameworks_run())
     assert "PyTorch, TensorFlow and JAX reach 3 to 32 % of what raw copies reach" in " ".join(text.split())
     assert "fastest routes 9 to 99 %" in " ".join(text.split())
-    faster = text.partition("\nFaster calls\n")[2].partition("\n\n")[0]
+    faster = text.partition("\nFaster calls (pinned: an array in page-locked memory)\n")[2].partition("\n\n")[0]
     assert line_with(faster, "PyTorch h2d").split()[2:] == ["54.9", "GB/s", "torch.pinned-nonblocking(x)"]
     assert line_with(faster, "torch.pin-to").endswith("from ordinary memory")
     assert "cupy: not available" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,17 +41,29 @@ def shared(plan: TrafficPlan, flow: FlowPlan) -> float:
     return h200_rate(plan, flow) / (busy if flow.side in ("h2d", "d2h") and plan.engine == "ce" else 1)
 
 
+SAVED = Path(__file__).parents[2] / "bench" / "results"
 FOUR = make_links(4, shared)
 
 
 def test_the_sentence_has_the_totals_and_their_shares() -> None:
-    assert sentence(make_links()).startswith("Together, 2 GPUs get 111 GB/s h2d (100.0 % of the sum of separate runs)")
+    assert sentence(make_links()).startswith("Together, 2 GPUs get 111 GB/s h2d (100 % of the sum of separate runs)")
     assert "GPUs 0 and 1; 2 and 3 slow each other down" in sentence(FOUR)
-    assert sentence(make_links(1)).startswith("GPU 0 gets 55.5 GB/s h2d (95.0 % of the peak) and 55.4 GB/s d2h")
+    assert sentence(make_links(1)).startswith("GPU 0 gets 55.5 GB/s h2d (95 % of the peak) and 55.4 GB/s d2h")
     assert sentence(make_links(2, groups=("pairs",))).startswith(
         "Copies from one GPU to another reach 370.0 GB/s to 396"
     )
     assert sentence(make_links(2, groups=("latency",))) == "26 rows were measured."
+
+
+def test_the_first_page_of_host_memory_names_no_gpu() -> None:
+    run = msgspec.structs.replace(make_links(1, groups=("latency",)), runtime="host")
+    assert "One load takes" in page(run, details=False)
+    assert "by a GPU" not in page(run, details=False)
+
+
+def test_a_run_without_whole_links_has_no_judgement() -> None:
+    run = Links.load(SAVED / "links_small.json.gz")
+    assert "not seen under load. 12 rows were measured." in " ".join(page(run, details=False).split())
 
 
 def test_shared_uplinks_and_slow_pairs_are_named() -> None:

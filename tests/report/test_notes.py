@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, make_run
 
@@ -111,6 +112,15 @@ def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
     assert notes[0].text == "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %; try a longer budget"
 
 
+@pytest.mark.parametrize(("code", "named"), [("late", False), ("shared", True)])
+def test_a_row_names_no_budget_if_the_remark_on_the_run_names_one(code: str, named: bool) -> None:
+    run = small_run()
+    few = machines.Remark("few-trials", "1 trial is too few", "give a budget of 42s")
+    row = msgspec.structs.replace(run.measurements[0], remarks=(few,))
+    run = msgspec.structs.replace(changed(run, (0, row)), remarks=(machines.Remark(code, "the budget was too short"),))
+    assert ("42s" in gather(run)[1][0].text.lower()) is named
+
+
 def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
     run = small_run()
     wrong = with_remark(run.measurements[0], "unstable", "it varies")
@@ -162,7 +172,7 @@ def test_consecutive_sizes_are_a_range() -> None:
     assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
 
 
-def test_sizes_with_a_gap_are_a_list_with_a_limit() -> None:
+def test_few_sizes_with_a_gap_are_a_list_and_many_are_counted() -> None:
     known = tuple(4**step * MIB for step in range(8))
     assert sizes_text(known[::2], known) == "1 MiB, 16 MiB, 256 MiB, 4 GiB"
-    assert sizes_text(known[:2] + known[3:], known) == "1 MiB, 4 MiB, 64 MiB, 256 MiB and 3 more"
+    assert sizes_text(known[:2] + known[3:], known) == "7 sizes from 1 MiB to 16 GiB"
