@@ -7,6 +7,7 @@ machine, so Python uses them too. The files are data: no key names code or a com
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +18,7 @@ from pyxfer.errors import UsageError
 
 OF_THE_MACHINE = ("ring", "store")
 _TABLE = ("tool", "pyxfer")
+_BARE = re.compile(r"[A-Za-z0-9_-]{1,60}")  # a key without quotation marks
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class ConfigFile:
     table: dict[str, Any]
 
     def where(self, *keys: str) -> str:
-        return f"{'.'.join((*self.above, *keys))} in {str(self.path)!r}"
+        names = [key if _BARE.fullmatch(key) else f"{key!r:.60}" for key in (*self.above, *keys)]
+        return f"{'.'.join(names)} in {str(self.path)!r}"
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,16 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from baseline.store.making import make_baseline
 from baseline_samples import make_sample, slow_pinned
 from doctor.cases import bare_metal, copies, health
 from explain_samples import make_explain_run
+from fleet_samples import make_host
 from framework_samples import make_frameworks_run
 from pages import full_run
 from samples import make_device, make_link, make_measurement, make_missing, make_run
 from watch_samples import make_watched
+from xfer_samples import session
 
 import pyxfer
 from pyxfer._baseline.compare import compare_samples
@@ -25,10 +28,13 @@ from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
 from pyxfer._document.machines import Fact
 from pyxfer._measure import bracket
+from pyxfer._report.baseline import print_baseline
 from pyxfer._report.comparison import print_comparison
 from pyxfer._report.doctor import print_examination
+from pyxfer._report.fleet import print_host_report
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
+from pyxfer._report.session import print_session
 from pyxfer._report.watch import print_watch
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
@@ -54,6 +60,9 @@ DOCUMENTS: dict[str, tuple[Callable[[], Any], Callable[[Any, Page], None]]] = {
     "comparison": (make_comparison, print_comparison),
     "examination": (make_examination, print_examination),
     "watch": (make_watched, print_watch),
+    "session": (session, print_session),
+    "baseline": (make_baseline, print_baseline),
+    "host": (make_host, print_host_report),
 }
 
 

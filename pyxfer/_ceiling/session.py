@@ -55,7 +55,7 @@ def ceiling(
     `mode` is one or more of auto, memcpy, async, streams:N, batch and staged. `staged` sends pageable memory through a
     ring of page-locked slots: several threads fill some slots while the device empties others.
 
-    The run takes about 10 s more than `budget` at most: if that is too short for a few trials of everything, the
+    The run takes at most 10 s more than `budget`: if that is too short for a few trials of everything, the
     largest sizes are left out, and a remark says so. `complete=True` measures all, however long that takes.
 
     Ctrl-C ends the run within a second and returns the results so far (`run.ended == "interrupted"`). If the device

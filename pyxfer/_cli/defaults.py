@@ -154,6 +154,8 @@ def _naming_the_file(context: Any) -> Iterator[None]:
         yield
     except UsageError as error:
         for name, where in (context.obj or {}).items():
-            if f"--{name.replace('_', '-')} " in str(error) and not is_given(context, name):
+            # An argument of Python has the name of its option.
+            is_named = f"--{name.replace('_', '-')} " in str(error) or str(error).startswith(f"{name} ")
+            if is_named and not is_given(context, name):
                 raise UsageError(f"{error} The value is that of {where}.") from error
         raise

@@ -299,8 +299,13 @@ class ExitingOutput(DroppingOutput):
 
 
 def prepare_streams() -> None:
-    """Replace stdout and stderr by streams that survive a closed reader. Only for the program, not for its tests."""
+    """Replace stdout and stderr by streams that survive a closed reader. Only for the program, not for its tests.
+
+    A closed stdin becomes an empty one.
+    """
     # With a closed descriptor (`>&-`) Python sets the stream to None.
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # as descriptor 0: V8 fails if it gets this one for a file of its own
     sys.stdout = _replaced(sys.stdout or _null_stream(), ExitingOutput)
     sys.stderr = _replaced(sys.stderr or _null_stream(), DroppingOutput)
 

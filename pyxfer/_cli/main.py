@@ -440,7 +440,8 @@ def run(default_map: dict[str, Any] | None = None) -> None:
         code = end.code
     except KeyboardInterrupt:  # a second Ctrl-C while the first was handled
         pass
-    except Exception:  # noqa: BLE001 - Python would exit with 1, which means slower
+    # Python would exit with 1, which means slower. A panic of a library in Rust is no Exception.
+    except BaseException:  # noqa: BLE001
         traceback.print_exc()
         code = NOT_VALID
     # Everything is saved; with this another Ctrl-C during Python's shutdown prints no traceback.

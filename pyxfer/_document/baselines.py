@@ -12,7 +12,7 @@ from pyxfer._document.cells import Cell
 from pyxfer._document.checks import Problems, negative, not_positive, of_each
 from pyxfer._document.links import Links, links_problems
 from pyxfer._document.machines import Fact, Moment, Remark, Runtime, SavedDocument
-from pyxfer._document.printing import HasTable, ShortRepr
+from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Run, run_problems
 
 BASELINE_SCHEMA_VERSION = 1
@@ -50,7 +50,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.host}, {self.gpu.value or self.device}"
 
 
-class Baseline(ShortRepr, SavedDocument, frozen=True):
+class Baseline(HasTable, SavedDocument, frozen=True):
     """The figures that a host has reached: those of several processes, one after the other.
 
     They are `runs` of the link of one device, or `links` of all GPUs.

@@ -9,7 +9,7 @@ import msgspec
 from pyxfer._document.checks import Problems, within
 from pyxfer._document.links import Links, links_problems
 from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, Moment, SavedDocument
-from pyxfer._document.printing import HasPage, ShortRepr
+from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Direction, Measurement, Memory, Rate, Run, run_problems
 from pyxfer.errors import UsageError
 
@@ -156,7 +156,7 @@ class Nearest(msgspec.Struct, frozen=True):
     differs: tuple[str, ...]
 
 
-class Examination(HasPage, SavedDocument, frozen=True):
+class Examination(HasTable, SavedDocument, frozen=True):
     """An examination of a host: the run without its trials, the values read around it, and the findings.
 
     `links`: the run of links that was examined; then `run` has the copies of its first GPU.

@@ -15,7 +15,7 @@ from pyxfer._document.cells import Cell, is_of_host
 from pyxfer._document.checks import TOLERANCE, Problems, negative, not_positive, of_each, repeated
 from pyxfer._document.examinations import Finding
 from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument, unknown
-from pyxfer._document.printing import HasPage, HasTable
+from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Ending
 from pyxfer.errors import UsageError
 
@@ -50,7 +50,7 @@ class HostCell(msgspec.Struct, frozen=True):
     peak: Fact[float]
 
 
-class HostReport(HasPage, SavedDocument, frozen=True):
+class HostReport(HasTable, SavedDocument, frozen=True):
     """The document of `pyxfer fleet host`: everything that a fleet judges of one host.
 
     `labels` are the user's, such as rack=r7. `facts` are read from the host and may explain a loss; a fact that could

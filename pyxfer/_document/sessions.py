@@ -19,6 +19,7 @@ from pyxfer._document.machines import (
     machine_problems,
     unknown,
 )
+from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Ending, Measurement, Parameters, Run, row_problems
 
 XFER_SCHEMA_VERSION = 1
@@ -68,7 +69,7 @@ class Tested(msgspec.Struct, frozen=True):
     budget_s: float
 
 
-class XferSession(SavedDocument, frozen=True):
+class XferSession(HasTable, SavedDocument, frozen=True):
     """The document of a session: the tests that have measured, in the order in which they ended, and their places."""
 
     DERIVED_BY: ClassVar[str] = "pyxfer._pytest.derived:derive_pytest"
@@ -80,6 +81,10 @@ class XferSession(SavedDocument, frozen=True):
     places: tuple[TestMachine, ...]
     tests: tuple[Tested, ...]
     schema_version: int = XFER_SCHEMA_VERSION
+
+    def _summary(self) -> str:
+        failed = sum(test.outcome == "failed" for test in self.tests)
+        return f"of pytest, {self.began_at}: {self.ended}, {failed} of {len(self.tests)} tests failed"
 
 
 class Measured(msgspec.Struct, frozen=True):

@@ -155,12 +155,12 @@ def make_request(
     sizes = () if size is None else sizes_of(size, "size")
     if len(sizes) > 1:
         raise UsageError(
-            f"sizes names {len(sizes)} sizes, and links are measured at one size: give one, such as 512MiB."
+            f"size names {len(sizes)} sizes, and links are measured at one size: give one, such as 512MiB."
         )
     nbytes = sizes[0] if sizes else None
     if nbytes is not None and (nbytes < MIN_BYTES or nbytes % MIN_BYTES):
         raise UsageError(
-            f"sizes {nbytes} is not a multiple of 16 KiB, and kernels copy in words: give one, such as 64KiB."
+            f"size {nbytes} is not a multiple of 16 KiB, and kernels copy in words: give one, such as 64KiB."
         )
     return LinksRequest(
         devices=_selectors(devices),
@@ -184,7 +184,7 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
     else:
         found = list(devices) if isinstance(devices, Iterable) else [devices]
     if not found or any(selector == "" for selector in found):
-        raise UsageError(f"devices {devices!r:.80} has an empty item: write them as 0,1.")
+        raise UsageError(f"device {devices!r:.80} has an empty item: write them as 0,1.")
     return tuple(found)
 
 

@@ -33,7 +33,7 @@ def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None
         return matches[0]
     problem = "matches more than one device" if matches else "is none of the devices that CUDA shows"
     listing = "; ".join(_describe(device) for device in matches or devices) or "none"
-    raise UsageError(f"{str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
+    raise UsageError(f"device {str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
 
 def could_be_device(selector: object) -> bool:

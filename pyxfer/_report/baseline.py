@@ -9,8 +9,7 @@ from typing import Any
 from pyxfer._document.baselines import Baseline, KeptBaseline
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
-from pyxfer._report import links, run
-from pyxfer._report.grid import Grid
+from pyxfer._report import grid, links, run
 from pyxfer._report.history import LONGEST_HOST, gpu_text
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
 from pyxfer._report.report import Report, Section
@@ -113,12 +112,19 @@ def _headline(baseline: Baseline) -> str:
     return f"Baseline {clean(baseline.name)} of {host}, {device}: {count}, {made}."
 
 
-def _grids(baseline: Baseline) -> list[Grid]:
+def _grids(baseline: Baseline) -> list[grid.Grid]:
     return [
-        replace(grid, name=f"{grid.name} of process {number}")
+        replace(each, name=f"{each.name} of process {number}")
         for number, process in enumerate(baseline.processes, start=1)
-        for grid in _OF_PROCESSES[type(process)].grids(process)
+        for each in _OF_PROCESSES[type(process)].grids(process)
     ]
+
+
+def _table(baseline: Baseline) -> grid.Grid:
+    reports = [(process, _OF_PROCESSES[type(process)]) for process in baseline.processes]
+    tables = [report.table(process, "") if report.table else report.grids(process)[0] for process, report in reports]
+    rows = [{"process": number, **row} for number, table in enumerate(tables, start=1) for row in table.rows]
+    return grid.Grid("Measurements", (grid.Column("process", "whole"), *tables[0].columns), rows)
 
 
 def _sections(baseline: Baseline) -> list[Section]:
@@ -135,6 +141,7 @@ REPORT = Report(
     badge=lambda _: ("none", "baseline"),
     heading=lambda baseline: _first(baseline)[0].heading(_first(baseline)[1]),
     grids=_grids,
+    table=lambda baseline, _: _table(baseline),
     sections=_sections,
     charts=lambda baseline: _first(baseline)[0].charts(_first(baseline)[1]),
     captions={**run.REPORT.captions, **links.REPORT.captions},

@@ -454,6 +454,29 @@ def _host_grids(report: HostReport) -> list[Grid]:
     ]
 
 
+_HOST_COLUMNS = (
+    grid.Column("cell"),
+    grid.Column("value", "number"),
+    grid.Column("unit"),
+    *(grid.Column(name, "number") for name in ("low", "high")),
+    grid.Column("n", "whole"),
+    grid.Column("missing"),
+)
+
+
+def _figures_of_host(report: HostReport) -> Grid:
+    rows = [
+        {
+            "cell": cell.cell.text,
+            **fields(cell, "value", "unit", "low", "high"),
+            "n": len(cell.samples),
+            "missing": cell.value.reason,
+        }
+        for cell in report.cells
+    ]
+    return Grid("Figures", _HOST_COLUMNS, rows)
+
+
 HOST_REPORT = Report(
     struct=HostReport,
     title=lambda _: "pyxfer fleet host",
@@ -465,4 +488,5 @@ HOST_REPORT = Report(
     sections=lambda report: [("Remarks", [("-", remark_text(remark)) for remark in report.remarks])],
     charts=charts_of_host,
     captions={"figures": Caption("Figures of this host", INTERVALS)},
+    table=lambda report, _: _figures_of_host(report),
 )

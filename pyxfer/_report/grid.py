@@ -91,7 +91,7 @@ class Grid:
 
     def table(self) -> Table:
         saved = [column for column in self.columns if column.saved]
-        rows = [tuple(row.get(column.name) for column in saved) for row in self.rows]
+        rows = [tuple(_saved(row.get(column.name)) for column in saved) for row in self.rows]
         return Table({column.name: column.kind for column in saved}, rows)
 
     def to_csv(self) -> str:
@@ -125,8 +125,8 @@ class Grid:
 
 
 def text_grid(name: str, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Grid:
-    """A grid of texts and `Cell`s that only readers have."""
-    columns = tuple(Column(heading, heading=heading, saved=False) for heading in headings)
+    """A grid of texts and `Cell`s; CSV and data frames have their texts."""
+    columns = tuple(Column(heading, heading=heading) for heading in headings)
     return Grid(name, columns, [dict(zip(headings, row, strict=True)) for row in rows])
 
 
@@ -150,6 +150,10 @@ def _cell(column: Column, value: Any) -> Cell:
         by = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
         value = Cell(column.say(value), by)
     return Cell(clean(without_surrogates(value.text), _LONGEST_CELL), value.value)
+
+
+def _saved(value: Any) -> Any:
+    return value.text if isinstance(value, Cell) else value
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import machines, runs
+from pyxfer._document.sessions import TestMachine
 from pyxfer._report import explain, frameworks, rates
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
@@ -115,7 +116,7 @@ def _print_fits(run: runs.Run, page: Page) -> None:
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
-_COLUMNS = (
+COLUMNS = (
     Column("worker_name", heading="worker", saved=False),
     *(Column(name, heading=name) for name in ("route", "direction", "side", "memory", "mode", "variant")),
     Column("nbytes", "whole", "size", units.format_size),
@@ -156,15 +157,14 @@ _COLUMNS = (
 
 def measurements(run: runs.Run) -> Grid:
     marks, notes = gather(run)
-    where = {"runtime": run.runtime, "device": run.device.name, **fields(run.environment, "host", "taken_at")}
     rows = [
-        {**_cells(m), "notes": mark or clean(m.rate.reason or ""), **where}
+        {**cells_of(m, run), "notes": mark or clean(m.rate.reason or "")}
         for m, mark in zip(run.measurements, marks, strict=True)
     ]
-    return Grid("Measurements", _COLUMNS, rows, [(note.mark or "-", note.text) for note in notes], largest="nbytes")
+    return Grid("Measurements", COLUMNS, rows, [(note.mark or "-", note.text) for note in notes], largest="nbytes")
 
 
-def _cells(m: runs.Measurement) -> dict[str, Any]:
+def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, Any]:
     """The cells of a row by column; an empty cell may be left out."""
     rate = m.rate.value
     low = None if rate is None else rate.low_gbps
@@ -183,6 +183,9 @@ def _cells(m: runs.Measurement) -> dict[str, Any]:
         **fields(m.route_info, "framework", "call", "host_copies", "dma", "returns"),
         "overhead_s": None if m.route_info is None else m.overhead_s,
         **_dma_cells(m),
+        "runtime": place.runtime,
+        "device": place.device.name,
+        **fields(place.environment, "host", "taken_at"),
     }
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from pyxfer._document.runs import Measurement
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
-from pyxfer._report.grid import Grid, text_grid
+from pyxfer._report.grid import Column, Grid, fields, text_grid
 from pyxfer._report.grid import number as number_cell
 from pyxfer._report.plots import MAX_BARS, Spec, Values, bar, bar_plot
 from pyxfer._report.prose import folded
 from pyxfer._report.report import Badge, Caption, Charts, Report
+from pyxfer._report.run import COLUMNS, cells_of
 from pyxfer._report.text import (
     HOST_MEMORY,
     clean,
@@ -220,6 +221,14 @@ def _grids(session: XferSession) -> list[Grid]:
     return [replace(text_grid("Tests", headings, rows), notes=remarks)]
 
 
+def _table(session: XferSession) -> Grid:
+    rows = [
+        {**fields(test, "test", "outcome"), **cells_of(test.measurement, session.places[test.place])}
+        for test in session.tests
+    ]
+    return Grid("Tests", (Column("test"), Column("outcome"), *COLUMNS), rows)
+
+
 def _charts(session: XferSession) -> Charts:
     tests = [test for test in session.tests if test.measurement.of_ceiling is not None]
     return {"tests": (lambda width: _chart(tests, _chart_title(session), width)) if tests else None}
@@ -255,6 +264,7 @@ REPORT = Report(
     badge=_badge,
     heading=lambda session: [("began", clean(session.began_at)), ("pytest", clean(session.pytest))],
     grids=_grids,
+    table=lambda session, _: _table(session),
     sections=lambda session: [
         (f"Environment: {title(place)}", environment_lines(place.environment)) for place in session.places
     ],

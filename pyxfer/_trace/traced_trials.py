@@ -5,6 +5,7 @@ Like the timed trials they run in rounds of shuffled order. The first one of a r
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,7 @@ class Candidate:
     """A row to trace, by `trace`, with fresh content if its argument is true; None if no timed trial is valid.
 
     `give_up` gets why no (further) trial is traced, and whether one failed. `is_near`, of the explained row alone, says
-    whether a traced trial is near the median of the timed ones. `least_trials` are made however long they take.
+    whether a traced trial is near the median of the timed ones. `least_trials` may take longer than the others.
     """
 
     trace: Callable[[TrialRecorder, bool], None] | None
@@ -74,8 +75,12 @@ def trace_candidates(
     cancelled: Callable[[], bool],
     on_start: Callable[[Fact[Tracing]], None],
     on_round: Callable[[int], None] = lambda _: None,
+    latest_s: float = math.inf,
 ) -> None:
-    """Trace a few trials of each candidate in `seconds`. Candidates without a trial are given up with the reason."""
+    """Trace a few trials of each candidate in `seconds`, and none after `latest_s`.
+
+    Candidates without a trial are given up with the reason.
+    """
     with tracing(engine, device) as (recorder, started):
         on_start(started)
         for candidate in candidates:
@@ -83,8 +88,10 @@ def trace_candidates(
                 candidate.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
         if recorder is not None:
             remaining = [candidate for candidate in candidates if candidate.trace is not None]
-            _rounds(remaining, recorder, seconds, seed, cancelled, on_round)
-            _search(remaining, recorder, SEARCH_SHARE * seconds, cancelled)
+            began_s = time.perf_counter()
+            _rounds(remaining, recorder, (min(began_s + seconds, latest_s), latest_s), seed, cancelled, on_round)
+            began_s = time.perf_counter()
+            _search(remaining, recorder, min(began_s + SEARCH_SHARE * seconds, latest_s), cancelled)
 
 
 def leave_out(candidates: Sequence[Candidate]) -> None:
@@ -116,25 +123,24 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None,
 def _rounds(
     remaining: list[Candidate],
     recorder: TrialRecorder,
-    seconds: float,
+    until: tuple[float, float],
     seed: int,
     cancelled: Callable[[], bool],
     on_round: Callable[[int], None],
 ) -> None:
-    until = time.perf_counter() + seconds
+    """`until`: the end for further trials, and that for the least trials of each."""
     order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
     for number in range(TRIALS):
         on_round(number)
         for candidate in order.sample(remaining, len(remaining)):
             _end_if(cancelled)
-            if number >= candidate.least_trials and time.perf_counter() > until:
+            if time.perf_counter() > until[number < candidate.least_trials]:
                 continue
             if not all(_trial(candidate, recorder) for _ in range(candidate.trials_per_round)):
                 remaining.remove(candidate)
 
 
-def _search(remaining: list[Candidate], recorder: TrialRecorder, seconds: float, cancelled: Callable[[], bool]) -> None:
-    until = time.perf_counter() + seconds
+def _search(remaining: list[Candidate], recorder: TrialRecorder, until: float, cancelled: Callable[[], bool]) -> None:
     for row in remaining:
         while row.is_near is not None and 0 < row.trials < MAX_EXPLAINED_TRIALS and not row.is_near():
             _end_if(cancelled)

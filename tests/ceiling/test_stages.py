@@ -15,10 +15,10 @@ from samples import make_environment
 from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
-from pyxfer._ceiling.stages import LEFT_OUT, PREPARING_S, Stages, circumstances, too_long
+from pyxfer._ceiling.stages import LEFT_OUT, MEASURING_S, PREPARING_S, Stages, circumstances, too_long
 from pyxfer._ceiling.subjects import RawCopies
 from pyxfer._document.machines import Environment, Fact
-from pyxfer._document.runs import NOT_ASKED, Tracing
+from pyxfer._document.runs import NOT_ASKED, UNTRACED, Tracing
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError, MeasurementError
@@ -177,6 +177,15 @@ def test_sizes_that_are_not_traced_have_the_reason(engine: Engine) -> None:
     measured.stages.measure(time.perf_counter() + 0.01)
     assert items[0].evidence["h2d"].missing == NOT_ASKED
     assert items[1].evidence["h2d"].missing != NOT_ASKED
+
+
+def test_after_its_latest_time_a_run_traces_nothing(engine: Engine) -> None:
+    items = items_of(KIB)
+    measured = Measured(engine, items, trace=True)
+    measured.stages.prepare()
+    measured.stages.measure(time.perf_counter() - MEASURING_S - 1)
+    assert len(items[0].trials("h2d")) == 1
+    assert items[0].evidence["h2d"].missing == UNTRACED
 
 
 def test_windows_are_chosen_again_and_a_copy_that_fails_then_is_left_out(engine: Engine) -> None:

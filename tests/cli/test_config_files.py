@@ -251,6 +251,9 @@ def test_device_and_budget_do_not_apply_to_python(project: Write) -> None:
         ("seed = '5'", "tool.pyxfer.seed in FILE is '5' and not a whole number: "),
         ("seed = true", "tool.pyxfer.seed in FILE is True and not a whole number: "),
         ("retries = 50", "tool.pyxfer.retries in FILE: 50 is not in the range "),
+        ("'a b' = 1", "tool.pyxfer.'a b' in FILE is unknown: "),
+        (r'"\u001b[31m" = 1', r"tool.pyxfer.'\x1b[31m' in FILE is unknown: "),
+        (f"{'k' * 1000} = 1", f"tool.pyxfer.'{'k' * 59} in FILE is unknown: "),
         ("store = 5", "tool.pyxfer.store in FILE is not text: "),
         ("ring = ['threads=1']", "tool.pyxfer.ring in FILE is not text: "),
         ("budget = ", "FILE is not valid TOML ("),
@@ -303,6 +306,12 @@ def test_a_value_that_the_verb_refuses_is_told_with_its_file(project: Write, com
     assert ended.returncode == 2
     assert f"tool.pyxfer.ceiling.budget in {str(path)!r}" in ended.stderr
     assert str(path) not in command("ceiling", "--device", "host", "--budget", "later").stderr
+
+
+def test_a_value_that_python_refuses_is_told_with_its_file(project: Write, command: Command) -> None:
+    path = project('[tool.pyxfer]\ndevice = "no-such"\n')
+    assert f"tool.pyxfer.device in {str(path)!r}" in command("ceiling").stderr
+    assert str(path) not in command("ceiling", "--device", "neither").stderr
 
 
 def test_a_password_is_not_shown(project: Write, command: Command) -> None:

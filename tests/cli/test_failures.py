@@ -306,3 +306,21 @@ def test_other_unraisable_exceptions_are_printed() -> None:
     said, warned = ended_in_a_destructor("[Broken, Pressed]")
     assert (said, warned.startswith("Exception ignored in"), "CtrlC" in warned) == ("interrupted\n", True, False)
     assert warned.count("ZeroDivisionError") == 1
+
+
+def test_a_panic_of_a_library_is_an_error_in_pyxfer() -> None:
+    script = """
+from pyxfer._cli import main
+
+class Panic(BaseException):
+    pass
+
+def app(**_):
+    raise Panic("a library in Rust")
+
+main.app = app
+main.run()
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == failures.NOT_VALID
+    assert "a library in Rust" in result.stderr

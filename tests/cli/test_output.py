@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -233,6 +234,14 @@ def test_a_deleted_current_folder_is_named(tmp_path: Path, arguments: str) -> No
 def test_an_unwritable_stderr_keeps_the_exit_code(tmp_path: Path, lost: str) -> None:
     result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer show {tmp_path / 'none.json'}) {lost}")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
+
+
+@pytest.mark.skipif(find_spec("vl_convert") is None, reason="the extra `report` is not installed")
+def test_with_a_closed_stdin_charts_are_drawn(saved: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = shell(f"pyxfer report {saved} -o {page} <&-")
+    assert (result.returncode, result.stderr) == (0, f"pyxfer: wrote '{page}'\n")
+    assert "<svg" in page.read_text()
 
 
 @pytest.mark.parametrize("closed", [slow(">&-"), ">&- 2>&-"])

@@ -66,6 +66,9 @@ def test_every_kind_becomes_a_table(command: Command, tmp_path: Path, kind: Kind
     document = codec.load(tmp_path / "it.json")
     assert result.stdout == to_markdown(document)
     assert (tmp_path / "it.csv").read_bytes().decode() == table_of(document).to_csv()
+    header, *rows = (tmp_path / "it.csv").read_text().splitlines()
+    assert rows
+    assert all(header.split(","))
 
 
 def test_details_are_the_page_with_all_figures(command: Command, saved: Path) -> None:

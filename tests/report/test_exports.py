@@ -63,7 +63,7 @@ def test_every_column_of_a_run_has_a_source() -> None:
 
 
 def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_report, "_COLUMNS", run_report._COLUMNS[:3])
+    monkeypatch.setattr(run_report, "COLUMNS", run_report.COLUMNS[:3])
     with pytest.raises(KeyError, match="no column has the name"):
         make_run().to_csv()
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 import pytest
+from baseline.store.making import make_baseline
 from baseline_samples import make_sample, slow_pinned
-from fleet_samples import make_fleet
+from fleet_samples import make_fleet, make_host
 from link_samples import make_links
 from samples import SCRIPT, make_device, make_environment, make_missing, make_run
 from watch_samples import make_unseen, make_watched
+from xfer_samples import row_of
+from xfer_samples import session as make_session
 
 import pyxfer
 from pyxfer._baseline.compare import compare_samples
@@ -80,6 +84,28 @@ def test_links_have_a_row_per_figure_with_the_columns_of_their_csv() -> None:
         frame = getattr(table, f"to_{library}")()
         assert len(frame) == len(table)
         assert frame["gbps"].to_list() if library == "polars" else list(frame["gbps"])
+
+
+def test_a_baseline_has_the_rows_of_every_process() -> None:
+    baseline = make_baseline()
+    numbers = [row["process"] for row in baseline.table()]
+    assert Counter(numbers) == {n: len(run.measurements) for n, run in enumerate(baseline.runs, start=1)}
+
+
+def test_a_session_has_the_figures_of_every_test() -> None:
+    session = make_session(row_of(), row_of("tests/test_b.py::test_other", None))
+    rows = list(session.table())
+    assert [(row["test"], row["outcome"], row["gbps"], row["device"]) for row in rows] == [
+        (test.test, test.outcome, test.measurement.gbps, session.places[test.place].device.name)
+        for test in session.tests
+    ]
+
+
+def test_the_document_of_a_host_has_its_figures_unrounded() -> None:
+    report = make_host()
+    assert [(row["cell"], row["value"]) for row in report.table()] == [
+        (cell.cell.text, cell.value.value) for cell in report.cells
+    ]
 
 
 def test_other_documents_have_no_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import math
 import platform
 import subprocess
 import sys
@@ -147,13 +148,20 @@ class Row:
         return self.made >= self.near_after
 
 
-def traced(engine: Engine, *rows: Row, seconds: float = 30.0, cancelled: Callable[[], bool] = lambda: False) -> None:
+def traced(
+    engine: Engine,
+    *rows: Row,
+    seconds: float = 30.0,
+    latest_s: float = math.inf,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> None:
     started: list[Fact[Tracing]] = []
     traced_trials.trace_candidates(
         engine,
         0,
         [row.candidate for row in rows],
         seconds=seconds,
+        latest_s=latest_s,
         seed=1,
         cancelled=cancelled,
         on_start=started.append,
@@ -167,6 +175,12 @@ def test_without_time_a_row_has_the_least_trials(engine: Engine, least: int) -> 
     row.candidate.least_trials = least
     traced(engine, row, seconds=-1.0)
     assert row.made == least
+
+
+def test_after_the_latest_time_nothing_is_traced(engine: Engine) -> None:
+    plain, explained = Row(), Row(near_after=31)
+    traced(engine, plain, explained, latest_s=-math.inf)
+    assert (plain.made, explained.made) == (0, 0)
 
 
 def test_an_explained_row_is_traced_until_a_trial_is_near_the_median(engine: Engine) -> None:
