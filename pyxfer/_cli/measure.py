@@ -336,14 +336,15 @@ def links(
     """
     import pyxfer
     from pyxfer import units
-    from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
+    from pyxfer._document.links import COPY_ENGINES, Links
+    from pyxfer._links.plan import groups_of
     from pyxfer._report.links import print_links
 
     exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
         pyxfer.links,
         device,
-        group=units.words_of(group, GROUPS, "--group"),
+        group=groups_of(group, "--group"),
         engine=units.words_of(engine, COPY_ENGINES, "--engine"),
         size=None if size is None else units.size_of(size, "--size"),
         precision=units.share_of(precision, "--precision"),

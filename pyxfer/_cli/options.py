@@ -54,7 +54,9 @@ Modes = Annotated[
 ]
 Sizes = Annotated[str, option("--size", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
 Details = Annotated[bool, flag("--details/--no-details", "Print all figures: sizes, intervals, fits, peaks, checks.")]
-Quiet = Annotated[bool, flag("--quiet/--no-quiet -q", "Print neither progress nor the page, only errors and exports.")]
+Quiet = Annotated[
+    bool, flag("--quiet/--no-quiet -q", "Print neither progress nor the page, only exports, warnings and errors.")
+]
 Fresh = Annotated[bool, flag("--fresh/--no-fresh", "Also time copies into freshly allocated destinations.")]
 Precision = Annotated[str, option("--precision", "SHARE", "Target precision of each median, such as 0.5%.")]
 Budget = Annotated[str, option("--budget", "TIME", "Time limit for measuring, such as 30s.")]

@@ -21,7 +21,7 @@ from pyxfer._document.links import (
 )
 from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
-from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
+from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
 
 # Copies in a queue are 4 us apart (H200): 0.3 % of the rate at 64 MiB, and 1 % if both directions run; 0.1 and 0.4 % at
 # 128 MiB. Larger copies make the trials of several flows longer, and a run of two GPUs would have too few.
@@ -143,6 +143,31 @@ def _power_of_two(nbytes: int) -> int:
     return max(MIN_BYTES, 1 << (max(nbytes, 1).bit_length() - 1))
 
 
+# nvbandwidth's test cases by the beginning of their names. docs/other-tools.md has the row of each.
+_NVBANDWIDTH: dict[str, LinkGroup] = {
+    "host_to_device_": "host",
+    "device_to_host_": "host",
+    "host_to_all_": "together",
+    "all_to_host_": "together",
+    "device_to_device_memcpy_": "pairs",
+    "device_to_device_bidirectional_": "pairs",
+    "all_to_one_": "pairs",
+    "one_to_all_": "pairs",
+    "device_local_copy": "local",
+    "host_device_latency": "latency",
+    "device_to_device_latency": "latency",
+}
+
+
+def groups_of(groups: Iterable[str] | str, name: str) -> tuple[LinkGroup, ...]:
+    """The groups, which may be given by test cases of nvbandwidth."""
+    given = [
+        next((group for case, group in _NVBANDWIDTH.items() if item.startswith(case)), item)
+        for item in items_of(groups, name)
+    ]
+    return words_of(given, GROUPS, name)
+
+
 def make_request(
     devices: Iterable[str | int] | str | int | None,
     groups: Iterable[str] | str,
@@ -164,7 +189,7 @@ def make_request(
         )
     return LinksRequest(
         devices=_selectors(devices),
-        groups=words_of(groups, GROUPS, "group"),
+        groups=groups_of(groups, "group"),
         engines=words_of(engines, COPY_ENGINES, "engine"),
         host_bytes=nbytes or HOST_BYTES,
         peer_bytes=nbytes or PEER_BYTES,

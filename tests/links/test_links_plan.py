@@ -136,6 +136,22 @@ def test_copies_are_small_where_kernels_are_interpreted_unless_their_size_is_giv
 
 
 @pytest.mark.parametrize(
+    ("case", "group"),
+    [
+        ("host_to_device_memcpy_ce", "host"),
+        ("all_to_host_bidirectional_memcpy_sm", "together"),
+        ("device_to_device_memcpy_read_ce", "pairs"),
+        ("one_to_all_write_sm", "pairs"),
+        ("device_local_copy", "local"),
+        ("host_device_latency_sm", "latency"),
+        ("device_to_device_latency_sm", "latency"),
+    ],
+)
+def test_a_group_may_be_named_by_a_test_case_of_nvbandwidth(case: str, group: str) -> None:
+    assert request(f"{case},small").groups == (group, "small")
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"groups": "everything"},
