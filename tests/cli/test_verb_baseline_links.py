@@ -103,7 +103,7 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
 ) -> None:
     def in_this_process(request: LinksRequest, _: object, ready: measuring.Ready) -> object:
         ready.close()
-        return measure(2, SLOW, groups=request.groups, engines=request.engines, seed=request.seed)
+        return measure(2, SLOW, group=request.groups, engine=request.engines, seed=request.seed)
 
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)
