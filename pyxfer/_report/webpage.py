@@ -266,8 +266,10 @@ def _article(document: object, anchor: str) -> str:
 
 def _heading(document: object, title: str) -> str:
     """The device and the date if the document has them: they tell reports apart, and all have the same commands."""
-    device, environment = getattr(document, "device", None), report_of(document).environment(document)
-    words = [clean(device.name)] if isinstance(device, Device) else []
+    several = [getattr(each, "device", each) for each in getattr(document, "devices", ())]
+    devices = [getattr(document, "device", None), *several]
+    environment = report_of(document).environment(document)
+    words = list(dict.fromkeys(clean(device.name) for device in devices if isinstance(device, Device)))
     words += [] if environment is None else [moment_text(environment.taken_at).partition(" ")[0]]
     return f"{', '.join(words)}: {title}" if words else title
 

@@ -122,11 +122,13 @@ def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, st
     assert {m.gbps for m in run.measurements if m.gbps is not None} <= {float(value) for value in found}
 
 
-def test_a_page_begins_with_what_it_is_of(pages: dict[str, str]) -> None:
-    head = re.findall(r"<h1>([^<]*)</h1>", pages["ceiling"])
-    run = DOCUMENTS["ceiling"]
-    assert head == [f"{run.device.name}, {run.environment.taken_at[:10]}: pyxfer ceiling"]
-    assert pages["ceiling"].index("<h1>") < pages["ceiling"].index("<p ")
+@pytest.mark.parametrize("name", ["ceiling", "links"])
+def test_a_page_begins_with_what_it_is_of(pages: dict[str, str], name: str) -> None:
+    run = DOCUMENTS[name]
+    device = run.devices[0].device if name == "links" else run.device
+    head = re.findall(r"<h1>([^<]*)</h1>", pages[name])
+    assert head == [f"{device.name}, {run.environment.taken_at[:10]}: pyxfer {name}"]
+    assert pages[name].index("<h1>") < pages[name].index("<p ")
 
 
 def test_short_cells_are_not_broken_and_long_ones_are() -> None:
