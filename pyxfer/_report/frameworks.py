@@ -194,6 +194,7 @@ _MAX_LOG_LINES = 12
 
 _WORTH_A_CHANGE = 1.2
 _ORDINARY = {"h2d": ", from ordinary memory", "d2h": ", into ordinary memory"}
+_LOCKED = {"h2d": ", from page-locked memory", "d2h": ", into page-locked memory"}
 
 
 def answer(run: runs.Run) -> str:
@@ -275,6 +276,7 @@ class _Faster(NamedTuple):
     figure: str
     code: str
     where: str
+    is_locked: bool
 
 
 def _name(group: route_tables.Group) -> str:
@@ -290,7 +292,7 @@ def _faster_calls(run: runs.Run, group: route_tables.Group) -> list[_Faster]:
     ordinary = group.fastest([row for row in group.routes if row.any.memory == "pageable"], group.largest)
     found = [(best, ""), *([] if ordinary is best else [(ordinary, _ORDINARY.get(group.direction, ""))])]
     return [
-        _Faster(_rate_text(run, rate), _call(row), where)
+        _Faster(_rate_text(run, rate), _call(row), where, row.any.memory == "pinned")
         for row, where in found
         if row is not None and (rate := row.gbps(group.largest) or 0.0) >= _WORTH_A_CHANGE * slow
     ]
@@ -300,7 +302,10 @@ def advice(run: runs.Run) -> list[Advice]:
     """The code of the faster calls of each framework."""
     groups = route_tables.group_rows(run, [""] * len(run.measurements))
     return [
-        (f"{_name(group)}: {call.figure}{call.where}", call.code)
+        (
+            f"{_name(group)}: {call.figure}{_LOCKED.get(group.direction, '') if call.is_locked else call.where}",
+            call.code,
+        )
         for group in groups
         for call in _faster_calls(run, group)
     ]
