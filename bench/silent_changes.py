@@ -37,12 +37,14 @@ WATCHES = "watched_torch"
 """The measurement that holds documents of watches."""
 FACTS = (
     *("*device.mig.value", "*device.vgpu.value", "*device.confidential.value", "*device.index", "*link.now.value.*"),
+    *("*link.device_most.value.*", "*link.system_most.value.*"),
     *("*devices[].traits[]", "*devices[].nvlinks.value", "*devices[].nvlink_gbps.value"),
     *("used_before_bytes.value", "used_after_bytes.value", "activity.value.streams[].stream"),
     *("ceiling_source.value.source", "*parameters.precision", "*parameters.budget_s", "*parameters.seed", "tolerance"),
     *("*duration_s", "workers[].start_s.value", "name", "*cell.nbytes", "*cell.source[]", "*cell.destination[]"),
 )
-"""Patterns of fields with what the machine, a clock or the user said once. No figure and no verdict is among them."""
+"""Patterns of fields with what the machine, a clock or the user said once. No figure and no verdict is among them; that
+of the doctor on a link follows from what the link, the device and the slot can do."""
 FACT = "the machine, a clock or the user said it once, and no figure follows from it"
 _ENDED = "whether the user or the program stopped it is in no figure"
 _NO_CEILING = "of a test whose ceiling is not in the document, because it has none or only its rate was kept"

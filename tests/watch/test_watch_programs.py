@@ -318,7 +318,7 @@ for process in (before, *during):
 print(children())
 """
     )
-    assert "at least 3 child processes ran" in lines[0]
+    assert "at least 3 child processes" in lines[0]
 
 
 def test_the_processor_time_of_children_that_have_ended_is_said() -> None:
