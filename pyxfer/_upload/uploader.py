@@ -27,7 +27,7 @@ from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
-from pyxfer._upload.tuning import settings_for
+from pyxfer._upload.tuning import at_once_bytes, settings_for
 from pyxfer.errors import (
     INSTALL,
     CleanupWarning,
@@ -278,7 +278,7 @@ class Uploader(ShortRepr):
                 raise UsageError(_CLOSED)
             if self._mover is None:
                 chosen = settings_for(self._engine, self._device, given=self._given, budget_bytes=self._budget_bytes)
-                self._mover = make_mover(self._engine, self._device, chosen.settings)
+                self._mover = make_mover(self._engine, self._device, chosen.settings, at_once_bytes(chosen))
             return self._mover
 
     def _target(self, to: str | Target) -> Target:
