@@ -16,7 +16,8 @@ from upload.memories import Capsuled
 
 import pyxfer
 from pyxfer._document.runs import FrameworkName
-from pyxfer._upload.device_arrays import DevicePool, block_bytes
+from pyxfer._upload.device_arrays import DevicePool
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.targets import Jax, Tensorflow, Torch
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaMemoryError, UsageError
