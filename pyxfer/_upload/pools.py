@@ -104,8 +104,10 @@ class Pool(Generic[AnyBlock]):
             block = self._returned.popleft()
             self._idle.setdefault(block.nbytes, deque()).append((block, self._moment()))
             self._idle.move_to_end(block.nbytes)
-        limit = _LARGEST_KEPT * self._largest if self._max_bytes is None else self._max_bytes
-        self._free_down_to(0 if self._closed else limit)
+        self._free_down_to(0 if self._closed else self._limit())
+
+    def _limit(self) -> int:
+        return _LARGEST_KEPT * self._largest if self._max_bytes is None else self._max_bytes
 
     def _reuse(self, size: int) -> AnyBlock | None:
         raise NotImplementedError
