@@ -73,7 +73,8 @@ class Pool(Generic[AnyBlock]):
         try:
             with self._lock:
                 self._largest = max(self._largest, size)
-                self._sort()
+                if self._returned:
+                    self._sort()
                 return self._reuse(size) or self._allocate(size)
         finally:
             self._settle()
