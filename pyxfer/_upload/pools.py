@@ -146,7 +146,6 @@ IDLE_S = 10.0
 # about 4 us for an array, and the page faults of 256 KiB 50 us.
 _LEAST_BYTES = 256 << 10
 _HUGE_PAGE = 2 << 20
-_LEAST_HUGE_BYTES = 4 << 20  # as NumPy: the last huge page may be used by a few bytes only
 
 
 class HostPool(Pool["Mapping"]):
@@ -227,11 +226,11 @@ class HostPool(Pool["Mapping"]):
 
 
 class Mapping:
-    """Private memory of the process. If it is large, all that fills whole huge pages is in such pages."""
+    """Private memory of the process. What fills whole huge pages is in such pages, which fault seldom."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        huge_bytes = nbytes - nbytes % _HUGE_PAGE if nbytes >= _LEAST_HUGE_BYTES else 0
+        huge_bytes = nbytes - nbytes % _HUGE_PAGE
         spare_bytes = _HUGE_PAGE - mmap.PAGESIZE if huge_bytes else 0
         self._memory = mmap.mmap(-1, nbytes + spare_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
