@@ -380,6 +380,7 @@ def test_results_outlive_their_uploader(own: Target, mappings: Mappings) -> None
 # --- out of memory ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.unsanitized(reason="a sanitizer ends the process if memory cannot be allocated")
 @pytest.mark.usefixtures("mappings")
 def test_a_result_that_is_too_large_is_a_memory_error(pool: HostPool) -> None:
     pool.empty((MIB,), BYTE)
