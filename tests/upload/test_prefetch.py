@@ -25,7 +25,7 @@ from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, 
 from upload.memories import held
 
 from pyxfer._upload import prefetch
-from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.prefetch import Prefetch
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
