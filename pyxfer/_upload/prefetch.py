@@ -353,7 +353,7 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
         feeder = self.__dict__.get("_feeder")  # None if the source was not iterable
-        if feeder is not None:
+        if feeder is not None and not native_call.exit_begun:  # at exit `_at_exit` has stopped it
             feeder.stop()  # without a join: the destructor may run in the feeder's own thread

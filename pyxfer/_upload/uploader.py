@@ -224,8 +224,8 @@ class Uploader(ShortRepr):
         else:  # Ctrl-C, perhaps because the device does not answer
             self._abort()
 
-    def __del__(self) -> None:
-        if "_dropped" not in self.__dict__:  # the constructor raised
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
+        if native_call.exit_begun or "_dropped" not in self.__dict__:  # `_at_exit` has ended it; the constructor raised
             return
         try:
             if self._closed:
@@ -241,9 +241,11 @@ class Uploader(ShortRepr):
 
     def _cancel(self) -> Mover | None:
         """Cancel running transfers and refuse later ones. Returns the mover, which the caller has to end."""
-        if os.getpid() != self._pid or self._mover is None:
+        if os.getpid() != self._pid:
             return None
         self._closed = True
+        if self._mover is None:
+            return None
         self._pool.abandon()
         self._mover.cancel()
         return self._mover
