@@ -23,7 +23,7 @@ from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
-from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
+from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
 from pyxfer._upload.trees import send_arrays
@@ -186,12 +186,18 @@ class Uploader(ShortRepr):
                 least 1.
 
         """
+        return self._prefetch(batches, to, depth)
+
+    def _prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int) -> Prefetch[Any, Any]:
+        """Call it in a function that the user calls: its warnings are for the line of that call."""
         if isinstance(batches, (str, bytes, Mapping)):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
             target = target_ahead(self._target(to), count)
-        return Prefetch(batches, lambda batch: self._send(target, batch), count, self._sweep)
+        if not is_host(self._engine):
+            warn_of_pinning(batches, stacklevel=4)
+        return Prefetch(before_copy_to_device(batches), lambda batch: self._send(target, batch), count, self._sweep)
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
