@@ -3,6 +3,7 @@
 #include "bind/bind.hpp"
 #include "bind/interruptible.hpp"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <memory>
@@ -60,6 +61,22 @@ void bind_transfers(owner_class<ring>& kind) {
       },
       py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
       py::arg("device_address"), py::arg("stream"), release_gil());
+  auto const upload_at_once = [](ring& self, std::uintptr_t address, std::size_t bytes,
+                                 std::uintptr_t device_address, std::uintptr_t on) {
+    gil_released const released;
+    return self.upload_at_once(address, bytes, device_address, view_of(on));
+  };
+  kind.def("upload_at_once", upload_at_once, py::arg("address"), py::arg("nbytes"),
+           py::arg("device_address"), py::arg("stream"));
+  // NumPy's attributes take 1 us to read in Python.
+  kind.def(
+      "upload_at_once",
+      [=](ring& self, py::array const& array, std::uintptr_t device_address, std::uintptr_t on) {
+        if ((array.flags() & py::array::c_style) == 0) { return false; }
+        return upload_at_once(self, reinterpret_cast<std::uintptr_t>(array.data()),
+                              static_cast<std::size_t>(array.nbytes()), device_address, on);
+      },
+      py::arg("array").noconvert(), py::arg("device_address"), py::arg("stream"));
   kind.def(
       "start_upload",
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,

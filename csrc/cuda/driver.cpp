@@ -40,6 +40,7 @@ driver_table load() {
   find("cuEventQuery", table.cuEventQuery);
   find("cuEventRecord", table.cuEventRecord);
   find("cuLaunchKernel", table.cuLaunchKernel);
+  find("cuMemcpyHtoDAsync", table.cuMemcpyHtoDAsync);
   find("cuModuleGetFunction", table.cuModuleGetFunction);
   find("cuModuleLoadData", table.cuModuleLoadData);
   find("cuModuleUnload", table.cuModuleUnload);

@@ -25,6 +25,7 @@ struct driver_table {
   CUresult (*cuEventRecord)(CUevent, CUstream);
   CUresult (*cuLaunchKernel)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
                              unsigned int, unsigned int, unsigned int, CUstream, void**, void**);
+  CUresult (*cuMemcpyHtoDAsync)(CUdeviceptr, void const*, size_t, CUstream);
   CUresult (*cuModuleGetFunction)(CUfunction*, CUmodule, char const*);
   CUresult (*cuModuleLoadData)(CUmodule*, void const*);
   CUresult (*cuModuleUnload)(CUmodule);

@@ -2,7 +2,9 @@
 
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/error.hpp"
+#include "cuda/memory.hpp"
 #include "cuda/process.hpp"
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
@@ -46,6 +48,7 @@ void leak(void* state) {
 struct ring::state {
   state(int on, ring_settings const& made)
       : context{primary_context(on)},
+        reads_pageable_memory{accesses_pageable_memory(on)},
         begins{on, event_use::order},
         moving{std::make_unique<staging>(on, context, made)} {}
 
@@ -55,6 +58,7 @@ struct ring::state {
   void release();
 
   CUcontext context;
+  bool reads_pageable_memory;
   event begins;
   std::unique_ptr<staging> moving;  ///< null when it is closed
   std::atomic<bool> abandoned{false};
@@ -126,6 +130,22 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
   auto const front = state_->queue.enter(interrupted);
   return state_->run({direction::d2h, to, from, nullptr, std::nullopt, false, false, &interrupted},
                      after, front.cancelled());
+}
+
+bool ring::upload_at_once(std::uintptr_t from, std::size_t bytes, std::uintptr_t to,
+                          stream_view on) {
+  note_process();
+  // A device that reads pageable memory itself may read the array after the call has returned.
+  if (!plan_for(bytes).is_small() || state_->reads_pageable_memory || state_->queue.is_closed()) {
+    return false;
+  }
+  context_guard const guard{state_->context};
+  require_no_capture(on);
+  if (bytes == 0) { return true; }
+  if (known_memory(from, bytes) != known_as::pageable) { return false; }
+  PYXFER_TRY(
+      driver().cuMemcpyHtoDAsync(to, reinterpret_cast<void const*>(from), bytes, on.handle()));
+  return true;
 }
 
 ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after) {

@@ -193,6 +193,86 @@ TEST_F(ring_direct, are_not_used_while_the_device_has_earlier_work) {
   opening.join();
 }
 
+/// Uploads on the caller's own stream.
+class ring_at_once : public ring_direct {
+ protected:
+  [[nodiscard]] bool sent(ring& through, array const& from, stream_view on) const {
+    auto const of = from.view();
+    return through.upload_at_once(of.address(), of.bytes(), device(), on);
+  }
+
+  static constexpr std::size_t most = 4 * chunk;
+  stream own_{0};
+};
+
+TEST_F(ring_at_once, arrive_on_the_stream_and_leave_the_array_to_the_caller) {
+  ring made{0, with_direct(1)};
+  gate held{own_.view(), 60};
+  auto const expected = random_bytes(most, 31);
+  {
+    array const from{most, 31};
+    ASSERT_TRUE(sent(made, from, own_.view()));
+  }
+  EXPECT_NE(on_device(most), expected);  // behind the stream's earlier work
+  held.open();
+  synchronize_device(0);
+  EXPECT_EQ(on_device(most), expected);
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
+TEST_F(ring_at_once, do_not_wait_for_the_transfers_of_the_ring) {
+  ring made{0, with_direct(1)};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  std::thread other{[&] {
+    array const large{most + 1};
+    static_cast<void>(made.upload(large.view(), device() + most, std::nullopt, true));
+  }};
+  await_calls("cudaMemcpyAsync", 1);
+  array const from{100, 32};
+  EXPECT_TRUE(sent(made, from, own_.view()));
+  EXPECT_EQ(cudaStreamSynchronize(own_.handle()), cudaSuccess);
+  EXPECT_EQ(on_device(100), from.contents());
+  hostrt::release_stalls();
+  other.join();
+}
+
+TEST_F(ring_at_once, are_refused_where_the_ring_is_faster_or_is_needed) {
+  ring made{0, with_direct(1)};
+  array const little{100};
+  EXPECT_FALSE(sent(made, array{most + 1}, own_.view()));
+  ring without{0, with_direct(0)};
+  EXPECT_FALSE(sent(without, little, own_.view()));
+  host_buffer const locked{100, memory_kind::pinned, 0};
+  EXPECT_FALSE(made.upload_at_once(locked.address(), 100, device(), own_.view()));
+  made.close();
+  EXPECT_FALSE(sent(made, little, own_.view()));
+  hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, 1);
+  ring reading{0, with_direct(1)};
+  EXPECT_FALSE(sent(reading, little, own_.view()));
+  EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
+}
+
+TEST_F(ring_at_once, of_no_bytes_make_no_copy) {
+  ring made{0, with_direct(1)};
+  EXPECT_TRUE(made.upload_at_once(0, 0, 0, own_.view()));
+  EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
+}
+
+TEST_F(ring_at_once, are_refused_on_a_stream_that_is_captured) {
+  ring made{0, with_direct(1)};
+  ASSERT_EQ(cudaStreamBeginCapture(own_.handle(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_THROW(static_cast<void>(sent(made, array{100}, own_.view())), std::invalid_argument);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(own_.handle(), &graph), cudaSuccess);
+}
+
+TEST_F(ring_at_once, throw_the_error_of_the_copy) {
+  ring made{0, with_direct(1)};
+  hostrt::fail("cuMemcpyHtoDAsync", 1, cudaErrorInvalidValue);
+  EXPECT_THROW(static_cast<void>(sent(made, array{100}, own_.view())), cuda_error);
+  EXPECT_TRUE(sent(made, array{100}, own_.view()));
+}
+
 TEST_F(ring_direct, continue_after_every_failure) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   ring made{0, settings};

@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 MIN_BLOCK_BYTES = 512
 _LARGEST_KEPT = 2
+# For small blocks a synchronisation takes longer than the upload, so one serves this many of a size.
+_SMALL_BYTES = 256 << 10
+_SMALL_BLOCKS = 32
 # Blocks are rounded up by an eighth at most, so that arrays of nearly the same size can use the same block.
 _STEPS_BITS = 4
 
 
 class DevicePool:
-    """Blocks of one device, for any thread. At most `max_bytes` are idle; None is twice the largest block so far.
+    """Blocks of one device, for any thread. At most `max_bytes` are idle; None is twice the largest block, or 8 MiB.
 
     A destructor may return a block, in any thread and even during another call of the same thread. So `give` never
     waits for the lock: the thread that holds the lock looks for returned blocks again after it has released the lock.
@@ -109,14 +112,20 @@ class DevicePool:
             buffer = self._returned.popleft()
             self._idle.setdefault(buffer.nbytes, deque()).append((buffer, self._synchronised))
             self._idle.move_to_end(buffer.nbytes)
-        limit = _LARGEST_KEPT * self._largest if self._max_bytes is None else self._max_bytes
-        self._free_down_to(0 if self._closed else limit)
+        self._free_down_to(0 if self._closed else self._limit())
+
+    def _limit(self) -> int:
+        if self._max_bytes is not None:
+            return self._max_bytes
+        return max(_LARGEST_KEPT * self._largest, _SMALL_BLOCKS * _SMALL_BYTES)
 
     def _reuse(self, size: int) -> DeviceBuffer | None:
         blocks = self._idle.get(size)
         if not blocks:
             return None
         if blocks[0][1] == self._synchronised:  # returned after the last synchronisation
+            if size <= _SMALL_BYTES and len(blocks) < _SMALL_BLOCKS and self.idle_bytes + size <= self._limit():
+                return None
             self._synchronise()
         return self._pop(size)
 

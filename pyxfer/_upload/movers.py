@@ -12,7 +12,7 @@ import numpy as np
 
 from pyxfer._upload.arrays import array_of
 from pyxfer._upload.pending import FixedTicket
-from pyxfer._upload.settings import make_ring
+from pyxfer._upload.settings import make_ring, max_driver_bytes
 from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning, UsageError
 from pyxfer.units import format_size
 
@@ -62,6 +62,7 @@ class RingMover:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.pinned_bytes = ring.pinned_bytes
+        self.at_once_bytes = max_driver_bytes(ring.chunk_bytes)
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""

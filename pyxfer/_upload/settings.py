@@ -56,6 +56,10 @@ def is_left_to_driver(nbytes: int, chunk_bytes: int | None) -> bool:
     return least < nbytes <= _CHUNKS_OF_DRIVER * (chunk_bytes or LARGEST_TUNED_CHUNK_BYTES)
 
 
+def max_driver_bytes(chunk_bytes: int) -> int:
+    return max(DIRECT_BYTES - 1, _CHUNKS_OF_DRIVER * chunk_bytes)
+
+
 # The same limits as in csrc/ring/settings.hpp.
 MAX_THREADS = 64
 MIN_SLOTS, MAX_SLOTS = 2, 4096

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import NO_NUMBERS, call_exporter, itemsize_of, name_of, read_capsule, type_name
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.device_arrays import DevicePool
     from pyxfer.native import Engine
+    from pyxfer.native._cuda import Ring
 
     EmptyArray: TypeAlias = tuple[int, Callable[[], Any]]
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
@@ -83,6 +86,8 @@ class Target:
 
     title: ClassVar[str]
     module: ClassVar[str]
+    own_type: type | None = None
+    """The framework's arrays on the host that `upload_at_once` takes, apart from NumPy's."""
     takes_all: ClassVar[str] = ""
     """Advice in out-of-memory errors, for a framework that leaves no device memory to others."""
 
@@ -93,6 +98,11 @@ class Target:
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         array = self.own_array(shape, dtype)
         return array.address, lambda: array
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        """Upload a small array of NumPy's or of the framework's own type by one native call; None if it cannot be."""
+        del ring, x
+        return None
 
     def stream(self) -> int | None:
         """The framework's current stream: copies wait for its earlier work, and its later work waits for copies.
@@ -135,9 +145,11 @@ class Torch(Target):
         super().__init__(pool)
         self.torch = _imported(self, "torch.utils.dlpack")
         self._kinds: dict[Dtype, Any] = {}  # looking a name up in torch takes 2 us
+        self._raw_stream: Callable[[int], int] | None = None
         if is_host(self.engine):
             return
         # What Triton calls too: it makes no stream object, which takes 3 us.
+        self.own_type = self.torch.Tensor
         self._raw_stream = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
         self.place = self.torch.device("cuda", self.device)
         if not self.torch.cuda.is_available():
@@ -158,6 +170,24 @@ class Torch(Target):
             return array.address, lambda: self.torch.from_dlpack(array)
         tensor = self.torch.empty(shape, dtype=kind, device=self.place)
         return tensor.data_ptr(), lambda: tensor
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        if self._raw_stream is None:
+            return None
+        if not isinstance(x, np.ndarray):
+            return self._send_tensor(ring, x, self._raw_stream(self.device))
+        kind = self._kinds.get(x.dtype)
+        if kind is None:
+            return None
+        tensor = self.torch.empty(x.shape, dtype=kind, device=self.place)
+        return tensor if ring.upload_at_once(x, tensor.data_ptr(), self._raw_stream(self.device)) else None
+
+    def _send_tensor(self, ring: Ring, x: Any, stream: int) -> Any:
+        is_plain = x.is_cpu and x.layout is self.torch.strided and x.is_contiguous() and x.dtype in self._kinds.values()
+        if not is_plain or x.requires_grad or x.is_neg() or x.is_conj():
+            return None
+        tensor = self.torch.empty(x.shape, dtype=x.dtype, device=self.place)
+        return tensor if ring.upload_at_once(x.data_ptr(), x.nbytes, tensor.data_ptr(), stream) else None
 
     def stream(self) -> int | None:
         if is_host(self.engine):
@@ -180,13 +210,22 @@ class Cupy(Target):
         self.cupy = _imported(self)
         if is_host(self.engine):
             raise UsageError("CuPy needs a GPU, and this uploader has none: use another framework")
+        self._seen: set[Dtype] = set()
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         if isinstance(dtype, str):
             raise self.no_dtype(dtype, "send its bits, as uint16")
+        self._seen.add(dtype)
         with self.cupy.cuda.Device(self.device):
             array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        cuda = self.cupy.cuda
+        if x.dtype not in self._seen or cuda.runtime.getDevice() != self.device:
+            return None
+        array = self.cupy.empty(x.shape, x.dtype)
+        return array if ring.upload_at_once(x, array.data.ptr, cuda.get_current_stream().ptr) else None
 
     def stream(self) -> int | None:
         with self.cupy.cuda.Device(self.device):

@@ -20,7 +20,7 @@ from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
-from pyxfer._upload.movers import copy_on_host, make_mover
+from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
 from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
@@ -72,7 +72,8 @@ class Uploader(ShortRepr):
 
     The first use starts its threads and page-locks at most `max_pinned` bytes, which it keeps until it is closed. The
     settings of its ring that `threads`, `chunk_bytes` and `slots` do not fix are tuned. Device memory that arrays of
-    TensorFlow and JAX have released is kept for later arrays, at most `pool` bytes; None is twice the largest so far.
+    TensorFlow and JAX have released is kept for later arrays, at most `pool` bytes; None is twice the largest so far,
+    and at least 8 MiB.
 
     Raises:
         UsageError: the device does not exist, or a setting is not valid.
@@ -151,6 +152,8 @@ class Uploader(ShortRepr):
             UsageError: the framework or an array is refused; the message says what to do.
 
         """
+        if block and (made := self._upload_at_once(x, to)) is not None:
+            return made
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
@@ -293,6 +296,24 @@ class Uploader(ShortRepr):
         if name not in self._targets:
             self._targets[name] = TARGETS[name](self._pool)
         return self._targets[name]
+
+    def _upload_at_once(self, x: Any, to: object) -> Any:
+        """The short way of a small array with nothing special, after the first; None if it cannot be taken."""
+        mover, target = self._mover, self._targets.get(to)  # type: ignore[call-overload]
+        if target is None or not isinstance(mover, RingMover):
+            return None
+        if type(x) is np.ndarray:
+            base = x.base
+            if base is not None and (type(base) is not np.ndarray or base.base is not None):
+                return None  # it may be mapped from a file
+        elif type(x) is not target.own_type:
+            return None
+        if x.nbytes > mover.at_once_bytes or os.getpid() != self._pid or native_call.exit_begun:
+            return None
+        try:
+            return target.upload_at_once(mover.ring, x)
+        except ValueError:  # the stream is being captured: the ring's way says so
+            return None
 
     def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
         source = source_of(x)

@@ -5,7 +5,7 @@ those of `pyxfer.errors`. Calls that may block release the GIL.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,6 +244,12 @@ class Ring:
         Without `wait`, later work of `stream` waits for the bytes.
         """
 
+    @overload
+    def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int) -> bool:
+        """Copy a small array on `stream` itself. False: not done, because the ring may be faster or is needed."""
+
+    @overload
+    def upload_at_once(self, array: NDArray[Any], device_address: int, stream: int) -> bool: ...
     def download(
         self,
         address: int,

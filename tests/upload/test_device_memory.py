@@ -139,6 +139,20 @@ def test_one_synchronisation_covers_all_blocks_returned_before(pool: DevicePool)
     assert calls("cudaDeviceSynchronize") == 2
 
 
+def test_one_synchronisation_serves_many_small_blocks(pool: DevicePool) -> None:
+    for _ in range(65):
+        pool.give(pool.take(4096))
+    assert (calls("cudaMalloc"), calls("cudaDeviceSynchronize")) == (32, 2)
+    assert pool.idle_bytes == 32 * 4096
+
+
+def test_small_blocks_beyond_max_bytes_are_waited_for(engine: Engine) -> None:
+    with closing(DevicePool(engine, 0, 3 * 4096)) as pool:
+        for _ in range(7):
+            pool.give(pool.take(4096))
+        assert (calls("cudaMalloc"), calls("cudaDeviceSynchronize")) == (3, 2)
+
+
 def test_a_sweep_makes_later_waits_unnecessary(pool: DevicePool) -> None:
     pool.sweep()
     assert calls("cudaDeviceSynchronize") == 0
@@ -230,7 +244,8 @@ def test_a_block_may_be_returned_during_another_call(engine: Engine) -> None:
 
 
 @pytest.mark.threads
-def test_threads_never_get_the_same_block(pool: DevicePool) -> None:
+def test_threads_never_get_the_same_block(engine: Engine) -> None:
+    pool = DevicePool(engine, 0, 8192)
     taken: set[int] = set()
     twice: list[Any] = []
 
@@ -250,3 +265,4 @@ def test_threads_never_get_the_same_block(pool: DevicePool) -> None:
         thread.join()
     assert twice == []
     assert held("device") == pool.idle_bytes <= 8192
+    pool.close()
