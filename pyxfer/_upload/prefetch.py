@@ -58,11 +58,13 @@ class Feeder(Generic[Batch, Sent]):
         batches: Iterable[Batch],
         send: Callable[[Batch], Sent],
         depth: int,
-        prepare: Callable[[], None],
+        before_draw: Callable[[], None],
+        after_send: Callable[[], None],
     ) -> None:
         self.depth = depth
         self._send = send
-        self._prepare = prepare
+        self._before_draw = before_draw
+        self._after_send = after_send
         self._sent: SimpleQueue[Sent | _Failure | None] = SimpleQueue()
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
@@ -142,7 +144,7 @@ class Feeder(Generic[Batch, Sent]):
                 is_asked = self._is_asked_again(is_asked)
             if self.is_over:
                 return
-            self._prepare()
+            self._before_draw()
             try:
                 batch = next(self._batches)
             except StopIteration:
@@ -152,6 +154,7 @@ class Feeder(Generic[Batch, Sent]):
             self._sent.put(self._send(batch))
             del batch  # the name would keep a taken batch alive
             ahead += 1
+            self._after_send()
 
     def _is_asked_again(self, is_asked: bool) -> bool:
         """Wait until the loop asks for another batch, unless none is ready. `is_asked`: the last one was seen asked."""
@@ -350,9 +353,9 @@ def depth_of(depth: object) -> int:
 class Prefetch(ShortRepr, Generic[Batch, Result]):
     """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
 
-    A thread draws the batches, each after a call of `prepare`, and calls `send`, whose result waits for the upload when
-    it is called. If the thread raises, the error comes out in place of that batch and ends the iteration. The thread
-    also closes a generator, whether it is exhausted or not.
+    A thread draws the batches and calls `send`, whose result waits for the upload when it is called. If the thread
+    raises, the error comes out in place of that batch and ends the iteration. The thread also closes a generator,
+    whether it is exhausted or not.
 
     The iterator ends early on `close()`, on leaving `with`, or when it is dropped. Several threads may iterate: each
     result goes to one of them.
@@ -367,11 +370,12 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
         batches: Iterable[Batch],
         send: Callable[[Batch], Callable[[], Result]],
         depth: int = 2,
-        prepare: Callable[[], None] = lambda: None,
+        before_draw: Callable[[], None] = lambda: None,
+        after_send: Callable[[], None] = lambda: None,
     ) -> None:
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        self._feeder = Feeder(batches, send, depth_of(depth), prepare)
+        self._feeder = Feeder(batches, send, depth_of(depth), before_draw, after_send)
 
     def _summary(self) -> str:
         return f"of depth {self._feeder.depth}: {'ended' if self._feeder.is_over else 'open'}"

@@ -200,7 +200,13 @@ class Uploader(ShortRepr):
             target = target_ahead(self._target(to), count)
         if not is_host(self._engine):
             warn_of_pinning(batches, stacklevel=4)
-        return Prefetch(before_copy_to_device(batches), lambda batch: self._send(target, batch), count, self._sweep)
+        return Prefetch(
+            before_copy_to_device(batches),
+            lambda batch: self._send(target, batch),
+            count,
+            before_draw=lambda: self._sweep(if_short=True),
+            after_send=lambda: self._sweep(if_short=False),
+        )
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
@@ -341,11 +347,14 @@ class Uploader(ShortRepr):
 
         return taken
 
-    def _sweep(self) -> None:
-        """Synchronise before a batch is drawn. Later the wait would include more work, and the device would idle."""
+    def _sweep(self, *, if_short: bool) -> None:
+        """Synchronise for the memory of the next batch while the thread of a prefetch has nothing else to do.
+
+        If it did not suffice, before the next batch is drawn: later the wait would include more work.
+        """
         with native_call() as allowed:
             if allowed:
-                self._pool.sweep()
+                self._pool.sweep(if_short=if_short)
 
     def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
         started: list[Started] = []

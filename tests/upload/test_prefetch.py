@@ -79,6 +79,23 @@ def test_depth_is_the_number_of_batches_sent_ahead(depth: int) -> None:
             assert next(batches) == taken
 
 
+def test_the_thread_draws_sends_and_then_prepares_for_the_next_batch() -> None:
+    done: list[str] = []
+
+    def source() -> Iterator[int]:
+        for n in range(2):
+            done.append(f"draw {n}")
+            yield n
+
+    def send(batch: int) -> Started[int]:
+        done.append(f"send {batch}")
+        return Started(batch)
+
+    batches = Prefetch(source(), send, 1, lambda: done.append("before"), lambda: done.append("after"))
+    assert list(batches) == [0, 1]
+    assert done == ["before", "draw 0", "send 0", "after", "before", "draw 1", "send 1", "after", "before"]
+
+
 @pytest.mark.parametrize(("depth", "at_once"), [(1, True), (2, False)])
 def test_drawing_is_delayed_while_another_batch_is_ready(
     depth: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
