@@ -10,6 +10,7 @@
 #include "cuda/wait.hpp"
 #include "ring/staging.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <sstream>
@@ -132,19 +133,27 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
                      after, front.cancelled());
 }
 
-bool ring::upload_at_once(std::uintptr_t from, std::size_t bytes, std::uintptr_t to,
-                          stream_view on) {
+bool ring::upload_at_once(layout const& from, std::uintptr_t to, stream_view on) {
   note_process();
+  require_device_memory(to, from);
   // A device that reads pageable memory itself may read the array after the call has returned.
-  if (!plan_for(bytes).is_small() || state_->reads_pageable_memory || state_->queue.is_closed()) {
+  if (!plan_for(from.bytes()).is_small() || state_->reads_pageable_memory ||
+      state_->queue.is_closed()) {
     return false;
   }
   context_guard const guard{state_->context};
   require_no_capture(on);
-  if (bytes == 0) { return true; }
-  if (known_memory(from, bytes) != known_as::pageable) { return false; }
-  PYXFER_TRY(
-      driver().cuMemcpyHtoDAsync(to, reinterpret_cast<void const*>(from), bytes, on.handle()));
+  if (from.bytes() == 0) { return true; }
+  auto const* array = reinterpret_cast<void const*>(from.address());
+  thread_local std::vector<unsigned char> gathered;
+  if (!from.is_contiguous()) {
+    gathered.resize(std::max(gathered.size(), from.bytes()));
+    from.read(0, from.bytes(), gathered.data(), fill_kernel_of(fill_kind::plain).copy);
+    array = gathered.data();
+  } else if (known_memory(from.address(), from.bytes()) != known_as::pageable) {
+    return false;
+  }
+  PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), on.handle()));
   return true;
 }
 

@@ -53,11 +53,10 @@ class ring {
   /// Returns when the array has been written. After an error it may be written in part.
   staged download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
                   interruption const& interrupted = {});
-  /// Copies a small contiguous array by the driver on the caller's own stream, which no transfer of
-  /// the ring waits for; when it returns, the array has been read. Returns false, without a copy,
-  /// if that may be slower or may read the array later, or if the ring is closed.
-  [[nodiscard]] bool upload_at_once(std::uintptr_t from, std::size_t bytes, std::uintptr_t to,
-                                    stream_view on);
+  /// Copies a small array by the driver on the caller's own stream, past the transfers of the ring;
+  /// when it returns, the array has been read. Returns false, without a copy, if that may be slower
+  /// or may read the array later, or if the ring is closed.
+  [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to, stream_view on);
   /// Returns at once. When the ticket is done, the bytes are on the device. Until then the array,
   /// the device memory and the stream must stay valid, and the array must not be changed.
   [[nodiscard]] ticket start_upload(layout const& from, std::uintptr_t to,

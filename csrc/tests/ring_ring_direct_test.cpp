@@ -197,8 +197,7 @@ TEST_F(ring_direct, are_not_used_while_the_device_has_earlier_work) {
 class ring_at_once : public ring_direct {
  protected:
   [[nodiscard]] bool sent(ring& through, array const& from, stream_view on) const {
-    auto const of = from.view();
-    return through.upload_at_once(of.address(), of.bytes(), device(), on);
+    return through.upload_at_once(from.view(), device(), on);
   }
 
   static constexpr std::size_t most = 4 * chunk;
@@ -218,6 +217,14 @@ TEST_F(ring_at_once, arrive_on_the_stream_and_leave_the_array_to_the_caller) {
   synchronize_device(0);
   EXPECT_EQ(on_device(most), expected);
   EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
+TEST_F(ring_at_once, gather_an_array_that_is_not_contiguous) {
+  ring made{0, with_direct(1)};
+  array const from{4, {50, 3}, {-40, 8}, 33};
+  ASSERT_TRUE(sent(made, from, own_.view()));
+  synchronize_device(0);
+  EXPECT_EQ(on_device(600), from.contents());
 }
 
 TEST_F(ring_at_once, do_not_wait_for_the_transfers_of_the_ring) {
@@ -243,7 +250,7 @@ TEST_F(ring_at_once, are_refused_where_the_ring_is_faster_or_is_needed) {
   ring without{0, with_direct(0)};
   EXPECT_FALSE(sent(without, little, own_.view()));
   host_buffer const locked{100, memory_kind::pinned, 0};
-  EXPECT_FALSE(made.upload_at_once(locked.address(), 100, device(), own_.view()));
+  EXPECT_FALSE(made.upload_at_once(all_of(locked), device(), own_.view()));
   made.close();
   EXPECT_FALSE(sent(made, little, own_.view()));
   hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, 1);
@@ -254,7 +261,7 @@ TEST_F(ring_at_once, are_refused_where_the_ring_is_faster_or_is_needed) {
 
 TEST_F(ring_at_once, of_no_bytes_make_no_copy) {
   ring made{0, with_direct(1)};
-  EXPECT_TRUE(made.upload_at_once(0, 0, 0, own_.view()));
+  EXPECT_TRUE(made.upload_at_once({0, 1, {0}, {1}}, 0, own_.view()));
   EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
 }
 

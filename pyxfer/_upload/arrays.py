@@ -130,6 +130,12 @@ def _of_dlpack(x: Any) -> Source:
     return source
 
 
+def may_be_of_a_file(x: Any) -> bool:
+    """Whether NumPy's array may be mapped from a file; if it may, `source_of` looks. Quick for most arrays."""
+    base = x.base if type(x) is np.ndarray else None
+    return base is not None and (type(base) is not np.ndarray or base.base is not None)
+
+
 def _require_whole_file(array: NDArray[Any]) -> None:
     """Refuse an array mapped from a file that was cut, because a read behind its end ends the process (SIGBUS).
 

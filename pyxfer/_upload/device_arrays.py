@@ -6,7 +6,7 @@ import math
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
@@ -14,6 +14,8 @@ from pyxfer._upload.native_calls import Owner
 from pyxfer.errors import CudaMemoryError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pyxfer._upload.arrays import Dtype
     from pyxfer.native import Engine
     from pyxfer.native._cuda import DeviceBuffer
@@ -168,6 +170,14 @@ def block_bytes(nbytes: int) -> int:
 KDL_CPU, KDL_CUDA = 1, 2
 
 
+class Part(NamedTuple):
+    """An array in C order in a block on the device."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+
 class DeviceArray:
     """An array in C order on a device, which `torch.from_dlpack(array)` and similar functions use without a copy.
 
@@ -175,17 +185,25 @@ class DeviceArray:
     bytes at least; DLPack, TensorFlow and JAX require 64.
     """
 
-    def __init__(self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype) -> None:
+    def __init__(
+        self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype, block: _Memory | None = None, offset: int = 0
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = math.prod(shape) * itemsize_of(dtype)
         self.device = pool.device
+        self._pool = pool
         self._engine = pool.engine
-        self._memory = _Memory(pool.take(self.nbytes), pool)
+        self._memory = block or _Memory(pool.take(self.nbytes), pool)
+        self._offset = offset
+
+    def part(self, part: Part) -> DeviceArray:
+        """An array in the same memory, which it keeps."""
+        return DeviceArray(self._pool, part.shape, part.dtype, self._memory, part.offset)
 
     @property
     def address(self) -> int:
-        return self._memory.memory.address
+        return self._memory.memory.address + self._offset
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (KDL_CPU, 0) if is_host(self._engine) else (KDL_CUDA, self.device)

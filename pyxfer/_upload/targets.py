@@ -5,7 +5,9 @@ PyTorch and CuPy allocate the memory themselves. TensorFlow and JAX take pyxfer'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,8 +21,10 @@ from pyxfer.errors import INSTALL, CudaMemoryError, UsageError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from numpy.typing import NDArray
+
     from pyxfer._upload.arrays import Dtype, Source
-    from pyxfer._upload.device_arrays import DevicePool
+    from pyxfer._upload.device_arrays import DevicePool, Part
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Ring
 
@@ -96,8 +100,26 @@ class Target:
         self.engine, self.device = pool.engine, pool.device
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        self.require_dtype(dtype)
         array = self.own_array(shape, dtype)
-        return array.address, lambda: array
+        return array.address, lambda: self.taken(array)
+
+    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
+        """The same for several arrays in one block, which each of them keeps."""
+        block = self.own_array((nbytes,), np.dtype(np.uint8))
+        return block.address, lambda: [self.taken(block.part(part)) for part in parts]
+
+    def require_dtype(self, dtype: Dtype) -> None:
+        """Refuse a dtype that the framework does not have."""
+
+    def taken(self, array: DeviceArray) -> Any:
+        """The framework's array in memory of pyxfer's."""
+        return array
+
+    def as_array(self, x: Any) -> NDArray[Any] | None:
+        """The framework's array on the host as NumPy's, without a copy; None if `x` is none or has particulars."""
+        del x
+        return None
 
     def upload_at_once(self, ring: Ring, x: Any) -> Any:
         """Upload a small array of NumPy's or of the framework's own type by one native call; None if it cannot be."""
@@ -136,6 +158,12 @@ class Target:
         return UsageError(f"{self.title} has no {name_of(dtype)}: {advice}")
 
 
+@lru_cache(maxsize=1024)
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, in items."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 class Torch(Target):
     """Tensors that PyTorch allocates, filled on its current stream."""
 
@@ -158,18 +186,40 @@ class Torch(Target):
                 f"https://pytorch.org/get-started/locally"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+    def require_dtype(self, dtype: Dtype) -> None:
+        self._kind(dtype)
+
+    def _kind(self, dtype: Dtype) -> Any:
         kind = self._kinds.get(dtype)
         if kind is None:
             kind = getattr(self.torch, name_of(dtype), None)
             if kind is None:
                 raise self.no_dtype(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
             self._kinds[dtype] = kind
+        return kind
+
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         if is_host(self.engine):  # the host runtime copies only to its own memory
-            array = self.own_array(shape, dtype)
-            return array.address, lambda: self.torch.from_dlpack(array)
-        tensor = self.torch.empty(shape, dtype=kind, device=self.place)
+            return super().empty(shape, dtype)
+        tensor = self.torch.empty(shape, dtype=self._kind(dtype), device=self.place)
         return tensor.data_ptr(), lambda: tensor
+
+    def taken(self, array: DeviceArray) -> Any:
+        return self.torch.from_dlpack(array)
+
+    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
+        address, finish = self.empty((nbytes,), np.dtype(np.uint8))
+
+        def views() -> list[Any]:
+            block = finish()
+            typed = {dtype: block.view(self._kind(dtype)) for dtype in {part.dtype for part in parts}}
+            # `data` is not a view for autograd: an operation in place on one array must not invalidate another.
+            return [
+                typed[dtype].as_strided(shape, strides_of(shape), offset // dtype.itemsize).data
+                for shape, dtype, offset in parts
+            ]
+
+        return address, views
 
     def upload_at_once(self, ring: Ring, x: Any) -> Any:
         if self._raw_stream is None:
@@ -182,9 +232,19 @@ class Torch(Target):
         tensor = self.torch.empty(x.shape, dtype=kind, device=self.place)
         return tensor if ring.upload_at_once(x, tensor.data_ptr(), self._raw_stream(self.device)) else None
 
+    def as_array(self, x: Any) -> NDArray[Any] | None:
+        if type(x) is not self.torch.Tensor or x.dtype == self.torch.bfloat16 or not self._is_plain(x):
+            return None
+        array: NDArray[Any] = x.numpy()
+        return array
+
+    def _is_plain(self, x: Any) -> bool:
+        if not x.is_cpu or x.layout is not self.torch.strided or x.dtype not in self._kinds.values():
+            return False
+        return x.is_contiguous() and not (x.requires_grad or x.is_neg() or x.is_conj())
+
     def _send_tensor(self, ring: Ring, x: Any, stream: int) -> Any:
-        is_plain = x.is_cpu and x.layout is self.torch.strided and x.is_contiguous() and x.dtype in self._kinds.values()
-        if not is_plain or x.requires_grad or x.is_neg() or x.is_conj():
+        if not self._is_plain(x):
             return None
         tensor = self.torch.empty(x.shape, dtype=x.dtype, device=self.place)
         return tensor if ring.upload_at_once(x.data_ptr(), x.nbytes, tensor.data_ptr(), stream) else None
@@ -212,13 +272,25 @@ class Cupy(Target):
             raise UsageError("CuPy needs a GPU, and this uploader has none: use another framework")
         self._seen: set[Dtype] = set()
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+    def require_dtype(self, dtype: Dtype) -> None:
         if isinstance(dtype, str):
             raise self.no_dtype(dtype, "send its bits, as uint16")
         self._seen.add(dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        self.require_dtype(dtype)
         with self.cupy.cuda.Device(self.device):
             array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
+
+    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
+        address, finish = self.empty((nbytes,), np.dtype(np.uint8))
+
+        def views() -> list[Any]:
+            memory = finish().data
+            return [self.cupy.ndarray(shape, dtype, memory + offset) for shape, dtype, offset in parts]
+
+        return address, views
 
     def upload_at_once(self, ring: Ring, x: Any) -> Any:
         cuda = self.cupy.cuda
@@ -253,10 +325,9 @@ class Tensorflow(Target):
                 f"TensorFlow {self._tf.__version__} sees no GPU: import it with TF_CPP_MIN_LOG_LEVEL=0 to see why"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
-        array = self.own_array(shape, dtype)
+    def taken(self, array: DeviceArray) -> Any:
         # TensorFlow takes only capsules of version 0.
-        return array.address, lambda: self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        return self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     def export(self, y: Any) -> Any:
         """A capsule of the tensor, or of a variable's current value. Waits for the device: the streams are hidden."""
@@ -287,7 +358,7 @@ class Jax(Target):
             why = str(error).partition("\n")[0]
             raise UsageError(f"JAX {self._jax.__version__} sees no GPU: {why}") from error
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+    def require_dtype(self, dtype: Dtype) -> None:
         most_bytes = 8 if getattr(dtype, "kind", "") == "c" else 4
         if itemsize_of(dtype) > most_bytes and not self._jax.config.jax_enable_x64:
             raise self.no_dtype(
@@ -295,8 +366,9 @@ class Jax(Target):
                 "without jax_enable_x64 it would convert the numbers to 32 bits. Call "
                 'jax.config.update("jax_enable_x64", True) first, or convert them, such as x.astype(np.float32)',
             )
-        array = self.own_array(shape, dtype)
-        return array.address, lambda: self._jax.dlpack.from_dlpack(array)
+
+    def taken(self, array: DeviceArray) -> Any:
+        return self._jax.dlpack.from_dlpack(array)
 
     def export(self, y: Any) -> Any:
         return y.block_until_ready().__dlpack__()

@@ -18,15 +18,15 @@ import numpy as np
 from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
-from pyxfer._upload.device_arrays import DeviceArray, DevicePool
+from pyxfer._upload.arrays import MAX_BYTES, destination_of, may_be_of_a_file, source_of
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool, Part, block_bytes
 from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
-from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
+from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
 from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
-from pyxfer._upload.trees import send_arrays
+from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import (
     INSTALL,
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer._document.runs import FrameworkName
-    from pyxfer._upload.arrays import Dtype
+    from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.movers import Mover
+    from pyxfer._upload.trees import Group
     from pyxfer.native import Engine
+    from pyxfer.native._cuda import Pack
 
 
 def _pool_bytes(pool: str | int | None) -> int | None:
@@ -152,12 +154,13 @@ class Uploader(ShortRepr):
             UsageError: the framework or an array is refused; the message says what to do.
 
         """
-        if block and (made := self._upload_at_once(x, to)) is not None:
+        known = to if isinstance(to, Target) else self._targets.get(to)
+        if block and known is not None and (made := self._upload_at_once(x, known)) is not None:
             return made
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
-                return send_arrays(x, lambda array: self._upload_array(mover, target, array), "x")
+                return send_arrays(x, lambda arrays: self._upload_all(mover, target, arrays), "x")
             return self._start_all(mover, target, x, "x")
 
     def download(self, y: Any, out: Any = None) -> Any:
@@ -303,34 +306,58 @@ class Uploader(ShortRepr):
             self._targets[name] = TARGETS[name](self._pool)
         return self._targets[name]
 
-    def _upload_at_once(self, x: Any, to: object) -> Any:
-        """The short way of a small array with nothing special, after the first; None if it cannot be taken."""
-        mover, target = self._mover, self._targets.get(to)  # type: ignore[call-overload]
-        if target is None or not isinstance(mover, RingMover):
+    def _upload_at_once(self, x: Any, target: Target) -> Any:
+        """The short way of a small array with nothing special; None if it cannot be taken."""
+        mover, kind = self._mover, type(x)
+        if not isinstance(mover, RingMover) or (kind is not np.ndarray and kind is not target.own_type):
             return None
-        if type(x) is np.ndarray:
-            base = x.base
-            if base is not None and (type(base) is not np.ndarray or base.base is not None):
-                return None  # it may be mapped from a file
-        elif type(x) is not target.own_type:
+        if x.nbytes > mover.at_once_bytes or may_be_of_a_file(x) or native_call.exit_begun:
             return None
-        if x.nbytes > mover.at_once_bytes or os.getpid() != self._pid or native_call.exit_begun:
+        if os.getpid() != self._pid:
             return None
         try:
             return target.upload_at_once(mover.ring, x)
         except ValueError:  # the stream is being captured: the ring's way says so
             return None
 
-    def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
-        source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype)
-        try:
-            stream = target.stream()
-            mover.upload(source, address, stream, wait=stream is None)
-            return finish()
-        except BaseException:
-            del finish  # the traceback would keep the memory
-            raise
+    def _upload_all(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Any]:
+        made: list[Any] = [None] * len(arrays)
+        for places, small in self._groups(mover, target, arrays):
+            if small is None and (sent := self._upload_at_once(arrays[places[0]], target)) is not None:
+                made[places[0]] = sent
+                continue
+            source, address, finish, _ = self._memory_for(target, arrays, places, small)
+            try:
+                stream = target.stream()
+                mover.upload(source, address, stream, wait=stream is None)
+                put(made, places, finish())
+            except UsageError as error:
+                del finish  # the traceback would keep the memory
+                raise RefusedError(places[0], error) from error
+            except BaseException:
+                del finish
+                raise
+        return made
+
+    def _groups(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Group]:
+        """The numbers of arrays that cross together, and those arrays if they are several."""
+        if len(arrays) >= MIN_PACKED and isinstance(mover, RingMover):
+            return groups_of(arrays, target)
+        return [([place], None) for place in range(len(arrays))]
+
+    def _memory_for(
+        self, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None
+    ) -> tuple[Source | Pack, int, Callable[[], Any], Any]:
+        """What to send, where to, what makes the framework's arrays, and what keeps the source."""
+        if small is None:
+            try:
+                source = source_of(arrays[places[0]])
+                return (source, *target.empty(source.shape, source.dtype), source.keep)
+            except UsageError as error:
+                raise RefusedError(places[0], error) from error
+        pack = self._engine.Pack(small)
+        parts = [Part(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
+        return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
 
     def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
         """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""
@@ -357,27 +384,34 @@ class Uploader(ShortRepr):
                 self._pool.sweep(if_short=if_short)
 
     def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
+        tree, arrays = arrays_of(x, name)
         started: list[Started] = []
-
-        def start(array: Any) -> Any:
-            source = source_of(array)
-            address, finish = target.empty(source.shape, source.dtype)
-            try:
-                started.append(Started(mover.start(source, address, target.stream()), finish, source.keep))
-            except Exception:
-                del finish
-                raise
-            except BaseException:  # Ctrl-C, perhaps after the upload has started
-                self._dropped.add([Started(FixedTicket(is_done=False), finish, source.keep)])
-                raise
-            return array
-
         try:
-            tree = send_arrays(x, start, name)
+            for places, small in self._groups(mover, target, arrays):
+                started.append(self._started(mover, target, arrays, places, small))
+        except RefusedError as refused:
+            self._dropped.add(started)
+            raise_at(x, refused, name)
         except BaseException:
             self._dropped.add(started)
             raise
         return Upload(tree, started, self._dropped, self)
+
+    def _started(
+        self, mover: Mover, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None
+    ) -> Started:
+        source, address, finish, keep = self._memory_for(target, arrays, places, small)
+        try:
+            return Started(mover.start(source, address, target.stream()), finish, keep, places)
+        except UsageError as error:
+            del finish  # the traceback would keep the memory
+            raise RefusedError(places[0], error) from error
+        except Exception:
+            del finish
+            raise
+        except BaseException:  # Ctrl-C, perhaps after the upload has started
+            self._dropped.add([Started(FixedTicket(is_done=False), finish, keep)])
+            raise
 
 
 def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
