@@ -151,11 +151,11 @@ def test_an_error_in_a_dataset_of_tensorflow_comes_out(up: Uploader, tensorflow:
     assert [int(each) for each in taken] == [0, 1, 2]
 
 
-def test_tensors_without_one_array_are_refused(up: Uploader, tensorflow: Any) -> None:
+def test_tensors_that_are_not_one_array_are_refused(up: Uploader, tensorflow: Any) -> None:
     ragged = tensorflow.ragged.constant([[1, 2], [3]])
     sparse = tensorflow.sparse.from_dense([[0, 1]])
     text = tensorflow.constant(["a", "b"])
-    for each in (ragged, sparse, text):
+    for each in (ragged, sparse, text, (ragged, 1.0)):
         dataset = tensorflow.data.Dataset.from_tensors(each)
-        with pytest.raises(UsageError, match=r"^batch: "):
+        with pytest.raises(UsageError, match=r"^batch(\[0\])?: "):
             list(up.prefetch(dataset, "tensorflow"))
