@@ -39,8 +39,8 @@ DELAY_S = 0.002
 # A signal that comes just before a wait does not end it, so waits are in slices.
 _SLICE_S = 0.1
 
-# Each running thread, and what it draws from.
-_running: dict[Feeder[Any, Any], Iterable[Any]] = {}
+# Each running thread, and what it draws from: the source and its iterator.
+_running: dict[Feeder[Any, Any], tuple[object, object]] = {}
 
 
 class _Failure:
@@ -69,10 +69,11 @@ class Feeder(Generic[Batch, Sent]):
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
         self.is_over = False
-        _await_stopped(batches)
+        if getattr(batches, "persistent_workers", False):  # a DataLoader whose next iterator has the same workers
+            _await_stopped(batches)
         self._batches = iter(batches)
         self._thread = threading.Thread(target=self._run, name="pyxfer-prefetch", daemon=True)
-        _running[self] = batches
+        _running[self] = (batches, self._batches)
         try:
             self._thread.start()
         except BaseException:
@@ -120,6 +121,7 @@ class Feeder(Generic[Batch, Sent]):
         end: _Failure | None = None
         try:
             try:
+                _await_stopped(self._batches)
                 self._feed()
             except BaseException as error:  # noqa: BLE001 - raised by `take`
                 end = _Failure(error)
@@ -176,13 +178,10 @@ class Feeder(Generic[Batch, Sent]):
         self._sent.put(None)
 
 
-def _await_stopped(batches: Iterable[Any]) -> None:
-    """Wait for threads that were stopped while they drew from the same object.
-
-    The next iterator may share state with the last one, such as the workers of a DataLoader that keeps them.
-    """
-    for feeder, source in list(_running.items()):
-        while source is batches and feeder.is_over and not feeder.join(_SLICE_S):
+def _await_stopped(drawn: object) -> None:
+    """Wait for threads that were stopped while they drew from the same object."""
+    for feeder, sources in list(_running.items()):
+        while feeder.is_over and any(drawn is each for each in sources) and not feeder.join(_SLICE_S):
             pass
 
 

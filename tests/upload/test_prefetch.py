@@ -349,27 +349,32 @@ def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread(interrupt: Callable[
 
 
 class Shared:
-    """A source with one iterator for all loops, such as a DataLoader that keeps its workers."""
+    """One iterator for all loops, which blocks in its first draw."""
 
-    def __init__(self) -> None:
+    def __init__(self, persistent_workers: bool) -> None:
+        self.persistent_workers = persistent_workers
         self.drawing = threading.Event()
         self.released = threading.Event()
-        self.begun_while_drawing: list[bool] = []
+        self.disturbed = False
 
     def __iter__(self) -> Iterator[int]:
-        self.begun_while_drawing.append(self.drawing.is_set())
+        self.disturbed |= self.persistent_workers and self.drawing.is_set()
         return self
 
     def __next__(self) -> int:
+        self.disturbed |= self.drawing.is_set()
         self.drawing.set()
         self.released.wait(LONG_S)
         self.drawing.clear()
         return 0
 
 
-def test_a_loop_begins_when_a_stopped_thread_has_left_the_same_source(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_a_loop_waits_until_a_stopped_thread_has_left_its_iterator(
+    persistent_workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prefetch, "GRACE_S", 0.0)
-    source = Shared()
+    source = Shared(persistent_workers)
     with Prefetch(source, Started):
         assert source.drawing.wait(LONG_S)
     join = Feeder.join
@@ -381,13 +386,17 @@ def test_a_loop_begins_when_a_stopped_thread_has_left_the_same_source(monkeypatc
     monkeypatch.setattr(Feeder, "join", release_and_join)
     with Prefetch(source, Started) as batches:
         assert next(batches) == 0
-    assert source.begun_while_drawing == [False, False]
+    assert not source.disturbed
 
 
-def test_a_loop_does_not_wait_for_a_running_one_over_the_same_source() -> None:
-    source = Shared()
-    with Prefetch(source, Started), Prefetch(source, Started):
+def test_a_loop_over_a_blocked_source_may_be_made_before_the_source_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.0)
+    source = Shared(persistent_workers=False)
+    with Prefetch(source, Started):
+        assert source.drawing.wait(LONG_S)
+    with Prefetch(source, Started) as batches:
         source.released.set()
+        assert next(batches) == 0
 
 
 class Drawn:
