@@ -137,8 +137,7 @@ bool ring::upload_at_once(layout const& from, std::uintptr_t to, stream_view on)
   note_process();
   require_device_memory(to, from);
   // A device that reads pageable memory itself may read the array after the call has returned.
-  if (!plan_for(from.bytes()).is_small() || state_->reads_pageable_memory ||
-      state_->queue.is_closed()) {
+  if (from.bytes() > most_at_once || state_->reads_pageable_memory || state_->queue.is_closed()) {
     return false;
   }
   context_guard const guard{state_->context};

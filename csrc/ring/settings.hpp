@@ -72,11 +72,6 @@ class chunk_plan {
   [[nodiscard]] bool is_left_to_driver() const noexcept {
     return direct_bytes_ != 0 && (bytes_ < direct_bytes_ || is_soon_done());
   }
-  /// Whether an upload on the caller's own stream, without the ring's queue, is faster by the
-  /// driver.
-  [[nodiscard]] bool is_small() const noexcept {
-    return direct_bytes_ != 0 && (bytes_ < direct_bytes_ || chunks() <= most_chunks_alone);
-  }
   /// Whether the caller only polls and issues copies, and the other threads fill. A thread that
   /// fills takes four times as long to issue a copy (13 us instead of 3 us, on a Sapphire Rapids),
   /// because its stores have to reach memory first. With few threads, losing one of them costs

@@ -200,27 +200,26 @@ class ring_at_once : public ring_direct {
     return through.upload_at_once(from.view(), device(), on);
   }
 
-  static constexpr std::size_t most = 4 * chunk;
   stream own_{0};
 };
 
 TEST_F(ring_at_once, arrive_on_the_stream_and_leave_the_array_to_the_caller) {
-  ring made{0, with_direct(1)};
+  ring made{0, settings};
   gate held{own_.view(), 60};
-  auto const expected = random_bytes(most, 31);
+  auto const expected = random_bytes(size, 31);
   {
-    array const from{most, 31};
+    array const from{size, 31};
     ASSERT_TRUE(sent(made, from, own_.view()));
   }
-  EXPECT_NE(on_device(most), expected);  // behind the stream's earlier work
+  EXPECT_NE(on_device(size), expected);  // behind the stream's earlier work
   held.open();
   synchronize_device(0);
-  EXPECT_EQ(on_device(most), expected);
+  EXPECT_EQ(on_device(size), expected);
   EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
 }
 
 TEST_F(ring_at_once, gather_an_array_that_is_not_contiguous) {
-  ring made{0, with_direct(1)};
+  ring made{0, settings};
   array const from{4, {50, 3}, {-40, 8}, 33};
   ASSERT_TRUE(sent(made, from, own_.view()));
   synchronize_device(0);
@@ -228,45 +227,42 @@ TEST_F(ring_at_once, gather_an_array_that_is_not_contiguous) {
 }
 
 TEST_F(ring_at_once, do_not_wait_for_the_transfers_of_the_ring) {
-  ring made{0, with_direct(1)};
+  ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
-  std::thread other{[&] {
-    array const large{most + 1};
-    static_cast<void>(made.upload(large.view(), device() + most, std::nullopt, true));
-  }};
+  std::thread other{
+      [&] { static_cast<void>(made.upload(source().view(), device(), std::nullopt, true)); }};
   await_calls("cudaMemcpyAsync", 1);
+  device_buffer const there{100, 0};
   array const from{100, 32};
-  EXPECT_TRUE(sent(made, from, own_.view()));
+  EXPECT_TRUE(made.upload_at_once(from.view(), there.address(), own_.view()));
   EXPECT_EQ(cudaStreamSynchronize(own_.handle()), cudaSuccess);
-  EXPECT_EQ(on_device(100), from.contents());
+  EXPECT_EQ(std::memcmp(inside(there.address()), from.memory().data(), 100), 0);
   hostrt::release_stalls();
   other.join();
 }
 
-TEST_F(ring_at_once, are_refused_where_the_ring_is_faster_or_is_needed) {
-  ring made{0, with_direct(1)};
+TEST_F(ring_at_once, are_refused_where_the_ring_is_needed) {
+  ring made{0, settings};
   array const little{100};
-  EXPECT_FALSE(sent(made, array{most + 1}, own_.view()));
-  ring without{0, with_direct(0)};
-  EXPECT_FALSE(sent(without, little, own_.view()));
+  EXPECT_FALSE(sent(made, array{ring::most_at_once + 1}, own_.view()));
   host_buffer const locked{100, memory_kind::pinned, 0};
   EXPECT_FALSE(made.upload_at_once(all_of(locked), device(), own_.view()));
   made.close();
   EXPECT_FALSE(sent(made, little, own_.view()));
   hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, 1);
-  ring reading{0, with_direct(1)};
+  ring reading{0, settings};
   EXPECT_FALSE(sent(reading, little, own_.view()));
   EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
 }
 
 TEST_F(ring_at_once, of_no_bytes_make_no_copy) {
-  ring made{0, with_direct(1)};
+  ring made{0, settings};
   EXPECT_TRUE(made.upload_at_once({0, 1, {0}, {1}}, 0, own_.view()));
   EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
 }
 
 TEST_F(ring_at_once, are_refused_on_a_stream_that_is_captured) {
-  ring made{0, with_direct(1)};
+  ring made{0, settings};
   ASSERT_EQ(cudaStreamBeginCapture(own_.handle(), cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_THROW(static_cast<void>(sent(made, array{100}, own_.view())), std::invalid_argument);
   cudaGraph_t graph{};
@@ -274,7 +270,7 @@ TEST_F(ring_at_once, are_refused_on_a_stream_that_is_captured) {
 }
 
 TEST_F(ring_at_once, throw_the_error_of_the_copy) {
-  ring made{0, with_direct(1)};
+  ring made{0, settings};
   hostrt::fail("cuMemcpyHtoDAsync", 1, cudaErrorInvalidValue);
   EXPECT_THROW(static_cast<void>(sent(made, array{100}, own_.view())), cuda_error);
   EXPECT_TRUE(sent(made, array{100}, own_.view()));

@@ -12,7 +12,7 @@ import numpy as np
 
 from pyxfer._upload.arrays import Source, array_of
 from pyxfer._upload.pending import FixedTicket
-from pyxfer._upload.settings import make_ring, max_driver_bytes
+from pyxfer._upload.settings import make_ring
 from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning, UsageError
 from pyxfer.units import format_size
 
@@ -40,10 +40,10 @@ class Ticket(Protocol):
         """Wait at most `seconds`; raise its error, or DeviceTimeoutError if it has not ended."""
 
 
-def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
+def make_mover(engine: Engine, device: int, settings: RingSettings, at_once_bytes: int) -> Mover:
     """Make a ring. If no memory can be page-locked for it, warn and use the driver's own copies."""
     try:
-        return RingMover(make_ring(engine, device, settings))
+        return RingMover(make_ring(engine, device, settings), at_once_bytes)
     except CudaMemoryError as error:
         mover = PlainMover(engine, device)
         warnings.warn(
@@ -58,15 +58,17 @@ def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
 class RingMover:
     """Copies through the page-locked slots of a ring. Any thread may call it; calls take turns."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, at_once_bytes: int = 0) -> None:
         self.ring = ring
         self.pinned_bytes = ring.pinned_bytes
-        self.at_once_bytes = max_driver_bytes(ring.chunk_bytes)
+        self.at_once_bytes = at_once_bytes
+        """Up to this size the driver's copy on a framework's own stream is faster."""
 
     def upload(self, source: Source | Pack, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
         is_pack = not isinstance(source, Source)
-        if is_pack and stream is not None and _transfer(self.ring.upload_at_once, source, address, stream):
+        is_small = is_pack and source.nbytes <= self.at_once_bytes
+        if is_small and stream is not None and _transfer(self.ring.upload_at_once, source, address, stream):
             return
         _transfer(self.ring.upload, source, address, stream, wait)
 

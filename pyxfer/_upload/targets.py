@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import NO_NUMBERS, call_exporter, itemsize_of, name_of, read_capsule, type_name
+from pyxfer._upload.arrays import (
+    DLPACK_TYPES,
+    NO_NUMBERS,
+    call_exporter,
+    itemsize_of,
+    name_of,
+    read_capsule,
+    type_name,
+)
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
 from pyxfer.errors import INSTALL, CudaMemoryError, UsageError
 
@@ -30,22 +38,35 @@ if TYPE_CHECKING:
 
     EmptyArray: TypeAlias = tuple[int, Callable[[], Any]]
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
+    PlainArray: TypeAlias = tuple[int, tuple[int, ...], Dtype]
+    """The address, shape and dtype of an array in C order."""
 
 
 _LEGACY_DEFAULT = 1  # DLPack's number of the legacy default stream
 
 
-def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> tuple[Source, int | None]:
-    """The memory of an array in C order on the device, and the stream after whose earlier work it may be read."""
-    packages = (base.__module__.partition(".")[0] for base in type(y).__mro__)
-    names = ("jax" if package == "jaxlib" else package for package in packages)
-    name = next((name for name in names if name in TARGETS), None)
-    if isinstance(y, DeviceArray) or name is None:
+class OnDevice(NamedTuple):
+    """An array in C order on a device, and the stream after whose earlier work it may be read."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: Dtype
+    stream: int | None
+    keep: Any
+    """Keeps the memory alive."""
+
+
+def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> OnDevice:
+    kind: Any = type(y)
+    name = None if kind is DeviceArray else _framework_of(kind)
+    if name is None:
         capsule, stream = _export(y, engine)
     else:
         framework = target(name)
-        capsule = call_exporter(y, lambda: framework.export(y))
         stream = framework.stream()
+        if plain := framework.plain(y):
+            return OnDevice(*plain, stream, y)
+        capsule = call_exporter(y, lambda: framework.export(y))
 
     def require_device(y: Any, kind: int, index: int) -> None:
         if is_host(engine):
@@ -62,7 +83,14 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
     found = read_capsule(y, capsule, require_device, "downloaded: view their bytes as uint8 first")
     if not _is_compact(found):
         raise UsageError(f"this {type_name(type(y))} is not in C order: make it contiguous on the device first")
-    return found, stream
+    return OnDevice(found.address, found.shape, found.dtype, stream, capsule)
+
+
+@cache
+def _framework_of(kind: type) -> str | None:
+    packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    names = ("jax" if package == "jaxlib" else package for package in packages)
+    return next((name for name in names if name in TARGETS), None)
 
 
 def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
@@ -134,6 +162,13 @@ class Target:
         """
         return None
 
+    def plain(self, y: Any) -> PlainArray | None:
+        """The memory of an array on the device that needs neither a capsule nor a copy; None if it may need one.
+
+        Readers wait for the earlier work of `stream`.
+        """
+        return None
+
     def export(self, y: Any) -> Any:
         """A DLPack capsule of the array, or of a copy in C order. Readers wait for the earlier work of `stream`."""
         return y.__dlpack__()
@@ -174,7 +209,11 @@ class Torch(Target):
         self.torch = _imported(self, "torch.utils.dlpack")
         self._kinds: dict[Dtype, Any] = {}  # looking a name up in torch takes 2 us
         self._raw_stream: Callable[[int], int] | None = None
+        names = [(name_of(dtype), dtype) for dtype in DLPACK_TYPES]
+        self._dtypes = {getattr(self.torch, name): dtype for name, dtype in names if hasattr(self.torch, name)}
+        self._types = {self.torch.Tensor, self.torch.nn.Parameter}  # other classes may keep their items elsewhere
         if is_host(self.engine):
+            self.place = self.torch.device("cpu")
             return
         # What Triton calls too: it makes no stream object, which takes 3 us.
         self.own_type = self.torch.Tensor
@@ -256,6 +295,21 @@ class Torch(Target):
             return int(self._raw_stream(self.device))
         return int(self.torch.cuda.current_stream(self.place).cuda_stream)
 
+    def plain(self, y: Any) -> PlainArray | None:
+        try:
+            if (
+                type(y) in self._types
+                and y.dtype in self._dtypes
+                and y.device == self.place
+                and y.layout is self.torch.strided
+                and y.is_contiguous()
+                and not (y.is_conj() or y.is_neg())
+            ):
+                return y.data_ptr(), tuple(y.shape), self._dtypes[y.dtype]
+        except RuntimeError:  # a nested tensor, or one of torch.func without memory
+            pass
+        return None
+
     def export(self, y: Any) -> Any:
         return self.torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
 
@@ -302,6 +356,13 @@ class Cupy(Target):
     def stream(self) -> int | None:
         with self.cupy.cuda.Device(self.device):
             return int(self.cupy.cuda.get_current_stream().ptr)
+
+    def plain(self, y: Any) -> PlainArray | None:
+        if type(y) is self.cupy.ndarray and y.dtype in DLPACK_TYPES and y.flags.c_contiguous:
+            memory = y.data
+            if memory.device_id == self.device:
+                return memory.ptr, y.shape, y.dtype
+        return None
 
     def export(self, y: Any) -> Any:
         with self.cupy.cuda.Device(self.device):

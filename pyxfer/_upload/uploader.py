@@ -18,16 +18,17 @@ import numpy as np
 from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import MAX_BYTES, destination_of, may_be_of_a_file, source_of
-from pyxfer._upload.device_arrays import DeviceArray, DevicePool, Part, block_bytes
+from pyxfer._upload.arrays import MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool, Part
 from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
+from pyxfer._upload.pools import HostPool, block_bytes
 from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
-from pyxfer._upload.tuning import settings_for
+from pyxfer._upload.tuning import at_once_bytes, settings_for
 from pyxfer.errors import (
     INSTALL,
     CleanupWarning,
@@ -105,6 +106,7 @@ class Uploader(ShortRepr):
         kept_bytes = _pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)
         self._pool = DevicePool(self._engine, self._device, kept_bytes)
+        self._results = HostPool()
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._mover: Mover | None = None
@@ -166,18 +168,25 @@ class Uploader(ShortRepr):
     def download(self, y: Any, out: Any = None) -> Any:
         """Copy an array on the device to `out`, or to a new NumPy array, and return that.
 
+        The memory of a new array of 256 KiB or more is used again for later ones when the array and all its views are
+        gone. A view keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
+
         Raises:
             UsageError: `y` is not on the device, or does not fit into `out`; the message says what to do.
+            MemoryError: there is no memory for a new array.
 
         """
         with self._usable_mover() as mover:
-            found, stream = device_source_of(y, self._engine, self._device, self._target)
-            result = _new_array(found.shape, found.dtype) if out is None else out
-            to = destination_of(result, found.shape, found.dtype)
+            found = device_source_of(y, self._engine, self._device, self._target)
+            if out is None:
+                result = self._results.empty(found.shape, _numpy_dtype(found.dtype))
+                to = _bytes_of(result)
+            else:
+                result, to = out, destination_of(out, found.shape, found.dtype)
             if is_host(self._engine) and not isinstance(y, DeviceArray):
                 copy_on_host(found.address, to)  # a framework's result may be outside the host runtime's memory
             else:
-                mover.download(found.address, to, stream)
+                mover.download(found.address, to, found.stream)
         return result
 
     def prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int = 2) -> Prefetch[Any, Any]:
@@ -219,6 +228,7 @@ class Uploader(ShortRepr):
             with self._turn:
                 self._closed = True
                 mover = self._mover
+            self._results.close()
             try:
                 if mover is not None:
                     mover.close()
@@ -262,6 +272,7 @@ class Uploader(ShortRepr):
         if os.getpid() != self._pid:
             return None
         self._closed = True
+        self._results.close()
         if self._mover is None:
             return None
         self._pool.abandon()
@@ -292,7 +303,7 @@ class Uploader(ShortRepr):
                 raise UsageError(_CLOSED)
             if self._mover is None:
                 chosen = settings_for(self._engine, self._device, given=self._given, budget_bytes=self._budget_bytes)
-                self._mover = make_mover(self._engine, self._device, chosen.settings)
+                self._mover = make_mover(self._engine, self._device, chosen.settings, at_once_bytes(chosen))
             return self._mover
 
     def _target(self, to: str | Target) -> Target:
@@ -429,15 +440,26 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
     return choice.engine, find_device(choice.engine, device).index
 
 
-def _new_array(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
+def _numpy_dtype(dtype: Dtype) -> np.dtype[Any]:
     if not isinstance(dtype, str):
-        return np.empty(shape, dtype)
+        return dtype
     try:
-        return np.empty(shape, importlib.import_module("ml_dtypes").bfloat16)
+        found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        return found
     except ImportError as error:
         raise UsageError(
             f"NumPy has no bfloat16: {INSTALL['ml_dtypes']}, or give an `out`, such as one of torch.empty"
         ) from error
+
+
+_BYTE = np.dtype(np.uint8)
+
+
+def _bytes_of(array: NDArray[Any]) -> Source:
+    """The bytes of a new array, which is in C order and writable."""
+    nbytes = array.nbytes
+    address = array.__array_interface__["data"][0]
+    return Source(address, _BYTE, 1, (nbytes,), (1,), nbytes, readonly=False, keep=array)
 
 
 def _at_exit() -> None:

@@ -15,7 +15,7 @@ from route_checks import import_or_skip
 
 import pyxfer
 from pyxfer._document.runs import FrameworkName
-from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import FallbackWarning

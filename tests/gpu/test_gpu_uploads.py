@@ -57,6 +57,35 @@ def test_every_dtype_and_layout_arrives(up: Uploader, framework: FrameworkName) 
         assert np.array_equal(back, array)
 
 
+def test_results_are_used_again_and_kept_ones_are_not(up: Uploader, framework: FrameworkName) -> None:
+    sources = [filled(3 << 20, seed) for seed in range(3)]
+    sent = [up.upload(source, framework) for source in sources]
+    kept = [up.download(y) for y in sent]
+    places = set()
+    for turn in range(30):
+        back = up.download(sent[turn % 3])
+        assert np.array_equal(back, sources[turn % 3])
+        places.add(back.ctypes.data)
+    assert len(places) == 2
+    assert all(map(np.array_equal, kept, sources))
+
+
+def test_an_array_of_cupy_is_downloaded_in_any_layout_after_the_work_of_its_stream(up: Uploader) -> None:
+    cupy: Any = import_or_skip("cupy")
+    x = np.random.default_rng(6).random((512, 700), np.float32)
+    with cupy.cuda.Stream(non_blocking=True):
+        y = up.upload(x, "cupy")
+        for _ in range(200):
+            y += 1
+        expected = x.copy()
+        for _ in range(200):
+            expected += 1
+        assert np.array_equal(up.download(y), expected)
+        assert np.array_equal(up.download(y.T), expected.T)
+        assert np.array_equal(up.download(y[::2, 3:]), expected[::2, 3:])
+        assert up.download(y[:0]).shape == (0, 700)
+
+
 def test_the_framework_itself_sees_the_contents(up: Uploader, framework: FrameworkName) -> None:
     array = filled(1 << 20, 2)
     y = up.upload(array, framework)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upload.memories import held
 
-from pyxfer._upload.device_arrays import MIN_BLOCK_BYTES, DeviceArray, DevicePool, block_bytes
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool
+from pyxfer._upload.pools import MIN_BLOCK_BYTES, block_bytes
 from pyxfer.errors import CleanupWarning, CudaMemoryError, DeviceLostError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing

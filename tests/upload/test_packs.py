@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from upload.memories import DTYPES, held
 
 from pyxfer._upload import trees
-from pyxfer._upload.device_arrays import DevicePool, block_bytes
+from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.movers import PlainMover
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaMemoryError, UsageError

@@ -28,7 +28,7 @@ from upload.memories import held
 
 import pyxfer
 from pyxfer._upload import prefetch, uploader
-from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.prefetch import Feeder, Prefetch
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
