@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
@@ -13,8 +13,6 @@ from pyxfer._upload.pools import Pool
 from pyxfer.errors import CudaMemoryError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pyxfer._upload.arrays import Dtype
     from pyxfer.native import Engine
     from pyxfer.native._cuda import DeviceBuffer
@@ -102,14 +100,6 @@ class DevicePool(Pool["DeviceBuffer"]):
 KDL_CPU, KDL_CUDA = 1, 2
 
 
-class Part(NamedTuple):
-    """An array in C order in a block on the device."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
-
-
 class DeviceArray:
     """An array in C order on a device, which `torch.from_dlpack(array)` and similar functions use without a copy.
 
@@ -129,9 +119,9 @@ class DeviceArray:
         self._memory = block or _Memory(pool.take(self.nbytes), pool)
         self._offset = offset
 
-    def part(self, part: Part) -> DeviceArray:
+    def part(self, shape: tuple[int, ...], dtype: Dtype, offset: int) -> DeviceArray:
         """An array in the same memory, which it keeps."""
-        return DeviceArray(self._pool, part.shape, part.dtype, self._memory, part.offset)
+        return DeviceArray(self._pool, shape, dtype, self._memory, offset)
 
     @property
     def address(self) -> int:

@@ -19,7 +19,7 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
-from pyxfer._upload.device_arrays import DeviceArray, DevicePool, Part
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
@@ -367,7 +367,7 @@ class Uploader(ShortRepr):
             except UsageError as error:
                 raise RefusedError(places[0], error) from error
         pack = self._engine.Pack(small)
-        parts = [Part(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
+        parts = [(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
         return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
 
     def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
