@@ -45,12 +45,16 @@ class DevicePool(Pool["DeviceBuffer"]):
         else:
             self._settle()
 
-    def sweep(self) -> None:
-        """Synchronise now if a returned block needs it, so that `take` does not have to wait later."""
+    def sweep(self, *, if_short: bool = False) -> None:
+        """Synchronise now if a returned block needs it, so that `take` does not have to wait later.
+
+        With `if_short` only if all returned blocks of a size need it.
+        """
         try:
             with self._lock:
                 self._sort()
-                if any(since == self._synchronised for blocks in self._idle.values() for _, since in blocks):
+                first = 0 if if_short else -1  # the blocks of a size are in the order of their return
+                if any(blocks[first][1] == self._synchronised for blocks in self._idle.values()):
                     self._synchronise()
         finally:
             self._settle()

@@ -217,10 +217,17 @@ def _children(tree: Any, place: _Place) -> _Children | None:
         names = [field.name for field in fields(tree) if hasattr(tree, field.name)]  # one with init=False may be unset
         found = _Children(names, [getattr(tree, name) for name in names], True)
     else:
-        if isinstance(tree, Iterable) and not isinstance(tree, (str, type, Enum)):  # its arrays would stay on the host
+        if isinstance(tree, (str, type, Enum)):
+            return None
+        if isinstance(tree, Iterable):  # its arrays would stay on the host
             raise UsageError(
                 f"{place}: pyxfer does not look for arrays in this {type_name(type(tree))}: make it a list, tuple, "
                 f"dict or dataclass"
+            )
+        if hasattr(type(tree), "shape") and hasattr(type(tree), "dtype"):  # such as TensorFlow's RaggedTensor
+            raise UsageError(
+                f"{place}: this {type_name(type(tree))} is not one array: send the arrays that it consists of, such as "
+                f"values and indices"
             )
         return None
     place.check_depth(tree)
