@@ -141,6 +141,17 @@ void bind_transfers(owner_class<ring>& kind) {
       release_gil());
   kind.def(
       "download_at_once",
+      [](ring& self, py::array& array, std::uintptr_t device_address, std::uintptr_t after) {
+        layout const to{
+            reinterpret_cast<std::uintptr_t>(array.mutable_data()), 1, {array.nbytes()}, {1}};
+        gil_released const released;
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.download_at_once(device_address, to, view_of(after), interrupted);
+        });
+      },
+      py::arg("array").noconvert(), py::arg("device_address"), py::arg("stream"));
+  kind.def(
+      "download_at_once",
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
          numbers const& strides, std::uintptr_t device_address, std::uintptr_t after) {
         return run_interruptibly([&](interruption const& interrupted) {

@@ -44,7 +44,7 @@ DEFAULT_BUDGET_BYTES = 256 << 20
 DIRECT_BYTES = 32 << 10
 
 # An upload of two chunks to this many has ended before a second thread is awake (csrc/ring/settings.hpp).
-CHUNKS_OF_DRIVER = 4
+_CHUNKS_OF_DRIVER = 4
 LARGEST_TUNED_CHUNK_BYTES = 256 << 10
 
 
@@ -53,7 +53,7 @@ def is_left_to_driver(nbytes: int, chunk_bytes: int | None) -> bool:
     if nbytes < DIRECT_BYTES:
         return True
     least = 0 if chunk_bytes is None else chunk_bytes
-    return least < nbytes <= CHUNKS_OF_DRIVER * (chunk_bytes or LARGEST_TUNED_CHUNK_BYTES)
+    return least < nbytes <= _CHUNKS_OF_DRIVER * (chunk_bytes or LARGEST_TUNED_CHUNK_BYTES)
 
 
 # The same limits as in csrc/ring/settings.hpp.

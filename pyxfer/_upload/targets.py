@@ -62,7 +62,7 @@ class OnDevice(NamedTuple):
 
 def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> OnDevice:
     kind: Any = type(y)
-    name = None if kind is DeviceArray else _framework_of(kind)
+    name = None if kind is DeviceArray else framework_of(kind)
     if name is None:
         capsule, stream = _export(y, engine)
     else:
@@ -91,7 +91,7 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
 
 
 @cache
-def _framework_of(kind: type) -> str | None:
+def framework_of(kind: type) -> str | None:
     packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
     names = ("jax" if package == "jaxlib" else package for package in packages)
     return next((name for name in names if name in TARGETS), None)

@@ -26,7 +26,7 @@ from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
 from pyxfer._upload.pools import HostPool, block_bytes
 from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
 from pyxfer._upload.settings import PartialSettings, default_settings
-from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
+from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
 from pyxfer._upload.tuning import at_once_bytes, settings_for
 from pyxfer.errors import (
@@ -64,6 +64,9 @@ def _whole(value: int | None) -> int | None:
     """A number of NumPy's as Python's; the settings check the rest."""
     return int(value) if isinstance(value, np.integer) else value
 
+
+# Larger results are in memory that is used again, which the ring fills as fast.
+_MAX_FETCHED_BYTES = 128 << 10
 
 _CLOSED = "this Uploader is closed: make a new one"
 
@@ -176,6 +179,8 @@ class Uploader(ShortRepr):
             MemoryError: there is no memory for a new array.
 
         """
+        if out is None and (made := self._download_at_once(y)) is not None:
+            return made
         with self._usable_mover() as mover:
             found = device_source_of(y, self._engine, self._device, self._target)
             if out is None:
@@ -330,6 +335,25 @@ class Uploader(ShortRepr):
             return target.upload_at_once(mover.ring, x)
         except ValueError:  # the stream is being captured: the ring's way says so
             return None
+
+    def _download_at_once(self, y: Any) -> Any:
+        """The same for a small array on the device, to a new array."""
+        mover, name = self._mover, framework_of(type(y))
+        target = None if name is None else self._targets.get(name)
+        if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
+            return None
+        if y.nbytes > min(mover.at_once_bytes, _MAX_FETCHED_BYTES) or (plain := target.plain(y)) is None:
+            return None
+        address, shape, dtype = plain
+        stream = target.stream()
+        if stream is None or isinstance(dtype, str):
+            return None
+        result = np.empty(shape, dtype)
+        with native_call() as allowed:
+            try:
+                return result if allowed and mover.ring.download_at_once(result, address, stream) else None
+            except ValueError:  # the stream is being captured: the ring's way says so
+                return None
 
     def _upload_all(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Any]:
         made: list[Any] = [None] * len(arrays)

@@ -262,6 +262,11 @@ class Ring:
         device_address: int,
         stream: int | None,
     ) -> Staged: ...
+    @overload
+    def download_at_once(self, array: NDArray[Any], device_address: int, stream: int) -> bool:
+        """Copy to a small array in C order on `stream` itself, and wait for it. False: not done, the ring is needed."""
+
+    @overload
     def download_at_once(
         self,
         address: int,
@@ -270,9 +275,7 @@ class Ring:
         strides: Sequence[int],
         device_address: int,
         stream: int,
-    ) -> bool:
-        """Copy a small array on `stream` itself, and wait for it. False: not done, because the ring is needed."""
-
+    ) -> bool: ...
     @overload
     def start_upload(
         self,

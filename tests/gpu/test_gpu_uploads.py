@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -330,11 +330,12 @@ def test_a_captured_stream_is_refused(up: Uploader) -> None:
     torch: Any = import_or_skip("torch")
     up.upload([filled(10)] * 5, "torch")
     y = up.upload(filled(10), "torch")
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: up.upload(filled(10), "torch"),
         lambda: up.upload([filled(10)] * 5, "torch"),
         lambda: up.download(y),
-    ):
+    ]
+    for call in calls:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             with pytest.raises(UsageError, match="CUDA graph"):

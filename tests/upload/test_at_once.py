@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyxfer._upload import uploader
 from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.targets import TARGETS, Target
 from pyxfer._upload.uploader import Uploader
@@ -182,3 +183,18 @@ def test_nothing_is_sent_after_the_exit_has_begun(up: Uploader) -> None:
     finally:
         native_call.exit_begun.clear()
     assert at_once() == 0
+
+
+@pytest.mark.parametrize("count", [1, CHUNK, MOST - 1])
+def test_a_small_array_is_fetched_at_once(up: Uploader, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = bytes_of(count)
+    made = up.upload(x, OWN)
+    used: Any = up._targets["own"]
+    monkeypatch.setattr(uploader, "framework_of", lambda _: "own")
+    monkeypatch.setattr(used, "plain", lambda y: (y.address, y.shape, y.dtype), raising=False)
+    back = up.download(made)
+    assert np.array_equal(back, x)
+    assert testing.calls()["cuMemcpyDtoHAsync"] == 1
+    up.close()
+    with pytest.raises(UsageError, match="closed"):
+        up.download(made)

@@ -409,13 +409,13 @@ def test_the_affinity_of_the_caller_does_not_change(engine: Engine) -> None:
     ("pays_from", "most"),
     [
         (Fact(1 << 20), (1 << 20) - 1),
-        (Fact(64 << 10), 256 << 10),  # a few chunks are left to the driver in any case
+        (Fact(64 << 10), 512 << 10),  # a few chunks are left to the driver in any case
         (Fact(96 << 20), 1 << 20),
-        (Fact(reason="no time"), 256 << 10),
+        (Fact(reason="no time"), 512 << 10),
     ],
 )
 def test_the_driver_sends_what_the_ring_does_not_pay_for(pays_from: Fact[int], most: int) -> None:
     settings = default_settings()
     tuned = Tuned("2026-11-27T00:00:00+00:00", setup_of(settings), 0, (), (), pays_from, 1.0, 1.0)
     assert at_once_bytes(ChosenSettings(settings, "tuned", "", tuned)) == most
-    assert at_once_bytes(ChosenSettings(settings, "default", "")) == 256 << 10
+    assert at_once_bytes(ChosenSettings(settings, "default", "")) == 512 << 10
