@@ -25,7 +25,7 @@ STORED = 4
 AHEAD = 4
 """More batches than are ready when a loop goes on, except those of a loader's workers."""
 SETTLING_STEPS = 4
-ROUND_S = 0.1
+ROUND_S = 0.06
 # A loop of 16 workers has 32 batches ready, and they last for a part of a round only if they are taken before it.
 LOADER_ROUND_S = 0.15
 PER_WORKER = 2  # the default of a DataLoader
