@@ -2,10 +2,11 @@
 
     python bench/never_slower.py torch|cupy|jax|tensorflow [--only WORD] [--rounds 9] [--device 0] [--export-json F]
 
-All ways of a row take turns in one process. A round repeats a way for 20 ms at least, and waits for the device at its
-end. The ratio is the median over the rounds of pyxfer's time over that of the fastest other way. A row is marked
-`slower` if the whole 95 % interval of its ratio is above 1, and `equal` if 1 is in it. The exit status is 1 if a row is
-slower. What is given for comparison is no other way to do the same. With `--device host` the loops are smaller.
+All ways of a row take turns in one process. A round repeats a way for 20 ms at least (a step of a loop for 60 to 150),
+and waits for the device at its end. The ratio is the median over the rounds of pyxfer's time over that of the fastest
+other way. A row is marked `slower` if the whole 95 % interval of its ratio is above 1, and `equal` if 1 is in it. The
+exit status is 1 if a row is slower. What is given for comparison is no other way to do the same. With `--device host`
+the loops are smaller.
 """
 
 from __future__ import annotations
@@ -199,8 +200,8 @@ def measure(case: Case, peer: Peer, rounds: int) -> Row:
 def _repeats(case: Case, prepared: Prepared, name: str, peer: Peer) -> int:
     """Warm up, and find how often to repeat a way in a round."""
     count = 1
-    while (_settled(case, prepared, name, peer, count) + case.pause_s) * count < case.round_s:
-        count *= 2
+    while (seconds := _settled(case, prepared, name, peer, count) + case.pause_s) * count < case.round_s:
+        count = min(8 * count, int(1.25 * case.round_s / seconds) + 1)
     return count
 
 
@@ -229,10 +230,6 @@ def _after_pause(way: Callable[[], object], peer: Peer, pause_s: float) -> float
 def _upload(x: Any, peer: Peer, device: Any) -> Callable[[], object]:
     to: Any = peer.name
     return lambda: pyxfer.upload(x, to=to, device=device)
-
-
-def _download(y: Any) -> Callable[[], object]:
-    return lambda: pyxfer.download(y)
 
 
 def _bytes(nbytes: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
