@@ -140,6 +140,17 @@ void bind_transfers(owner_class<ring>& kind) {
       py::arg("pack"), py::arg("device_address"), py::arg("stream"), py::arg("wait"),
       release_gil());
   kind.def(
+      "download_at_once",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, std::uintptr_t device_address, std::uintptr_t after) {
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.download_at_once(device_address, {address, itemsize, shape, strides},
+                                       view_of(after), interrupted);
+        });
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("device_address"), py::arg("stream"), release_gil());
+  kind.def(
       "start_upload",
       [](ring& self, pack const& from, std::uintptr_t device_address,
          std::optional<std::uintptr_t> after) {

@@ -154,6 +154,13 @@ CUresult upload_async(CUdeviceptr to, void const* from, std::size_t bytes, CUstr
   });
 }
 
+CUresult download_async(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return driver_call<index_of("cuMemcpyDtoHAsync")>([&](ordered_delay const& delay) {
+    return queue_copy(to, reinterpret_cast<void const*>(from), bytes, cudaMemcpyDeviceToHost,
+                      stream, delay);
+  });
+}
+
 /// Writes an attribute of a region; zero if the memory was neither allocated nor registered here.
 cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
                             std::optional<region> const& known) {
@@ -236,6 +243,7 @@ auto const& symbols() {
       exported{"cuThreadExchangeStreamCaptureMode", exchange_capture_mode},
       exported{"cuPointerGetAttribute", pointer_attribute},
       exported{"cuPointerGetAttributes", pointer_attributes},
+      exported{"cuMemcpyDtoHAsync", download_async},
       exported{"cuMemcpyHtoDAsync", upload_async},
       exported{"cuMemcpyBatchAsync", cudaMemcpyBatchAsync},
       exported{"cuModuleLoadData", module_load_data},

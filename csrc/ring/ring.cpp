@@ -56,6 +56,7 @@ struct ring::state {
   staged run(staging_request request, std::optional<stream_view> after,
              std::atomic<bool>& cancelled);
   [[nodiscard]] bool await_idle(double seconds) const;
+  void await_work_of(stream_view on, interruption const& interrupted) const;
   void release();
 
   CUcontext context;
@@ -90,6 +91,21 @@ bool ring::state::await_idle(double seconds) const {
       if (!std::exchange(noted, true)) { note_cleanup_failure(error); }
       auto const is_lost = dynamic_cast<device_lost_error const*>(&error) != nullptr;
       if (is_lost || rest.waited_s() >= seconds) { return is_lost; }
+    }
+  }
+}
+
+/// Nothing could end a wait inside the driver.
+void ring::state::await_work_of(stream_view on, interruption const& interrupted) const {
+  polling const rest;
+  auto asked = host_clock::now();
+  while (!is_idle(on)) {
+    if (!rest.pause() || seconds_between(asked, host_clock::now()) < interruption_period_s) {
+      continue;
+    }
+    asked = host_clock::now();
+    if (queue.is_closed() || (interrupted && interrupted())) {
+      throw cancelled_error("cancelled before the download began");
     }
   }
 }
@@ -153,6 +169,23 @@ bool ring::upload_at_once(layout const& from, std::uintptr_t to, stream_view on)
     return false;
   }
   PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), on.handle()));
+  return true;
+}
+
+bool ring::download_at_once(std::uintptr_t from, layout const& to, stream_view on,
+                            interruption const& interrupted) {
+  note_process();
+  require_device_memory(from, to);
+  if (to.bytes() > most_at_once || !to.is_contiguous() || state_->queue.is_closed()) {
+    return false;
+  }
+  context_guard const guard{state_->context};
+  require_no_capture(on);
+  if (to.bytes() == 0) { return true; }
+  if (known_memory(to.address(), to.bytes()) != known_as::pageable) { return false; }
+  state_->await_work_of(on, interrupted);
+  PYXFER_TRY(driver().cuMemcpyDtoHAsync(reinterpret_cast<void*>(to.address()), from, to.bytes(),
+                                        on.handle()));
   return true;
 }
 

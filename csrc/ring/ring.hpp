@@ -60,6 +60,10 @@ class ring {
   /// when it returns, the array has been read. Returns false, without a copy, if the array is
   /// larger than `most_at_once` or may be read later, or if the ring is closed.
   [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to, stream_view on);
+  /// The same in the other direction. It waits for the stream's earlier work, which `interrupted`
+  /// can end, and then for the copy.
+  [[nodiscard]] bool download_at_once(std::uintptr_t from, layout const& to, stream_view on,
+                                      interruption const& interrupted = {});
   /// Returns at once. When the ticket is done, the bytes are on the device. Until then the array,
   /// the device memory and the stream must stay valid, and the array must not be changed.
   [[nodiscard]] ticket start_upload(layout const& from, std::uintptr_t to,

@@ -276,6 +276,53 @@ TEST_F(ring_at_once, throw_the_error_of_the_copy) {
   EXPECT_TRUE(sent(made, array{100}, own_.view()));
 }
 
+TEST_F(ring_at_once, download_after_the_earlier_work_of_the_stream) {
+  ring made{0, settings};
+  array const from{size, 34};
+  gate held{own_.view(), 60};
+  ASSERT_TRUE(sent(made, from, own_.view()));
+  std::thread opening{[&] {
+    await_calls("cuStreamQuery", 5);
+    held.open();
+  }};
+  array const to{size, 35};
+  EXPECT_TRUE(made.download_at_once(device(), to.view(), own_.view()));
+  opening.join();
+  EXPECT_EQ(to.memory(), from.memory());
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
+TEST_F(ring_at_once, refuse_downloads_for_which_the_ring_is_needed) {
+  ring made{0, settings};
+  array const rows{1, {10, 10}, {20, 1}};
+  EXPECT_FALSE(made.download_at_once(device(), rows.view(), own_.view()));
+  array const large{ring::most_at_once + 1};
+  EXPECT_FALSE(made.download_at_once(device(), large.view(), own_.view()));
+  host_buffer const locked{100, memory_kind::pinned, 0};
+  EXPECT_FALSE(made.download_at_once(device(), all_of(locked), own_.view()));
+  EXPECT_TRUE(made.download_at_once(0, {0, 1, {0}, {1}}, own_.view()));
+  made.close();
+  EXPECT_FALSE(made.download_at_once(device(), array{100}.view(), own_.view()));
+  EXPECT_EQ(count_of("cuMemcpyDtoHAsync"), 0);
+}
+
+TEST_F(ring_at_once, end_the_wait_of_a_download_when_it_is_interrupted_or_closed) {
+  ring made{0, settings};
+  array const to{100};
+  gate held{own_.view(), 60};
+  EXPECT_THROW(static_cast<void>(
+                   made.download_at_once(device(), to.view(), own_.view(), [] { return true; })),
+               cancelled_error);
+  std::thread closing{[&, asked = count_of("cuStreamQuery")] {
+    await_calls("cuStreamQuery", asked + 5);
+    made.close();
+  }};
+  EXPECT_THROW(static_cast<void>(made.download_at_once(device(), to.view(), own_.view())),
+               cancelled_error);
+  held.open();  // the release of page-locked memory waits for the device
+  closing.join();
+}
+
 TEST_F(ring_direct, continue_after_every_failure) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   ring made{0, settings};

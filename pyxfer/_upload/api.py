@@ -99,7 +99,7 @@ def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: 
             1.
 
     """
-    return _uploader(device).prefetch(batches, to, depth)
+    return _uploader(device)._prefetch(batches, to, depth)
 
 
 def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int | str = 0) -> NDArray[Any]:

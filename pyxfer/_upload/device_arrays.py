@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
@@ -13,8 +13,6 @@ from pyxfer._upload.pools import Pool
 from pyxfer.errors import CudaMemoryError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pyxfer._upload.arrays import Dtype
     from pyxfer.native import Engine
     from pyxfer.native._cuda import DeviceBuffer
@@ -47,12 +45,16 @@ class DevicePool(Pool["DeviceBuffer"]):
         else:
             self._settle()
 
-    def sweep(self) -> None:
-        """Synchronise now if a returned block needs it, so that `take` does not have to wait later."""
+    def sweep(self, *, if_short: bool = False) -> None:
+        """Synchronise now if a returned block needs it, so that `take` does not have to wait later.
+
+        With `if_short` only if all returned blocks of a size need it.
+        """
         try:
             with self._lock:
                 self._sort()
-                if any(since == self._synchronised for blocks in self._idle.values() for _, since in blocks):
+                first = 0 if if_short else -1  # the blocks of a size are in the order of their return
+                if any(blocks[first][1] == self._synchronised for blocks in self._idle.values()):
                     self._synchronise()
         finally:
             self._settle()
@@ -98,14 +100,6 @@ class DevicePool(Pool["DeviceBuffer"]):
 KDL_CPU, KDL_CUDA = 1, 2
 
 
-class Part(NamedTuple):
-    """An array in C order in a block on the device."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    offset: int
-
-
 class DeviceArray:
     """An array in C order on a device, which `torch.from_dlpack(array)` and similar functions use without a copy.
 
@@ -125,9 +119,9 @@ class DeviceArray:
         self._memory = block or _Memory(pool.take(self.nbytes), pool)
         self._offset = offset
 
-    def part(self, part: Part) -> DeviceArray:
+    def part(self, shape: tuple[int, ...], dtype: Dtype, offset: int) -> DeviceArray:
         """An array in the same memory, which it keeps."""
-        return DeviceArray(self._pool, part.shape, part.dtype, self._memory, part.offset)
+        return DeviceArray(self._pool, shape, dtype, self._memory, offset)
 
     @property
     def address(self) -> int:

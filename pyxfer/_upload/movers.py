@@ -77,6 +77,9 @@ class RingMover:
         return _transfer(self.ring.start_upload, source, address, stream)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
+        is_small = to.nbytes <= self.at_once_bytes
+        if is_small and stream is not None and _transfer(self.ring.download_at_once, to, address, stream):
+            return
         _transfer(self.ring.download, to, address, stream)
 
     def close(self) -> None:

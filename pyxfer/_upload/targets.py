@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer._upload.arrays import Dtype, Source
-    from pyxfer._upload.device_arrays import DevicePool, Part
+    from pyxfer._upload.device_arrays import DevicePool
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Ring
 
+    Part: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int]
+    """Shape, dtype and offset of an array in a block."""
     EmptyArray: TypeAlias = tuple[int, Callable[[], Any]]
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
     PlainArray: TypeAlias = tuple[int, tuple[int, ...], Dtype]
@@ -135,7 +139,7 @@ class Target:
     def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
         """The same for several arrays in one block, which each of them keeps."""
         block = self.own_array((nbytes,), np.dtype(np.uint8))
-        return block.address, lambda: [self.taken(block.part(part)) for part in parts]
+        return block.address, lambda: [self.taken(block.part(*part)) for part in parts]
 
     def require_dtype(self, dtype: Dtype) -> None:
         """Refuse a dtype that the framework does not have."""
@@ -251,12 +255,16 @@ class Torch(Target):
 
         def views() -> list[Any]:
             block = finish()
-            typed = {dtype: block.view(self._kind(dtype)) for dtype in {part.dtype for part in parts}}
+            typed = {dtype: block.view(self._kind(dtype)) for dtype in {dtype for _, dtype, _ in parts}}
+            found: list[Any] = []
+            for (shape, dtype), equal in groupby(parts, key=itemgetter(0, 1)):
+                offsets = [offset // dtype.itemsize for _, _, offset in equal]
+                count, first = len(offsets), offsets[0]
+                step = offsets[1] - first if count > 1 else 0  # equal arrays are equally far apart
+                together = typed[dtype].as_strided((count, *shape), (step, *strides_of(shape)), first)
+                found += together.unbind()
             # `data` is not a view for autograd: an operation in place on one array must not invalidate another.
-            return [
-                typed[dtype].as_strided(shape, strides_of(shape), offset // dtype.itemsize).data
-                for shape, dtype, offset in parts
-            ]
+            return [view.data for view in found]
 
         return address, views
 
@@ -274,7 +282,10 @@ class Torch(Target):
     def as_array(self, x: Any) -> NDArray[Any] | None:
         if type(x) is not self.torch.Tensor or x.dtype == self.torch.bfloat16 or not self._is_plain(x):
             return None
-        array: NDArray[Any] = x.numpy()
+        try:
+            array: NDArray[Any] = x.numpy()
+        except RuntimeError:  # a tensor of torch.func without memory
+            return None
         return array
 
     def _is_plain(self, x: Any) -> bool:
@@ -286,7 +297,11 @@ class Torch(Target):
         if not self._is_plain(x):
             return None
         tensor = self.torch.empty(x.shape, dtype=x.dtype, device=self.place)
-        return tensor if ring.upload_at_once(x.data_ptr(), x.nbytes, tensor.data_ptr(), stream) else None
+        try:
+            address = x.data_ptr()
+        except RuntimeError:  # a tensor of torch.func without memory
+            return None
+        return tensor if ring.upload_at_once(address, x.nbytes, tensor.data_ptr(), stream) else None
 
     def stream(self) -> int | None:
         if is_host(self.engine):
@@ -400,6 +415,9 @@ class Tensorflow(Target):
         return capsule
 
 
+_MAX_COPIED_BYTES = 256 << 10
+
+
 class Jax(Target):
     """JAX's arrays in pyxfer's memory."""
 
@@ -411,13 +429,22 @@ class Jax(Target):
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
         self._jax = _imported(self, "jax.dlpack")
+        self._place: Any = None
         if is_host(self.engine):
             return
         try:
-            self._jax.local_devices(backend="gpu")
+            gpus = self._jax.local_devices(backend="gpu")
+            self._place = next((gpu for gpu in gpus if gpu.local_hardware_id == self.device), None)
         except (RuntimeError, AssertionError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"JAX {self._jax.__version__} sees no GPU: {why}") from error
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        """Send a copy by `device_put`, which may read its source after it has returned. DLPack alone takes as long."""
+        if self._place is None or x.nbytes > _MAX_COPIED_BYTES or x.dtype not in DLPACK_TYPES:
+            return None
+        self.require_dtype(x.dtype)
+        return self._jax.device_put(x.copy(), self._place)
 
     def require_dtype(self, dtype: Dtype) -> None:
         most_bytes = 8 if getattr(dtype, "kind", "") == "c" else 4

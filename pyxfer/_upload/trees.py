@@ -110,12 +110,13 @@ def groups_of(arrays: Sequence[Any], target: Target) -> list[Group]:
         if array is None or not _is_small(array, x, known, target):
             found.append(([place], None))
             continue
-        if total + array.nbytes > _MAX_PACK_BYTES:
+        nbytes = array.nbytes
+        if total + nbytes > _MAX_PACK_BYTES:
             found.append((places, small))
             places, small, total = [], [], 0
         places.append(place)
         small.append(array)
-        total += array.nbytes
+        total += nbytes
     if len(places) >= MIN_PACKED:
         found.append((places, small))
     else:
@@ -126,10 +127,10 @@ def groups_of(arrays: Sequence[Any], target: Target) -> list[Group]:
 def _is_small(array: np.ndarray[Any, Any], x: Any, known: dict[np.dtype[Any], bool], target: Target) -> bool:
     if array.nbytes > _MAX_PACKED_BYTES or not array.flags.c_contiguous or may_be_of_a_file(x):
         return False
-    is_known = known.get(array.dtype)
-    if is_known is None:
-        is_known = known[array.dtype] = _can_be_packed(array.dtype, target)
-    return is_known
+    dtype = array.dtype
+    if dtype not in known:
+        known[dtype] = _can_be_packed(dtype, target)
+    return known[dtype]
 
 
 def _can_be_packed(dtype: np.dtype[Any], target: Target) -> bool:
@@ -216,10 +217,17 @@ def _children(tree: Any, place: _Place) -> _Children | None:
         names = [field.name for field in fields(tree) if hasattr(tree, field.name)]  # one with init=False may be unset
         found = _Children(names, [getattr(tree, name) for name in names], True)
     else:
-        if isinstance(tree, Iterable) and not isinstance(tree, (str, type, Enum)):  # its arrays would stay on the host
+        if isinstance(tree, (str, type, Enum)):
+            return None
+        if isinstance(tree, Iterable):  # its arrays would stay on the host
             raise UsageError(
                 f"{place}: pyxfer does not look for arrays in this {type_name(type(tree))}: make it a list, tuple, "
                 f"dict or dataclass"
+            )
+        if hasattr(type(tree), "shape") and hasattr(type(tree), "dtype"):  # such as TensorFlow's RaggedTensor
+            raise UsageError(
+                f"{place}: this {type_name(type(tree))} is not one array: send the arrays that it consists of, such as "
+                f"values and indices"
             )
         return None
     place.check_depth(tree)

@@ -19,12 +19,12 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
-from pyxfer._upload.device_arrays import DeviceArray, DevicePool, Part
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
 from pyxfer._upload.pools import HostPool, block_bytes
-from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
+from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
@@ -201,12 +201,24 @@ class Uploader(ShortRepr):
                 least 1.
 
         """
+        return self._prefetch(batches, to, depth)
+
+    def _prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int) -> Prefetch[Any, Any]:
+        """Call it in a function that the user calls: its warnings are for the line of that call."""
         if isinstance(batches, (str, bytes, Mapping)):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
             target = target_ahead(self._target(to), count)
-        return Prefetch(batches, lambda batch: self._send(target, batch), count, self._sweep)
+        if not is_host(self._engine):
+            warn_of_pinning(batches, stacklevel=4)
+        return Prefetch(
+            before_copy_to_device(batches),
+            lambda batch: self._send(target, batch),
+            count,
+            before_draw=lambda: self._sweep(if_short=True),
+            after_send=lambda: self._sweep(if_short=False),
+        )
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
@@ -240,8 +252,8 @@ class Uploader(ShortRepr):
         else:  # Ctrl-C, perhaps because the device does not answer
             self._abort()
 
-    def __del__(self) -> None:
-        if "_dropped" not in self.__dict__:  # the constructor raised
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
+        if native_call.exit_begun or "_dropped" not in self.__dict__:  # `_at_exit` has ended it; the constructor raised
             return
         try:
             if self._closed:
@@ -257,10 +269,12 @@ class Uploader(ShortRepr):
 
     def _cancel(self) -> Mover | None:
         """Cancel running transfers and refuse later ones. Returns the mover, which the caller has to end."""
-        if os.getpid() != self._pid or self._mover is None:
+        if os.getpid() != self._pid:
             return None
         self._closed = True
         self._results.close()
+        if self._mover is None:
+            return None
         self._pool.abandon()
         self._mover.cancel()
         return self._mover
@@ -353,7 +367,7 @@ class Uploader(ShortRepr):
             except UsageError as error:
                 raise RefusedError(places[0], error) from error
         pack = self._engine.Pack(small)
-        parts = [Part(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
+        parts = [(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
         return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
 
     def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
@@ -371,11 +385,14 @@ class Uploader(ShortRepr):
 
         return taken
 
-    def _sweep(self) -> None:
-        """Synchronise before a batch is drawn. Later the wait would include more work, and the device would idle."""
+    def _sweep(self, *, if_short: bool) -> None:
+        """Synchronise for the memory of the next batch while the thread of a prefetch has nothing else to do.
+
+        If it did not suffice, before the next batch is drawn: later the wait would include more work.
+        """
         with native_call() as allowed:
             if allowed:
-                self._pool.sweep()
+                self._pool.sweep(if_short=if_short)
 
     def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
         tree, arrays = arrays_of(x, name)

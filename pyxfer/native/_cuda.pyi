@@ -262,6 +262,17 @@ class Ring:
         device_address: int,
         stream: int | None,
     ) -> Staged: ...
+    def download_at_once(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        device_address: int,
+        stream: int,
+    ) -> bool:
+        """Copy a small array on `stream` itself, and wait for it. False: not done, because the ring is needed."""
+
     @overload
     def start_upload(
         self,

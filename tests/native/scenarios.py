@@ -136,7 +136,9 @@ def upload_past_a_ring(engine: Engine) -> None:
         device = stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
         stream = stack.enter_context(closing(engine.Stream()))
         ring = stack.enter_context(closing(engine.Ring(0, 2, 4096, 2, "streaming", 0, direct_bytes=NBYTES + 1)))
-        assert ring.upload_at_once(np.ones(NBYTES, np.uint8), device.address, stream.handle)
+        array = np.ones(NBYTES, np.uint8)
+        assert ring.upload_at_once(array, device.address, stream.handle)
+        assert ring.download_at_once(array.ctypes.data, 1, (NBYTES,), (1,), device.address, stream.handle)
 
 
 def small_ring(engine: Engine) -> Ring:

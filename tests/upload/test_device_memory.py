@@ -164,6 +164,22 @@ def test_a_sweep_makes_later_waits_unnecessary(pool: DevicePool) -> None:
     assert calls("cudaDeviceSynchronize") == 1
 
 
+def test_a_sweep_if_short_leaves_a_size_that_has_a_block_without_a_wait(pool: DevicePool) -> None:
+    blocks = [pool.take(MIB) for _ in range(3)]
+    pool.give(blocks.pop())
+    pool.sweep(if_short=True)
+    assert calls("cudaDeviceSynchronize") == 1
+    pool.give(blocks.pop())
+    pool.sweep(if_short=True)
+    assert calls("cudaDeviceSynchronize") == 1
+    blocks.append(pool.take(MIB))
+    assert calls("cudaDeviceSynchronize") == 1
+    pool.sweep(if_short=True)
+    assert calls("cudaDeviceSynchronize") == 2
+    for block in blocks:
+        pool.give(block)
+
+
 @given(st.integers(0, 2**40))
 def test_block_sizes_are_rounded_up_by_an_eighth_at_most(nbytes: int) -> None:
     size = block_bytes(nbytes)

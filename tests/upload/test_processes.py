@@ -190,6 +190,36 @@ def test_a_program_ends_cleanly(ending: str) -> None:
     assert run_program(ending) == ENDED_CLEANLY
 
 
+HOLDERS = {
+    "a global": "kept = owners",
+    "a circle": "kept = owners; kept.append(kept)",
+    # Python drops its private names when those of all other modules are gone, and just before `stderr`.
+    "the sys module": "sys._kept = owners",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_owners_that_are_never_closed_print_nothing_at_exit(holder: str) -> None:
+    ended = run_program(
+        f"""
+        unused = pyxfer.Uploader("host", threads=2)
+        uploads = [up.upload(x, own, block=False), up.upload(x, pooled, block=False)]
+        arrays = [up.upload(x, pooled), pyxfer.empty_pinned(9, **place), pyxfer.pin(x, **place)]
+        arrays += [arrays[0].__dlpack__(), up.download(arrays[0]), up.download(arrays[0])[1:]]
+        loops = [up.prefetch([x] * 9, own), Prefetch(range(9), Started), Prefetch(range(1), Started)]
+        taken = [list(loops[-1]), next(loops[0])]
+        owners = [unused, up, uploads, arrays, loops, taken]
+        del unused, up, uploads, arrays, loops, taken
+        {HOLDERS[holder]}
+        del owners
+        if os.fork() == 0:
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
 def test_a_program_ends_although_its_device_does_not_answer() -> None:
     ended = run_program(
         """

@@ -271,13 +271,13 @@ def test_a_page_locked_array_is_imported_without_a_copy(framework: FrameworkName
 def test_memory_of_dropped_arrays_is_reused(framework: FrameworkName) -> None:
     with pyxfer.Uploader("host", threads=2) as up:
         for n in range(20):
-            array = np.random.default_rng(n).random((50, 70), np.float32)
+            array = np.random.default_rng(n).random((300, 300), np.float32)
             y = up.upload(array, framework)
             assert np.array_equal(np.asarray(y), array)
             del y
         gc.collect()
         assert testing.calls()["cudaMalloc"] <= 2
-        assert 0 < up._pool.idle_bytes <= 2 * block_bytes(50 * 70 * 4)
+        assert 0 < up._pool.idle_bytes <= 2 * block_bytes(300 * 300 * 4)
 
 
 def test_a_batch_that_a_loop_keeps_is_not_overwritten(framework: FrameworkName) -> None:
