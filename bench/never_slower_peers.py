@@ -1,16 +1,48 @@
-"""How each framework sends and fetches arrays by itself, for never_slower.py."""
+"""The rows of never_slower.py, and how each framework sends and fetches arrays by itself."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, Queue
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Ways = dict[str, Callable[[], object]]
+Ways = Mapping[str, Callable[[], object]]
 CHUNK = 1 << 20
 UNDER_WAY = 2
+LEAST_ROUND_S = 0.02
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class Prepared(NamedTuple):
+    """What a row measures."""
+
+    ways: Ways
+    references: Ways = MappingProxyType({})
+    """What is timed in the same rounds to compare with, and does not do the same as the ways."""
+    settle: Callable[[str], object] = _nothing
+    """Called with the name of a way before it is timed."""
+    close: Callable[[], object] = _nothing
+
+
+class Case(NamedTuple):
+    """A row. Its data are made by `prepare`, so that a row that is not measured costs nothing."""
+
+    name: str
+    nbytes: int
+    prepare: Callable[[], Prepared]
+    pause_s: float = 0.0
+    """Sleep before each call, which is then timed alone."""
+    round_s: float = LEAST_ROUND_S
 
 
 class Peer:
@@ -18,6 +50,8 @@ class Peer:
 
     name = ""
     version = ""
+    has_tensors = False
+    """Whether `on_host` makes an array that `tensor_uploads` sends."""
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -31,8 +65,8 @@ class Peer:
         return np.asarray(y)
 
     def on_host(self, x: Any) -> Any:
-        """The framework's own array on the host, or None if it has none."""
-        return None
+        """The framework's own array on the host."""
+        raise NotImplementedError
 
     def uploads(self, x: Any) -> Ways:
         """Ways to send an array of NumPy."""
@@ -52,11 +86,20 @@ class Peer:
         """Ways to fetch an array into new memory."""
         return {"plain": lambda: self.to_numpy(y)}
 
+    def step(self, side: int, passes: int) -> Callable[[Any], object]:
+        """Work on a batch: products of matrices on the device, and a sum over the first item of the batch."""
+        raise NotImplementedError
+
+    def prefetches(self, batches: Sequence[Any]) -> Mapping[str, Iterator[Any]]:
+        """Ways to send these batches of NumPy again and again, ahead of a loop."""
+        return {}
+
 
 class Torch(Peer):
     """`torch.from_numpy(x).to(device)`, and what users write instead."""
 
     name = "torch"
+    has_tensors = True
 
     def __init__(self, device: int | str) -> None:
         import torch
@@ -78,7 +121,7 @@ class Torch(Peer):
         return self.torch.from_numpy(x)
 
     def uploads(self, x: Any) -> Ways:
-        ways: Ways = {"torch.to": lambda: self.on_device(x)}
+        ways: dict[str, Callable[[], object]] = {"torch.to": lambda: self.on_device(x)}
         if self.device.type == "cuda":
             whole, chunks = self._through_pinned(x, x.nbytes), self._through_pinned(x, CHUNK)
             ways["own pinned buffer"] = whole
@@ -91,6 +134,49 @@ class Torch(Peer):
 
     def downloads(self, y: Any) -> Ways:
         return {"torch.cpu": lambda: y.cpu().numpy()}
+
+    def step(self, side: int, passes: int) -> Callable[[Any], object]:
+        return _products(self.torch.full((side, side), 1 / side, device=self.device), passes)
+
+    def prefetches(self, batches: Sequence[Any]) -> Mapping[str, Iterator[Any]]:
+        return {"own thread and buffers": self._ahead(batches)} if self.device.type == "cuda" else {}
+
+    def _ahead(self, batches: Sequence[Any]) -> Iterator[Any]:
+        """A thread copies batches into two page-locked buffers, and sends them on a stream of its own."""
+        torch = self.torch
+        ready: Queue[tuple[Any, Any]] = Queue(UNDER_WAY)
+        stopped = threading.Event()
+        thread = threading.Thread(target=self._feed, args=(batches, ready, stopped), daemon=True)
+        thread.start()
+        try:
+            while True:
+                sent, copied = ready.get()
+                stream = torch.cuda.current_stream(self.device)
+                stream.wait_event(copied)
+                sent.record_stream(stream)
+                yield sent
+        finally:
+            stopped.set()
+            with suppress(Empty):
+                while True:
+                    ready.get_nowait()
+            thread.join()
+
+    def _feed(self, batches: Sequence[Any], ready: Queue[tuple[Any, Any]], stopped: threading.Event) -> None:
+        torch = self.torch
+        stream = torch.cuda.Stream(self.device)
+        pinned = [torch.empty(batches[0].shape, dtype=torch.uint8, pin_memory=True) for _ in range(UNDER_WAY)]
+        copied = [torch.cuda.Event() for _ in pinned]
+        for number, batch in enumerate(itertools.cycle(batches)):
+            turn = number % UNDER_WAY
+            copied[turn].synchronize()
+            pinned[turn].copy_(torch.from_numpy(batch))  # by several threads, without the GIL
+            with torch.cuda.stream(stream):
+                sent = pinned[turn].to(self.device, non_blocking=True)
+            copied[turn] = stream.record_event()
+            ready.put((sent, copied[turn]))
+            if stopped.is_set():
+                return
 
     def _through_pinned(self, x: Any, chunk: int) -> Callable[[], object]:
         """Copy into two page-locked buffers in turn, and from there to the device."""
@@ -137,6 +223,9 @@ class Cupy(Peer):
     def downloads(self, y: Any) -> Ways:
         return {"get": y.get}
 
+    def step(self, side: int, passes: int) -> Callable[[Any], object]:
+        return _products(self.cupy.full((side, side), 1 / side, np.float32), passes)
+
 
 class Jax(Peer):
     """`jax.device_put` and `np.asarray`."""
@@ -149,9 +238,11 @@ class Jax(Peer):
         self.jax, self.version = jax, jax.__version__
         self.device = jax.devices("cpu")[0] if device == "host" else jax.local_devices(backend="gpu")[int(device)]
         self._sent: deque[Any] = deque()
+        self._last: Any = None
+        """The result of the last step."""
 
     def synchronize(self) -> None:
-        self.jax.block_until_ready(list(self._sent))
+        self.jax.block_until_ready([*self._sent, self._last])
         self._sent.clear()
 
     def on_device(self, x: Any) -> Any:
@@ -177,6 +268,25 @@ class Jax(Peer):
     def downloads(self, y: Any) -> Ways:
         # An array of JAX keeps what np.asarray has fetched once, so each call gets an array of its own.
         return {"np.asarray": lambda: np.asarray(self.jax.numpy.copy(y))}
+
+    def step(self, side: int, passes: int) -> Callable[[Any], object]:
+        matrix = self.jax.device_put(np.full((side, side), 1 / side, np.float32), self.device)
+        compiled = self.jax.jit(lambda matrix, batch: _products(matrix, passes)(batch))
+
+        def work(batch: Any) -> None:
+            self._last = compiled(matrix, batch)
+
+        return work
+
+    def prefetches(self, batches: Sequence[Any]) -> Mapping[str, Iterator[Any]]:
+        return {"device_put ahead": self._ahead(batches)}
+
+    def _ahead(self, batches: Sequence[Any]) -> Iterator[Any]:
+        waiting: deque[Any] = deque()
+        for batch in itertools.cycle(batches):
+            waiting.append(self.on_device(batch))
+            if len(waiting) > UNDER_WAY:
+                yield waiting.popleft()
 
 
 class Tensorflow(Peer):
@@ -212,6 +322,48 @@ class Tensorflow(Peer):
 
     def downloads(self, y: Any) -> Ways:
         return {"numpy": y.numpy}
+
+    def step(self, side: int, passes: int) -> Callable[[Any], object]:
+        with self.tf.device(self.device):
+            matrix = self.tf.Variable(self.tf.fill((side, side), 1 / side))
+
+        @self.tf.function  # type: ignore[untyped-decorator]
+        def compiled(batch: Any) -> Any:
+            made = matrix.read_value()
+            for _ in range(passes):
+                made = made @ matrix
+            return made[0, 0] + self.tf.reduce_sum(self.tf.cast(batch[0], self.tf.float32))
+
+        def work(batch: Any) -> Any:
+            with self.tf.device(self.device):
+                return compiled(batch)
+
+        return work
+
+    def prefetches(self, batches: Sequence[Any]) -> Mapping[str, Iterator[Any]]:
+        with self.tf.device("CPU"):
+            data = self.tf.data.Dataset.from_tensor_slices(np.stack(batches)).repeat()
+        return {"prefetch_to_device": iter(data.apply(self.to_device()))}
+
+    def to_device(self) -> Any:
+        """The last step of a dataset whose elements are sent ahead."""
+        return self.tf.data.experimental.prefetch_to_device(self.device, buffer_size=UNDER_WAY)
+
+
+def check(peer: Peer, y: Any, x: Any) -> None:
+    """Compare the bytes of an array on the device with those of its source."""
+    if not np.array_equal(peer.to_numpy(y), x):
+        raise AssertionError("an upload has other contents than its source")
+
+
+def _products(matrix: Any, passes: int) -> Callable[[Any], object]:
+    def work(batch: Any) -> object:
+        made = matrix
+        for _ in range(passes):
+            made = made @ matrix
+        return made[0, 0] + batch[0].sum()
+
+    return work
 
 
 PEERS: dict[str, Callable[[Any], Peer]] = {kind.name: kind for kind in (Torch, Cupy, Jax, Tensorflow)}
