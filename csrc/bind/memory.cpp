@@ -67,6 +67,7 @@ void bind_memory(py::module_& module) {
         return first_unlike(address, nbytes, seed);
       },
       py::arg("address"), py::arg("nbytes"), py::arg("seed"), release_gil());
+  module.def("unmap_shared", &unmap_shared, py::arg("address"), py::arg("nbytes"), release_gil());
   module.def("page_nodes", &page_nodes, py::arg("address"), py::arg("nbytes"), release_gil());
   module.def("prefer_node", &prefer_node, py::arg("node"));
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <linux/mempolicy.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -97,6 +98,21 @@ void prefer_node(std::optional<int> node) {
     found.pop_back();
     restore(policy);
   }
+}
+
+bool unmap_shared(std::uintptr_t address, std::size_t bytes) {
+  auto const page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  auto const begin = (address + page - 1) / page * page;
+  auto const end = (address + bytes) / page * page;
+  if (begin >= end) { return false; }
+  auto* const first = reinterpret_cast<void*>(begin);
+  auto const size = end - begin;
+  // With an old size of 0 it maps the same pages again, which only shared memory allows; and only
+  // within one mapping (man mremap).
+  void* const again = ::mremap(first, 0, size, MREMAP_MAYMOVE);
+  if (again == MAP_FAILED) { return false; }
+  ::munmap(again, size);
+  return ::madvise(first, size, MADV_DONTNEED) == 0;
 }
 
 }  // namespace pyxfer

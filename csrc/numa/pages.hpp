@@ -39,4 +39,8 @@ void restore(memory_policy const& policy);
 /// nest, separately in each thread.
 void prefer_node(std::optional<int> node);
 
+/// Unmaps the whole pages of a range in one mapping that processes share, without changing what
+/// they hold: a later access maps them again. Returns false, without a change, for other memory.
+[[nodiscard]] bool unmap_shared(std::uintptr_t address, std::size_t bytes);
+
 }  // namespace pyxfer

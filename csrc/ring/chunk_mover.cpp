@@ -12,10 +12,6 @@ namespace {
 /// More at a time would only make the copies smaller.
 constexpr std::size_t most_under_way = 3;
 
-/// A transfer beside the caller's work has few threads, and a thread that fills takes 13 us to
-/// issue a copy. So each of them fills this many chunks before it looks.
-constexpr std::size_t chunks_a_copy = 4;
-
 /// A thread of the crew yields its core for this long before it sleeps. The engine needs less time
 /// for the chunks of all threads, so a thread sleeps only if the engine has stopped or has not
 /// begun.
@@ -24,7 +20,7 @@ constexpr std::chrono::microseconds crew_nap{500};
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-void move_chunk(chunk const& part, void* slot, transfer const& shared, double& filled_s) {
+void copy_chunk(chunk const& part, void* slot, transfer const& shared, double& filled_s) {
   auto const begin = host_clock::now();
   if (shared.way() == direction::h2d) {
     shared.fill(part, slot);
@@ -76,20 +72,26 @@ bool chunk_mover::run_as_caller(transfer& shared, bool wait) {
 }
 
 void chunk_mover::move_chunks(transfer& shared, std::size_t most, role own_role, staged& own) {
-  for (std::size_t moved = 0; moved < most; ++moved) {
-    auto const part = shared.claim();
-    if (!part) { break; }
-    auto const number = order_.first() + part->index;
-    if (!await_slot(number, shared, own_role, own.waited_s)) { break; }
-    auto* const slot = pointer(slots_ + order_.slot_of(number) * chunk_bytes_);
-    move_chunk(*part, slot, shared, own.filled_s);
-    order_.done(number);
-    ++own.chunks;
-    if (own_role == role::caller) { shared.note_interruption(); }
-    if (!shared.plan().is_attended() && (!shared.is_beside() || moved % chunks_a_copy == 0)) {
-      try_poll_copies(shared);
+  for (auto const end = own.chunks + most; own.chunks < end;) {
+    auto const taken = shared.claim();
+    if (!taken) { break; }
+    for (auto index = taken->first; index < taken->last; ++index) {
+      if (!move_chunk(shared, index, own_role, own)) { return; }
     }
+    if (!shared.plan().is_attended()) { try_poll_copies(shared); }
   }
+}
+
+/// False when the transfer is stopped.
+bool chunk_mover::move_chunk(transfer& shared, std::size_t index, role own_role, staged& own) {
+  auto const number = order_.first() + index;
+  if (!await_slot(number, shared, own_role, own.waited_s)) { return false; }
+  auto* const slot = pointer(slots_ + order_.slot_of(number) * chunk_bytes_);
+  copy_chunk(shared.plan().at(index), slot, shared, own.filled_s);
+  order_.done(number);
+  ++own.chunks;
+  if (own_role == role::caller) { shared.note_interruption(); }
+  return true;
 }
 
 void chunk_mover::add(staged const& own) {

@@ -76,6 +76,7 @@ class chunk_mover {
   enum class role { caller, crew };
 
   void move_chunks(transfer& shared, std::size_t most, role own_role, staged& own);
+  [[nodiscard]] bool move_chunk(transfer& shared, std::size_t index, role own_role, staged& own);
   void add(staged const& own);
   [[nodiscard]] bool await_slot(std::uint64_t number, transfer& shared, role own_role,
                                 double& waited_s);

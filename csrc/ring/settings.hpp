@@ -80,6 +80,14 @@ class chunk_plan {
     return threads() > 1 && most_threads_ >= enough_to_attend;
   }
   static constexpr int enough_to_attend = 8;
+  /// How many adjacent chunks a thread takes at a time in an upload beside the caller's work. Few
+  /// threads read faster from larger ranges: four read 20 GB/s in ranges of 256 KiB, and 34 to 47 in
+  /// ranges of 1 MiB (H200). Each thread takes chunks twice at least.
+  [[nodiscard]] std::size_t chunks_beside() const noexcept {
+    auto const most = std::max<std::size_t>(1, bytes_beside / chunk_bytes_);
+    return std::clamp<std::size_t>(chunks() / (2 * static_cast<std::size_t>(threads())), 1, most);
+  }
+  static constexpr std::size_t bytes_beside = std::size_t{512} << 10U;
   [[nodiscard]] chunk at(std::size_t index) const noexcept { return from(index, 1); }
   /// The bytes of `count` adjacent chunks.
   [[nodiscard]] chunk from(std::size_t index, std::size_t count) const noexcept {

@@ -7,6 +7,7 @@
 #include "ring/queue.hpp"
 #include "ring/settings.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -45,10 +46,14 @@ class transfer {
  public:
   transfer(staging_request const& moved, chunk_plan const& cut, fill_function by,
            std::atomic<bool>& cancelled, host_clock::time_point begun = host_clock::now()) noexcept
-      : moved_{moved}, plan_{cut}, fill_{by}, cancelled_{cancelled}, asked_{begun} {}
+      : moved_{moved},
+        plan_{cut},
+        chunks_a_claim_{moved.beside ? cut.chunks_beside() : 1},
+        fill_{by},
+        cancelled_{cancelled},
+        asked_{begun} {}
 
   [[nodiscard]] direction way() const noexcept { return moved_.way; }
-  [[nodiscard]] bool is_beside() const noexcept { return moved_.beside; }
   [[nodiscard]] chunk_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] layout const& array() const noexcept { return moved_.array; }
   [[nodiscard]] std::uintptr_t device_at(chunk const& part) const noexcept {
@@ -69,12 +74,17 @@ class transfer {
     if (moved_.begins != nullptr) { moved_.begins->hold(waiting); }
   }
 
-  /// Takes the next chunk; nothing if none is left or the transfer is stopped.
-  [[nodiscard]] std::optional<chunk> claim() noexcept {
+  /// The numbers of adjacent chunks, [first, last).
+  struct claimed {
+    std::size_t first;
+    std::size_t last;
+  };
+  /// Takes the next chunks; nothing if none is left or the transfer is stopped.
+  [[nodiscard]] std::optional<claimed> claim() noexcept {
     if (is_stopped()) { return std::nullopt; }
-    auto const index = next_.fetch_add(1, std::memory_order_relaxed);
+    auto const index = next_.fetch_add(chunks_a_claim_, std::memory_order_relaxed);
     if (index >= plan_.chunks()) { return std::nullopt; }
-    return plan_.at(index);
+    return claimed{index, std::min(index + chunks_a_claim_, plan_.chunks())};
   }
 
   [[nodiscard]] bool is_stopped() const noexcept {
@@ -108,6 +118,7 @@ class transfer {
  private:
   staging_request const& moved_;
   chunk_plan plan_;
+  std::size_t chunks_a_claim_;
   fill_function fill_;
   std::atomic<bool>& cancelled_;
   host_clock::time_point asked_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
@@ -167,6 +168,27 @@ TEST_F(pages, a_missing_node_is_refused_with_the_kernels_error) {
   auto const after = pyxfer::current_policy();
   pyxfer::restore(before);
   EXPECT_EQ(after.mode, MPOL_BIND);
+}
+
+TEST(shared_pages, are_unmapped_and_keep_their_contents) {
+  auto const size = 64 * page_bytes();
+  auto* const memory = static_cast<unsigned char*>(::mmap(
+      nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  std::memset(memory, 7, size);
+  auto const address = reinterpret_cast<std::uintptr_t>(memory);
+  EXPECT_FALSE(pyxfer::unmap_shared(address + 1, page_bytes()));  // no whole page
+  EXPECT_TRUE(pyxfer::unmap_shared(address + 1, size - 1));
+  EXPECT_TRUE(std::all_of(memory, memory + size, [](auto byte) { return byte == 7; }));
+  ::munmap(memory, size);
+}
+
+TEST(shared_pages, of_a_process_alone_are_left) {
+  mapping buffer{8 * page_bytes()};
+  buffer.touch(8 * page_bytes());
+  EXPECT_FALSE(pyxfer::unmap_shared(buffer.address(), 8 * page_bytes()));
+  EXPECT_NE(*reinterpret_cast<unsigned char const*>(buffer.address()), 0);
+  EXPECT_FALSE(pyxfer::unmap_shared(0, 0));
 }
 
 }  // namespace

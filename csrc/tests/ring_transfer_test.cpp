@@ -29,7 +29,7 @@ TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
   threads.reserve(claimed.size());
   for (auto& own : claimed) {
     threads.emplace_back([&] {
-      while (auto const part = made_.claim()) { own.push_back(part->begin); }
+      while (auto const part = made_.claim()) { own.push_back(part->first); }
     });
   }
   for (auto& thread : threads) { thread.join(); }
@@ -37,7 +37,22 @@ TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
   for (auto const& own : claimed) { all.insert(all.end(), own.begin(), own.end()); }
   std::sort(all.begin(), all.end());
   ASSERT_EQ(all.size(), chunks);
-  for (std::size_t i = 0; i < chunks; ++i) { EXPECT_EQ(all[i], i * 4096); }
+  for (std::size_t i = 0; i < chunks; ++i) { EXPECT_EQ(all[i], i); }
+}
+
+TEST_F(ring_transfer, gives_several_adjacent_chunks_beside_the_work_of_the_caller) {
+  staging_request beside{direction::h2d, view_, 0x10000, nullptr, std::nullopt, true, true};
+  transfer made{beside,
+                {view_.bytes(), {4, 4096, 2, fill_kind::plain, 0}},
+                fill_kernel_of(fill_kind::plain).copy,
+                cancelled_};
+  std::size_t next = 0;
+  while (auto const taken = made.claim()) {
+    EXPECT_EQ(taken->first, next);
+    EXPECT_EQ(taken->last, std::min(chunks, next + chunks / 8));
+    next = taken->last;
+  }
+  EXPECT_EQ(next, chunks);
 }
 
 TEST_F(ring_transfer, computes_the_address_and_the_content_of_a_chunk) {

@@ -24,7 +24,15 @@ from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
 from pyxfer._upload.pools import HostPool, block_bytes
-from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
+from pyxfer._upload.prefetch import (
+    Prefetch,
+    Unmapper,
+    before_copy_to_device,
+    depth_of,
+    shared_tensors,
+    target_ahead,
+    warn_of_pinning,
+)
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
@@ -166,7 +174,7 @@ class Uploader(ShortRepr):
         with self._usable_mover() as mover:
             if block:
                 return send_arrays(x, lambda arrays: self._upload_all(mover, target, arrays), "x")
-            return self._start_all(mover, target, x, "x")
+            return self._start_all(mover, target, *arrays_of(x, "x"), "x")
 
     def download(self, y: Any, out: Any = None) -> Any:
         """Copy an array on the device to `out`, or to a new NumPy array, and return that.
@@ -217,12 +225,14 @@ class Uploader(ShortRepr):
             target = target_ahead(self._target(to), count)
         if not is_host(self._engine):
             warn_of_pinning(batches, stacklevel=4)
+        unmapper = Unmapper(self._engine)
         return Prefetch(
             before_copy_to_device(batches),
-            lambda batch: self._send(target, batch),
+            lambda batch: self._send(target, batch, unmapper),
             count,
             before_draw=lambda: self._sweep(if_short=True),
             after_send=lambda: self._sweep(if_short=False),
+            at_end=unmapper.stop,
         )
 
     def close(self) -> None:
@@ -338,7 +348,8 @@ class Uploader(ShortRepr):
 
     def _download_at_once(self, y: Any) -> Any:
         """The same for a small array on the device, to a new array."""
-        mover, name = self._mover, framework_of(type(y))
+        kind: Any = type(y)
+        mover, name = self._mover, framework_of(kind)
         target = None if name is None else self._targets.get(name)
         if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
             return None
@@ -394,16 +405,19 @@ class Uploader(ShortRepr):
         parts = [(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
         return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
 
-    def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
+    def _send(self, target: Target, batch: Any, unmapper: Unmapper) -> Callable[[], Any]:
         """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""
         # Frameworks allocate and wait for events in this thread, while another one may be capturing a CUDA graph.
         self._engine.relax_captures_in_this_thread()
         target.before_send()
+        tree, sources = arrays_of(batch, "batch")
         with self._usable_mover() as mover:
-            upload = self._start_all(mover, target, batch, "batch")
+            upload = self._start_all(mover, target, tree, sources, "batch")
+        shared = shared_tensors(sources)
 
         def taken() -> Any:
             arrays = upload.result()
+            unmapper.take_over(shared)
             target.after_take()
             return arrays
 
@@ -418,15 +432,14 @@ class Uploader(ShortRepr):
             if allowed:
                 self._pool.sweep(if_short=if_short)
 
-    def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
-        tree, arrays = arrays_of(x, name)
+    def _start_all(self, mover: Mover, target: Target, tree: Any, arrays: list[Any], name: str) -> Upload:
         started: list[Started] = []
         try:
             for places, small in self._groups(mover, target, arrays):
                 started.append(self._started(mover, target, arrays, places, small))
         except RefusedError as refused:
             self._dropped.add(started)
-            raise_at(x, refused, name)
+            raise_at(tree, refused, name)
         except BaseException:
             self._dropped.add(started)
             raise

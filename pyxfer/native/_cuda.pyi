@@ -29,6 +29,9 @@ def take_cleanup_failures() -> list[str]: ...
 def page_nodes(address: int, nbytes: int) -> dict[int, int]:
     """Count the pages of a buffer by NUMA node. A negative node is an error code of the kernel."""
 
+def unmap_shared(address: int, nbytes: int) -> bool:
+    """Unmap the pages of memory that processes share, which keeps its contents. False: it is other memory."""
+
 def prefer_node(node: int | None) -> None:
     """Prefer memory of a NUMA node in the calling thread. None restores the earlier policy."""
 
