@@ -73,6 +73,12 @@ def test_a_run_says_what_it_is_and_its_main_figure() -> None:
     assert "torch.pinned-nonblocking h2d 256 MiB" in repr(make_frameworks_run())
 
 
+def test_a_run_is_iterated_by_its_measurements() -> None:
+    run = full_run()
+    assert len(run) == len(run.table()) == 90
+    assert tuple(run) == run.measurements
+
+
 def test_parts_of_a_run_are_one_line() -> None:
     assert repr(make_measurement()) == "<Measurement raw.pinned-async h2d 16 MiB: 55.00 GB/s, 100.0 % of the ceiling>"
     assert repr(make_missing("no memory")).endswith(": no bandwidth: no memory>")

@@ -7,7 +7,7 @@ could not be read is null with the reason beside it, never left out and never ze
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -480,6 +480,14 @@ class Run(HasTable, SavedDocument, frozen=True):
         own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.route_info]
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
         return text if main is None else f"{text}, {main._summary()}"
+
+    def __len__(self) -> int:
+        """The number of measurements."""
+        return len(self.measurements)
+
+    def __iter__(self) -> Iterator[Measurement]:
+        """Yield the measurements, in the order of the document."""
+        return iter(self.measurements)
 
     def ceiling(self, direction: Direction, nbytes: str | int | None = None) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.
