@@ -13,7 +13,7 @@ from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._document.machines import Environment, Fact, Remark, unknown
-from pyxfer._document.runs import NOT_ASKED, Tracing
+from pyxfer._document.runs import LEFT_OUT, NOT_ASKED, Tracing
 from pyxfer._machine.nvml import throttled_by
 from pyxfer._measure.run import SaveNowAndThen, own_failure
 from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # that ran six other programs.
 PREPARING_S = 5.0
 MEASURING_S = 7.0
-LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
 
 
 class Limits(Protocol):

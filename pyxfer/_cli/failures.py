@@ -13,10 +13,10 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pyxfer.errors import (
     STORE_NEEDS_SQLALCHEMY,
@@ -30,6 +30,7 @@ from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.links import Links
+    from pyxfer._document.machines import Fact
     from pyxfer._document.runs import Run
 
 USAGE = 2
@@ -136,9 +137,6 @@ def say(text: str) -> None:
 # --- invalid results -------------------------------------------------------------------------------------------------
 
 
-_NOTHING = "Nothing was measured, for the reasons above."
-
-
 def end_as(run: Run | Links) -> None:
     """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
     if run.ended == "interrupted":
@@ -157,14 +155,21 @@ def why_invalid(run: Run | Links) -> str:
     if any(copy.verified.value is False for copy in copies):
         return "Data arrived wrong, so the results are invalid."
     if run.kind == "links":
-        rates = [*(row.gbps for row in run.traffics), *(row.gbps for row in run.small)]
-        figures = [*rates, *(row.ns for row in run.latencies)]
-        return "" if any(figure is not None for figure in figures) else _NOTHING
+        rates = [*(row.total for row in run.traffics), *(row.rate for row in run.small)]
+        facts: list[Fact[Any]] = [*rates, *(row.p50 for row in run.latencies)]
+        return "" if any(fact.value is not None for fact in facts) else nothing_measured(facts)
     if any(measurement.rate.value is not None for measurement in run.measurements):
         return _why_not_explained(run) or _why_not_whole(run)
-    if any(measurement.trials for measurement in run.measurements):
-        return "There is no valid trial, for the reasons above."
-    return _NOTHING
+    has_trials = any(measurement.trials for measurement in run.measurements)
+    rates = [measurement.rate for measurement in run.measurements]
+    return nothing_measured(rates, "There is no valid trial" if has_trials else "Nothing was measured")
+
+
+def nothing_measured(facts: Iterable[Fact[Any]], what: str = "Nothing was measured") -> str:
+    """With a reason from the page, which --quiet does not print."""
+    reasons = list(dict.fromkeys(fact.reason for fact in facts if fact.reason))
+    others = f"; {len(reasons) - 1} more for other rows" if reasons[1:] else ""
+    return f"{what}: {reasons[0]}{others}." if reasons else f"{what}."
 
 
 def _why_not_explained(run: Run) -> str:

@@ -33,6 +33,7 @@ from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
+LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
 # Reasons for a row without traced trials. They are compared with those in saved documents.
 NOT_TRACED = "not traced"
 NOT_ASKED = "tracing was left out"

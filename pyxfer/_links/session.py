@@ -13,10 +13,10 @@ from functools import partial
 
 import msgspec
 
-from pyxfer._ceiling.stages import LEFT_OUT, MEASURING_S, PREPARING_S, circumstances
+from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, circumstances
 from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
-from pyxfer._document.runs import Ending
+from pyxfer._document.runs import LEFT_OUT, Ending
 from pyxfer._links.chases import LatencySubject, load_plan
 from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, make_request, traffics
 from pyxfer._links.resources import LinkResources, Memory
