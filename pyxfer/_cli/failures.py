@@ -45,6 +45,10 @@ PATIENCE_S = 2.0
 _AGAIN_S = 0.01
 
 
+# Dropped when memory runs out, so that there is room to say so. The system gives pages only when they are written to.
+_reserve = [bytes(8 << 20)]
+
+
 class NotKeptError(PyxferError):
     """A result could not be written to the end, so the command ends with `NOT_VALID`."""
 
@@ -61,8 +65,9 @@ def as_exit_codes() -> Iterator[None]:
             sys.stdout.flush()
     except PyxferError as error:
         _end(str(error), _code_of(error))
-    except MemoryError as error:
-        _end(str(error) or _OUT_OF_MEMORY, NOT_VALID)
+    except (MemoryError, SystemError) as error:
+        _reserve.clear()
+        _end(_memory_text(error), NOT_VALID)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_current_folder():
             _end("The current folder has been deleted: change to another one (cd).", USAGE)
@@ -85,12 +90,19 @@ _MORE_MEMORY = "free some, or raise its limit (ulimit -v)"
 _OUT_OF_MEMORY = f"There is not enough host memory: {_MORE_MEMORY}."
 
 
+def _memory_text(error: MemoryError | SystemError) -> str:
+    if not _is_out_of_memory(error):
+        raise error
+    return _OUT_OF_MEMORY if isinstance(error, SystemError) else str(error) or _OUT_OF_MEMORY
+
+
 @contextmanager
 def memory_for(*paths: str) -> Iterator[None]:
     """Read and show these documents. If they do not fit into the memory, the message has their size."""
     try:
         yield
-    except (MemoryError, ImportError) as error:
+    except (MemoryError, SystemError, ImportError) as error:
+        _reserve.clear()
         if not _is_out_of_memory(error):
             raise
         size = format_size(sum(os.path.getsize(path) for path in paths if os.path.exists(path)))
@@ -98,9 +110,10 @@ def memory_for(*paths: str) -> Iterator[None]:
         raise PyxferError(f"There is not enough memory for {what}: {_MORE_MEMORY}.") from error
 
 
-def _is_out_of_memory(error: MemoryError | ImportError) -> bool:
-    """Also if the loader found no room for a compiled module."""
-    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
+def _is_out_of_memory(error: MemoryError | SystemError | ImportError) -> bool:
+    """Also if the loader found no room for a compiled module, or Python none for the exception."""
+    said = str(error)
+    return isinstance(error, MemoryError) or "failed to map segment" in said or "without exception set" in said
 
 
 def _has_current_folder() -> bool:
