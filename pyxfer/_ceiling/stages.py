@@ -76,6 +76,11 @@ class Stages:
         self.dropped: set[int] = set()
         self.missing_s = 0.0
 
+    def leave_out(self, items: Iterable[Item[Any]]) -> None:
+        for item in items:
+            item.unavailable = item.unavailable or LEFT_OUT
+            self.dropped.add(item.nbytes)
+
     def prepare(self, deadline_s: float = math.inf) -> None:
         """Prepare all items, or small ones first and none after the deadline; `dropped` has what is left out."""
         latest_s = self._latest_s(deadline_s + PREPARING_S)
@@ -84,8 +89,7 @@ class Stages:
             if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
             if item.unavailable is None and is_prepared and time.perf_counter() > latest_s:
-                item.unavailable = LEFT_OUT
-                self.dropped.add(item.nbytes)
+                self.leave_out([item])
             elif item.unavailable is None:
                 text = f"verifying {item.head.route} {item.head.direction} {format_size(item.nbytes)}"
                 self.on_progress(Progress("preparing", number / len(self.items), text))
