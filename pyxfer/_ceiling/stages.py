@@ -58,6 +58,7 @@ class Stages:
     `prepare_item` is given an available item and its number; it sets the item's subject, or the reason why it has
     none. Items with the same `group_key` run in the same rounds; groups run in the order of their keys. `save` is
     called every few seconds between rounds, and before the first traced trial. `traced_sizes`: None is all.
+    `few_rounds`: as in `Sampler`.
     """
 
     resources: RunResources
@@ -70,6 +71,7 @@ class Stages:
     group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
     most_rounds: int = MAX_ROUNDS
     traced_sizes: Collection[int] | None = None
+    few_rounds: int = FEWEST_ROUNDS
 
     def __post_init__(self) -> None:
         self._save_now_and_then = SaveNowAndThen(self.save)
@@ -121,6 +123,7 @@ class Stages:
             on_progress=self.on_progress,
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
+            few_rounds=self.few_rounds,
             latest_s=self._latest_s(deadline_s + MEASURING_S),
         ).run()
         dropped = [group for group in groups if group.dropped]
