@@ -209,7 +209,8 @@ def answer(run: runs.Run) -> str:
     usual = [share for group in groups if (share := _share(group, group.usual)) is not None]
     fastest = [share for group in groups if (share := _share(group, group.best)) is not None]
     whole = "raw copies reach" if crossing else "one copy in host memory reaches"
-    reached = f"reach {_range_text(usual)} of what {whole}, and their fastest routes {_range_text(fastest)}"
+    reached = f"reach {_range_text(usual)} of what {whole}"
+    reached += f", and their fastest routes {_range_text(fastest) if fastest else 'copy nothing'}"
     return f"{where}. At {_largest_text(run, groups)} the usual calls of {_listed(names)} {reached}."
 
 
