@@ -72,6 +72,7 @@ _NUMBER_AXIS: Spec = {"minExtent": _NUMBERS, "maxExtent": _NUMBERS}
 # The room of names in a chart is at most this share of its width.
 _LONGEST_NAME = 0.36
 # Rates in MB/s are whole numbers from here on.
+_FIVE_DIGITS = 10_000
 _WHOLE_FROM = 1000
 # The place of words above a plot.
 _ABOVE = -9
@@ -163,6 +164,7 @@ def rate_plot(
     width: int,
     colours: Mapping[str, str],
     *,
+    unit: str = "GB/s",
     peak: float | None = None,
     fits: Values | None = None,
     notes: Sequence[str] = (),
@@ -177,7 +179,9 @@ def rate_plot(
     beyond = _beyond(values, "gbps", most, "series", "nbytes")
     values = [{**value, "high": min(value["high"], most)} for value in values]
     x = _size_axis(sizes, width)
-    y = {**_numbers("gbps", "GB/s"), "scale": {"domain": [0, most], "nice": False}}
+    y = {**_numbers("gbps", unit), "scale": {"domain": [0, most], "nice": False}}
+    if most >= _FIVE_DIGITS:  # as 50k: there is no room beside the axis for 50,000
+        y["axis"] = {**_NUMBER_AXIS, "format": "~s"}
     names = [name for name in colours if any(value["series"] == name for value in values)]
     places = {name: place for place, name in enumerate(colours)}
     legend = _legend(width)
@@ -349,18 +353,18 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
     return _rows(values, layers, inner_width(width, left), title_of(title, width))
 
 
-def share_plot(values: Values, title: str, width: int) -> Spec:
-    """The share of trials that took at most `ms`, a step at each trial; lines that go far beyond end in an arrow."""
+def share_plot(values: Values, title: str, width: int, unit: str) -> Spec:
+    """The share of trials that took at most `time`, a step at each trial; lines that go far beyond end in an arrow."""
     names = list(dict.fromkeys(value["series"] for value in values))
-    edge = _FAR_TIMES * statistics.median(value["ms"] for value in values)
-    inside = [value for value in values if value["ms"] <= edge]
+    edge = _FAR_TIMES * statistics.median(value["time"] for value in values)
+    inside = [value for value in values if value["time"] <= edge]
     beyond: Values = []
     for name in names:
-        far = [value["ms"] for value in values if value["series"] == name and value["ms"] > edge]
+        far = [value["time"] for value in values if value["series"] == name and value["time"] > edge]
         if far:
             share = max([value["share"] for value in inside if value["series"] == name], default=0.0)
-            beyond.append({"series": name, "ms": edge, "share": share, "beyond": max(far)})
-    x = {**_quantity("ms", "time of a trial, ms"), "scale": {"zero": False, "nice": not beyond}}
+            beyond.append({"series": name, "time": edge, "share": share, "beyond": max(far)})
+    x = {**_quantity("time", f"time of a trial, {unit}"), "scale": {"zero": False, "nice": not beyond}}
     y = {**_numbers("share", "share of the trials"), "axis": {**_NUMBER_AXIS, "format": ".0%", "tickCount": 5}}
     colour = _named("series", names, COLOURS[: len(names)], _legend(width))
     dash = _named("series", names, _DASHES[: len(names)], _legend(width))
