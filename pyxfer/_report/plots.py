@@ -657,9 +657,17 @@ def _numbers(name: str, title: str) -> Spec:
 
 def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:
     """A vertical axis of names, and the room that it takes."""
-    room = int(min(_room(order, width), _LONGEST_NAME * width))
-    axis = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}
+    room, most = int(_room(order, width)), int(_LONGEST_NAME * width)
+    room = min(room, most)
+    axis: Spec = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}
     axis |= {"ticks": False, "domain": False}
+    if room == most:  # two lines, because several names may begin alike
+        line = type_size(width) - 1
+        letters = int((room - 10) / (_LETTER * type_size(width)))
+        is_long = f"length(datum.label) > {letters}"
+        broken = f"replace(datum.label, /^(.{{1,{letters - 1}}}[ :.-])(.+)$/, '$1\\n$2')"
+        axis |= {"labelExpr": f"{is_long} ? split({broken}, '\\n') : datum.label", "labelLineHeight": line}
+        axis["labelOffset"] = {"condition": {"test": is_long, "value": -line / 2}, "value": 0}
     return {"field": name, "type": "nominal", "title": None, "sort": list(dict.fromkeys(order)), "axis": axis}, room + 8
 
 

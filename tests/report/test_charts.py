@@ -27,6 +27,7 @@ from pyxfer._report.plots import (
     PARTS,
     VEGA_LITE,
     WIDE,
+    category,
     change_plot,
     history_plot,
     load_plot,
@@ -388,6 +389,14 @@ def test_trials_that_took_far_longer_end_in_an_arrow() -> None:
     spec = share_plot(values, "title", WIDE, "ms")
     assert {(arrow["time"], arrow["share"], arrow["beyond"]) for arrow in beyond_of(spec)} == {(4.0, 0.9, 40.0)}
     assert max(value["time"] for value in values_of(spec)) == 4.0
+
+
+def test_long_names_have_two_lines_by_an_expression_without_names() -> None:
+    names = ["GPU 0 h2d, both ways", "GPU 0 h2d, both ways, kernel"]
+    assert "labelExpr" not in category("series", names, WIDE)[0]["axis"]
+    axis = category("series", names, NARROW)[0]["axis"]
+    assert "split(" in axis["labelExpr"]
+    assert "GPU" not in axis["labelExpr"]
 
 
 def test_an_interval_of_latencies_beyond_the_plot_has_an_arrow() -> None:
