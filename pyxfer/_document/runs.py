@@ -477,7 +477,8 @@ class Run(HasTable, SavedDocument, frozen=True):
 
     def _summary(self) -> str:
         text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"
-        rows = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
+        known = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
+        rows = [row for row in known if row.direction != "ingest"] or known
         own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.route_info]
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
         return text if main is None else f"{text}, {main._summary()}"
