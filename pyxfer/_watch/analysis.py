@@ -356,6 +356,7 @@ def _evidence(
         copied_bytes={
             name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
         },
+        returning=copied.returning(among),
         cpus=machine.environment.cpus_usable,
         offers=calls_of(framework),
     )
