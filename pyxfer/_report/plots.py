@@ -98,15 +98,8 @@ def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
     """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
     size = type_size(width)
     axis = {
-        "labelColor": INK,
-        "titleColor": INK,
-        "gridColor": GRID,
-        "domainColor": FAINT,
-        "tickColor": FAINT,
-        "titleFontWeight": "normal",
-        "labelOverlap": True,
-        "labelFontSize": size,
-        "titleFontSize": size,
+        **{"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT},
+        **{"titleFontWeight": "normal", "labelOverlap": True, "labelFontSize": size, "titleFontSize": size},
     }
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
@@ -672,12 +665,8 @@ def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:
 
 
 def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec | None) -> Spec:
-    return {
-        "field": field,
-        "type": "nominal",
-        "scale": {"domain": list(names), "range": list(values)},
-        "legend": legend,
-    }
+    scale = {"domain": list(names), "range": list(values)}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
 
 
 def _legend(width: int) -> Spec:
