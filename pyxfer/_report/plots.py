@@ -97,10 +97,8 @@ def type_size(width: int) -> int:
 def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
     """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
     size = type_size(width)
-    axis = {
-        **{"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT},
-        **{"titleFontWeight": "normal", "labelOverlap": True, "labelFontSize": size, "titleFontSize": size},
-    }
+    axis: Spec = {"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT}
+    axis |= {"titleFontWeight": "normal", "labelOverlap": True, "labelFontSize": size, "titleFontSize": size}
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
         **_drawable(plot),
