@@ -58,7 +58,7 @@ class Stages:
     `prepare_item` is given an available item and its number; it sets the item's subject, or the reason why it has
     none. Items with the same `group_key` run in the same rounds; groups run in the order of their keys. `save` is
     called every few seconds between rounds, and before the first traced trial. `traced_sizes`: None is all.
-    `few_rounds`: as in `Sampler`.
+    `few_rounds`, `spared`: as in `Sampler`.
     """
 
     resources: RunResources
@@ -72,6 +72,7 @@ class Stages:
     most_rounds: int = MAX_ROUNDS
     traced_sizes: Collection[int] | None = None
     few_rounds: int = FEWEST_ROUNDS
+    spared: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self._save_now_and_then = SaveNowAndThen(self.save)
@@ -124,6 +125,7 @@ class Stages:
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
             few_rounds=self.few_rounds,
+            spared=self.spared,
             latest_s=self._latest_s(deadline_s + MEASURING_S),
         ).run()
         dropped = [group for group in groups if group.dropped]

@@ -146,6 +146,7 @@ class Bench:
             # Of all routes only the largest size, whose records the page shows: tracing takes as long as measuring.
             traced_sizes=None if self._task.traces_all_sizes else {max(self._task.sizes)},
             few_rounds=FEWEST_ROUNDS if self._task.complete or self._task.explained else FEW_ROUNDS,
+            spared={item.head.route for item in self._routes if item.head.source.usual},
         )
         stages.prepare()
         send(Ready())

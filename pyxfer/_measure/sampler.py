@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -216,7 +216,7 @@ class Sampler:
 
     Every series gets `fewest_rounds` valid trials, even after the deadline, but not after `latest_s`: the groups whose
     rounds take longest are dropped after their first one if the rest would take longer than that. If the rest would
-    end after the deadline, the subjects whose trials take longest, which are not compared with, get `few_rounds`.
+    end after the deadline, those whose trials take longest get `few_rounds`, except anchors and the keys in `spared`.
     """
 
     groups: list[Group]
@@ -230,6 +230,7 @@ class Sampler:
     reserve: Reserve = Reserve()
     fewest_rounds: int = FEWEST_ROUNDS
     few_rounds: int = FEWEST_ROUNDS
+    spared: Collection[str] = ()
     latest_s: float = math.inf
     random: random.Random = field(init=False)
     started_s: float = field(init=False)
@@ -288,8 +289,8 @@ class Sampler:
         """Let the costliest series have few rounds, until the rest fits before the deadline."""
         if self.few_rounds >= self.fewest_rounds:
             return
-        anchors = {series.subject.anchor for group in self.groups for series in group.series}
-        others = [series for group in self.groups for series in group.active() if series.subject.key not in anchors]
+        kept = {*self.spared, *(series.subject.anchor for group in self.groups for series in group.series)}
+        others = [series for group in self.groups for series in group.active() if series.subject.key not in kept]
         for series in sorted(others, key=lambda each: -cost_s[id(each)]):
             late_s = self.clock() + factor * self._needed_s(self.groups, cost_s, done) - self.deadline_s
             if late_s <= 0 or cost_s[id(series)] < COSTLY_S:

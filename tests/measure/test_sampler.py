@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -84,6 +84,7 @@ class Bench:
         fewest_rounds: int = FEWEST_ROUNDS,
         latest_s: float = math.inf,
         few_rounds: int = FEWEST_ROUNDS,
+        spared: Collection[str] = (),
     ) -> list[Group]:
         made = [Group.of(str(index), subjects) for index, subjects in enumerate(groups)]
         until = self.clock() + budget_s
@@ -94,6 +95,7 @@ class Bench:
             fewest_rounds=fewest_rounds,
             latest_s=latest_s,
             few_rounds=few_rounds,
+            spared=spared,
         ).run()
         return made
 
@@ -216,6 +218,13 @@ def test_the_costliest_series_have_few_rounds_if_all_would_end_after_the_deadlin
     rounds = {subject.key: len(subject.rounds) for subject in (*first, *other)}
     assert (rounds["slow"], rounds["slower"]) == (2, 2)
     assert all(rounds[key] >= FEWEST_ROUNDS for key in ("anchor", "fast", "quick"))
+
+
+def test_a_spared_series_has_the_fewest_rounds_however_long_it_takes() -> None:
+    bench = Bench()
+    subjects = [bench.timed("usual", 0.9), bench.timed("slow", 0.6)]
+    bench.run(subjects, budget_s=1.0, few_rounds=2, spared={"usual"})
+    assert [len(subject.rounds) for subject in subjects] == [FEWEST_ROUNDS, 2]
 
 
 def test_no_more_series_have_few_rounds_than_must() -> None:
