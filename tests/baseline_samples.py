@@ -54,7 +54,7 @@ def make_copies(
 def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **noise: Any) -> tuple[Run, ...]:
     """Runs of several processes on the machine of `run`, each with its own noise."""
     rng = np.random.default_rng(seed)
-    kept = run or make_run()
+    kept = make_run() if run is None else run
     parameters = make_parameters(directions=DIRECTIONS, sizes_bytes=SIZES)
     return tuple(
         msgspec.structs.replace(

@@ -15,7 +15,7 @@ from baseline_samples import make_sample, slow_pinned
 from doctor.cases import bare_metal, copies, health
 from explain_samples import make_explain_run
 from fleet_samples import make_host
-from framework_samples import make_frameworks_run
+from framework_samples import make_frameworks_run, make_route_row
 from pages import full_run
 from samples import make_device, make_link, make_measurement, make_missing, make_run
 from watch_samples import make_watched
@@ -71,6 +71,18 @@ def test_a_run_says_what_it_is_and_its_main_figure() -> None:
     assert repr(full_run()) == f"<Run ceiling of NVIDIA H200: 90 measurements, {main}>"
     assert "tf.function h2d 96 MiB: 2.73 GB/s" in repr(make_explain_run())
     assert "torch.pinned-nonblocking h2d 256 MiB" in repr(make_frameworks_run())
+
+
+def test_a_run_is_iterated_by_its_measurements() -> None:
+    run = full_run()
+    assert len(run) == len(run.table()) == 90
+    assert tuple(run) == run.measurements
+
+
+def test_the_main_figure_is_one_over_the_link() -> None:
+    ingest = make_route_row("torch", "torch.ingest-copy", "ingest", 1 << 20, (1e-6, 900.0))
+    run = make_frameworks_run(measurements=(*make_frameworks_run().measurements, ingest))
+    assert "torch.pinned-nonblocking h2d" in repr(run)
 
 
 def test_parts_of_a_run_are_one_line() -> None:

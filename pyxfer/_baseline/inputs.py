@@ -87,9 +87,9 @@ def _of_file(path: str) -> Sample:
     if kind is codec.BASELINE:
         return Sample(os.path.basename(path), codec.decode(Baseline, data, source).processes)
     if kind not in (codec.RUN, codec.LINKS):
-        raise UsageError(
-            f"{source} is {kind.phrase}, not a run, links or a baseline: name files that hold one of these."
-        )
+        is_session = kind is codec.SESSION
+        remedy = "pytest --xfer-compare compares sessions" if is_session else "name files that hold one of these"
+        raise UsageError(f"{source} is {kind.phrase}, not a run, links or a baseline: {remedy}.")
     return Sample(os.path.basename(path), (codec.decode(kind.struct, data, source),))
 
 

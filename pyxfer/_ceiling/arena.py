@@ -140,7 +140,16 @@ class Arena:
     rotate. The second part receives data from the device.
     """
 
-    def __init__(self, engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        device: int,
+        memories: Sequence[Memory],
+        largest: int,
+        cache_bytes: int,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_late`: asked before each kind of memory but the first; if it says so, the others are left out."""
         self._engine = engine
         self._device = device
         self._sent_bytes = sent_bytes(largest, cache_bytes)
@@ -149,20 +158,27 @@ class Arena:
         self._scratch: HostBuffer | None = None
         self._remote: DeviceBuffer | None = None
         try:
-            self._allocate(memories, largest)
+            self._allocate(memories, largest, is_late)
         except BaseException:
             # Dropped, not closed: an error of `close` must not replace this one.
             self._host.clear()
             self._scratch = self._remote = None
             raise
 
-    def _allocate(self, memories: Sequence[Memory], largest: int) -> None:
+    def _allocate(self, memories: Sequence[Memory], largest: int, is_late: Callable[[], bool]) -> None:
         self._remote = self._engine.DeviceBuffer(self._total_bytes, self._device)
-        for memory in dict.fromkeys(memories):
+        for memory in sorted(set(memories), key=lambda each: (each == "pageable", memories.index(each))):
+            if self._host and is_late():
+                break
             self._host[memory] = self._engine.HostBuffer(self._total_bytes, memory, self._device)
         # Without page-locked copies a run page-locks nothing, which a limit may forbid.
         kind: Memory = "pinned" if "pinned" in memories else "pageable"
         self._scratch = self._engine.HostBuffer(scratch_bytes(largest), kind, self._device)
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The kinds of memory that it has, page-locked ones first."""
+        return tuple(self._host)
 
     @property
     def scratch(self) -> tuple[int, int]:

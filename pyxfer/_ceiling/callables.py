@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -30,6 +32,11 @@ from pyxfer._measure.sampler import Sampler
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.native import Choice, choose, is_host_name
 from pyxfer.units import format_gbps, format_seconds, seconds_of, share_of, size_of, word_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Args = TypeVarTuple("Args")
 
 Sync = Callable[[], object]
 Result = TypeVar("Result")
@@ -143,8 +150,8 @@ class Beside:
 
 
 def measure(
-    fn: Callable[[], object],
-    *,
+    fn: Callable[[Unpack[Args]], object],
+    *args: Unpack[Args],
     nbytes: str | int | None = None,
     direction: LinkDirection | None = None,
     stream: StreamLike | None = None,
@@ -154,7 +161,7 @@ def measure(
     budget: str | float = 2.0,
     seed: int = 0,
 ) -> Measurement:
-    """Time a callable with two CUDA events and the host's clock.
+    """Time `fn(*args)` with two CUDA events and the host's clock.
 
     `nbytes` and `direction` (h2d, d2h, or both, then bytes each way) add a bandwidth, and its share of the ceiling:
     pinned copies of that size in the same rounds. `stream` is the stream on which the callable queues its work;
@@ -166,7 +173,8 @@ def measure(
         Exception: an exception of the callable, unchanged.
 
     """
-    call = Call(fn, f"user.{getattr(fn, '__name__', type(fn).__name__)}", sync=sync)
+    check_callable(fn, "measure")
+    call = Call(partial(fn, *args), f"user.{getattr(fn, '__name__', type(fn).__name__)}", sync=sync)
     beside = measure_beside(
         call,
         nbytes=nbytes,
@@ -192,7 +200,7 @@ def measure_beside(
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
-    plan = _checked_plan(call.run, nbytes, direction)
+    plan = _checked_plan(nbytes, direction)
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
     choice = choose(device)
@@ -214,9 +222,18 @@ def measure_beside(
     return Beside(measurement, ceiling, choice, found, link)
 
 
-def _checked_plan(fn: object, nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
+def check_callable(fn: object, taker: str) -> None:
+    """Refuse what `taker` cannot time."""
     if not callable(fn):
-        raise UsageError(f"{type(fn).__name__} is not callable: give measure() a function without arguments.")
+        raise UsageError(f"{taker} needs a callable; got {type(fn).__name__}.")
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise UsageError(
+            f"{taker} would not time the work of an async or generator function, because a call of it returns before "
+            "that begins: give a function that runs it, such as lambda: asyncio.run(copy())."
+        )
+
+
+def _checked_plan(nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
     if (nbytes is None) != (direction is None):
         raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
     if nbytes is None or direction is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -193,8 +193,14 @@ class RunResources(Resources):
             raise RuntimeError("nothing has been allocated yet")
         return self._arena
 
-    def allocate(self, memories: Sequence[Memory], largest: int, cache_bytes: int) -> Arena:
-        self._arena = Arena(self.engine, self.device, memories, largest, cache_bytes)
+    def allocate(
+        self,
+        memories: Sequence[Memory],
+        largest: int,
+        cache_bytes: int,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> Arena:
+        self._arena = Arena(self.engine, self.device, memories, largest, cache_bytes, is_late)
         return self._arena
 
     def copier(self, streams: int) -> Copier:

@@ -14,7 +14,7 @@ from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document import runs
 from pyxfer._document.machines import MAX_SHARE, Fact, Link, Remark, Side, unknown
 from pyxfer._measure import doubts, stats
-from pyxfer._measure.sampler import Series
+from pyxfer._measure.sampler import COSTLY_S, Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.traced_trials import MIN_TRIALS, Candidate
@@ -34,6 +34,8 @@ WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
 
 CHECKED_AGAIN_BYTES = 16 << 20
 """Up to this size the content of a traced raw copy is verified: that of the largest takes longer than all else."""
+BOTH_CONTENTS_BYTES = 64 << 20
+"""Above this a route is verified with one content, and its traced trials with none: the records count its bytes."""
 
 Ceilings = Mapping[tuple[runs.Direction, Side, int], Sequence[runs.Trial]]
 """Trials of the ceiling, by direction, side and size."""
@@ -240,8 +242,10 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
     traceable: Traceable = subject
 
     is_raw = isinstance(item.head.source, CopyPlan) and not item.head.staged
+    is_explained = item.head.route == explained
     # Nothing in a raw copy could serve old content, and preparation has verified it.
-    is_checked = not is_raw or item.nbytes <= CHECKED_AGAIN_BYTES
+    most = CHECKED_AGAIN_BYTES if is_raw else BOTH_CONTENTS_BYTES
+    is_checked = item.nbytes <= most or (is_explained and not is_raw)
 
     def trace(taking: TrialRecorder, fresh: bool) -> None:
         traced, intact = traceable.traced(taking, seed if fresh and is_checked else None)
@@ -250,8 +254,9 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
         for side, trial in traced.items():
             item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
 
-    is_near = partial(_is_near, item, series) if item.head.route == explained else None
-    return Candidate(trace, item.untraced, is_near, 1 if is_raw else MIN_TRIALS)
+    is_near = partial(_is_near, item, series) if is_explained else None
+    is_once = is_raw or (not is_explained and series.mean_cost_s > COSTLY_S)
+    return Candidate(trace, item.untraced, is_near, 1 if is_once else MIN_TRIALS)
 
 
 def _is_near(item: Item[Any], series: Series) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from pyxfer._ceiling import plans
 from pyxfer._ceiling.arena import LOCKED_KINDS, LOCKING_S, LOCKING_SHARE, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, raw_head
-from pyxfer._ceiling.stages import Stages, circumstances, late, prepare_raw, too_long
+from pyxfer._ceiling.stages import PREPARING_S, Stages, circumstances, late, prepare_raw, too_long
 from pyxfer._document.machines import Device, Environment, Fact, Placement, Remark, unknown
 from pyxfer._document.runs import Directions, LockingCost, Memories, Memory, Run, Tracing
 from pyxfer._document.runs import Ending as RunEnding
@@ -174,9 +175,13 @@ class Session(RunSession[Run]):
         self._after = read_environment(self._choice.engine, self._device)
 
     def _measure(self) -> None:
-        request, memory = self._request, self._request.memories[-1]
+        request, deadline_s = self._request, self._started + self._request.budget_s
         self._on_progress(Progress("preparing", 0.0, "allocating memory"))
-        arena = self._resources.allocate(request.memories, request.largest, last_level_bytes())
+        latest_s = math.inf if request.complete else deadline_s + PREPARING_S
+        arena = self._resources.allocate(
+            request.memories, request.largest, last_level_bytes(), lambda: time.perf_counter() > latest_s
+        )
+        memory = arena.memories[0]
         pages = verify_pages(self._choice.engine, *arena.pages(memory))
         self._placement = msgspec.structs.replace(self._placement, pages_by_node=pages)
         self._link = self._resources.wake_link(self._device, self._link, memory, request.largest)
@@ -190,7 +195,7 @@ class Session(RunSession[Run]):
             save=self._save,
             on_tracing=self._note_tracing,
         )
-        deadline_s = self._started + request.budget_s
+        stages.leave_out([item for item in self._items if item.head.source.memory not in arena.memories])
         stages.prepare(deadline_s)
         prepared_s = time.perf_counter() - self._started
         stages.measure(deadline_s)

@@ -13,7 +13,7 @@ from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._document.machines import Environment, Fact, Remark, unknown
-from pyxfer._document.runs import NOT_ASKED, Tracing
+from pyxfer._document.runs import LEFT_OUT, NOT_ASKED, Tracing
 from pyxfer._machine.nvml import throttled_by
 from pyxfer._measure.run import SaveNowAndThen, own_failure
 from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # that ran six other programs.
 PREPARING_S = 5.0
 MEASURING_S = 7.0
-LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
 
 
 class Limits(Protocol):
@@ -59,6 +58,7 @@ class Stages:
     `prepare_item` is given an available item and its number; it sets the item's subject, or the reason why it has
     none. Items with the same `group_key` run in the same rounds; groups run in the order of their keys. `save` is
     called every few seconds between rounds, and before the first traced trial. `traced_sizes`: None is all.
+    `few_rounds`, `spared`: as in `Sampler`.
     """
 
     resources: RunResources
@@ -71,11 +71,18 @@ class Stages:
     group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
     most_rounds: int = MAX_ROUNDS
     traced_sizes: Collection[int] | None = None
+    few_rounds: int = FEWEST_ROUNDS
+    spared: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self._save_now_and_then = SaveNowAndThen(self.save)
         self.dropped: set[int] = set()
         self.missing_s = 0.0
+
+    def leave_out(self, items: Iterable[Item[Any]]) -> None:
+        for item in items:
+            item.unavailable = item.unavailable or LEFT_OUT
+            self.dropped.add(item.nbytes)
 
     def prepare(self, deadline_s: float = math.inf) -> None:
         """Prepare all items, or small ones first and none after the deadline; `dropped` has what is left out."""
@@ -85,8 +92,7 @@ class Stages:
             if self.resources.cancelled():
                 raise CancelledError("the measurement was asked to end")
             if item.unavailable is None and is_prepared and time.perf_counter() > latest_s:
-                item.unavailable = LEFT_OUT
-                self.dropped.add(item.nbytes)
+                self.leave_out([item])
             elif item.unavailable is None:
                 text = f"verifying {item.head.route} {item.head.direction} {format_size(item.nbytes)}"
                 self.on_progress(Progress("preparing", number / len(self.items), text))
@@ -118,6 +124,8 @@ class Stages:
             on_progress=self.on_progress,
             on_turn=self._save_now_and_then,
             reserve=reserve if limits.trace else Reserve(),
+            few_rounds=self.few_rounds,
+            spared=self.spared,
             latest_s=self._latest_s(deadline_s + MEASURING_S),
         ).run()
         dropped = [group for group in groups if group.dropped]

@@ -13,10 +13,10 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pyxfer.errors import (
     STORE_NEEDS_SQLALCHEMY,
@@ -30,6 +30,7 @@ from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.links import Links
+    from pyxfer._document.machines import Fact
     from pyxfer._document.runs import Run
 
 USAGE = 2
@@ -42,6 +43,10 @@ READER_GONE = 141  # as a shell reports SIGPIPE
 PATIENCE_S = 2.0
 # An interrupt that Python dropped is sent again after this time, when the code that cannot raise it has ended.
 _AGAIN_S = 0.01
+
+
+# Dropped when memory runs out, so that there is room to say so. The system gives pages only when they are written to.
+_reserve = [bytes(8 << 20)]
 
 
 class NotKeptError(PyxferError):
@@ -60,8 +65,9 @@ def as_exit_codes() -> Iterator[None]:
             sys.stdout.flush()
     except PyxferError as error:
         _end(str(error), _code_of(error))
-    except MemoryError as error:
-        _end(str(error) or _OUT_OF_MEMORY, NOT_VALID)
+    except (MemoryError, SystemError) as error:
+        _reserve.clear()
+        _end(_memory_text(error), NOT_VALID)
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not _has_current_folder():
             _end("The current folder has been deleted: change to another one (cd).", USAGE)
@@ -84,12 +90,19 @@ _MORE_MEMORY = "free some, or raise its limit (ulimit -v)"
 _OUT_OF_MEMORY = f"There is not enough host memory: {_MORE_MEMORY}."
 
 
+def _memory_text(error: MemoryError | SystemError) -> str:
+    if not _is_out_of_memory(error):
+        raise error
+    return _OUT_OF_MEMORY if isinstance(error, SystemError) else str(error) or _OUT_OF_MEMORY
+
+
 @contextmanager
 def memory_for(*paths: str) -> Iterator[None]:
     """Read and show these documents. If they do not fit into the memory, the message has their size."""
     try:
         yield
-    except (MemoryError, ImportError) as error:
+    except (MemoryError, SystemError, ImportError) as error:
+        _reserve.clear()
         if not _is_out_of_memory(error):
             raise
         size = format_size(sum(os.path.getsize(path) for path in paths if os.path.exists(path)))
@@ -97,9 +110,10 @@ def memory_for(*paths: str) -> Iterator[None]:
         raise PyxferError(f"There is not enough memory for {what}: {_MORE_MEMORY}.") from error
 
 
-def _is_out_of_memory(error: MemoryError | ImportError) -> bool:
-    """Also if the loader found no room for a compiled module."""
-    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
+def _is_out_of_memory(error: MemoryError | SystemError | ImportError) -> bool:
+    """Also if the loader found no room for a compiled module, or Python none for the exception."""
+    said = str(error)
+    return isinstance(error, MemoryError) or "failed to map segment" in said or "without exception set" in said
 
 
 def _has_current_folder() -> bool:
@@ -136,9 +150,6 @@ def say(text: str) -> None:
 # --- invalid results -------------------------------------------------------------------------------------------------
 
 
-_NOTHING = "Nothing was measured, for the reasons above."
-
-
 def end_as(run: Run | Links) -> None:
     """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
     if run.ended == "interrupted":
@@ -157,14 +168,21 @@ def why_invalid(run: Run | Links) -> str:
     if any(copy.verified.value is False for copy in copies):
         return "Data arrived wrong, so the results are invalid."
     if run.kind == "links":
-        rates = [*(row.gbps for row in run.traffics), *(row.gbps for row in run.small)]
-        figures = [*rates, *(row.ns for row in run.latencies)]
-        return "" if any(figure is not None for figure in figures) else _NOTHING
+        rates = [*(row.total for row in run.traffics), *(row.rate for row in run.small)]
+        facts: list[Fact[Any]] = [*rates, *(row.p50 for row in run.latencies)]
+        return "" if any(fact.value is not None for fact in facts) else nothing_measured(facts)
     if any(measurement.rate.value is not None for measurement in run.measurements):
         return _why_not_explained(run) or _why_not_whole(run)
-    if any(measurement.trials for measurement in run.measurements):
-        return "There is no valid trial, for the reasons above."
-    return _NOTHING
+    has_trials = any(measurement.trials for measurement in run.measurements)
+    rates = [measurement.rate for measurement in run.measurements]
+    return nothing_measured(rates, "There is no valid trial" if has_trials else "Nothing was measured")
+
+
+def nothing_measured(facts: Iterable[Fact[Any]], what: str = "Nothing was measured") -> str:
+    """With a reason from the page, which --quiet does not print."""
+    reasons = list(dict.fromkeys(fact.reason for fact in facts if fact.reason))
+    others = f"; {len(reasons) - 1} more for other rows" if reasons[1:] else ""
+    return f"{what}: {reasons[0]}{others}." if reasons else f"{what}."
 
 
 def _why_not_explained(run: Run) -> str:

@@ -35,9 +35,6 @@ ExportJson = Annotated[
 ExportJunit = Annotated[
     str | None, opt.option("--export-junit", "FILE", "Write JUnit XML, one case a host; - is stdout.")
 ]
-ExportPrometheus = Annotated[
-    str | None, opt.option("--export-prometheus", "FILE", "Write Prometheus metrics; - is stdout.")
-]
 ExportDrain = Annotated[
     str | None, opt.option("--export-drain", "FILE", "Write HOST REASON for each slow host; - is stdout.")
 ]
@@ -54,7 +51,7 @@ def judge(
     files: Annotated[list[str], opt.argument("FILE|FOLDER...", "What pyxfer fleet host has written on each host.")],
     export_json: ExportJson = None,
     export_junit: ExportJunit = None,
-    export_prometheus: ExportPrometheus = None,
+    export_prometheus: opt.ExportPrometheus = None,
     export_drain: ExportDrain = None,
     report: opt.Report = None,
     save: Save = False,
@@ -89,7 +86,7 @@ def show(
         ),
     ] = None,
     export_junit: ExportJunit = None,
-    export_prometheus: ExportPrometheus = None,
+    export_prometheus: opt.ExportPrometheus = None,
     export_drain: ExportDrain = None,
     report: opt.Report = None,
 ) -> None:

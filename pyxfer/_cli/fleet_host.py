@@ -16,7 +16,7 @@ import typer
 
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
-from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, say
+from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, nothing_measured, say
 from pyxfer._cli.output import Exports, document_json, rescued
 from pyxfer.errors import PyxferError, UsageError
 
@@ -149,7 +149,7 @@ def _end_as(report: HostReport) -> None:
         say(f"The host job was not completed: {report.failure or 'no reason given'}")
         raise SystemExit(NOT_VALID)
     if all(cell.value.value is None for cell in report.cells):
-        say("Nothing was measured, for the reasons above.")
+        say(nothing_measured([cell.value for cell in report.cells]))
         raise SystemExit(NOT_VALID)
 
 

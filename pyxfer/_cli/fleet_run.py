@@ -92,7 +92,7 @@ def run(
     confirm: Confirm = True,
     export_json: fleet.ExportJson = None,
     export_junit: fleet.ExportJunit = None,
-    export_prometheus: fleet.ExportPrometheus = None,
+    export_prometheus: opt.ExportPrometheus = None,
     export_drain: fleet.ExportDrain = None,
     report: opt.Report = None,
     save: fleet.Save = False,

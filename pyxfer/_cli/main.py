@@ -37,7 +37,7 @@ from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import manifest
 from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
-from pyxfer._cli.metrics import metrics
+from pyxfer._cli.metrics import metrics, text_of
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, deliver_run, json_text, measured, run_exports, write_result
 from pyxfer._cli.watch import watch
@@ -97,6 +97,7 @@ def show(
     details: opt.Details = False,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
+    export_prometheus: opt.ExportPrometheus = None,
 ) -> None:
     """Print a saved document.
 
@@ -105,12 +106,17 @@ def show(
     from pyxfer._document import codec
     from pyxfer._report.kinds import print_document, table_of, to_markdown
 
+    metrics_text = ""
     exports: Exports[Any] = Exports(
-        (export_csv, lambda document: table_of(document).to_csv()), (export_md, to_markdown)
+        (export_csv, lambda document: table_of(document).to_csv()),
+        (export_md, to_markdown),
+        (export_prometheus, lambda _: metrics_text),
     )
     path = _STDIN if file == "-" else file
     with memory_for(path):
         document = codec.load(path)
+        if export_prometheus is not None:
+            metrics_text = text_of(document)  # refused before anything is printed
         exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
 
 

@@ -46,22 +46,32 @@ def metrics(
     this host, in the text format that node_exporter collects. Measures nothing, but reads the link's counter of
     retransmitted packets if the driver provides it.
     """
-    from pyxfer._document.links import Links
-    from pyxfer._report import prometheus
-
     exports: Exports[str] = Exports((export_prometheus, str))
     if file is not None and store is not None:
         raise UsageError("A file and --store exclude each other: give one of them.")
-    saved = None if file is None else _saved(file)
-    runs = _chosen(_stored(store) if saved is None else _runs_in(saved), device)
-    links = saved if isinstance(saved, Links) else None
-    text = prometheus.exposition([_exported(run) for run in runs], links).decode()
-    for run in runs:
-        _say_left_out(run)
-    exports.finish(text)
+    exports.finish(_text(_stored(store), device) if file is None else _text_of_saved(_saved(file), device))
     is_collected = exports.takes_stdout or export_prometheus.endswith(COLLECTED)
     if not is_collected and stat.S_ISREG(os.stat(export_prometheus).st_mode):
         say(f"node_exporter collects only files that end in {COLLECTED}; {export_prometheus!r} does not")
+
+
+def text_of(document: object) -> str:
+    """The metrics of a saved document.
+
+    Raises:
+        UsageError: it has none.
+
+    """
+    from pyxfer._document.fleets import Fleet
+    from pyxfer._document.links import Links
+    from pyxfer._document.runs import Run
+    from pyxfer._report.fleet_formats import TEXTS
+
+    if isinstance(document, Fleet):
+        return TEXTS["prometheus"](document)
+    if isinstance(document, (Run, Links)):
+        return _text_of_saved(document, None)
+    raise UsageError("--export-prometheus is for runs, links and fleets, and this document is none: leave it out.")
 
 
 def _saved(file: str) -> Run | Links:
@@ -69,17 +79,26 @@ def _saved(file: str) -> Run | Links:
     from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
 
-    run: Run | Links = codec.load_any(file, (Run, Links))
-    if run.runtime == "host":
-        raise UsageError(f"{file!r} was measured in host memory and not over a link: give the run of a GPU.")
-    return run
+    saved: Run | Links = codec.load_any(file, (Run, Links))
+    return saved
 
 
-def _runs_in(saved: Run | Links) -> list[Run]:
+def _text_of_saved(saved: Run | Links, device: str | None) -> str:
     from pyxfer._document.runs import Run
     from pyxfer._measure.link_runs import runs_of
 
-    return [saved] if isinstance(saved, Run) else list(runs_of(saved))
+    if saved.runtime == "host":
+        raise UsageError("The document was measured in host memory and not over a link: give that of a GPU.")
+    return _text([saved], device) if isinstance(saved, Run) else _text(list(runs_of(saved)), device, saved)
+
+
+def _text(runs: list[Run], device: str | None, links: Links | None = None) -> str:
+    from pyxfer._report import prometheus
+
+    chosen = _chosen(runs, device)
+    for run in chosen:
+        _say_left_out(run)
+    return prometheus.exposition([_exported(run) for run in chosen], links).decode()
 
 
 def _stored(url: str | None) -> list[Run]:

@@ -77,6 +77,9 @@ ExportCsv = Annotated[
     str | None, option("--export-csv", "FILE", "Write one row per measurement with all figures; - is stdout.")
 ]
 ExportMd = Annotated[str | None, option("--export-md", "FILE", "Write a Markdown table; - is stdout.")]
+ExportPrometheus = Annotated[
+    str | None, option("--export-prometheus", "FILE", "Write Prometheus metrics; - is stdout.")
+]
 Report = Annotated[
     str | None, option("--report", "FILE", "Write a page with charts (.html), or pictures (.svg, .png, .pdf).")
 ]

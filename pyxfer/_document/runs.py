@@ -7,7 +7,7 @@ could not be read is null with the reason beside it, never left out and never ze
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -33,6 +33,7 @@ from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
+LEFT_OUT = "it was left out, because the budget was spent before it was prepared"
 # Reasons for a row without traced trials. They are compared with those in saved documents.
 NOT_TRACED = "not traced"
 NOT_ASKED = "tracing was left out"
@@ -476,10 +477,19 @@ class Run(HasTable, SavedDocument, frozen=True):
 
     def _summary(self) -> str:
         text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"
-        rows = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
+        known = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
+        rows = [row for row in known if row.direction != "ingest"] or known
         own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.route_info]
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
         return text if main is None else f"{text}, {main._summary()}"
+
+    def __len__(self) -> int:
+        """The number of measurements."""
+        return len(self.measurements)
+
+    def __iter__(self) -> Iterator[Measurement]:
+        """Yield the measurements, in the order of the document."""
+        return iter(self.measurements)
 
     def ceiling(self, direction: Direction, nbytes: str | int | None = None) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.

@@ -24,7 +24,7 @@ from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.run import cleanup
-from pyxfer._measure.sampler import Progress
+from pyxfer._measure.sampler import FEWEST_ROUNDS, Progress
 from pyxfer.errors import (
     CancelledError,
     CudaError,
@@ -45,6 +45,8 @@ RAW_MODES: tuple[tuple[Memory, str], ...] = (("pinned", "async"), ("pageable", "
 
 # Many routes share the budget and a document: fast routes leave room for slow ones.
 MAX_ROUNDS = 200
+# Routes that take longest at the largest size get so many if six of all would end after the budget.
+FEW_ROUNDS = 2
 ALIASED = "no bytes were moved: the result uses the memory of the array that it was made from"
 
 Send = Callable[[FromWorker], None]
@@ -143,6 +145,8 @@ class Bench:
             most_rounds=MAX_ROUNDS,
             # Of all routes only the largest size, whose records the page shows: tracing takes as long as measuring.
             traced_sizes=None if self._task.traces_all_sizes else {max(self._task.sizes)},
+            few_rounds=FEWEST_ROUNDS if self._task.complete or self._task.explained else FEW_ROUNDS,
+            spared={item.head.route for item in self._routes if item.head.source.usual},
         )
         stages.prepare()
         send(Ready())

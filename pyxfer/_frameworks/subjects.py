@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pyxfer._ceiling.plans import CopyPlan
+from pyxfer._ceiling.rows import BOTH_CONTENTS_BYTES
 from pyxfer._ceiling.subjects import traced_call
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Trial
@@ -35,8 +36,7 @@ ELIDED = (
 )
 # The first call may compile, and the second may still grow a memory pool.
 WARM_CALLS = 2
-BOTH_CONTENTS_BYTES = 64 << 20
-# A call that takes longer gains nothing measurable from a second one before it.
+# After a call that takes longer, the one whose content is verified is warm enough.
 LONG_CALL_S = 0.05
 # Errors that end the whole worker, or that the sampler sorts by type.
 ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
@@ -178,7 +178,7 @@ class RouteSubject:
         self._marker.set(self.route.name, self._context.nbytes, "first call")
         first = self._once(0)[0].elapsed_s
         self._transfer.release()
-        for _ in range(WARM_CALLS if first < LONG_CALL_S else 1):
+        for _ in range(WARM_CALLS if first < LONG_CALL_S else 0):
             self._untimed()
         if self._repeats:
             once_s = max(self._once(0)[0].elapsed_s, 1e-9)

@@ -28,8 +28,9 @@ from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, wor
 HOST_BYTES = 128 << 20
 PEER_BYTES = 512 << 20
 LOCAL_BYTES = 2 << 30
+# Without a GPU, kernels are interpreted.
+INTERPRETED_BYTES_PER_S = 0.1e9
 INTERPRETED_BYTES = 1 << 20
-"""Without a GPU, kernels are interpreted at 0.1 GB/s."""
 # A GPU has a source of each size, and a landing for each peer, the host and itself.
 FREE_PARTS = 2
 MIN_BYTES = 16 << 10

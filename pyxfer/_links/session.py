@@ -13,16 +13,24 @@ from functools import partial
 
 import msgspec
 
-from pyxfer._ceiling.stages import LEFT_OUT, MEASURING_S, PREPARING_S, circumstances
+from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, circumstances
 from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
-from pyxfer._document.runs import Ending
+from pyxfer._document.runs import LEFT_OUT, Ending
 from pyxfer._links.chases import LatencySubject, load_plan
-from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, make_request, traffics
+from pyxfer._links.plan import (
+    INTERPRETED_BYTES_PER_S,
+    LatencyPlan,
+    LinksRequest,
+    TrafficPlan,
+    latencies,
+    make_request,
+    traffics,
+)
 from pyxfer._links.resources import LinkResources, Memory
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
-from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
+from pyxfer._links.traffic import DEPTH, SIZES, SmallSubject, TrafficSubject
 from pyxfer._machine import nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device, list_devices
@@ -198,7 +206,9 @@ class Session(RunSession[Links]):
         self._load_kernels()
         for traffic in self._traffics:
             self._prepare_in_time(
-                traffic, partial(traffic.prepare, self._read_counters if self._choice.runtime == "cuda" else None)
+                traffic,
+                partial(traffic.prepare, self._read_counters if self._choice.runtime == "cuda" else None),
+                self._interpreted_s(traffic.plan),
             )
         for number, small in enumerate(self._small):
             self._prepare_in_time(small, partial(small.prepare, self._request.seed + number))
@@ -208,10 +218,16 @@ class Session(RunSession[Links]):
             self._prepare_in_time(latency, latency.prepare)
         self._chase_each_multiprocessor()
 
-    def _prepare_in_time(self, subject: Subject, prepare: Callable[[], object]) -> None:
-        """Prepare a row, or leave it out if others have used the time."""
+    def _interpreted_s(self, plan: TrafficPlan) -> float:
+        """About how long the check of a row takes whose kernels are interpreted."""
+        if self._choice.runtime != "host" or plan.engine != "sm":
+            return 0.0
+        return DEPTH * len(plan.flows) * plan.nbytes / INTERPRETED_BYTES_PER_S
+
+    def _prepare_in_time(self, subject: Subject, prepare: Callable[[], object], takes_s: float = 0.0) -> None:
+        """Prepare a row, or leave it out if others have used the time, or if it is known to take longer."""
         began_s = time.perf_counter()
-        if self._prepared_s and began_s > self._latest_s(PREPARING_S):
+        if self._prepared_s and began_s + takes_s > self._latest_s(PREPARING_S):
             subject.unavailable = LEFT_OUT
             return
         self._on_progress(Progress("preparing", 0.0, subject.key))

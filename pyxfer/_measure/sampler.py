@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -127,6 +127,8 @@ MIN_ROUNDS_S = 0.1
 GROWTH = 1.2
 # Half of an interval in standard errors.
 HALF_WIDTH_ERRORS = 2.2
+# Trials shorter than this are no reason to give a series few of them.
+COSTLY_S = 0.1
 # A later round takes at least this share of the first one, which touches memory and fills pools.
 LATER_ROUNDS = 0.6
 # Why a group has a turn. Half of the time is for series that the remaining time can settle.
@@ -213,7 +215,8 @@ class Sampler:
     """Runs groups of subjects, once.
 
     Every series gets `fewest_rounds` valid trials, even after the deadline, but not after `latest_s`: the groups whose
-    rounds take longest are dropped after their first one if the rest would take longer than that.
+    rounds take longest are dropped after their first one if the rest would take longer than that. If the rest would
+    end after the deadline, those whose trials take longest get `few_rounds`, except anchors and the keys in `spared`.
     """
 
     groups: list[Group]
@@ -226,6 +229,8 @@ class Sampler:
     clock: Callable[[], float] = time.perf_counter
     reserve: Reserve = Reserve()
     fewest_rounds: int = FEWEST_ROUNDS
+    few_rounds: int = FEWEST_ROUNDS
+    spared: Collection[str] = ()
     latest_s: float = math.inf
     random: random.Random = field(init=False)
     started_s: float = field(init=False)
@@ -235,6 +240,7 @@ class Sampler:
         self.started_s = self.clock()
         self._turns_s = dict.fromkeys(TURNS, 0.0)
         self._fewest_s: dict[int, float] = {}
+        self._costly: set[int] = set()
         self._left_s = 0.0
         self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
@@ -254,19 +260,42 @@ class Sampler:
 
     def _fewest_rounds(self) -> None:
         """Over all groups, so that an early end leaves some trials of each."""
-        for left in reversed(range(self.fewest_rounds)):
-            spent_s = {id(group): group.spent_s for group in self.groups}
-            self.run_rounds(1)
-            round_s = {id(group): group.spent_s - spent_s[id(group)] for group in self.groups}
-            further = left * (LATER_ROUNDS if left == self.fewest_rounds - 1 else 1.0)
+        each = [series for group in self.groups for series in group.series]
+        for done in range(1, self.fewest_rounds + 1):
+            spent_s = {id(series): series.spent_s for series in each}
+            for group in self.groups:
+                self._round(group, [series for series in group.active() if self._fewest_of(series) >= done])
+            cost_s = {id(series): series.spent_s - spent_s[id(series)] for series in each}
+            factor = LATER_ROUNDS if done == 1 else 1.0
+            self._give_few_rounds(cost_s, done, factor)
             kept = [group for group in self.groups if not group.dropped]
-            while len(kept) > 1 and self.clock() + further * sum(round_s[id(each)] for each in kept) > self.latest_s:
-                costly = max(kept, key=lambda group: round_s[id(group)])
+            while len(kept) > 1 and self.clock() + factor * self._needed_s(kept, cost_s, done) > self.latest_s:
+                costly = max(kept, key=lambda group: self._needed_s([group], cost_s, done))
                 costly.dropped = True
                 kept.remove(costly)
-            self._left_s = left * sum(round_s[id(group)] for group in kept)
+            self._left_s = self._needed_s(kept, cost_s, done)
             self._report()
         self._left_s = 0.0
+
+    def _fewest_of(self, series: Series) -> int:
+        return self.few_rounds if id(series) in self._costly else self.fewest_rounds
+
+    def _needed_s(self, groups: Sequence[Group], cost_s: Mapping[int, float], done: int) -> float:
+        """The time for the rest of the fewest rounds, with the cost of a trial of each series."""
+        active = [series for group in groups for series in group.active()]
+        return sum(cost_s[id(series)] * max(0, self._fewest_of(series) - done) for series in active)
+
+    def _give_few_rounds(self, cost_s: Mapping[int, float], done: int, factor: float) -> None:
+        """Let the costliest series have few rounds, until the rest fits before the deadline."""
+        if self.few_rounds >= self.fewest_rounds:
+            return
+        kept = {*self.spared, *(series.subject.anchor for group in self.groups for series in group.series)}
+        others = [series for group in self.groups for series in group.active() if series.subject.key not in kept]
+        for series in sorted(others, key=lambda each: -cost_s[id(each)]):
+            late_s = self.clock() + factor * self._needed_s(self.groups, cost_s, done) - self.deadline_s
+            if late_s <= 0 or cost_s[id(series)] < COSTLY_S:
+                return
+            self._costly.add(id(series))
 
     def _next(self, unsettled: Sequence[tuple[Group, list[Series]]]) -> tuple[str, Group, list[Series]]:
         """The group whose turn it is, with the series that can still be settled or with those that cannot.
@@ -310,7 +339,7 @@ class Sampler:
         until_s = {id(series): series.spent_s + RETRY_S for group in self.groups for series in group.series}
 
         def is_hopeful(series: Series) -> bool:
-            if series.runs < RETRIES * self.fewest_rounds:
+            if series.runs < RETRIES * self._fewest_of(series):
                 return True
             return not series.lacks(1) and series.runs < MAX_ROUNDS and series.spent_s < until_s[id(series)]
 
@@ -322,7 +351,7 @@ class Sampler:
             lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
 
     def _lacking(self, group: Group, is_hopeful: Callable[[Series], bool]) -> list[Series]:
-        return [series for series in group.active() if series.lacks(self.fewest_rounds) and is_hopeful(series)]
+        return [series for series in group.active() if series.lacks(self._fewest_of(series)) and is_hopeful(series)]
 
     def _reserve_s(self) -> float:
         """The seconds that the traced trials will need, by the cost of the timed ones so far."""

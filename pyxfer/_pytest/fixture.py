@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import msgspec
 import pytest
 
-from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_beside
+from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, check_callable, measure_beside
 from pyxfer._ceiling.session import ceiling
 from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.machines import Fact, Remark
@@ -366,8 +366,7 @@ class Xfer:
                 "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
                 "second one."
             )
-        if not callable(fn):
-            raise UsageError(f"xfer needs a callable; got {type(fn).__name__}.")
+        check_callable(fn, "xfer")
         size = size_of(nbytes, "nbytes")
         self._used = True
         if self._timing is None:

@@ -199,18 +199,28 @@ _LOCKED = {"h2d": ", from page-locked memory", "d2h": ", into page-locked memory
 
 def answer(run: runs.Run) -> str:
     """What the usual calls reach of the ceiling, and what the fastest routes do."""
-    groups = [group for group in route_tables.group_rows(run, [""] * len(run.measurements)) if _is_compared(group)]
+    known = route_tables.group_rows(run, [""] * len(run.measurements))
     where = place_text(run)
+    groups = [group for group in known if _is_compared(group)]
     crossing = [group for group in groups if group.direction != "ingest"]
     groups = crossing or groups
     if not groups:
-        return sentence(f"{where}: no usual call was compared with a ceiling")
-    names = list(dict.fromkeys(route_tables.title(group.framework) for group in groups))
+        free = _titles([group for group in known if group.usual and group.usual.copies_nothing(group.largest)])
+        what = (
+            f"the usual calls of {_listed(free)} copy nothing" if free else "no usual call was compared with a ceiling"
+        )
+        return sentence(f"{where}: {what}")
+    names = _titles(groups)
     usual = [share for group in groups if (share := _share(group, group.usual)) is not None]
     fastest = [share for group in groups if (share := _share(group, group.best)) is not None]
     whole = "raw copies reach" if crossing else "one copy in host memory reaches"
-    reached = f"reach {_range_text(usual)} of what {whole}, and their fastest routes {_range_text(fastest)}"
-    return f"{where}. At {_largest_text(run, groups)} the usual calls of {_listed(names)} {reached}."
+    reached = f"reach {_range_text(usual)} of what {whole}"
+    reached += f", and their fastest routes {_range_text(fastest) if fastest else 'copy nothing'}"
+    return f"{sentence(where)} At {_largest_text(run, groups)} the usual calls of {_listed(names)} {reached}."
+
+
+def _titles(groups: Sequence[route_tables.Group]) -> list[str]:
+    return list(dict.fromkeys(route_tables.title(group.framework) for group in groups))
 
 
 def _is_compared(group: route_tables.Group) -> bool:

@@ -8,7 +8,7 @@ from pyxfer._doctor.links import ways_around, without_nvlink
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, SHARED_BELOW, Links, Traffic, end_name, end_names
 from pyxfer._document.machines import Fact, Remark
-from pyxfer._document.runs import Rate
+from pyxfer._document.runs import LEFT_OUT, Rate
 from pyxfer._report.overview import certain_digits
 from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
@@ -219,7 +219,7 @@ def remarks(run: Links) -> list[Remark]:
         *(row.p50.reason for row in run.latencies),
         *(row.rate.reason for row in run.small),
     ):
-        if reason is not None:
+        if reason is not None and reason != LEFT_OUT:  # a remark on the run counts what was left out
             reasons[reason] = reasons.get(reason, 0) + 1
     lacking = [
         Remark("missing", f"{count} {'row has' if count == 1 else 'rows have'} no figure: {clean(reason)}")

@@ -182,7 +182,7 @@ def _precision_text(half_widths: Sequence[float], target: float) -> str:
         for width in (min(half_widths), max(half_widths))
     )
     reached = least if least == most else f"{least} to {most}"
-    return f"precision {reached}, target {units.format_percent(target)}; try a longer budget"
+    return f"precision {reached}, target {units.format_percent(target)}"
 
 
 def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:

@@ -212,7 +212,7 @@ def _clock_words(rows: Sequence[runs.Measurement]) -> str:
 
 def _facts(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
     """What the table cannot say, in a few sentences."""
-    return [text for text in (_digits_text(rows), _precision_text(run), *_others(run, rows)) if text]
+    return [text for text in (_digits_text(rows), precision_text(run), *_others(run, rows)) if text]
 
 
 def _digits_text(rows: Sequence[runs.Measurement]) -> str:
@@ -225,7 +225,7 @@ _FINER = 0.005
 _HOUR_S = 3600.0
 
 
-def _precision_text(run: runs.Run) -> str:
+def precision_text(run: runs.Run) -> str:
     """How many medians are as precise as asked, and how long a run takes that makes them so, or finer."""
     known = [m for m in run.measurements if m.summary is not None and m.summary.relative_half_width is not None]
     asked = run.parameters.precision

@@ -72,6 +72,7 @@ _NUMBER_AXIS: Spec = {"minExtent": _NUMBERS, "maxExtent": _NUMBERS}
 # The room of names in a chart is at most this share of its width.
 _LONGEST_NAME = 0.36
 # Rates in MB/s are whole numbers from here on.
+_FIVE_DIGITS = 10_000
 _WHOLE_FROM = 1000
 # The place of words above a plot.
 _ABOVE = -9
@@ -96,17 +97,8 @@ def type_size(width: int) -> int:
 def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
     """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
     size = type_size(width)
-    axis = {
-        "labelColor": INK,
-        "titleColor": INK,
-        "gridColor": GRID,
-        "domainColor": FAINT,
-        "tickColor": FAINT,
-        "titleFontWeight": "normal",
-        "labelOverlap": True,
-        "labelFontSize": size,
-        "titleFontSize": size,
-    }
+    axis: Spec = {"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT}
+    axis |= {"titleFontWeight": "normal", "labelOverlap": True, "labelFontSize": size, "titleFontSize": size}
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
         **_drawable(plot),
@@ -163,6 +155,7 @@ def rate_plot(
     width: int,
     colours: Mapping[str, str],
     *,
+    unit: str = "GB/s",
     peak: float | None = None,
     fits: Values | None = None,
     notes: Sequence[str] = (),
@@ -177,7 +170,9 @@ def rate_plot(
     beyond = _beyond(values, "gbps", most, "series", "nbytes")
     values = [{**value, "high": min(value["high"], most)} for value in values]
     x = _size_axis(sizes, width)
-    y = {**_numbers("gbps", "GB/s"), "scale": {"domain": [0, most], "nice": False}}
+    y = {**_numbers("gbps", unit), "scale": {"domain": [0, most], "nice": False}}
+    if most >= _FIVE_DIGITS:  # as 50k: there is no room beside the axis for 50,000
+        y["axis"] = {**_NUMBER_AXIS, "format": "~s"}
     names = [name for name in colours if any(value["series"] == name for value in values)]
     places = {name: place for place, name in enumerate(colours)}
     legend = _legend(width)
@@ -349,18 +344,18 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
     return _rows(values, layers, inner_width(width, left), title_of(title, width))
 
 
-def share_plot(values: Values, title: str, width: int) -> Spec:
-    """The share of trials that took at most `ms`, a step at each trial; lines that go far beyond end in an arrow."""
+def share_plot(values: Values, title: str, width: int, unit: str) -> Spec:
+    """The share of trials that took at most `time`, a step at each trial; lines that go far beyond end in an arrow."""
     names = list(dict.fromkeys(value["series"] for value in values))
-    edge = _FAR_TIMES * statistics.median(value["ms"] for value in values)
-    inside = [value for value in values if value["ms"] <= edge]
+    edge = _FAR_TIMES * statistics.median(value["time"] for value in values)
+    inside = [value for value in values if value["time"] <= edge]
     beyond: Values = []
     for name in names:
-        far = [value["ms"] for value in values if value["series"] == name and value["ms"] > edge]
+        far = [value["time"] for value in values if value["series"] == name and value["time"] > edge]
         if far:
             share = max([value["share"] for value in inside if value["series"] == name], default=0.0)
-            beyond.append({"series": name, "ms": edge, "share": share, "beyond": max(far)})
-    x = {**_quantity("ms", "time of a trial, ms"), "scale": {"zero": False, "nice": not beyond}}
+            beyond.append({"series": name, "time": edge, "share": share, "beyond": max(far)})
+    x = {**_quantity("time", f"time of a trial, {unit}"), "scale": {"zero": False, "nice": not beyond}}
     y = {**_numbers("share", "share of the trials"), "axis": {**_NUMBER_AXIS, "format": ".0%", "tickCount": 5}}
     colour = _named("series", names, COLOURS[: len(names)], _legend(width))
     dash = _named("series", names, _DASHES[: len(names)], _legend(width))
@@ -653,19 +648,23 @@ def _numbers(name: str, title: str) -> Spec:
 
 def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:
     """A vertical axis of names, and the room that it takes."""
-    room = int(min(_room(order, width), _LONGEST_NAME * width))
-    axis = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}
+    room, most = int(_room(order, width)), int(_LONGEST_NAME * width)
+    room = min(room, most)
+    axis: Spec = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}
     axis |= {"ticks": False, "domain": False}
+    if room == most:  # two lines, because several names may begin alike
+        line = type_size(width) - 1
+        letters = int((room - 10) / (_LETTER * type_size(width)))
+        is_long = f"length(datum.label) > {letters}"
+        broken = f"replace(datum.label, /^(.{{1,{letters - 1}}}[ :.-])(.+)$/, '$1\\n$2')"
+        axis |= {"labelExpr": f"{is_long} ? split({broken}, '\\n') : datum.label", "labelLineHeight": line}
+        axis["labelOffset"] = {"condition": {"test": is_long, "value": -line / 2}, "value": 0}
     return {"field": name, "type": "nominal", "title": None, "sort": list(dict.fromkeys(order)), "axis": axis}, room + 8
 
 
 def _named(field: str, names: Sequence[str], values: Sequence[Any], legend: Spec | None) -> Spec:
-    return {
-        "field": field,
-        "type": "nominal",
-        "scale": {"domain": list(names), "range": list(values)},
-        "legend": legend,
-    }
+    scale = {"domain": list(names), "range": list(values)}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": legend}
 
 
 def _legend(width: int) -> Spec:

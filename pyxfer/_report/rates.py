@@ -49,7 +49,7 @@ def fits_table(run: runs.Run) -> Table | None:
             Column(("way",), tuple(way(curve) for curve in curves), left=True),
             _fact_column("t0", [curve.latency_s for curve in curves], units.format_seconds),
             _fact_column("B", [curve.asymptote_gbps for curve in curves], units.format_gbps),
-            _fact_column("half B at", [curve.half_size for curve in curves], _rounded_size),
+            _fact_column("half B at", [curve.half_size for curve in curves], rounded_size),
             Column(("misfit",), percent_cells([curve.worst_misfit.value for curve in curves])),
         ],
         gap=2,
@@ -183,7 +183,7 @@ def _fact_column(name: str, facts: Sequence[machines.Fact[float]], say: Callable
     return Column((name,), tuple("-" if fact.value is None else say(fact.value) for fact in facts))
 
 
-def _rounded_size(nbytes: float) -> str:
+def rounded_size(nbytes: float) -> str:
     """In KiB or MiB, as the sizes of the table have, with three digits."""
     kib = nbytes / 1024
     number, unit = (kib, "KiB") if kib < 1000 else (kib / 1024, "MiB")  # noqa: PLR2004 - three digits

@@ -16,7 +16,7 @@ from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_li
 from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
-from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, print_overview
+from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, precision_text, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
@@ -88,9 +88,14 @@ def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
         ("Ring", rates.ring_lines(run)),
         ("Workers", worker_lines(run)),
         ("Peaks", rates.peak_lines(run.link)),
-        ("Checks", [("contents", rates.verified_text(run)), *rates.invalid_lines(run)]),
+        ("Checks", [("contents", rates.verified_text(run)), *_precision_lines(run), *rates.invalid_lines(run)]),
         ("Remarks", rates.remark_lines(run)),
     ]
+
+
+def _precision_lines(run: runs.Run) -> Lines:
+    text = precision_text(run) if run.kind == "ceiling" else ""
+    return [("precision", text.rstrip("."))] if text else []
 
 
 def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:

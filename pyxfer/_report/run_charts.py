@@ -16,6 +16,7 @@ from pyxfer._report.explain import Explained, find_explained, part_colours, wate
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import group_text
 from pyxfer._report.notes import label, label_words
+from pyxfer._report.rates import rounded_size
 from pyxfer._report.report import INTERVALS, Caption, Charts
 from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
 from pyxfer._report.text import clean, titled
@@ -122,8 +123,7 @@ def _fit_words(curve: runs.Curve) -> str:
     half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
     words = [] if misfit is None else [f"the fit (thin curve) is up to {units.format_percent(misfit)} off"]
     if half is not None and most_gbps is not None:
-        size = units.format_size(float(f"{half:.3g}"))
-        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {size}")
+        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {rounded_size(half)}")
     return "; ".join(words)
 
 
@@ -156,9 +156,11 @@ def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: machin
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
         step = max(1, len(times) // _MAX_QUANTILES)
         chosen = [*range(0, len(times) - 1, step), len(times) - 1]
-        values += [{"series": name, "ms": times[place] * 1e3, "share": (place + 1) / len(times)} for place in chosen]
+        values += [{"series": name, "time": times[place], "share": (place + 1) / len(times)} for place in chosen]
+    unit, factor = ("us", 1e6) if statistics.median(value["time"] for value in values) < 1e-3 else ("ms", 1e3)  # noqa: PLR2004
+    values = [{**value, "time": value["time"] * factor} for value in values]
     text = "; ".join(trials_text(m, name) for name, m in named[:2])
-    return plots.share_plot(values, titled(runtime, text), width)
+    return plots.share_plot(values, titled(runtime, text), width, unit)
 
 
 def charts_of_measurement(m: runs.Measurement) -> Charts:
@@ -231,15 +233,16 @@ def _uploads_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     for role, row in chosen.items():
         if row is not None and row not in named.values():
             named[f"{role}: {row.name}"] = row
+    unit, factor = rate_unit(run)
     values = [
-        _rate_value(name, m)
+        _rate_value(name, m, factor)
         for name, row in named.items()
         for m in row.at.values()
         if m.gbps is not None and m.verified.value is not False
     ]
     shades = dict(zip(chosen, (plots.COLOURS[1], plots.COLOURS[2], plots.COLOURS[0], plots.COLOURS[5]), strict=True))
     colours = {name: shades[name.partition(":")[0]] for name in named}
-    return plots.rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours)
+    return plots.rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours, unit=unit)
 
 
 # --- explained routes ------------------------------------------------------------------------------------------------

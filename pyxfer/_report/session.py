@@ -120,7 +120,7 @@ def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
         found.direction,
         format_size(found.nbytes),
         _NOT_KNOWN if found.gbps is None else format_gbps(found.gbps).removesuffix(" GB/s"),
-        _NOT_KNOWN if half is None or found.gbps is None else format_percent(half),
+        _NOT_KNOWN if half is None or found.gbps is None else "> 100 %" if half > 1 else format_percent(half),
         _NOT_KNOWN if found.of_ceiling is None else format_percent(found.of_ceiling),
         _verdict(test),
         words.get(test.test, ""),

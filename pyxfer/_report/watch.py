@@ -101,7 +101,7 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
     if page.details:
         page.section("Overlap", watch_words.overlap_lines(watched))
         page.section("Pageable memory", watch_words.pageable_lines(watched))
-    if page.details or watched.activity.value is None:
+    if page.details or watched.verdict.bound_by == "unknown":
         page.section(
             _lines_heading(watched), watch_words.program_lines(watched)[: None if page.details else _FEW_CALLS + 1]
         )

@@ -267,7 +267,8 @@ def _article(document: object, anchor: str) -> str:
 def _heading(document: object, title: str) -> str:
     """The device and the date if the document has them: they tell reports apart, and all have the same commands."""
     several = [getattr(each, "device", each) for each in getattr(document, "devices", ())]
-    devices = [getattr(document, "device", None), *several]
+    of_runs = [each.device for each in getattr(document, "runs", ())]
+    devices = [getattr(document, "device", None), *several, *of_runs]
     environment = report_of(document).environment(document)
     words = list(dict.fromkeys(clean(device.name) for device in devices if isinstance(device, Device)))
     words += [] if environment is None else [moment_text(environment.taken_at).partition(" ")[0]]

@@ -15,9 +15,10 @@ from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.watches import Advice, BoundBy, Degree, Pageable, Parts, StepPartName, Steps, Surprise, Verdict
 from pyxfer._watch.framework_calls import Calls
 from pyxfer._watch.parts import Columns, mean_s
-from pyxfer.units import format_gbps, format_percent, format_seconds
+from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
 if TYPE_CHECKING:
+    from pyxfer._watch.copies import Returning
     from pyxfer._watch.device_records import Periods
 
 
@@ -117,6 +118,8 @@ MIN_SHARE = 0.02
 MIN_PAGEABLE = 0.05
 """A direction of which less is copied from pageable memory is pinned already."""
 _MOSTLY = 0.5
+# An input and its result are few tensors of a step, weights and activations of a model are many of several sizes.
+MIN_RETURNING, MIN_RETURNING_SIZES, RETURNING_SHARE = 8, 3, 0.9
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ class Evidence:
     input_s: Fact[float]
     """Time of the copies to the device at the ceiling of pinned memory."""
     copied_bytes: Mapping[str, int]
+    returning: Returning
     cpus: int
     offers: Calls
 
@@ -151,6 +155,16 @@ class Evidence:
         slower = all(pinned_s is None or pinned_s < seconds for pinned_s, seconds in own)
         return self.pageable_share(direction) > _MOSTLY and slower
 
+    @property
+    def offloads(self) -> bool:
+        """Whether nearly all bytes go to the device and come back, in more copies and sizes than an input has."""
+        found, most = self.returning, max(self.copied_bytes.values())
+        return (
+            found.copies >= MIN_RETURNING * len(self.periods)
+            and found.sizes >= MIN_RETURNING_SIZES
+            and found.nbytes >= RETURNING_SHARE * most
+        )
+
     def can_pin(self, direction: str) -> bool:
         """Whether there is a call for it, and a part of the bytes that is worth it is not pinned already."""
         return direction in self.offers.pin and self.pageable_share(direction) >= MIN_PAGEABLE
@@ -164,9 +178,29 @@ class Evidence:
 def advice(evidence: Evidence) -> tuple[Advice, ...]:
     if evidence.parts.period_s <= 0:
         return ()
-    makers: tuple[Callable[[Evidence], Advice | None], ...] = (_prefetch, _pin, _waits, _allocate, _second_stream)
+    makers: tuple[Callable[[Evidence], Advice | None], ...]
+    makers = (_keep if evidence.offloads else _prefetch, _pin, _waits, _allocate, _second_stream)
     found = [row for make in makers if (row := make(evidence)) is not None and row.gain_share >= MIN_SHARE]
     return tuple(sorted(found, key=lambda row: -row.gain_s))
+
+
+def _keep(evidence: Evidence) -> Advice:
+    """Of weights or activations that live in host memory."""
+    parts, found, count = evidence.parts, evidence.returning, len(evidence.periods)
+    exposed_s = {"h2d": parts.h2d_s or 0.0, "d2h": parts.d2h_s or 0.0}
+    gain_s = sum(seconds * found.nbytes / evidence.copied_bytes[way] for way, seconds in exposed_s.items())
+    size, copies = format_size(float(f"{found.nbytes / count:.3g}")), round(found.copies / count)
+    stream = f" on {evidence.offers.stream}" if evidence.offers.stream else ""
+    text = (
+        f"Keep more on the device: {size} go to it in {copies} copies and come back in copies of the same sizes, as "
+        "weights or activations do that are kept in host memory. What has room on the device needs neither; send the "
+        f"rest ahead{stream}, from page-locked memory."
+    )
+    worked_out = (
+        f"without these copies, of which h2d {format_seconds(exposed_s['h2d'])} and d2h "
+        f"{format_seconds(exposed_s['d2h'])} are outside of kernels, if all of it stays on the device"
+    )
+    return evidence.predicted("keep-on-device", text, parts.period_s - gain_s, worked_out)
 
 
 def _prefetch(evidence: Evidence) -> Advice | None:

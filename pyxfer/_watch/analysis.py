@@ -147,7 +147,6 @@ def _record_remarks(activity: watches.Activity, is_cut: bool, window_s: float) -
     if activity.others:
         text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} not in the figures"
         found.append(Remark("other-devices", text, "watch each device separately"))
-    found += remarks_on_shares(activity.copies)
     if activity.clock_error_s > MAX_CLOCK_ERROR_S:
         text = (
             f"the device's clock matches the host's to {format_seconds(activity.clock_error_s)}; shorter parts may be "
@@ -206,13 +205,14 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
     if unseen is None and machine.runtime == "host":
         unseen = watches.NO_GPU_WATCHED  # the copies of pyxfer's own engine do not show what the program waits for
     gains: tuple[watches.Advice, ...] = ()
+    too_low: tuple[Remark, ...] = ()
     if records is not None and capture is not None:
         copied = CopyTable(records, ceilings)
         among = in_periods(records, usual.periods)
         pageable = _pageable(copied, among, usual.periods)
         seen = _activity(window, capture, records, periods, copied, pageable, ranges)
         calls = calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises
-        activity = Fact(seen)
+        activity, too_low = Fact(seen), remarks_on_shares(seen.copies, ceilings.source.value)
         if unseen is None:
             gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
     return watches.Watched(
@@ -235,7 +235,7 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
         used_before_bytes=window.used_before,
         used_after_bytes=window.used_after,
         advice=gains,
-        remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum()))),
+        remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum())), *too_low),
         ceiling_source=ceilings.source,
     )
 
@@ -356,6 +356,7 @@ def _evidence(
         copied_bytes={
             name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
         },
+        returning=copied.returning(among),
         cpus=machine.environment.cpus_usable,
         offers=calls_of(framework),
     )

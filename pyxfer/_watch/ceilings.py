@@ -42,7 +42,7 @@ def remarks_on_saved(
     return (*found, *_size_remarks(run, needed))
 
 
-def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
+def remarks_on_shares(copies: Iterable[CopyClass], source: CeilingSource | None) -> tuple[Remark, ...]:
     large = [row.ceiling_share.value for row in copies if row.least_bytes >= MIN_COMPARABLE]
     most = max((share for share in large if share is not None), default=0.0)
     if most <= 1 + CEILING_PRECISION:
@@ -51,7 +51,8 @@ def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
         f"copies took {format_percent(1 - 1 / most)} less time than the ceiling of their size, so it is too low, their "
         "share of it is not given, and the gains predicted from it are too low"
     )
-    return (Remark("above-ceiling", text, _MEASURE_HERE),)
+    fix = _MEASURE_HERE if source is not None and source.source == "saved" else "watch again with other work stopped"
+    return (Remark("above-ceiling", text, fix),)
 
 
 def _link_remarks(measured: Link, here: Link) -> list[Remark]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -181,6 +182,18 @@ def sizes_needed(records: DeviceRecords) -> dict[OneWay, tuple[int, ...]]:
     return needed
 
 
+RETURNING_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Returning:
+    """Copies in one direction that have an equal one in the other; `sizes`: how many different ones."""
+
+    nbytes: int
+    copies: int
+    sizes: int
+
+
 class CopyTable:
     """The copies as columns, with the time that each would take at the ceiling of its size."""
 
@@ -228,6 +241,14 @@ class CopyTable:
         rest = float(self.seconds[chosen & ~pageable].sum())
         pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(kind))
         return pinned if pinned.value is None else Fact(rest + pinned.value)
+
+    def returning(self, among: Chosen) -> Returning:
+        """The large copies to the device that have as many of the same size back."""
+        large = among & (self.nbytes >= RETURNING_BYTES)
+        up, down = (np.unique(self.nbytes[large & (self.kind == kind)], return_counts=True) for kind in DIRECTIONS)
+        sizes, sent, received = np.intersect1d(up[0], down[0], assume_unique=True, return_indices=True)
+        counts = np.minimum(up[1][sent], down[1][received])
+        return Returning(int((sizes * counts).sum()), int(counts.sum()), len(sizes))
 
     def hidden_share(self) -> Fact[float]:
         seconds = float(self.seconds.sum())

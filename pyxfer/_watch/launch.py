@@ -68,7 +68,7 @@ def prepare(
         if in_main is not None:
             compile_main_with(in_main, program if spec.submodule_search_locations is None else f"{program}.{MAIN}")
         return partial(run_module, program)
-    if pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
+    if program and pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
         sys.path[0] = os.path.abspath(program)
         if in_main is not None:
             compile_main_with(in_main, MAIN)

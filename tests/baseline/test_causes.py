@@ -436,7 +436,7 @@ FAR_PORT = Hop("0000:17:01.0", Fact(LinkState(4, 8)), Fact(LinkState(5, 16)))
 
 
 def found(b: Run, a: Run | None = None) -> tuple[Difference, ...]:
-    return differences([a or make_run()], [b])
+    return differences([make_run() if a is None else a], [b])
 
 
 def test_equal_machines_have_no_differences() -> None:

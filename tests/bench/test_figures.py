@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import make_reference
@@ -128,19 +129,22 @@ def test_a_stale_page_is_named_and_filled(tree: Path, capsys: pytest.CaptureFixt
     assert readme_figures.main(["--check"], tree) == 1
 
 
-def test_a_picture_is_drawn_once_until_its_figures_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "begins"), [("waterfall.svg", b"<svg"), ("report.png", b"\x89PNG")])
+def test_a_picture_is_drawn_once_until_its_figures_change(tmp_path: Path, name: str, begins: bytes) -> None:
     pytest.importorskip("vl_convert", reason="the extra `report` is not installed")
+    if name == "report.png" and shutil.which("chromium") is None:
+        pytest.skip("Chromium is not installed")
     if not (ROOT / "bench" / "results").is_dir():
         pytest.skip("the results are not beside the tests")
     (tmp_path / "docs").mkdir()
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "results").symlink_to(ROOT / "bench" / "results")
-    path = tmp_path / "docs" / "pictures" / "waterfall.svg"
-    shown = "![x](pictures/waterfall.svg)"
+    path = tmp_path / "docs" / "pictures" / name
+    shown = f"![x](pictures/{name})"
     assert pictures.refresh(tmp_path, shown, check=True) == [path]
     assert not path.exists()
     assert pictures.refresh(tmp_path, shown, check=False) == [path]
-    assert path.read_bytes().startswith(b"<svg")
+    assert path.read_bytes().startswith(begins)
     assert pictures.refresh(tmp_path, shown, check=False) == []
     path.write_bytes(path.read_bytes().replace(b" -->", b"0 -->"))
     assert pictures.refresh(tmp_path, shown, check=True) == [path]

@@ -3,8 +3,9 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -172,6 +173,31 @@ def test_exceptions_of_the_callable_pass_unchanged(
         timed(fail, **bytes_given)
     assert caught.value is error
     assert testing.allocated() == []
+
+
+def test_further_positional_arguments_are_those_of_the_callable(engine: Engine) -> None:
+    got: list[tuple[int, int]] = []
+    found = measure(lambda *args: got.append(args), 1, 2, device="host", budget=0.05)
+    assert set(got) == {(1, 2)}
+    assert len(got) == 1 + WARM_CALLS + len(found.trials)
+
+
+async def a_coroutine() -> None:
+    pass
+
+
+def a_generator() -> Iterator[int]:
+    yield 1
+
+
+async def an_async_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("fn", [None, "copy", a_coroutine, partial(a_coroutine), a_generator, an_async_generator])
+def test_what_does_no_work_when_it_is_called_is_refused(engine: Engine, fn: Any) -> None:
+    with pytest.raises(UsageError, match=r"^measure "):
+        timed(fn)
 
 
 def test_invalid_trials_are_kept_and_do_not_count(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ import pytest
 from ceiling.troubles import Ended, run_into
 
 from pyxfer import Run, UsageError, ceiling
+from pyxfer._ceiling import session
 from pyxfer._ceiling.session import Session
-from pyxfer._document.runs import Measurement
+from pyxfer._document.runs import LEFT_OUT, Measurement
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import FEWEST_ROUNDS, Progress
 from pyxfer.native import Engine
@@ -101,6 +102,17 @@ def test_the_run_knows_its_ceiling(modelled: Run) -> None:
         modelled.ceiling("h2d", 7)
     with pytest.raises(UsageError, match="direction 'up' is unknown"):
         modelled.ceiling("up", 65536)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_kind_of_memory_that_is_too_late_to_allocate_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
+    monkeypatch.setattr(session, "PREPARING_S", -3600.0)
+    run = quick(memory=("pageable", "pinned"), complete=complete)
+    reasons = {row.memory: row.rate.reason for row in run.measurements}
+    assert reasons == {"pageable": None if complete else LEFT_OUT, "pinned": None}
+    assert [remark.code for remark in run.remarks if remark.code == "late"] == ([] if complete else ["late"])
 
 
 def test_rows_outside_the_precision_have_a_remark(modelled: Run) -> None:

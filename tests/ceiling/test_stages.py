@@ -15,10 +15,10 @@ from samples import make_environment
 from pyxfer._ceiling.plans import CopyPlan, make_request
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
-from pyxfer._ceiling.stages import LEFT_OUT, MEASURING_S, PREPARING_S, Stages, circumstances, too_long
+from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, Stages, circumstances, too_long
 from pyxfer._ceiling.subjects import RawCopies
 from pyxfer._document.machines import Environment, Fact
-from pyxfer._document.runs import NOT_ASKED, UNTRACED, Tracing
+from pyxfer._document.runs import LEFT_OUT, NOT_ASKED, UNTRACED, Tracing
 from pyxfer._measure.run import SaveNowAndThen
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError, MeasurementError

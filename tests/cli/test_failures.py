@@ -75,6 +75,7 @@ def throw(error: BaseException) -> Callable[[], object]:
         (MeasurementError("no trial is valid"), 4, "pyxfer: no trial is valid\n"),
         (PyxferError("anything else"), 4, "pyxfer: anything else\n"),
         (MemoryError(), 4, "not enough host memory"),
+        (SystemError("error return without exception set"), 4, "not enough host memory"),
         (ImportError("it.so: failed to map segment from shared object"), 4, "not enough host memory"),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json"), 2, "No space left on device (run.json)"),
         (OSError("something odd"), 2, "something odd"),
@@ -118,9 +119,10 @@ def test_too_little_memory_for_a_measurement_is_an_error_of_memory(tmp_path: Pat
     assert "OperatingSystem" not in result.stderr
 
 
-def test_an_error_in_pyxfer_is_not_caught() -> None:
-    with pytest.raises(ZeroDivisionError), as_exit_codes():
-        raise ZeroDivisionError
+@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemError("bad argument to internal function")])
+def test_an_error_in_pyxfer_is_not_caught(error: Exception) -> None:
+    with pytest.raises(type(error)), as_exit_codes():
+        raise error
 
 
 @pytest.mark.parametrize("module", ["typer", "sqlalchemy"])

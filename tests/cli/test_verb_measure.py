@@ -128,7 +128,9 @@ def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 def test_without_any_framework_the_run_is_invalid() -> None:
     result = pyxfer(*OF_FRAMEWORKS, "--export-json", "-")
     assert result.returncode == 4
-    assert result.stderr.splitlines()[-1] == "pyxfer: Nothing was measured, for the reasons above."
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("pyxfer: Nothing was measured: ")
+    assert "is not installed" in last
     run = codec.decode(Run, result.stdout.encode())
     assert [(worker.framework, worker.ended) for worker in run.workers] == [
         (name, "unavailable") for name in FRAMEWORKS
@@ -193,7 +195,7 @@ def test_a_raw_route_is_explained() -> None:
 def test_the_message_about_the_page_comes_after_it() -> None:
     asked = "pyxfer explain torch.to --size 64KiB --budget 1s 2>&1 | cat"
     lines = shell(asked, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
-    assert lines[-1] == "pyxfer: Nothing was measured, for the reasons above."
+    assert lines[-1].startswith("pyxfer: Nothing was measured: ")
 
 
 TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 from command_line import shell
 from doctor.cases import copy, h200
+from fleet_samples import make_fleet
 from in_process import Command
 from link_samples import make_links
 from pages import host_run
+from watch_samples import make_watched
 
 from pyxfer._baseline.store import open_store
-from pyxfer._document.machines import Fact
+from pyxfer._document.machines import Fact, SavedDocument
 from pyxfer._document.runs import Run
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
@@ -49,6 +51,26 @@ def test_the_file_is_readable_for_all_users(tmp_path: Path) -> None:
     assert stat.S_IMODE(out.stat().st_mode) == 0o644
     assert "pyxfer_copy_bandwidth_bytes_per_second{" in out.read_text()
     assert sorted(os.listdir(tmp_path)) == ["pyxfer.prom", "run.json"]
+
+
+@pytest.mark.parametrize(
+    ("document", "metric"), [(mine(), "pyxfer_copy_"), (make_links(), "pyxfer_links_"), (make_fleet(), "pyxfer_fleet_")]
+)
+def test_show_writes_them_too(command: Command, tmp_path: Path, document: SavedDocument, metric: str) -> None:
+    document.save(tmp_path / "it.json")
+    out = tmp_path / "pyxfer.prom"
+    result = command("show", str(tmp_path / "it.json"), "--export-prometheus", str(out))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert metric in out.read_text()
+    assert result.stdout
+
+
+@pytest.mark.parametrize("document", [host_run(mine()), make_watched()])
+def test_show_refuses_what_has_no_metrics(command: Command, tmp_path: Path, document: SavedDocument) -> None:
+    document.save(tmp_path / "it.json")
+    result = command("show", str(tmp_path / "it.json"), "--export-prometheus", str(tmp_path / "pyxfer.prom"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert os.listdir(tmp_path) == ["it.json"]
 
 
 def test_a_run_with_copies_beyond_the_peak_is_refused(command: Command, tmp_path: Path) -> None:

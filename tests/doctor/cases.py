@@ -169,7 +169,7 @@ def health(**overrides: Any) -> Health:
 
 def found(rule: Callable[[Case], Findings], run: Run | None = None, **more: Any) -> list[Finding]:
     """The findings of a rule, by default on a good H200."""
-    return list(rule(Case(run or h200(), more.get("health", health()), more.get("nearest"))))
+    return list(rule(Case(h200() if run is None else run, more.get("health", health()), more.get("nearest"))))
 
 
 def only(rule: Callable[[Case], Findings], run: Run | None = None, **more: Any) -> Finding:

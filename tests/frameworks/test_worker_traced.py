@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from frameworks import crossing_routes as crossing
 
+from pyxfer._ceiling import rows
 from pyxfer._document.machines import Remark
 from pyxfer._document.runs import Measurement
 from pyxfer._frameworks.base import Make
@@ -134,6 +135,22 @@ def test_a_route_that_sends_nothing_again_has_no_bandwidth(work: Work) -> None:
     assert row.rate.reason == (
         f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link instead of 1 MiB"
     )
+
+
+def test_a_large_route_that_sends_nothing_again_is_found_by_its_bytes_alone(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "BOTH_CONTENTS_BYTES", NBYTES - 1)
+    row = work(crossing.Mirrored).row()
+    assert (row.gbps, row.verified.value) == (None, True)
+    assert row.rate.reason == "elided: nothing crossed the link instead of 1 MiB"
+
+
+def test_only_contents_of_traced_trials_that_are_checked_can_be_wrong(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "BOTH_CONTENTS_BYTES", NBYTES - 1)
+    assert work(crossing.WrongTraced).row().verified.value is True
 
 
 def test_a_conversion_is_distinguished_from_unsent_bytes(work: Work) -> None:

@@ -9,9 +9,11 @@ import pytest
 from links.conftest import GB, Measure, share_uplinks
 from links.wiring import Host
 
+import pyxfer
 from pyxfer._document import codec
 from pyxfer._document.links import Links, Traffic
 from pyxfer._document.machines import unknown
+from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links import chases, resources, session, traffic
 from pyxfer._links.plan import FlowPlan, d2h, h2d, write
 from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces
@@ -103,6 +105,15 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
 def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
     assert "late" in {remark.code for remark in measure(1, group="local", budget=0.001).remarks}
     assert "late" not in {remark.code for remark in measure(1, group="local", engine="ce", budget=20.0).remarks}
+
+
+def test_kernels_that_are_interpreted_for_longer_than_the_budget_are_left_out(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "INTERPRETED_BYTES_PER_S", 1.0)
+    run = pyxfer.links("host", group="local", size="256KiB", budget=0.1)
+    reasons = {row.engine: row.total.reason for row in run.traffics}
+    assert reasons == {"ce": None, "sm": LEFT_OUT}
 
 
 @pytest.mark.parametrize("limit", ["PREPARING_S", "MEASURING_S"])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -83,6 +83,8 @@ class Bench:
         reserve: Reserve = Reserve(),  # noqa: B008 - it is frozen
         fewest_rounds: int = FEWEST_ROUNDS,
         latest_s: float = math.inf,
+        few_rounds: int = FEWEST_ROUNDS,
+        spared: Collection[str] = (),
     ) -> list[Group]:
         made = [Group.of(str(index), subjects) for index, subjects in enumerate(groups)]
         until = self.clock() + budget_s
@@ -92,6 +94,8 @@ class Bench:
             reserve=reserve,
             fewest_rounds=fewest_rounds,
             latest_s=latest_s,
+            few_rounds=few_rounds,
+            spared=spared,
         ).run()
         return made
 
@@ -204,6 +208,38 @@ def test_the_costliest_groups_are_dropped_after_their_first_round_if_all_would_t
     assert [group.dropped for group in groups] == [False, False, True, False]
     assert [len(subject.rounds) for subject in subjects][1:] == [FEWEST_ROUNDS, 1, FEWEST_ROUNDS]
     assert bench.clock() <= 7.5
+
+
+def test_the_costliest_series_have_few_rounds_if_all_would_end_after_the_deadline() -> None:
+    bench = Bench()
+    first = [bench.timed("anchor", 0.4), bench.timed("fast", 0.01, anchor="anchor"), bench.timed("slow", 0.6)]
+    other = [bench.timed("quick", 0.05), bench.timed("slower", 0.9)]
+    bench.run(first, other, budget_s=5.5, few_rounds=2)
+    rounds = {subject.key: len(subject.rounds) for subject in (*first, *other)}
+    assert (rounds["slow"], rounds["slower"]) == (2, 2)
+    assert all(rounds[key] >= FEWEST_ROUNDS for key in ("anchor", "fast", "quick"))
+
+
+def test_a_spared_series_has_the_fewest_rounds_however_long_it_takes() -> None:
+    bench = Bench()
+    subjects = [bench.timed("usual", 0.9), bench.timed("slow", 0.6)]
+    bench.run(subjects, budget_s=1.0, few_rounds=2, spared={"usual"})
+    assert [len(subject.rounds) for subject in subjects] == [FEWEST_ROUNDS, 2]
+
+
+def test_no_more_series_have_few_rounds_than_must() -> None:
+    bench = Bench()
+    subjects = [bench.timed("slow", 0.3), bench.timed("slower", 0.9)]
+    bench.run(subjects, budget_s=4.0, few_rounds=2)
+    slow, slower = (len(subject.rounds) for subject in subjects)
+    assert slower < FEWEST_ROUNDS <= slow
+
+
+def test_series_with_short_trials_always_have_the_fewest_rounds() -> None:
+    bench = Bench()
+    subjects = [bench.timed(str(number), 0.09) for number in range(40)]
+    bench.run(subjects, budget_s=1.0, few_rounds=2)
+    assert {len(subject.rounds) for subject in subjects} == {FEWEST_ROUNDS}
 
 
 def test_a_trial_that_turns_out_longer_drops_its_group_later() -> None:

@@ -66,10 +66,15 @@ def test_a_second_use_is_refused(own: Xfer, again: str) -> None:
         getattr(own, again)(lambda: None, nbytes=4096)
 
 
+async def a_coroutine() -> None:
+    pass
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda own: own(None, nbytes=1), "callable; got NoneType"),
+        (lambda own: own(a_coroutine, nbytes=1), "xfer would not time the work of an async "),
         (lambda own: own(print, nbytes=0), "nbytes 0 is not a whole number of at least 1: "),
         (lambda own: own(print, nbytes=True), "nbytes True is not a whole number"),
         (lambda own: own(print, nbytes=1.5), "nbytes 1.5 is not a whole number"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from command_line import TIMEOUT_S
 from marks import slow
+from msgspec import structs
 from xfer_samples import row_of
 
 import pyxfer
@@ -198,6 +199,15 @@ def test_the_verdicts_of_marker_and_comparison_have_a_column_each() -> None:
     heading, row = texts(row_of(), words={row_of().test: "unsure"})
     assert heading.split()[-2:] == ["marker", "compared"]
     assert row.split()[-2:] == ["fine", "unsure"]
+
+
+def test_a_precision_beyond_the_figure_itself_is_not_counted_out() -> None:
+    test = row_of()
+    summary = test.measurement.summary
+    assert summary is not None
+    wide = structs.replace(summary, low_s=0.0, high_s=99 * summary.median_s)
+    _, row = texts(structs.replace(test, measurement=structs.replace(test.measurement, summary=wide)))
+    assert "> 100 %" in row
 
 
 def test_missed_precision_is_one_note() -> None:

@@ -27,6 +27,7 @@ from pyxfer._report.plots import (
     PARTS,
     VEGA_LITE,
     WIDE,
+    category,
     change_plot,
     history_plot,
     load_plot,
@@ -213,7 +214,7 @@ def test_ten_thousand_trials_are_thinned_and_keep_their_ends() -> None:
     run = make_run(measurements=(msgspec.structs.replace(row, trials=trials),), curves=())
     values = list(values_of(chart_of(run, "trials")))
     assert len(values) <= 220
-    assert (min(v["ms"] for v in values), max(v["ms"] for v in values)) == pytest.approx((1.0, 1.9999))
+    assert (min(v["time"] for v in values), max(v["time"] for v in values)) == pytest.approx((1.0, 1.9999))
     assert max(v["share"] for v in values) == 1.0
 
 
@@ -384,10 +385,18 @@ def test_an_outlier_of_a_history_has_an_arrow_and_the_others_their_whole_interva
 
 def test_trials_that_took_far_longer_end_in_an_arrow() -> None:
     times = [1.0] * 9 + [40.0]
-    values = [{"series": "a", "ms": ms, "share": (place + 1) / 10} for place, ms in enumerate(times)]
-    spec = share_plot(values, "title", WIDE)
-    assert {(arrow["ms"], arrow["share"], arrow["beyond"]) for arrow in beyond_of(spec)} == {(4.0, 0.9, 40.0)}
-    assert max(value["ms"] for value in values_of(spec)) == 4.0
+    values = [{"series": "a", "time": ms, "share": (place + 1) / 10} for place, ms in enumerate(times)]
+    spec = share_plot(values, "title", WIDE, "ms")
+    assert {(arrow["time"], arrow["share"], arrow["beyond"]) for arrow in beyond_of(spec)} == {(4.0, 0.9, 40.0)}
+    assert max(value["time"] for value in values_of(spec)) == 4.0
+
+
+def test_long_names_have_two_lines_by_an_expression_without_names() -> None:
+    names = ["GPU 0 h2d, both ways", "GPU 0 h2d, both ways, kernel"]
+    assert "labelExpr" not in category("series", names, WIDE)[0]["axis"]
+    axis = category("series", names, NARROW)[0]["axis"]
+    assert "split(" in axis["labelExpr"]
+    assert "GPU" not in axis["labelExpr"]
 
 
 def test_an_interval_of_latencies_beyond_the_plot_has_an_arrow() -> None:

@@ -157,6 +157,18 @@ def test_a_route_without_a_copy_is_the_fastest() -> None:
     assert text.index(">* torch.ingest ") < text.index("   torch.ingest-copy ")
 
 
+def test_a_fastest_route_that_copies_nothing_has_no_share_in_the_sentence() -> None:
+    usual = make_route_row("tensorflow", "tf.ingest", "ingest", MIB, (1e-5, 5.5))
+    rows = (usual, make_aliased("tensorflow", "tf.ingest-dlpack", MIB))
+    text = answer(make_frameworks_run(measurements=rows))
+    assert text.endswith("of what one copy in host memory reaches, and their fastest routes copy nothing.")
+
+
+def test_a_usual_call_that_copies_nothing_is_named_in_the_sentence() -> None:
+    text = answer(make_frameworks_run(measurements=(make_aliased("tensorflow", "tf.ingest", MIB),)))
+    assert text.endswith(": the usual calls of TensorFlow copy nothing.")
+
+
 def test_ingest_has_page_faults_per_call() -> None:
     trials = tuple(runs.Trial(round=i, elapsed_s=1e-3, faults=12289.0) for i in range(3))
     row = make_route_row("tensorflow", "tf.ingest", "ingest", 16 * MIB, (1e-5, 5.8), trials=trials)

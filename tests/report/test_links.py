@@ -17,6 +17,7 @@ from report_samples import DOCUMENTS, make_links_of_four
 from pyxfer._doctor.links import ways_around
 from pyxfer._document.links import Counted, Links, LinksSharing
 from pyxfer._document.machines import Fact, Remark, unknown
+from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
 from pyxfer._report.layout import Page
@@ -162,6 +163,13 @@ DRAWN = make_links_of_four()
 
 def cells_of(plot: dict[str, Any]) -> dict[tuple[str, str], str]:
     return {(value["row"], value["column"]): value["figure"] for value in values_of(plot)}
+
+
+def test_rows_that_were_left_out_are_in_the_remark_on_the_run_alone() -> None:
+    late = Remark("late", "The budget was too short for 1 row, which is left out.")
+    row = msgspec.structs.replace(make_links(1).traffics[0], total=unknown(LEFT_OUT))
+    run = msgspec.structs.replace(make_links(1), traffics=(row,), latencies=(), small=(), remarks=(late,))
+    assert remarks(run) == [late]
 
 
 def test_the_map_of_pairs_has_the_rate_of_each_ordered_pair() -> None:

@@ -13,7 +13,7 @@ from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mar
 from watch_samples import make_unseen, make_watched
 
 from pyxfer._document.machines import Fact, Remark, unknown
-from pyxfer._document.watches import CeilingSource, StepFinder, Watched
+from pyxfer._document.watches import CeilingSource, LineUse, StepFinder, Watched
 from pyxfer._report.layout import Page
 from pyxfer._report.watch import print_watch
 from pyxfer._trace.records import CopyKind
@@ -153,6 +153,8 @@ def test_records_of_the_host_runtime_have_copies_but_no_verdict() -> None:
     assert [row.direction for row in watched.activity.value.copies] == ["h2d"]
     assert (watched.verdict.bound_by, watched.verdict.evidence, watched.advice) == ("unknown", (), ())
     assert "Next steps" not in page_of(watched)
+    sampled = msgspec.structs.replace(watched, lines=(LineUse("MainThread", "train.py:3 in step", 9, 1.0),))
+    assert "train.py:3 in step" in page_of(sampled)
 
 
 def one_in_ten(extra: float, computed: bool) -> Watched:

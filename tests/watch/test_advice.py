@@ -175,6 +175,47 @@ def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> No
     assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(300e-6)
 
 
+def offloading(sizes: list[int], returned: list[int]) -> dict[str, Advice]:
+    """Four steps that send tensors, compute for 3 ms, and fetch tensors."""
+    script, time = Script(), 0.0
+    for _ in range(4):
+        for nbytes in sizes:
+            script.copy(CopyKind.H2D, time, time + 100, nbytes=nbytes)
+            time += 100
+        script.kernel(time, time + 3000)
+        time += 3000
+        for nbytes in returned:
+            script.copy(CopyKind.D2H, time, time + 50, nbytes=nbytes)
+            time += 50
+    return advice_for(script, time, made=0)
+
+
+WEIGHTS = [2 * MIB, 4 * MIB, 8 * MIB, 8 * MIB] * 3
+
+
+def test_weights_that_cross_twice_a_step_are_to_be_kept_on_the_device() -> None:
+    found = offloading(WEIGHTS, WEIGHTS)
+    assert found["keep-on-device"].gain_s == pytest.approx(12 * 150e-6)
+    assert "69.2 MB go to it in 12 copies" in found["keep-on-device"].text
+    assert not {"prefetch", "pin-and-prefetch"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "returned"),
+    [
+        (WEIGHTS, WEIGHTS[:6]),
+        (WEIGHTS, [size + 4 for size in WEIGHTS]),
+        ([4 * MIB] * 12, [4 * MIB] * 12),
+        (WEIGHTS[:4], WEIGHTS[:4]),
+        ([size // 16 for size in WEIGHTS], [size // 16 for size in WEIGHTS]),
+        (WEIGHTS, []),
+    ],
+    ids=["half", "other sizes", "one size", "few", "small", "none"],
+)
+def test_copies_that_may_be_input_and_results_are_no_offloading(sizes: list[int], returned: list[int]) -> None:
+    assert "keep-on-device" not in offloading(sizes, returned)
+
+
 def test_advice_is_sorted_by_gain() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
     gains = [row.gain_s for row in advice_for(script, length, made=1000).values()]

@@ -135,6 +135,7 @@ def test_spawned_processes_find_the_main_module_of_the_script(folder: Path) -> N
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [
+        (("",), "The script '' cannot be read (Is a directory): check its name."),
         (("none.py",), "The script 'none.py' cannot be read (No such file or directory): check its name."),
         (("-m", "nosuch.part"), "There is no module 'nosuch.part' to run: check its name."),
         (("wrong.py",), "The script 'wrong.py' cannot be compiled: "),

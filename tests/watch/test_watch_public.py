@@ -20,7 +20,7 @@ from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
 from pyxfer._trace.records import CopyKind
-from pyxfer._watch.ceilings import RunCeilings, measure_ceilings, remarks_on_saved, sizes_to_measure
+from pyxfer._watch.ceilings import RunCeilings, measure_ceilings, remarks_on_saved, remarks_on_shares, sizes_to_measure
 from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer._watch.watch import make_document
 from pyxfer.native import Engine
@@ -237,6 +237,12 @@ def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
     watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
     assert [remark.code for remark in watched.remarks] == ["above-ceiling"]
     assert "52.3 % less time than the ceiling" in watched.remarks[0].text
+    assert watched.remarks[0].fix == "watch again with other work stopped"
+    assert watched.ceiling_source.value is not None
+    saved = structs.replace(watched.ceiling_source.value, source="saved")
+    (remark,) = remarks_on_shares(activity_of(watched).copies, saved)
+    assert remark.fix is not None
+    assert "pyxfer ceiling" in remark.fix
     (row,) = activity_of(watched).copies
     assert row.of_ceiling is None
 
