@@ -194,7 +194,9 @@ def test_a_result_that_cannot_be_written_exits_with_4(call: Any, verb: Words) ->
 
 
 @pytest.mark.usefixtures("call")
-@pytest.mark.parametrize("words", ["report RUN -o {}.html", "baseline export default --host node-7 {}.json"])
+@pytest.mark.parametrize(
+    "words", ["report RUN --chart sizes -o {}.svg", "baseline export default --host node-7 {}.json"]
+)
 def test_a_file_that_becomes_too_large_exits_with_4_and_the_old_one_stays(tmp_path: Path, words: str) -> None:
     name = f"it{words.partition('{}')[2]}"
     (tmp_path / name).write_text("old")

@@ -206,12 +206,12 @@ def test_bad_arguments_are_refused_in_one_line(
 def test_under_a_limit_of_memory_another_process_draws(
     command: Command, files: dict[str, str], tmp_path: Path, limit_kib: int, code: int
 ) -> None:
-    command("report", files["explain"], "-o", str(tmp_path / "free.html"))
-    limited = tmp_path / "limited.html"
-    ended = shell(f"ulimit -v {limit_kib}; pyxfer report {files['explain']} -o {limited}")
+    words, limited = ("report", files["explain"], "--chart", "waterfall", "-o"), tmp_path / "limited.svg"
+    command(*words, str(tmp_path / "free.svg"))
+    ended = shell(f"ulimit -v {limit_kib}; pyxfer {' '.join(words)} {limited}")
     assert (ended.returncode, ended.stderr.count("\n")) == (code, 1)
     if code == 0:
-        assert limited.read_bytes() == (tmp_path / "free.html").read_bytes()
+        assert limited.read_bytes() == (tmp_path / "free.svg").read_bytes()
     else:
         assert not limited.exists()
 
