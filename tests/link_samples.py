@@ -84,13 +84,14 @@ def make_links(
     """A complete run of links. `unavailable`: why a plan cannot be measured, or None."""
     names = ("devices", "peers", "nodes", "unavailable", "tree")
     place = {name: overrides.pop(name) for name in names if name in overrides}
-    run = _make_links(count, rate_of, groups, **place) if place else _make_usual_links(count, rate_of, groups)
+    is_usual = rate_of is h200_rate and not place
+    run = _make_usual_links(count, groups) if is_usual else _make_links(count, rate_of, groups, **place)
     return msgspec.structs.replace(run, **overrides)
 
 
 @functools.cache
-def _make_usual_links(count: int, rate_of: RateOf, groups: tuple[str, ...]) -> Links:
-    return _make_links(count, rate_of, groups)
+def _make_usual_links(count: int, groups: tuple[str, ...]) -> Links:
+    return _make_links(count, h200_rate, groups)
 
 
 def _make_links(
