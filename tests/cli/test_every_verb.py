@@ -13,16 +13,19 @@ from typing import Any
 import pytest
 from baseline.store.making import make_baseline
 from command_line import interrupt_when, shell
+from command_line import pyxfer as in_a_process
 from fleet_samples import make_fleet, make_host, make_hosts
 from in_process import TREE, Command
 from marks import slow
 from samples import make_run
 
+import pyxfer
 from pyxfer import _baseline
 from pyxfer._baseline.store import open_store
 from pyxfer._document import codec
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
+from pyxfer.errors import StoreError
 from pyxfer.native._host import testing
 
 Words = tuple[str, ...]
@@ -129,9 +132,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_measuring(call: Any, tm
 
 @pytest.mark.parametrize("verb", [verb for verb in CALLS if len(EXPORTING[verb]) > 1], ids=" ".join)
 def test_two_exports_to_stdout_or_to_one_file_are_refused(call: Any, verb: Words) -> None:
-    first, second, *_ = sorted(EXPORTING[verb])
-    for target in ("-", "it"):
-        result = call(verb, first, target, second, target)
+    first, *others = *sorted(EXPORTING[verb]), *({"--report"} & options_of(verb))
+    for target, other in (("-", others[0]), ("it", others[0]), ("it", others[-1])):
+        result = call(verb, first, target, other, target)
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr.count("\n") == 1
 
@@ -207,13 +210,13 @@ def test_a_file_that_becomes_too_large_exits_with_4_and_the_old_one_stays(tmp_pa
     assert (tmp_path / name).read_text() == "old"
 
 
-REPORTING = [verb for verb in ALL_VERBS if "--report" in options_of(verb)]
+REPORTING = [(*verb, "--report") for verb in ALL_VERBS if "--report" in options_of(verb)]
 
 
-@pytest.mark.parametrize("verb", REPORTING, ids=" ".join)
-def test_a_report_without_what_draws_it_exits_with_2(call: Any, verb: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [*REPORTING, ("report", "RUN", "-o")], ids=" ".join)
+def test_a_report_without_what_draws_it_exits_with_2(call: Any, words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    result = call(verb, "--report", "it.html")
+    result = call(words[:-1], words[-1], "it.html")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "vl-convert-python" in result.stderr
 
@@ -241,6 +244,21 @@ def test_a_store_without_sqlalchemy_exits_with_2(command: Command, words: Words,
     result = command(*words)
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "pip install sqlalchemy" in result.stderr
+
+
+@pytest.mark.usefixtures("without_sqlalchemy")
+def test_what_needs_no_store_needs_no_sqlalchemy(call: Any) -> None:
+    for verb in (("ceiling",), ("list",)):
+        assert call(verb, *SHORT.get(verb, ())).returncode == 0
+    with pytest.raises(StoreError, match="pip install sqlalchemy"):
+        _ = pyxfer.open_store
+
+
+def test_files_are_compared_without_sqlalchemy(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "sqlalchemy.py").write_text("raise ModuleNotFoundError(name='sqlalchemy')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = in_a_process("compare", "RUN", "RUN", PYTHONPATH=path)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("without_sqlalchemy")
