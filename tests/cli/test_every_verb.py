@@ -331,9 +331,12 @@ SLOW = "devices=2;link-of=0:1e7:5e-3:1e7:5e-3;link-of=1:1e7:5e-3:1e7:5e-3"
     ("words", "moment"),
     [
         slow((), "measuring"),
-        (("ceiling", "--device", "host", "--size", "64KiB", "--precision", "0.0001%"), "measuring"),
+        (
+            ("ceiling", "--device", "host", "--size", "64KiB", "--memory", "pinned", "--precision", "0.0001%"),
+            "measuring",
+        ),
         (("frameworks", "torch", "jax", "--device", "host", "--size", "64KiB"), "PyTorch: starting"),
-        (("links", "--group", "host", "--size", "64KiB"), "measuring"),
+        (("links", "--group", "host", "--size", "64KiB", "--engine", "ce"), "measuring"),
         (("doctor",), "preparing"),
         (("fleet", "host", "--device", "host"), "preparing"),
     ],
