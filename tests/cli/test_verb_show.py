@@ -122,8 +122,8 @@ def test_documents_of_several_kinds_and_machines_are_one_page(command: Command, 
     codec.save(make_run(measurements=(make_measurement(),), curves=()), tmp_path / "here.json")
     elsewhere = make_run(measurements=(make_measurement(),), curves=(), environment=make_environment(host="other"))
     codec.save(elsewhere, tmp_path / "elsewhere.json")
-    codec.save(DOCUMENTS["links"], tmp_path / "links.json")
-    names = [str(tmp_path / f"{name}.json") for name in ("here", "elsewhere", "links")]
+    codec.save(DOCUMENTS["comparison"], tmp_path / "comparison.json")
+    names = [str(tmp_path / f"{name}.json") for name in ("here", "elsewhere", "comparison")]
     assert command("report", *names, "-o", str(tmp_path / "all.html")).returncode == 0
     page = (tmp_path / "all.html").read_text()
     assert page.count("<article") == 3
