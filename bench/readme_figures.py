@@ -24,6 +24,7 @@ import interval_coverage as intervals
 import links_beside_nvbandwidth as link_peers
 import links_map
 import msgspec
+import never_slower
 import peers
 import pictures
 import ring_pauses
@@ -130,6 +131,7 @@ def figures(results: Path) -> Figures:
         "upload-soak": lambda: upload_soak.markdown(
             load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
         ),
+        "never-slower": lambda: never_slower_tables(results),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
         "host-job": lambda: page_of(complete_job(results / "host_job.json.gz"), print_host_report),
@@ -217,6 +219,15 @@ def _table_or_reason(path: Path, table: Callable[[Run], str]) -> str:
         return table(complete_run(path))
     except IncompleteRunError as error:
         return f"No figures: {escape_markdown(str(error))}.\n"
+
+
+def never_slower_tables(results: Path) -> str:
+    """A table of each framework; `UsageError` if none was measured."""
+    paths = sorted(results.glob("never_slower_*.json.gz"))
+    if not paths:
+        raise UsageError(f"{results} has no never_slower_*.json.gz.")
+    loaded = [load_own(path, never_slower.NeverSlower, "never_slower.py") for path in paths]
+    return "\n".join(map(never_slower.markdown, loaded))
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:

@@ -3,9 +3,13 @@
 #include "bind/bind.hpp"
 #include "bind/interruptible.hpp"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 namespace py = pybind11;
 
@@ -35,6 +39,47 @@ void bind_ticket(py::module_& module) {
       .def("result", &ticket::result, py::arg("seconds"), release_gil());
 }
 
+layout layout_of(py::array const& array) {
+  auto const address = reinterpret_cast<std::uintptr_t>(array.data());
+  if ((array.flags() & py::array::c_style) != 0) { return {address, 1, {array.nbytes()}, {1}}; }
+  return {address, array.itemsize(), numbers(array.shape(), array.shape() + array.ndim()),
+          numbers(array.strides(), array.strides() + array.ndim())};
+}
+
+/// Contiguous arrays that cross in one copy. Their memory must exist until it has ended.
+struct pack {
+  layout all;
+  std::vector<std::size_t> offsets;
+};
+
+/// Frameworks and kernels need at most this alignment, which is that of `cudaMalloc`.
+constexpr std::size_t pack_alignment = 256;
+
+pack pack_of(std::vector<py::array> const& arrays) {
+  std::vector<layout::part> parts;
+  std::vector<std::size_t> offsets;
+  parts.reserve(arrays.size());
+  offsets.reserve(arrays.size());
+  std::size_t next = 0;
+  for (auto const& each : arrays) {
+    if ((each.flags() & py::array::c_style) == 0) {
+      throw std::invalid_argument("the arrays of a block are contiguous");
+    }
+    auto const bytes = static_cast<std::size_t>(each.nbytes());
+    parts.push_back({reinterpret_cast<std::uintptr_t>(each.data()), bytes, next});
+    offsets.push_back(next);
+    next += (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
+  }
+  return {layout{std::move(parts)}, std::move(offsets)};
+}
+
+void bind_pack(py::module_& module) {
+  py::class_<pack>(module, "Pack", py::module_local(), py::is_final())
+      .def(py::init(&pack_of), py::arg("arrays"))
+      .def_readonly("offsets", &pack::offsets)
+      .def_property_readonly("nbytes", [](pack const& self) { return self.all.bytes(); });
+}
+
 void bind_transfers(owner_class<ring>& kind) {
   kind.def(
       "upload",
@@ -60,6 +105,69 @@ void bind_transfers(owner_class<ring>& kind) {
       },
       py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
       py::arg("device_address"), py::arg("stream"), release_gil());
+  kind.def(
+      "upload_at_once",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t bytes, std::uintptr_t device_address,
+         std::uintptr_t on) {
+        gil_released const released;
+        return self.upload_at_once({address, 1, {bytes}, {1}}, device_address, view_of(on));
+      },
+      py::arg("address"), py::arg("nbytes"), py::arg("device_address"), py::arg("stream"));
+  // NumPy's attributes take 1 us to read in Python.
+  kind.def(
+      "upload_at_once",
+      [](ring& self, py::array const& array, std::uintptr_t device_address, std::uintptr_t on) {
+        auto const from = layout_of(array);
+        gil_released const released;
+        return self.upload_at_once(from, device_address, view_of(on));
+      },
+      py::arg("array").noconvert(), py::arg("device_address"), py::arg("stream"));
+  kind.def(
+      "upload_at_once",
+      [](ring& self, pack const& from, std::uintptr_t device_address, std::uintptr_t on) {
+        gil_released const released;
+        return self.upload_at_once(from.all, device_address, view_of(on));
+      },
+      py::arg("pack"), py::arg("device_address"), py::arg("stream"));
+  kind.def(
+      "upload",
+      [](ring& self, pack const& from, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> after, bool wait) {
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.upload(from.all, device_address, stream_of(after), wait, interrupted);
+        });
+      },
+      py::arg("pack"), py::arg("device_address"), py::arg("stream"), py::arg("wait"),
+      release_gil());
+  kind.def(
+      "download_at_once",
+      [](ring& self, py::array& array, std::uintptr_t device_address, std::uintptr_t after) {
+        layout const to{
+            reinterpret_cast<std::uintptr_t>(array.mutable_data()), 1, {array.nbytes()}, {1}};
+        gil_released const released;
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.download_at_once(device_address, to, view_of(after), interrupted);
+        });
+      },
+      py::arg("array").noconvert(), py::arg("device_address"), py::arg("stream"));
+  kind.def(
+      "download_at_once",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, std::uintptr_t device_address, std::uintptr_t after) {
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.download_at_once(device_address, {address, itemsize, shape, strides},
+                                       view_of(after), interrupted);
+        });
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("device_address"), py::arg("stream"), release_gil());
+  kind.def(
+      "start_upload",
+      [](ring& self, pack const& from, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> after) {
+        return self.start_upload(from.all, device_address, stream_of(after));
+      },
+      py::arg("pack"), py::arg("device_address"), py::arg("stream"), release_gil());
   kind.def(
       "start_upload",
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
@@ -93,6 +201,7 @@ void bind_properties(owner_class<ring>& kind) {
 void bind_ring(py::module_& module) {
   bind_staged(module);
   bind_ticket(module);
+  bind_pack(module);
   owner_class<ring> kind(module, "Ring", py::module_local(), py::is_final());
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
                        std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {

@@ -40,11 +40,14 @@ driver_table load() {
   find("cuEventQuery", table.cuEventQuery);
   find("cuEventRecord", table.cuEventRecord);
   find("cuLaunchKernel", table.cuLaunchKernel);
+  find("cuMemcpyDtoHAsync", table.cuMemcpyDtoHAsync);
+  find("cuMemcpyHtoDAsync", table.cuMemcpyHtoDAsync);
   find("cuModuleGetFunction", table.cuModuleGetFunction);
   find("cuModuleLoadData", table.cuModuleLoadData);
   find("cuModuleUnload", table.cuModuleUnload);
   find("cuPointerGetAttributes", table.cuPointerGetAttributes);
   find("cuStreamIsCapturing", table.cuStreamIsCapturing);
+  find("cuStreamQuery", table.cuStreamQuery);
   find("cuStreamWaitEvent", table.cuStreamWaitEvent);
   find("cuThreadExchangeStreamCaptureMode", table.cuThreadExchangeStreamCaptureMode);
   find("cuGetErrorName", table.cuGetErrorName);

@@ -25,11 +25,14 @@ struct driver_table {
   CUresult (*cuEventRecord)(CUevent, CUstream);
   CUresult (*cuLaunchKernel)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
                              unsigned int, unsigned int, unsigned int, CUstream, void**, void**);
+  CUresult (*cuMemcpyDtoHAsync)(void*, CUdeviceptr, size_t, CUstream);
+  CUresult (*cuMemcpyHtoDAsync)(CUdeviceptr, void const*, size_t, CUstream);
   CUresult (*cuModuleGetFunction)(CUfunction*, CUmodule, char const*);
   CUresult (*cuModuleLoadData)(CUmodule*, void const*);
   CUresult (*cuModuleUnload)(CUmodule);
   CUresult (*cuPointerGetAttributes)(unsigned int, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*cuStreamIsCapturing)(CUstream, CUstreamCaptureStatus*);
+  CUresult (*cuStreamQuery)(CUstream);
   CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned int);
   CUresult (*cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode*);
   CUresult (*cuGetErrorName)(CUresult, char const**);

@@ -5,6 +5,13 @@
 
 namespace pyxfer {
 
+bool is_idle(stream_view of) {
+  auto const status = driver().cuStreamQuery(of.handle());
+  if (status == CUDA_ERROR_NOT_READY) { return false; }
+  PYXFER_TRY_STATUS("cuStreamQuery", status);
+  return true;
+}
+
 stream::stream(int device)
     : owned_handle{device, [](CUstream made) { PYXFER_TRY(cudaStreamDestroy(made)); }} {
   device_guard const guard{device};

@@ -16,6 +16,9 @@ class stream_view {
   CUstream handle_;
 };
 
+/// Whether the device has done all work that was queued on the stream.
+[[nodiscard]] bool is_idle(stream_view of);
+
 /// Owns a non-blocking stream: it is not synchronized with the legacy default stream.
 class stream : public owned_handle<CUstream> {
  public:

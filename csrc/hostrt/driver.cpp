@@ -12,6 +12,7 @@
 #include "memory.hpp"
 #include "module.hpp"
 #include "stream_registry.hpp"
+#include "transfer.hpp"
 
 namespace pyxfer::hostrt {
 namespace driver {
@@ -146,6 +147,20 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
   });
 }
 
+CUresult upload_async(CUdeviceptr to, void const* from, std::size_t bytes, CUstream stream) {
+  return driver_call<index_of("cuMemcpyHtoDAsync")>([&](ordered_delay const& delay) {
+    return queue_copy(reinterpret_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice, stream,
+                      delay);
+  });
+}
+
+CUresult download_async(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return driver_call<index_of("cuMemcpyDtoHAsync")>([&](ordered_delay const& delay) {
+    return queue_copy(to, reinterpret_cast<void const*>(from), bytes, cudaMemcpyDeviceToHost,
+                      stream, delay);
+  });
+}
+
 /// Writes an attribute of a region; zero if the memory was neither allocated nor registered here.
 cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
                             std::optional<region> const& known) {
@@ -228,6 +243,8 @@ auto const& symbols() {
       exported{"cuThreadExchangeStreamCaptureMode", exchange_capture_mode},
       exported{"cuPointerGetAttribute", pointer_attribute},
       exported{"cuPointerGetAttributes", pointer_attributes},
+      exported{"cuMemcpyDtoHAsync", download_async},
+      exported{"cuMemcpyHtoDAsync", upload_async},
       exported{"cuMemcpyBatchAsync", cudaMemcpyBatchAsync},
       exported{"cuModuleLoadData", module_load_data},
       exported{"cuModuleUnload", module_unload},

@@ -94,6 +94,8 @@ inline constexpr std::array all_calls{
     call_info{"cudaDeviceCanAccessPeer", call_kind::query},
     call_info{"cudaDeviceEnablePeerAccess", call_kind::work},
     call_info{"cudaDeviceDisablePeerAccess", call_kind::work},
+    call_info{"cuMemcpyDtoHAsync", call_kind::query},
+    call_info{"cuMemcpyHtoDAsync", call_kind::query},
     call_info{"cuModuleLoadData", call_kind::query},
     call_info{"cuModuleGetFunction", call_kind::query},
     call_info{"cuModuleUnload", call_kind::release},

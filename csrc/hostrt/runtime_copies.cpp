@@ -89,6 +89,31 @@ bool can_set(void const* address, std::size_t bytes) {
 
 }  // namespace
 
+namespace pyxfer::hostrt {
+
+cudaError_t queue_copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
+                       cudaStream_t stream, ordered_delay const& delay) {
+  std::shared_ptr<pyxfer::hostrt::stream> on;
+  if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
+  hostrt::transfer copy;
+  if (auto const code = plan(to, from, bytes, kind, copy); code != cudaSuccess) return code;
+  if (bytes == 0) return cudaSuccess;
+  copy.asynchronous = true;
+  // Two H100 with driver 580: the call waits for the earlier work of the stream.
+  if (crosses_host(copy.path)) {
+    if (auto const code = synchronize(streams().pending(on)); code != cudaSuccess) return code;
+  }
+  auto const limit = on->idle() ? staged_limit : staged_limit_when_busy;
+  auto const is_staged =
+      copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= limit;
+  auto const waits = copy.pageable && !is_staged;
+  if (is_staged) stage(copy);
+  auto const arrival = submit(on, {std::move(copy)}, delay);
+  return waits ? synchronize({arrival}) : cudaSuccess;
+}
+
+}  // namespace pyxfer::hostrt
+
 cudaError_t cudaMemcpy(void* dst, void const* src, std::size_t count, cudaMemcpyKind kind) {
   return runtime_call<index_of("cudaMemcpy")>([&] {
     transfer copy;
@@ -99,25 +124,8 @@ cudaError_t cudaMemcpy(void* dst, void const* src, std::size_t count, cudaMemcpy
 
 cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  return runtime_call<index_of("cudaMemcpyAsync")>([&](ordered_delay const& delay) {
-    std::shared_ptr<pyxfer::hostrt::stream> on;
-    if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
-    transfer copy;
-    if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
-    if (count == 0) return cudaSuccess;
-    copy.asynchronous = true;
-    // Two H100 with driver 580: the call waits for the earlier work of the stream.
-    if (crosses_host(copy.path)) {
-      if (auto const code = synchronize(streams().pending(on)); code != cudaSuccess) return code;
-    }
-    auto const limit = on->idle() ? staged_limit : staged_limit_when_busy;
-    auto const is_staged =
-        copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= limit;
-    auto const waits = copy.pageable && !is_staged;
-    if (is_staged) stage(copy);
-    auto const arrival = submit(on, {std::move(copy)}, delay);
-    return waits ? synchronize({arrival}) : cudaSuccess;
-  });
+  return runtime_call<index_of("cudaMemcpyAsync")>(
+      [&](ordered_delay const& delay) { return queue_copy(dst, src, count, kind, stream, delay); });
 }
 
 cudaError_t cudaMemset(void* devPtr, int value, std::size_t count) {

@@ -54,4 +54,8 @@ void stage(transfer& planned);
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay);
 
+/// An asynchronous copy by either of the runtime's and the driver's calls.
+cudaError_t queue_copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
+                       cudaStream_t stream, ordered_delay const& delay);
+
 }  // namespace pyxfer::hostrt

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace pyxfer {
 
@@ -70,6 +71,18 @@ layout::layout(std::uintptr_t address, std::ptrdiff_t itemsize,
     if (shape[i] != 1) { add_outer({as_extent(shape[i]), strides[i]}); }
   }
   std::reverse(rows_.begin(), rows_.end());
+}
+
+layout::layout(std::vector<part> parts)
+    : address_{parts.empty() ? 0 : parts.front().address}, bytes_{0}, parts_{std::move(parts)} {
+  for (auto const& each : parts_) {
+    std::size_t end = 0;
+    if (each.offset < bytes_ || __builtin_add_overflow(each.offset, each.bytes, &end) ||
+        (each.address == 0 && each.bytes != 0)) {
+      refuse("the arrays of a block need addresses, and places one behind the other");
+    }
+    bytes_ = end;
+  }
 }
 
 /// Adds the dimensions from the innermost outwards. Two dimensions that one stride describes are
@@ -224,6 +237,10 @@ class layout::linear_side {
     }
   }
 
+  void clear(std::size_t begin, std::size_t end) const {
+    if (reads_ && begin < end) { std::memset(pointer(base_ + begin), 0, end - begin); }
+  }
+
   /// Copies `rows` of `columns` items. In the array the items of a column are adjacent.
   void copy_rows(item_grid here, std::size_t offset, std::size_t rows, std::size_t columns,
                  std::size_t bytes) const {
@@ -325,6 +342,7 @@ std::size_t layout::copy_runs(walk& at, std::size_t wanted, std::size_t offset,
 
 void layout::copy(std::size_t begin, std::size_t end, linear_side const& other) const {
   if (begin == end) { return; }
+  if (!parts_.empty()) { return copy_parts(begin, end, other); }
   auto const wanted = end - begin;
   auto const skipped = begin % run_bytes_;
   std::size_t done = 0;
@@ -336,6 +354,20 @@ void layout::copy(std::size_t begin, std::size_t end, linear_side const& other) 
   }
   while (wanted - done >= run_bytes_) { done += copy_runs(at, wanted - done, done, other); }
   if (done != wanted) { other.copy(at.row(), done, 1, wanted - done); }
+}
+
+void layout::copy_parts(std::size_t begin, std::size_t end, linear_side const& other) const {
+  auto done = begin;
+  auto const ends_before = [](part const& each, std::size_t at) { return each.end() <= at; };
+  auto next = std::lower_bound(parts_.begin(), parts_.end(), begin, ends_before);
+  for (; next != parts_.end() && next->offset < end; ++next) {
+    auto const first = std::max(begin, next->offset);
+    auto const last = std::min(end, next->end());
+    other.clear(done - begin, first - begin);
+    other.copy({next->address + (first - next->offset), 0}, first - begin, 1, last - first);
+    done = last;
+  }
+  other.clear(done - begin, end - begin);
 }
 
 void layout::read(std::size_t begin, std::size_t end, void* to, fill_function fill) const {

@@ -10,19 +10,34 @@ namespace pyxfer {
 
 /// The memory of a strided array on the host. On the device the same items are contiguous, in C
 /// order. Any range of those bytes can be copied separately, so any thread can copy any chunk.
+///
+/// It may also be that of several contiguous arrays, which are in one block on the device.
 class layout {
  public:
+  /// A contiguous array, and its place in the block.
+  struct part {
+    std::uintptr_t address;
+    std::size_t bytes;
+    std::size_t offset;
+
+    [[nodiscard]] std::size_t end() const noexcept { return offset + bytes; }
+  };
+
   /// Strides are in bytes and may be negative or zero. Throws std::invalid_argument if the numbers
   /// do not describe an array.
   layout(std::uintptr_t address, std::ptrdiff_t itemsize, std::vector<std::ptrdiff_t> const& shape,
          std::vector<std::ptrdiff_t> const& strides);
+
+  /// Offsets increase, and parts do not overlap. Bytes between them become zero on the device.
+  /// Throws std::invalid_argument for other parts.
+  explicit layout(std::vector<part> parts);
 
   /// Address of the first item.
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
   /// Bytes of all items.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Whether the items are contiguous and in C order here too.
-  [[nodiscard]] bool is_contiguous() const noexcept { return rows_.empty(); }
+  [[nodiscard]] bool is_contiguous() const noexcept { return rows_.empty() && parts_.empty(); }
   /// Whether no byte belongs to two items. It may return false for strides that interleave without
   /// overlapping.
   [[nodiscard]] bool is_disjoint() const;
@@ -47,12 +62,14 @@ class layout {
   [[nodiscard]] std::size_t copy_runs(walk& at, std::size_t wanted, std::size_t offset,
                                       linear_side const& other) const;
   void copy(std::size_t begin, std::size_t end, linear_side const& other) const;
+  void copy_parts(std::size_t begin, std::size_t end, linear_side const& other) const;
 
   std::uintptr_t address_;
   std::size_t bytes_;
   std::size_t run_bytes_{};  ///< bytes of a run, which is contiguous
   /// The dimensions of the runs, the outermost first; mergeable ones are merged.
   std::vector<dimension> rows_;
+  std::vector<part> parts_;  ///< empty for one array
 };
 
 /// Throws std::invalid_argument if a byte would be written twice, because the result would depend

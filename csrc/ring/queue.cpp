@@ -133,6 +133,11 @@ std::optional<transfer_queue::place> transfer_queue::close(double seconds) {
   return found;
 }
 
+bool transfer_queue::is_closed() const {
+  std::scoped_lock const held{mutex_};
+  return closed_;
+}
+
 std::size_t transfer_queue::size() const {
   std::scoped_lock const held{mutex_};
   return entries_.size();

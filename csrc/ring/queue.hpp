@@ -75,6 +75,7 @@ class transfer_queue {
   [[nodiscard]] std::optional<place> close(double seconds);
   /// Cancels every transfer, refuses later ones, and ends the waits of `close`.
   void abandon() noexcept;
+  [[nodiscard]] bool is_closed() const;
   /// Number of transfers that run or wait, and of waiting calls of `close`.
   [[nodiscard]] std::size_t size() const;
   /// Ends the thread after it has run the started transfers. Call it at the front of the queue, or

@@ -2,12 +2,15 @@
 
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/error.hpp"
+#include "cuda/memory.hpp"
 #include "cuda/process.hpp"
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
 #include "ring/staging.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <sstream>
@@ -46,15 +49,18 @@ void leak(void* state) {
 struct ring::state {
   state(int on, ring_settings const& made)
       : context{primary_context(on)},
+        reads_pageable_memory{accesses_pageable_memory(on)},
         begins{on, event_use::order},
         moving{std::make_unique<staging>(on, context, made)} {}
 
   staged run(staging_request request, std::optional<stream_view> after,
              std::atomic<bool>& cancelled);
   [[nodiscard]] bool await_idle(double seconds) const;
+  void await_work_of(stream_view on, interruption const& interrupted) const;
   void release();
 
   CUcontext context;
+  bool reads_pageable_memory;
   event begins;
   std::unique_ptr<staging> moving;  ///< null when it is closed
   std::atomic<bool> abandoned{false};
@@ -85,6 +91,21 @@ bool ring::state::await_idle(double seconds) const {
       if (!std::exchange(noted, true)) { note_cleanup_failure(error); }
       auto const is_lost = dynamic_cast<device_lost_error const*>(&error) != nullptr;
       if (is_lost || rest.waited_s() >= seconds) { return is_lost; }
+    }
+  }
+}
+
+/// Nothing could end a wait inside the driver.
+void ring::state::await_work_of(stream_view on, interruption const& interrupted) const {
+  polling const rest;
+  auto asked = host_clock::now();
+  while (!is_idle(on)) {
+    if (!rest.pause() || seconds_between(asked, host_clock::now()) < interruption_period_s) {
+      continue;
+    }
+    asked = host_clock::now();
+    if (queue.is_closed() || (interrupted && interrupted())) {
+      throw cancelled_error("cancelled before the download began");
     }
   }
 }
@@ -126,6 +147,46 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
   auto const front = state_->queue.enter(interrupted);
   return state_->run({direction::d2h, to, from, nullptr, std::nullopt, false, false, &interrupted},
                      after, front.cancelled());
+}
+
+bool ring::upload_at_once(layout const& from, std::uintptr_t to, stream_view on) {
+  note_process();
+  require_device_memory(to, from);
+  // A device that reads pageable memory itself may read the array after the call has returned.
+  if (from.bytes() > most_at_once || state_->reads_pageable_memory || state_->queue.is_closed()) {
+    return false;
+  }
+  context_guard const guard{state_->context};
+  require_no_capture(on);
+  if (from.bytes() == 0) { return true; }
+  auto const* array = reinterpret_cast<void const*>(from.address());
+  thread_local std::vector<unsigned char> gathered;
+  if (!from.is_contiguous()) {
+    gathered.resize(std::max(gathered.size(), from.bytes()));
+    from.read(0, from.bytes(), gathered.data(), fill_kernel_of(fill_kind::plain).copy);
+    array = gathered.data();
+  } else if (known_memory(from.address(), from.bytes()) != known_as::pageable) {
+    return false;
+  }
+  PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), on.handle()));
+  return true;
+}
+
+bool ring::download_at_once(std::uintptr_t from, layout const& to, stream_view on,
+                            interruption const& interrupted) {
+  note_process();
+  require_device_memory(from, to);
+  if (to.bytes() > most_at_once || !to.is_contiguous() || state_->queue.is_closed()) {
+    return false;
+  }
+  context_guard const guard{state_->context};
+  require_no_capture(on);
+  if (to.bytes() == 0) { return true; }
+  if (known_memory(to.address(), to.bytes()) != known_as::pageable) { return false; }
+  state_->await_work_of(on, interrupted);
+  PYXFER_TRY(driver().cuMemcpyDtoHAsync(reinterpret_cast<void*>(to.address()), from, to.bytes(),
+                                        on.handle()));
+  return true;
 }
 
 ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after) {

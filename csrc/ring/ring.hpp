@@ -31,6 +31,9 @@ namespace pyxfer {
 class ring {
  public:
   static constexpr double usual_patience_s = 30;
+  /// Up to this size an H100 with driver 580 has read pageable memory when the call returns, and
+  /// does not wait for the stream's earlier work.
+  static constexpr std::size_t most_at_once = std::size_t{1} << 20U;
 
   ring(int device, ring_settings const& made, double patience_s = usual_patience_s);
   /// Waits like `close`, for `patience_s`. If the device still uses the slots, they are left to the
@@ -53,6 +56,14 @@ class ring {
   /// Returns when the array has been written. After an error it may be written in part.
   staged download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
                   interruption const& interrupted = {});
+  /// Copies a small array by the driver on the caller's own stream, past the transfers of the ring;
+  /// when it returns, the array has been read. Returns false, without a copy, if the array is
+  /// larger than `most_at_once` or may be read later, or if the ring is closed.
+  [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to, stream_view on);
+  /// The same in the other direction. It waits for the stream's earlier work, which `interrupted`
+  /// can end, and then for the copy.
+  [[nodiscard]] bool download_at_once(std::uintptr_t from, layout const& to, stream_view on,
+                                      interruption const& interrupted = {});
   /// Returns at once. When the ticket is done, the bytes are on the device. Until then the array,
   /// the device memory and the stream must stay valid, and the array must not be changed.
   [[nodiscard]] ticket start_upload(layout const& from, std::uintptr_t to,

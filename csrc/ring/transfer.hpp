@@ -48,6 +48,7 @@ class transfer {
       : moved_{moved}, plan_{cut}, fill_{by}, cancelled_{cancelled}, asked_{begun} {}
 
   [[nodiscard]] direction way() const noexcept { return moved_.way; }
+  [[nodiscard]] bool is_beside() const noexcept { return moved_.beside; }
   [[nodiscard]] chunk_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] layout const& array() const noexcept { return moved_.array; }
   [[nodiscard]] std::uintptr_t device_at(chunk const& part) const noexcept {

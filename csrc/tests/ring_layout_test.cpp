@@ -3,6 +3,7 @@
 #include "ring_support.hpp"
 
 #include <limits>
+#include <random>
 #include <stdexcept>
 
 namespace pyxfer::tests {
@@ -52,6 +53,36 @@ TEST(ring_layout, writes_any_array_and_nothing_between_its_items) {
     write_in_parts(target.view(), items, 1 + seed % 97);
     EXPECT_EQ(target.memory(), expected);
   }
+}
+
+TEST(ring_layout, reads_several_arrays_into_one_block_with_zeros_between) {
+  for (unsigned int seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random{seed};
+    std::vector<bytes> arrays(1 + random() % 8);
+    std::vector<layout::part> parts;
+    bytes expected;
+    for (auto& each : arrays) {
+      each = random_bytes(random() % 200, static_cast<unsigned int>(random()));
+      expected.resize(expected.size() + random() % 3 * 20);
+      parts.push_back(
+          {reinterpret_cast<std::uintptr_t>(each.data()), each.size(), expected.size()});
+      expected.insert(expected.end(), each.begin(), each.end());
+    }
+    layout const block{parts};
+    EXPECT_FALSE(block.is_contiguous());
+    ASSERT_EQ(block.bytes(), expected.size());
+    EXPECT_EQ(read_in_parts(block, expected.size() + 1), expected);
+    EXPECT_EQ(read_in_parts(block, 1 + seed % 97), expected);
+  }
+}
+
+TEST(ring_layout, refuses_parts_that_overlap_or_have_no_address) {
+  EXPECT_THROW((layout{{{4096, 10, 0}, {4096, 10, 9}}}), std::invalid_argument);
+  EXPECT_THROW((layout{{{0, 1, 0}}}), std::invalid_argument);
+  EXPECT_THROW((layout{{{4096, 2, std::numeric_limits<std::size_t>::max()}}}),
+               std::invalid_argument);
+  EXPECT_EQ((layout{{{0, 0, 0}, {4096, 10, 256}}}).bytes(), 266U);
 }
 
 TEST(ring_layout, transposes_fortran_order_in_both_directions) {

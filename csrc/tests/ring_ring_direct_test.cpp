@@ -193,6 +193,136 @@ TEST_F(ring_direct, are_not_used_while_the_device_has_earlier_work) {
   opening.join();
 }
 
+/// Uploads on the caller's own stream.
+class ring_at_once : public ring_direct {
+ protected:
+  [[nodiscard]] bool sent(ring& through, array const& from, stream_view on) const {
+    return through.upload_at_once(from.view(), device(), on);
+  }
+
+  stream own_{0};
+};
+
+TEST_F(ring_at_once, arrive_on_the_stream_and_leave_the_array_to_the_caller) {
+  ring made{0, settings};
+  gate held{own_.view(), 60};
+  auto const expected = random_bytes(size, 31);
+  {
+    array const from{size, 31};
+    ASSERT_TRUE(sent(made, from, own_.view()));
+  }
+  EXPECT_NE(on_device(size), expected);  // behind the stream's earlier work
+  held.open();
+  synchronize_device(0);
+  EXPECT_EQ(on_device(size), expected);
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
+TEST_F(ring_at_once, gather_an_array_that_is_not_contiguous) {
+  ring made{0, settings};
+  array const from{4, {50, 3}, {-40, 8}, 33};
+  ASSERT_TRUE(sent(made, from, own_.view()));
+  synchronize_device(0);
+  EXPECT_EQ(on_device(600), from.contents());
+}
+
+TEST_F(ring_at_once, do_not_wait_for_the_transfers_of_the_ring) {
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  std::thread other{
+      [&] { static_cast<void>(made.upload(source().view(), device(), std::nullopt, true)); }};
+  await_calls("cudaMemcpyAsync", 1);
+  device_buffer const there{100, 0};
+  array const from{100, 32};
+  EXPECT_TRUE(made.upload_at_once(from.view(), there.address(), own_.view()));
+  EXPECT_EQ(cudaStreamSynchronize(own_.handle()), cudaSuccess);
+  EXPECT_EQ(std::memcmp(inside(there.address()), from.memory().data(), 100), 0);
+  hostrt::release_stalls();
+  other.join();
+}
+
+TEST_F(ring_at_once, are_refused_where_the_ring_is_needed) {
+  ring made{0, settings};
+  array const little{100};
+  EXPECT_FALSE(sent(made, array{ring::most_at_once + 1}, own_.view()));
+  host_buffer const locked{100, memory_kind::pinned, 0};
+  EXPECT_FALSE(made.upload_at_once(all_of(locked), device(), own_.view()));
+  made.close();
+  EXPECT_FALSE(sent(made, little, own_.view()));
+  hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, 1);
+  ring reading{0, settings};
+  EXPECT_FALSE(sent(reading, little, own_.view()));
+  EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
+}
+
+TEST_F(ring_at_once, of_no_bytes_make_no_copy) {
+  ring made{0, settings};
+  EXPECT_TRUE(made.upload_at_once({0, 1, {0}, {1}}, 0, own_.view()));
+  EXPECT_EQ(count_of("cuMemcpyHtoDAsync"), 0);
+}
+
+TEST_F(ring_at_once, are_refused_on_a_stream_that_is_captured) {
+  ring made{0, settings};
+  ASSERT_EQ(cudaStreamBeginCapture(own_.handle(), cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_THROW(static_cast<void>(sent(made, array{100}, own_.view())), std::invalid_argument);
+  cudaGraph_t graph{};
+  EXPECT_EQ(cudaStreamEndCapture(own_.handle(), &graph), cudaSuccess);
+}
+
+TEST_F(ring_at_once, throw_the_error_of_the_copy) {
+  ring made{0, settings};
+  hostrt::fail("cuMemcpyHtoDAsync", 1, cudaErrorInvalidValue);
+  EXPECT_THROW(static_cast<void>(sent(made, array{100}, own_.view())), cuda_error);
+  EXPECT_TRUE(sent(made, array{100}, own_.view()));
+}
+
+TEST_F(ring_at_once, download_after_the_earlier_work_of_the_stream) {
+  ring made{0, settings};
+  array const from{size, 34};
+  gate held{own_.view(), 60};
+  ASSERT_TRUE(sent(made, from, own_.view()));
+  std::thread opening{[&] {
+    await_calls("cuStreamQuery", 5);
+    held.open();
+  }};
+  array const to{size, 35};
+  EXPECT_TRUE(made.download_at_once(device(), to.view(), own_.view()));
+  opening.join();
+  EXPECT_EQ(to.memory(), from.memory());
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+}
+
+TEST_F(ring_at_once, refuse_downloads_for_which_the_ring_is_needed) {
+  ring made{0, settings};
+  array const rows{1, {10, 10}, {20, 1}};
+  EXPECT_FALSE(made.download_at_once(device(), rows.view(), own_.view()));
+  array const large{ring::most_at_once + 1};
+  EXPECT_FALSE(made.download_at_once(device(), large.view(), own_.view()));
+  host_buffer const locked{100, memory_kind::pinned, 0};
+  EXPECT_FALSE(made.download_at_once(device(), all_of(locked), own_.view()));
+  EXPECT_TRUE(made.download_at_once(0, {0, 1, {0}, {1}}, own_.view()));
+  made.close();
+  EXPECT_FALSE(made.download_at_once(device(), array{100}.view(), own_.view()));
+  EXPECT_EQ(count_of("cuMemcpyDtoHAsync"), 0);
+}
+
+TEST_F(ring_at_once, end_the_wait_of_a_download_when_it_is_interrupted_or_closed) {
+  ring made{0, settings};
+  array const to{100};
+  gate held{own_.view(), 60};
+  EXPECT_THROW(static_cast<void>(
+                   made.download_at_once(device(), to.view(), own_.view(), [] { return true; })),
+               cancelled_error);
+  std::thread closing{[&, asked = count_of("cuStreamQuery")] {
+    await_calls("cuStreamQuery", asked + 5);
+    made.close();
+  }};
+  EXPECT_THROW(static_cast<void>(made.download_at_once(device(), to.view(), own_.view())),
+               cancelled_error);
+  held.open();  // the release of page-locked memory waits for the device
+  closing.join();
+}
+
 TEST_F(ring_direct, continue_after_every_failure) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   ring made{0, settings};

@@ -325,7 +325,8 @@ class IntoNumpy(Transfer):
 class RingDownload(IntoNumpy):
     """`pyxfer.download`: several threads empty page-locked slots that the copy engine fills.
 
-    Without `into` these threads write to a new array, and touch it first. With `into` three touched arrays take turns.
+    Without `into` they write to a new array, whose memory is used again after the next trial. With `into` three touched
+    arrays take turns.
     """
 
     def __init__(self, context: RouteContext, *, into: bool = False) -> None:

@@ -75,8 +75,12 @@ def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True)
 def download(y: Any, out: Any = None) -> Any:
     """Copy a framework's array on a device to `out`, or to a new NumPy array, and return that.
 
+    The memory of a new array of 256 KiB or more is used again for later ones when the array and all its views are gone.
+    A view keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
+
     Raises:
         UsageError: `y` is not on a device, or does not fit into `out`; the message says what to do.
+        MemoryError: there is no memory for a new array.
         ForkedError: this process was forked from one that has uploaded.
 
     """
@@ -95,7 +99,7 @@ def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: 
             1.
 
     """
-    return _uploader(device).prefetch(batches, to, depth)
+    return _uploader(device)._prefetch(batches, to, depth)
 
 
 def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int | str = 0) -> NDArray[Any]:

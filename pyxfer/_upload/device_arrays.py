@@ -1,16 +1,15 @@
-"""Device memory that pyxfer allocates, as arrays that frameworks use without a copy, and a pool of such memory."""
+"""Device memory that pyxfer allocates: its pool, and arrays that frameworks use without a copy."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
 from pyxfer._upload.native_calls import Owner
+from pyxfer._upload.pools import Pool
 from pyxfer.errors import CudaMemoryError
 
 if TYPE_CHECKING:
@@ -19,72 +18,46 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import DeviceBuffer
 
 
-MIN_BLOCK_BYTES = 512
-_LARGEST_KEPT = 2
-# Blocks are rounded up by an eighth at most, so that arrays of nearly the same size can use the same block.
-_STEPS_BITS = 4
+# For small blocks a synchronisation takes longer than the upload, so one serves this many of a size.
+_SMALL_BYTES = 256 << 10
+_SMALL_BLOCKS = 32
 
 
-class DevicePool:
-    """Blocks of one device, for any thread. At most `max_bytes` are idle; None is twice the largest block so far.
+class DevicePool(Pool["DeviceBuffer"]):
+    """Blocks of one device. At most `max_bytes` are idle; None is twice the largest block, or 8 MiB.
 
-    A destructor may return a block, in any thread and even during another call of the same thread. So `give` never
-    waits for the lock: the thread that holds the lock looks for returned blocks again after it has released the lock.
+    Work that is already queued on the device may still use a block that is returned.
     """
 
+    out_of_memory = CudaMemoryError
+
     def __init__(self, engine: Engine, device: int, max_bytes: int | None = None) -> None:
+        super().__init__(max_bytes)
         self.engine = engine
         self.device = device
-        self._max_bytes = max_bytes
-        self._largest = 0
-        self._lock = threading.Lock()
-        self._returned: deque[DeviceBuffer] = deque()
-        # By size, the last used size at the end. With each block the number of synchronisations when it was returned.
-        self._idle: OrderedDict[int, deque[tuple[DeviceBuffer, int]]] = OrderedDict()
         self._synchronised = 0
-        self._closed = False
         self._abandoned = False
 
-    @property
-    def idle_bytes(self) -> int:
-        return sum(size * len(blocks) for size, blocks in list(self._idle.items()))
-
-    def take(self, nbytes: int) -> DeviceBuffer:
-        """Get a block that no work on the device uses."""
-        size = block_bytes(nbytes)
-        try:
-            with self._lock:
-                self._largest = max(self._largest, size)
-                self._sort()
-                return self._reuse(size) or self._allocate(size)
-        finally:
-            self._settle()
-
-    def give(self, buffer: DeviceBuffer) -> None:
-        """Return a block. Work that is already queued on the device may still use it."""
-        self._returned.append(buffer)
+    def give(self, block: DeviceBuffer) -> None:
+        self._returned.append(block)
         if self._abandoned:
             self.abandon()
         else:
             self._settle()
 
-    def sweep(self) -> None:
-        """Synchronise now if a returned block needs it, so that `take` does not have to wait later."""
+    def sweep(self, *, if_short: bool = False) -> None:
+        """Synchronise now if a returned block needs it, so that `take` does not have to wait later.
+
+        With `if_short` only if all returned blocks of a size need it.
+        """
         try:
             with self._lock:
                 self._sort()
-                if any(since == self._synchronised for blocks in self._idle.values() for _, since in blocks):
+                first = 0 if if_short else -1  # the blocks of a size are in the order of their return
+                if any(blocks[first][1] == self._synchronised for blocks in self._idle.values()):
                     self._synchronise()
         finally:
             self._settle()
-
-    def close(self) -> None:
-        """Free the idle blocks, and from now on each returned block."""
-        with self._lock:
-            self._closed = True
-            self._sort()
-            self._free_down_to(0)
-        self._settle()
 
     def abandon(self) -> None:
         """Leave all blocks, and those returned later, to the end of the process: the device may never answer."""
@@ -96,27 +69,24 @@ class DevicePool:
             for buffer, _ in list(blocks):
                 buffer.abandon()
 
-    def _settle(self) -> None:
-        while self._returned and self._lock.acquire(blocking=False):
-            try:
-                self._sort()
-            finally:
-                self._lock.release()
+    def _new(self, size: int) -> DeviceBuffer:
+        return self.engine.DeviceBuffer(size, self.device)
 
-    def _sort(self) -> None:
-        """Move returned blocks to the idle ones; above the limit, free those that were unused for longest."""
-        while self._returned:
-            buffer = self._returned.popleft()
-            self._idle.setdefault(buffer.nbytes, deque()).append((buffer, self._synchronised))
-            self._idle.move_to_end(buffer.nbytes)
-        limit = _LARGEST_KEPT * self._largest if self._max_bytes is None else self._max_bytes
-        self._free_down_to(0 if self._closed else limit)
+    def _moment(self) -> float:
+        """The number of synchronisations."""
+        return self._synchronised
+
+    def _limit(self) -> int:
+        limit = super()._limit()
+        return limit if self._max_bytes is not None else max(limit, _SMALL_BLOCKS * _SMALL_BYTES)
 
     def _reuse(self, size: int) -> DeviceBuffer | None:
         blocks = self._idle.get(size)
         if not blocks:
             return None
         if blocks[0][1] == self._synchronised:  # returned after the last synchronisation
+            if size <= _SMALL_BYTES and len(blocks) < _SMALL_BLOCKS and self.idle_bytes + size <= self._limit():
+                return None
             self._synchronise()
         return self._pop(size)
 
@@ -124,31 +94,6 @@ class DevicePool:
         """Wait for all work that may use an idle block. A block that is returned during the wait needs another one."""
         self.engine.synchronize(self.device)
         self._synchronised += 1
-
-    def _allocate(self, size: int) -> DeviceBuffer:
-        try:
-            return self.engine.DeviceBuffer(size, self.device)
-        except CudaMemoryError:
-            if not self._idle:
-                raise
-        self._free_down_to(0)
-        return self.engine.DeviceBuffer(size, self.device)
-
-    def _free_down_to(self, max_bytes: int) -> None:
-        while self.idle_bytes > max_bytes:
-            self._pop(next(iter(self._idle))).close()
-
-    def _pop(self, size: int) -> DeviceBuffer:
-        blocks = self._idle[size]
-        buffer, _ = blocks.popleft()
-        if not blocks:
-            del self._idle[size]
-        return buffer
-
-
-def block_bytes(nbytes: int) -> int:
-    step = max(MIN_BLOCK_BYTES, 1 << max(0, nbytes.bit_length() - _STEPS_BITS))
-    return max(1, -(-nbytes // step)) * step
 
 
 # From dlpack.h.
@@ -162,17 +107,25 @@ class DeviceArray:
     bytes at least; DLPack, TensorFlow and JAX require 64.
     """
 
-    def __init__(self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype) -> None:
+    def __init__(
+        self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype, block: _Memory | None = None, offset: int = 0
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = math.prod(shape) * itemsize_of(dtype)
         self.device = pool.device
+        self._pool = pool
         self._engine = pool.engine
-        self._memory = _Memory(pool.take(self.nbytes), pool)
+        self._memory = block or _Memory(pool.take(self.nbytes), pool)
+        self._offset = offset
+
+    def part(self, shape: tuple[int, ...], dtype: Dtype, offset: int) -> DeviceArray:
+        """An array in the same memory, which it keeps."""
+        return DeviceArray(self._pool, shape, dtype, self._memory, offset)
 
     @property
     def address(self) -> int:
-        return self._memory.memory.address
+        return self._memory.memory.address + self._offset
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (KDL_CPU, 0) if is_host(self._engine) else (KDL_CUDA, self.device)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from pyxfer._upload.arrays import array_of
+from pyxfer._upload.arrays import Source, array_of
 from pyxfer._upload.pending import FixedTicket
 from pyxfer._upload.settings import make_ring
 from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning, UsageError
@@ -19,10 +19,9 @@ from pyxfer.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._upload.arrays import Source
     from pyxfer._upload.settings import RingSettings
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, Ring
+    from pyxfer.native._cuda import Copier, Pack, Ring
 
 
 Result = TypeVar("Result")
@@ -41,10 +40,10 @@ class Ticket(Protocol):
         """Wait at most `seconds`; raise its error, or DeviceTimeoutError if it has not ended."""
 
 
-def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
+def make_mover(engine: Engine, device: int, settings: RingSettings, at_once_bytes: int) -> Mover:
     """Make a ring. If no memory can be page-locked for it, warn and use the driver's own copies."""
     try:
-        return RingMover(make_ring(engine, device, settings))
+        return RingMover(make_ring(engine, device, settings), at_once_bytes)
     except CudaMemoryError as error:
         mover = PlainMover(engine, device)
         warnings.warn(
@@ -59,19 +58,28 @@ def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
 class RingMover:
     """Copies through the page-locked slots of a ring. Any thread may call it; calls take turns."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: Ring, at_once_bytes: int = 0) -> None:
         self.ring = ring
         self.pinned_bytes = ring.pinned_bytes
+        self.at_once_bytes = at_once_bytes
+        """Up to this size the driver's copy on a framework's own stream is faster."""
 
-    def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
+    def upload(self, source: Source | Pack, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
+        is_pack = not isinstance(source, Source)
+        is_small = is_pack and source.nbytes <= self.at_once_bytes
+        if is_small and stream is not None and _transfer(self.ring.upload_at_once, source, address, stream):
+            return
         _transfer(self.ring.upload, source, address, stream, wait)
 
-    def start(self, source: Source, address: int, stream: int | None) -> Ticket:
+    def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
         """Return at once. The source and the memory at `address` must exist until the ticket is done."""
         return _transfer(self.ring.start_upload, source, address, stream)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
+        is_small = to.nbytes <= self.at_once_bytes
+        if is_small and stream is not None and _transfer(self.ring.download_at_once, to, address, stream):
+            return
         _transfer(self.ring.download, to, address, stream)
 
     def close(self) -> None:
@@ -96,9 +104,11 @@ class RingMover:
             self.ring.abandon()  # the device may still read the slots
 
 
-def _transfer(call: Callable[..., Result], array: Source, *arguments: object) -> Result:
+def _transfer(call: Callable[..., Result], array: Source | Pack, *arguments: object) -> Result:
     try:
-        return call(array.address, array.itemsize, array.shape, array.strides, *arguments)
+        if isinstance(array, Source):
+            return call(array.address, array.itemsize, array.shape, array.strides, *arguments)
+        return call(array, *arguments)
     except ValueError as error:  # the stream is being captured into a CUDA graph
         raise UsageError(str(error)) from error
 
@@ -113,11 +123,13 @@ class PlainMover:
         self._copier: Copier = engine.Copier(device)
         self._turn = threading.Lock()
 
-    def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
+    def upload(self, source: Source | Pack, address: int, stream: int | None, *, wait: bool) -> None:
         del stream, wait
+        if not isinstance(source, Source):
+            raise TypeError("only a ring takes packs")
         self._copy("h2d", np.ascontiguousarray(array_of(source)), address)
 
-    def start(self, source: Source, address: int, stream: int | None) -> Ticket:
+    def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
         self.upload(source, address, stream, wait=True)
         return FixedTicket(is_done=True)
 

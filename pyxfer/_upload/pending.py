@@ -29,13 +29,24 @@ SLICE_S = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Started:
-    """The upload of one array. The source and the memory on the device must exist until it has ended."""
+    """An upload of one or several arrays. The source and the memory on the device must exist until it has ended."""
 
     ticket: Ticket
     finish: Callable[[], Any]
-    """Makes the framework's array, and keeps its memory."""
+    """Makes the framework's array, or the list of several, and keeps their memory."""
     keep: Any
     """Keeps the source's memory."""
+    places: Sequence[int] = (0,)
+    """The numbers of the arrays in their structure."""
+
+
+def put(arrays: list[Any], places: Sequence[int], made: Any) -> None:
+    """Put the framework's array, or the list of several, into its places."""
+    if len(places) == 1:
+        arrays[places[0]] = made
+        return
+    for place, array in zip(places, made, strict=True):
+        arrays[place] = array
 
 
 class FixedTicket:
@@ -98,8 +109,9 @@ class Upload(ShortRepr):
 
     def _summary(self) -> str:
         started = self._started  # another thread may be in result()
-        done = sum(upload.ticket.done() for upload in started)
-        return "done" if done == len(started) else f"running: {done} of {len(started)} arrays done"
+        done = sum(len(upload.places) for upload in started if upload.ticket.done())
+        total = sum(len(upload.places) for upload in started)
+        return "done" if done == total else f"running: {done} of {total} arrays done"
 
     def done(self) -> bool:
         """Whether all arrays have arrived, or an error has ended the upload. Does not wait."""
@@ -128,8 +140,11 @@ class Upload(ShortRepr):
             upload.ticket.result(0.0)
         with self._turn:
             if not self._made:
-                finished = iter(self._started)
-                self._result = map_arrays(self._tree, lambda _: next(finished).finish(), "x")
+                arrays: list[Any] = [None] * sum(len(upload.places) for upload in self._started)
+                for upload in self._started:
+                    put(arrays, upload.places, upload.finish())
+                finished = iter(arrays)
+                self._result = map_arrays(self._tree, lambda _: next(finished), "x")
                 self._made = True
                 self._tree, self._started = None, ()
             return self._result

@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import operator
 import os
+import sys
 import threading
 import time
+import warnings
+import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,7 +20,7 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.targets import Cupy, Target, Torch
-from pyxfer.errors import ForkedError, UsageError
+from pyxfer.errors import FallbackWarning, ForkedError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._upload.arrays import Dtype
@@ -36,7 +39,8 @@ DELAY_S = 0.002
 # A signal that comes just before a wait does not end it, so waits are in slices.
 _SLICE_S = 0.1
 
-_running: set[Feeder[Any, Any]] = set()
+# Each running thread, and what it draws from: the source and its iterator.
+_running: dict[Feeder[Any, Any], tuple[object, object]] = {}
 
 
 class _Failure:
@@ -51,23 +55,29 @@ class Feeder(Generic[Batch, Sent]):
 
     def __init__(
         self,
-        batches: Iterator[Batch],
+        batches: Iterable[Batch],
         send: Callable[[Batch], Sent],
         depth: int,
-        prepare: Callable[[], None],
+        before_draw: Callable[[], None],
+        after_send: Callable[[], None],
     ) -> None:
         self.depth = depth
-        self._prepare = prepare
+        self._send = send
+        self._before_draw = before_draw
+        self._after_send = after_send
         self._sent: SimpleQueue[Sent | _Failure | None] = SimpleQueue()
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
         self.is_over = False
-        self._thread = threading.Thread(target=self._run, args=(batches, send), name="pyxfer-prefetch", daemon=True)
-        _running.add(self)
+        if getattr(batches, "persistent_workers", False):  # a DataLoader whose next iterator has the same workers
+            _await_stopped(batches)
+        self._batches = iter(batches)
+        self._thread = threading.Thread(target=self._run, name="pyxfer-prefetch", daemon=True)
+        _running[self] = (batches, self._batches)
         try:
             self._thread.start()
         except BaseException:
-            _running.discard(self)
+            _running.pop(self)
             raise
 
     def take(self) -> Sent | None:
@@ -100,26 +110,34 @@ class Feeder(Generic[Batch, Sent]):
         self._asked.put(None)
         self._drop()
 
-    def join(self, seconds: float) -> None:
-        if threading.current_thread() is not self._thread:
-            self._thread.join(seconds)
+    def join(self, seconds: float) -> bool:
+        """Wait for the end of the thread, except in itself. Returns whether it has ended."""
+        if threading.current_thread() is self._thread:
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
-    def _run(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> None:
+    def _run(self) -> None:
+        end: _Failure | None = None
         try:
             try:
-                self._feed(batches, send)
+                _await_stopped(self._batches)
+                self._feed()
             except BaseException as error:  # noqa: BLE001 - raised by `take`
-                self._sent.put(_Failure(error))
-            if isinstance(batches, Generator):
-                batches.close()  # another thread cannot close a generator that runs
+                end = _Failure(error)
+            if isinstance(self._batches, Generator):
+                self._batches.close()  # another thread cannot close a generator that runs
         finally:
-            _running.discard(self)
+            # Before the loop knows of the end: it may fork at once, and the child would drop an iterator that is not
+            # its own, such as one of a DataLoader.
+            del self._batches
+            _running.pop(self)
+            self._sent.put(end)
+            del end  # its error refers to this frame
             if self.is_over:
                 self._drop()
-            else:
-                self._sent.put(None)
 
-    def _feed(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> None:
+    def _feed(self) -> None:
         ahead, is_asked = 0, False
         while True:
             if ahead == self.depth:
@@ -128,16 +146,17 @@ class Feeder(Generic[Batch, Sent]):
                 is_asked = self._is_asked_again(is_asked)
             if self.is_over:
                 return
-            self._prepare()
+            self._before_draw()
             try:
-                batch = next(batches)
+                batch = next(self._batches)
             except StopIteration:
                 return
             if self.is_over:
                 return
-            self._sent.put(send(batch))
+            self._sent.put(self._send(batch))
             del batch  # the name would keep a taken batch alive
             ahead += 1
+            self._after_send()
 
     def _is_asked_again(self, is_asked: bool) -> bool:
         """Wait until the loop asks for another batch, unless none is ready. `is_asked`: the last one was seen asked."""
@@ -157,6 +176,13 @@ class Feeder(Generic[Batch, Sent]):
             except Empty:
                 break
         self._sent.put(None)
+
+
+def _await_stopped(drawn: object) -> None:
+    """Wait for threads that were stopped while they drew from the same object."""
+    for feeder, sources in list(_running.items()):
+        while feeder.is_over and any(drawn is each for each in sources) and not feeder.join(_SLICE_S):
+            pass
 
 
 def _at_exit() -> None:
@@ -277,6 +303,38 @@ def target_ahead(target: Target, depth: int) -> Target:
     return target
 
 
+# TensorFlow's names of the datasets that `prefetch_to_device` and `copy_to_device` make, and that may follow them.
+_COPIES_TO_DEVICE = "_CopyToDeviceDataset"
+_MAY_FOLLOW = ("_PrefetchDataset", "_OptionsDataset")
+
+
+def before_copy_to_device(batches: Any) -> Any:
+    """The part of a tf.data.Dataset before it copies its batches to a device; everything else as it is."""
+    part = batches
+    while type(part).__name__ in _MAY_FOLLOW:
+        part = getattr(part, "_input_dataset", None)
+    if type(part).__name__ != _COPIES_TO_DEVICE:
+        return batches
+    return part._input_dataset.with_options(batches.options())
+
+
+_pinning: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def warn_of_pinning(batches: Iterable[Any], stacklevel: int) -> None:
+    """Warn once of each DataLoader that page-locks its batches: its one thread copies them, more slowly than a ring."""
+    torch = sys.modules.get("torch.utils.data")
+    if torch is None or not isinstance(batches, torch.DataLoader) or not batches.pin_memory or batches in _pinning:
+        return
+    _pinning.add(batches)
+    warnings.warn(
+        "This DataLoader copies its batches to page-locked memory in one thread, which takes longer than prefetch "
+        "takes for pageable memory: give it pin_memory=False.",
+        FallbackWarning,
+        stacklevel,
+    )
+
+
 # The time that `close` waits for a source that is drawing a batch. The thread ends by itself after that.
 GRACE_S = 0.7
 
@@ -294,9 +352,9 @@ def depth_of(depth: object) -> int:
 class Prefetch(ShortRepr, Generic[Batch, Result]):
     """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
 
-    A thread draws the batches, each after a call of `prepare`, and calls `send`, whose result waits for the upload when
-    it is called. If the thread raises, the error comes out in place of that batch and ends the iteration. The thread
-    also closes a generator, whether it is exhausted or not.
+    A thread draws the batches and calls `send`, whose result waits for the upload when it is called. If the thread
+    raises, the error comes out in place of that batch and ends the iteration. The thread also closes a generator,
+    whether it is exhausted or not.
 
     The iterator ends early on `close()`, on leaving `with`, or when it is dropped. Several threads may iterate: each
     result goes to one of them.
@@ -311,11 +369,12 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
         batches: Iterable[Batch],
         send: Callable[[Batch], Callable[[], Result]],
         depth: int = 2,
-        prepare: Callable[[], None] = lambda: None,
+        before_draw: Callable[[], None] = lambda: None,
+        after_send: Callable[[], None] = lambda: None,
     ) -> None:
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        self._feeder = Feeder(iter(batches), send, depth_of(depth), prepare)
+        self._feeder = Feeder(batches, send, depth_of(depth), before_draw, after_send)
 
     def _summary(self) -> str:
         return f"of depth {self._feeder.depth}: {'ended' if self._feeder.is_over else 'open'}"
@@ -353,7 +412,7 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
         feeder = self.__dict__.get("_feeder")  # None if the source was not iterable
-        if feeder is not None:
+        if feeder is not None and not native_call.exit_begun:  # at exit `_at_exit` has stopped it
             feeder.stop()  # without a join: the destructor may run in the feeder's own thread

@@ -5,40 +5,72 @@ PyTorch and CuPy allocate the memory themselves. TensorFlow and JAX take pyxfer'
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import NO_NUMBERS, call_exporter, itemsize_of, name_of, read_capsule, type_name
+from pyxfer._upload.arrays import (
+    DLPACK_TYPES,
+    NO_NUMBERS,
+    call_exporter,
+    itemsize_of,
+    name_of,
+    read_capsule,
+    type_name,
+)
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
 from pyxfer.errors import INSTALL, CudaMemoryError, UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from numpy.typing import NDArray
+
     from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.device_arrays import DevicePool
     from pyxfer.native import Engine
+    from pyxfer.native._cuda import Ring
 
+    Part: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int]
+    """Shape, dtype and offset of an array in a block."""
     EmptyArray: TypeAlias = tuple[int, Callable[[], Any]]
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
+    PlainArray: TypeAlias = tuple[int, tuple[int, ...], Dtype]
+    """The address, shape and dtype of an array in C order."""
 
 
 _LEGACY_DEFAULT = 1  # DLPack's number of the legacy default stream
 
 
-def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> tuple[Source, int | None]:
-    """The memory of an array in C order on the device, and the stream after whose earlier work it may be read."""
-    packages = (base.__module__.partition(".")[0] for base in type(y).__mro__)
-    names = ("jax" if package == "jaxlib" else package for package in packages)
-    name = next((name for name in names if name in TARGETS), None)
-    if isinstance(y, DeviceArray) or name is None:
+class OnDevice(NamedTuple):
+    """An array in C order on a device, and the stream after whose earlier work it may be read."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: Dtype
+    stream: int | None
+    keep: Any
+    """Keeps the memory alive."""
+
+
+def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> OnDevice:
+    kind: Any = type(y)
+    name = None if kind is DeviceArray else framework_of(kind)
+    if name is None:
         capsule, stream = _export(y, engine)
     else:
         framework = target(name)
-        capsule = call_exporter(y, lambda: framework.export(y))
         stream = framework.stream()
+        if plain := framework.plain(y):
+            return OnDevice(*plain, stream, y)
+        capsule = call_exporter(y, lambda: framework.export(y))
 
     def require_device(y: Any, kind: int, index: int) -> None:
         if is_host(engine):
@@ -55,7 +87,14 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
     found = read_capsule(y, capsule, require_device, "downloaded: view their bytes as uint8 first")
     if not _is_compact(found):
         raise UsageError(f"this {type_name(type(y))} is not in C order: make it contiguous on the device first")
-    return found, stream
+    return OnDevice(found.address, found.shape, found.dtype, stream, capsule)
+
+
+@cache
+def framework_of(kind: type) -> str | None:
+    packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    names = ("jax" if package == "jaxlib" else package for package in packages)
+    return next((name for name in names if name in TARGETS), None)
 
 
 def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
@@ -83,6 +122,8 @@ class Target:
 
     title: ClassVar[str]
     module: ClassVar[str]
+    own_type: type | None = None
+    """The framework's arrays on the host that `upload_at_once` takes, apart from NumPy's."""
     takes_all: ClassVar[str] = ""
     """Advice in out-of-memory errors, for a framework that leaves no device memory to others."""
 
@@ -91,14 +132,44 @@ class Target:
         self.engine, self.device = pool.engine, pool.device
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        self.require_dtype(dtype)
         array = self.own_array(shape, dtype)
-        return array.address, lambda: array
+        return array.address, lambda: self.taken(array)
+
+    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
+        """The same for several arrays in one block, which each of them keeps."""
+        block = self.own_array((nbytes,), np.dtype(np.uint8))
+        return block.address, lambda: [self.taken(block.part(*part)) for part in parts]
+
+    def require_dtype(self, dtype: Dtype) -> None:
+        """Refuse a dtype that the framework does not have."""
+
+    def taken(self, array: DeviceArray) -> Any:
+        """The framework's array in memory of pyxfer's."""
+        return array
+
+    def as_array(self, x: Any) -> NDArray[Any] | None:
+        """The framework's array on the host as NumPy's, without a copy; None if `x` is none or has particulars."""
+        del x
+        return None
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        """Upload a small array of NumPy's or of the framework's own type by one native call; None if it cannot be."""
+        del ring, x
+        return None
 
     def stream(self) -> int | None:
         """The framework's current stream: copies wait for its earlier work, and its later work waits for copies.
 
         It is 0, the legacy default stream, unless the program has chosen one; None if the memory comes from pyxfer, so
         that no work of the framework can use it yet.
+        """
+        return None
+
+    def plain(self, y: Any) -> PlainArray | None:
+        """The memory of an array on the device that needs neither a capsule nor a copy; None if it may need one.
+
+        Readers wait for the earlier work of `stream`.
         """
         return None
 
@@ -126,6 +197,12 @@ class Target:
         return UsageError(f"{self.title} has no {name_of(dtype)}: {advice}")
 
 
+@lru_cache(maxsize=1024)
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, in items."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 class Torch(Target):
     """Tensors that PyTorch allocates, filled on its current stream."""
 
@@ -135,9 +212,15 @@ class Torch(Target):
         super().__init__(pool)
         self.torch = _imported(self, "torch.utils.dlpack")
         self._kinds: dict[Dtype, Any] = {}  # looking a name up in torch takes 2 us
+        self._raw_stream: Callable[[int], int] | None = None
+        names = [(name_of(dtype), dtype) for dtype in DLPACK_TYPES]
+        self._dtypes = {getattr(self.torch, name): dtype for name, dtype in names if hasattr(self.torch, name)}
+        self._types = {self.torch.Tensor, self.torch.nn.Parameter}  # other classes may keep their items elsewhere
         if is_host(self.engine):
+            self.place = self.torch.device("cpu")
             return
         # What Triton calls too: it makes no stream object, which takes 3 us.
+        self.own_type = self.torch.Tensor
         self._raw_stream = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
         self.place = self.torch.device("cuda", self.device)
         if not self.torch.cuda.is_available():
@@ -146,18 +229,79 @@ class Torch(Target):
                 f"https://pytorch.org/get-started/locally"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+    def require_dtype(self, dtype: Dtype) -> None:
+        self._kind(dtype)
+
+    def _kind(self, dtype: Dtype) -> Any:
         kind = self._kinds.get(dtype)
         if kind is None:
             kind = getattr(self.torch, name_of(dtype), None)
             if kind is None:
                 raise self.no_dtype(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
             self._kinds[dtype] = kind
+        return kind
+
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         if is_host(self.engine):  # the host runtime copies only to its own memory
-            array = self.own_array(shape, dtype)
-            return array.address, lambda: self.torch.from_dlpack(array)
-        tensor = self.torch.empty(shape, dtype=kind, device=self.place)
+            return super().empty(shape, dtype)
+        tensor = self.torch.empty(shape, dtype=self._kind(dtype), device=self.place)
         return tensor.data_ptr(), lambda: tensor
+
+    def taken(self, array: DeviceArray) -> Any:
+        return self.torch.from_dlpack(array)
+
+    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
+        address, finish = self.empty((nbytes,), np.dtype(np.uint8))
+
+        def views() -> list[Any]:
+            block = finish()
+            typed = {dtype: block.view(self._kind(dtype)) for dtype in {dtype for _, dtype, _ in parts}}
+            found: list[Any] = []
+            for (shape, dtype), equal in groupby(parts, key=itemgetter(0, 1)):
+                offsets = [offset // dtype.itemsize for _, _, offset in equal]
+                count, first = len(offsets), offsets[0]
+                step = offsets[1] - first if count > 1 else 0  # equal arrays are equally far apart
+                together = typed[dtype].as_strided((count, *shape), (step, *strides_of(shape)), first)
+                found += together.unbind()
+            # `data` is not a view for autograd: an operation in place on one array must not invalidate another.
+            return [view.data for view in found]
+
+        return address, views
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        if self._raw_stream is None:
+            return None
+        if not isinstance(x, np.ndarray):
+            return self._send_tensor(ring, x, self._raw_stream(self.device))
+        kind = self._kinds.get(x.dtype)
+        if kind is None:
+            return None
+        tensor = self.torch.empty(x.shape, dtype=kind, device=self.place)
+        return tensor if ring.upload_at_once(x, tensor.data_ptr(), self._raw_stream(self.device)) else None
+
+    def as_array(self, x: Any) -> NDArray[Any] | None:
+        if type(x) is not self.torch.Tensor or x.dtype == self.torch.bfloat16 or not self._is_plain(x):
+            return None
+        try:
+            array: NDArray[Any] = x.numpy()
+        except RuntimeError:  # a tensor of torch.func without memory
+            return None
+        return array
+
+    def _is_plain(self, x: Any) -> bool:
+        if not x.is_cpu or x.layout is not self.torch.strided or x.dtype not in self._kinds.values():
+            return False
+        return x.is_contiguous() and not (x.requires_grad or x.is_neg() or x.is_conj())
+
+    def _send_tensor(self, ring: Ring, x: Any, stream: int) -> Any:
+        if not self._is_plain(x):
+            return None
+        tensor = self.torch.empty(x.shape, dtype=x.dtype, device=self.place)
+        try:
+            address = x.data_ptr()
+        except RuntimeError:  # a tensor of torch.func without memory
+            return None
+        return tensor if ring.upload_at_once(address, x.nbytes, tensor.data_ptr(), stream) else None
 
     def stream(self) -> int | None:
         if is_host(self.engine):
@@ -165,6 +309,21 @@ class Torch(Target):
         if self._raw_stream is not None:
             return int(self._raw_stream(self.device))
         return int(self.torch.cuda.current_stream(self.place).cuda_stream)
+
+    def plain(self, y: Any) -> PlainArray | None:
+        try:
+            if (
+                type(y) in self._types
+                and y.dtype in self._dtypes
+                and y.device == self.place
+                and y.layout is self.torch.strided
+                and y.is_contiguous()
+                and not (y.is_conj() or y.is_neg())
+            ):
+                return y.data_ptr(), tuple(y.shape), self._dtypes[y.dtype]
+        except RuntimeError:  # a nested tensor, or one of torch.func without memory
+            pass
+        return None
 
     def export(self, y: Any) -> Any:
         return self.torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
@@ -180,17 +339,45 @@ class Cupy(Target):
         self.cupy = _imported(self)
         if is_host(self.engine):
             raise UsageError("CuPy needs a GPU, and this uploader has none: use another framework")
+        self._seen: set[Dtype] = set()
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+    def require_dtype(self, dtype: Dtype) -> None:
         if isinstance(dtype, str):
             raise self.no_dtype(dtype, "send its bits, as uint16")
+        self._seen.add(dtype)
+
+    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+        self.require_dtype(dtype)
         with self.cupy.cuda.Device(self.device):
             array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
 
+    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
+        address, finish = self.empty((nbytes,), np.dtype(np.uint8))
+
+        def views() -> list[Any]:
+            memory = finish().data
+            return [self.cupy.ndarray(shape, dtype, memory + offset) for shape, dtype, offset in parts]
+
+        return address, views
+
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        cuda = self.cupy.cuda
+        if x.dtype not in self._seen or cuda.runtime.getDevice() != self.device:
+            return None
+        array = self.cupy.empty(x.shape, x.dtype)
+        return array if ring.upload_at_once(x, array.data.ptr, cuda.get_current_stream().ptr) else None
+
     def stream(self) -> int | None:
         with self.cupy.cuda.Device(self.device):
             return int(self.cupy.cuda.get_current_stream().ptr)
+
+    def plain(self, y: Any) -> PlainArray | None:
+        if type(y) is self.cupy.ndarray and y.dtype in DLPACK_TYPES and y.flags.c_contiguous:
+            memory = y.data
+            if memory.device_id == self.device:
+                return memory.ptr, y.shape, y.dtype
+        return None
 
     def export(self, y: Any) -> Any:
         with self.cupy.cuda.Device(self.device):
@@ -214,10 +401,9 @@ class Tensorflow(Target):
                 f"TensorFlow {self._tf.__version__} sees no GPU: import it with TF_CPP_MIN_LOG_LEVEL=0 to see why"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
-        array = self.own_array(shape, dtype)
+    def taken(self, array: DeviceArray) -> Any:
         # TensorFlow takes only capsules of version 0.
-        return array.address, lambda: self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        return self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     def export(self, y: Any) -> Any:
         """A capsule of the tensor, or of a variable's current value. Waits for the device: the streams are hidden."""
@@ -227,6 +413,9 @@ class Tensorflow(Target):
         capsule = self._tf.experimental.dlpack.to_dlpack(tensor)
         self.engine.synchronize(self.device)
         return capsule
+
+
+_MAX_COPIED_BYTES = 256 << 10
 
 
 class Jax(Target):
@@ -240,15 +429,24 @@ class Jax(Target):
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
         self._jax = _imported(self, "jax.dlpack")
+        self._place: Any = None
         if is_host(self.engine):
             return
         try:
-            self._jax.local_devices(backend="gpu")
+            gpus = self._jax.local_devices(backend="gpu")
+            self._place = next((gpu for gpu in gpus if gpu.local_hardware_id == self.device), None)
         except (RuntimeError, AssertionError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"JAX {self._jax.__version__} sees no GPU: {why}") from error
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
+    def upload_at_once(self, ring: Ring, x: Any) -> Any:
+        """Send a copy by `device_put`, which may read its source after it has returned. DLPack alone takes as long."""
+        if self._place is None or x.nbytes > _MAX_COPIED_BYTES or x.dtype not in DLPACK_TYPES:
+            return None
+        self.require_dtype(x.dtype)
+        return self._jax.device_put(x.copy(), self._place)
+
+    def require_dtype(self, dtype: Dtype) -> None:
         most_bytes = 8 if getattr(dtype, "kind", "") == "c" else 4
         if itemsize_of(dtype) > most_bytes and not self._jax.config.jax_enable_x64:
             raise self.no_dtype(
@@ -256,8 +454,9 @@ class Jax(Target):
                 "without jax_enable_x64 it would convert the numbers to 32 bits. Call "
                 'jax.config.update("jax_enable_x64", True) first, or convert them, such as x.astype(np.float32)',
             )
-        array = self.own_array(shape, dtype)
-        return array.address, lambda: self._jax.dlpack.from_dlpack(array)
+
+    def taken(self, array: DeviceArray) -> Any:
+        return self._jax.dlpack.from_dlpack(array)
 
     def export(self, y: Any) -> Any:
         return y.block_until_ready().__dlpack__()

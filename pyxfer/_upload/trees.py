@@ -1,16 +1,26 @@
-"""Arrays in nested tuples, lists, dicts and dataclasses."""
+"""Arrays in nested tuples, lists, dicts and dataclasses, and the small ones of them that cross together."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyxfer._upload.arrays import is_array, type_name
+import numpy as np
+
+from pyxfer._upload.arrays import dtype_to_send, is_array, may_be_of_a_file, type_name
 from pyxfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from pyxfer._upload.targets import Target
+
+    Group: TypeAlias = tuple[list[int], list[np.ndarray[Any, Any]] | None]
 
 MAX_DEPTH = 100
 
@@ -23,22 +33,116 @@ def map_arrays(tree: Any, send: Callable[[Any], Any], name: str = "batch") -> An
     return _mapped(tree, send, _Place(name))
 
 
-def send_arrays(tree: Any, send: Callable[[Any], Any], name: str) -> Any:
-    """`map_arrays` of a structure that must have an array, so that nothing that the user took for one is returned."""
-    sent = 0
+def send_arrays(tree: Any, send: Callable[[list[Any]], Iterable[Any]], name: str) -> Any:
+    """`map_arrays` by one call for all arrays of a structure, which must have one.
 
-    def send_and_count(array: Any) -> Any:
-        nonlocal sent
-        sent += 1
-        return send(array)
+    `send` names an array that it refuses by `RefusedError`.
+    """
+    copied, arrays = arrays_of(tree, name)
+    try:
+        sent = iter(send(arrays))
+    except RefusedError as refused:
+        raise_at(tree, refused, name)
+    return map_arrays(copied, lambda _: next(sent), name)
 
-    mapped = map_arrays(tree, send_and_count, name)
-    if not sent:
+
+def arrays_of(tree: Any, name: str) -> tuple[Any, list[Any]]:
+    """A copy of a structure, whose containers later changes do not reach, and its arrays in order.
+
+    A structure without arrays is refused, so that nothing that the user took for one is returned.
+    """
+    arrays: list[Any] = []
+
+    def note(array: Any) -> Any:
+        arrays.append(array)
+        return array
+
+    copied = map_arrays(tree, note, name)
+    if not arrays:
         raise UsageError(
             f"{name}: this {type_name(type(tree))} contains no array: np.asarray() makes one of numbers, "
             "np.load() one of a file"
         )
-    return mapped
+    return copied, arrays
+
+
+class RefusedError(Exception):
+    """One of the arrays of a structure was refused."""
+
+    def __init__(self, index: int, why: UsageError) -> None:
+        super().__init__(str(why))
+        self.index = index
+        self.why = why
+
+
+def raise_at(tree: Any, refused: RefusedError, name: str) -> NoReturn:
+    """Raise the refusal with the place of the array."""
+    places = itertools.count()
+
+    def find(array: Any) -> Any:
+        if next(places) == refused.index:
+            raise refused.why
+        return array
+
+    map_arrays(tree, find, name)
+    raise refused.why
+
+
+# --- small arrays that cross together --------------------------------------------------------------------------------
+
+MIN_PACKED = 4
+"""Fewer small arrays cross sooner one by one."""
+_MAX_PACKED_BYTES = 256 << 10
+"""Larger arrays go alone: their copies take longer than what surrounds them."""
+_MAX_PACK_BYTES = 8 << 20
+"""Of arrays in a block on the device, which exists as long as one of them."""
+
+
+def groups_of(arrays: Sequence[Any], target: Target) -> list[Group]:
+    """The arrays in groups that cross in one copy: their numbers and, if there are several, the arrays of NumPy."""
+    found: list[Group] = []
+    known: dict[np.dtype[Any], bool] = {}
+    places: list[int] = []
+    small: list[np.ndarray[Any, Any]] = []
+    total = 0
+    for place, x in enumerate(arrays):
+        array = x if type(x) is np.ndarray else target.as_array(x)
+        if array is None or not _is_small(array, x, known, target):
+            found.append(([place], None))
+            continue
+        nbytes = array.nbytes
+        if total + nbytes > _MAX_PACK_BYTES:
+            found.append((places, small))
+            places, small, total = [], [], 0
+        places.append(place)
+        small.append(array)
+        total += nbytes
+    if len(places) >= MIN_PACKED:
+        found.append((places, small))
+    else:
+        found.extend(([place], None) for place in places)
+    return found
+
+
+def _is_small(array: np.ndarray[Any, Any], x: Any, known: dict[np.dtype[Any], bool], target: Target) -> bool:
+    if array.nbytes > _MAX_PACKED_BYTES or not array.flags.c_contiguous or may_be_of_a_file(x):
+        return False
+    dtype = array.dtype
+    if dtype not in known:
+        known[dtype] = _can_be_packed(dtype, target)
+    return known[dtype]
+
+
+def _can_be_packed(dtype: np.dtype[Any], target: Target) -> bool:
+    try:
+        sent = dtype_to_send(dtype)
+        target.require_dtype(sent)
+    except UsageError:
+        return False  # alone it is refused with its place
+    return not isinstance(sent, str)
+
+
+# --- places in a structure -------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -67,38 +171,63 @@ class _Place:
             raise UsageError(f"{place} is nested more than {MAX_DEPTH} deep: flatten it")
 
 
-_Children = Sequence[tuple[_Place, Any]]
+@dataclass(eq=False, slots=True)
+class _Children:
+    """The children of a container, and what each is called in it."""
+
+    steps: list[Any]
+    values: list[Any]
+    are_fields: bool = False
 
 
 def _mapped(tree: Any, send: Callable[[Any], Any], place: _Place) -> Any:
     if is_array(tree):
-        try:
-            return send(tree)
-        except UsageError as error:
-            raise UsageError(f"{place}: {error}") from error
+        return _sent(tree, send, place)
     children = _children(tree, place)
     if children is None:
         return tree
-    values = [_mapped(child, send, below) for below, child in children]
+    values = []
+    for step, child in zip(children.steps, children.values, strict=True):
+        if type(child) is np.ndarray:  # a batch may have hundreds: an object for the place takes longer than the rest
+            try:
+                values.append(send(child))
+                continue
+            except UsageError as error:
+                raise UsageError(f"{_Place(step, place, tree, children.are_fields)}: {error}") from error
+        values.append(_mapped(child, send, _Place(step, place, tree, children.are_fields)))
     return _rebuilt(tree, children, values)
 
 
+def _sent(array: Any, send: Callable[[Any], Any], place: _Place) -> Any:
+    try:
+        return send(array)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from error
+
+
 def _children(tree: Any, place: _Place) -> _Children | None:
-    """The children of a container with their places; None if `tree` is not a container."""
+    """The children of a container; None if `tree` is not a container."""
     if isinstance(tree, dict):
-        found = [(_Place(key, place, tree), value) for key, value in tree.items()]
+        found = _Children(list(tree), list(tree.values()))
     elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        found = [(_Place(name, place, tree, True), item) for name, item in zip(tree._fields, tree, strict=True)]
+        found = _Children(list(tree._fields), list(tree), True)
     elif isinstance(tree, (list, tuple)):
-        found = [(_Place(index, place, tree), item) for index, item in enumerate(tree)]
+        found = _Children(list(range(len(tree))), list(tree))
     elif is_dataclass(tree) and not isinstance(tree, type):
         names = [field.name for field in fields(tree) if hasattr(tree, field.name)]  # one with init=False may be unset
-        found = [(_Place(name, place, tree, True), getattr(tree, name)) for name in names]
+        found = _Children(names, [getattr(tree, name) for name in names], True)
     else:
-        if isinstance(tree, Iterable) and not isinstance(tree, (str, type, Enum)):  # its arrays would stay on the host
+        if isinstance(tree, (str, type, Enum)):
+            return None
+        if isinstance(tree, Iterable):  # its arrays would stay on the host
             raise UsageError(
                 f"{place}: pyxfer does not look for arrays in this {type_name(type(tree))}: make it a list, tuple, "
                 f"dict or dataclass"
+            )
+        if hasattr(type(tree), "shape") and hasattr(type(tree), "dtype"):  # such as TensorFlow's RaggedTensor
+            raise UsageError(
+                f"{place}: this {type_name(type(tree))} is not one array: send the arrays that it consists of, such as "
+                f"values and indices"
             )
         return None
     place.check_depth(tree)
@@ -107,7 +236,7 @@ def _children(tree: Any, place: _Place) -> _Children | None:
 
 def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
     if isinstance(tree, tuple):
-        if all(value is child for value, (_, child) in zip(values, children, strict=True)):
+        if all(value is child for value, child in zip(values, children.values, strict=True)):
             return tree  # such as time.struct_time, which cannot be made from its items
         # without the type's constructor, whose arguments may differ from the items
         made = tuple.__new__(type(tree), values)
@@ -118,11 +247,11 @@ def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
     if isinstance(tree, list):
         new[:] = values
         return new
-    for (place, _), value in zip(children, values, strict=True):
-        if place.is_field:
-            object.__setattr__(new, place.step, value)  # also works if frozen
+    for step, value in zip(children.steps, values, strict=True):
+        if children.are_fields:
+            object.__setattr__(new, step, value)  # also works if frozen
         else:
-            new[place.step] = value
+            new[step] = value
     return new
 
 

@@ -41,6 +41,7 @@ from pyxfer._measure.exclusive import Presence
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.settings import (
     DEFAULT_BUDGET_BYTES,
+    DIRECT_BYTES,
     MIN_CHUNK_BYTES,
     MIN_SLOTS,
     PartialSettings,
@@ -137,6 +138,19 @@ def tune_and_keep(
         if is_host(engine) and not on_host:
             return _chosen_by(tuned, f"the tuning is not kept: this is {HOST_REASON}")
         return _keep(tuning_key(engine, device), cache_path(environ), tuned)
+
+
+# Larger uploads wait inside the driver for the earlier work of a busy stream (csrc/ring/ring.hpp).
+_MAX_AT_ONCE_BYTES = 1 << 20
+# For fewer chunks the ring's threads wake too late (H100: 512 KiB take 50 us, and 60 us through the ring).
+_MIN_RING_CHUNKS = 8
+
+
+def at_once_bytes(chosen: ChosenSettings) -> int:
+    """The largest upload that is left to the driver, on the framework's own stream and past the ring."""
+    least = max(DIRECT_BYTES, _MIN_RING_CHUNKS * chosen.settings.chunk_bytes)
+    pays_from = None if chosen.tuning is None else chosen.tuning.pays_from_bytes.value
+    return min(_MAX_AT_ONCE_BYTES, least if pays_from is None else max(least, pays_from - 1))
 
 
 def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:

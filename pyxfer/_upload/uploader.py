@@ -18,16 +18,17 @@ import numpy as np
 from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
+from pyxfer._upload.arrays import MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
-from pyxfer._upload.movers import copy_on_host, make_mover
+from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
-from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload
-from pyxfer._upload.prefetch import Prefetch, depth_of, target_ahead
+from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
+from pyxfer._upload.pools import HostPool, block_bytes
+from pyxfer._upload.prefetch import Prefetch, before_copy_to_device, depth_of, target_ahead, warn_of_pinning
 from pyxfer._upload.settings import PartialSettings, default_settings
-from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of
-from pyxfer._upload.trees import send_arrays
-from pyxfer._upload.tuning import settings_for
+from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
+from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
+from pyxfer._upload.tuning import at_once_bytes, settings_for
 from pyxfer.errors import (
     INSTALL,
     CleanupWarning,
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer._document.runs import FrameworkName
-    from pyxfer._upload.arrays import Dtype
+    from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.movers import Mover
+    from pyxfer._upload.trees import Group
     from pyxfer.native import Engine
+    from pyxfer.native._cuda import Pack
 
 
 def _pool_bytes(pool: str | int | None) -> int | None:
@@ -62,6 +65,9 @@ def _whole(value: int | None) -> int | None:
     return int(value) if isinstance(value, np.integer) else value
 
 
+# Larger results are in memory that is used again, which the ring fills as fast.
+_MAX_FETCHED_BYTES = 128 << 10
+
 _CLOSED = "this Uploader is closed: make a new one"
 
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
@@ -72,7 +78,8 @@ class Uploader(ShortRepr):
 
     The first use starts its threads and page-locks at most `max_pinned` bytes, which it keeps until it is closed. The
     settings of its ring that `threads`, `chunk_bytes` and `slots` do not fix are tuned. Device memory that arrays of
-    TensorFlow and JAX have released is kept for later arrays, at most `pool` bytes; None is twice the largest so far.
+    TensorFlow and JAX have released is kept for later arrays, at most `pool` bytes; None is twice the largest so far,
+    and at least 8 MiB.
 
     Raises:
         UsageError: the device does not exist, or a setting is not valid.
@@ -102,6 +109,7 @@ class Uploader(ShortRepr):
         kept_bytes = _pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)
         self._pool = DevicePool(self._engine, self._device, kept_bytes)
+        self._results = HostPool()
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._mover: Mover | None = None
@@ -151,27 +159,39 @@ class Uploader(ShortRepr):
             UsageError: the framework or an array is refused; the message says what to do.
 
         """
+        known = to if isinstance(to, Target) else self._targets.get(to)
+        if block and known is not None and (made := self._upload_at_once(x, known)) is not None:
+            return made
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
-                return send_arrays(x, lambda array: self._upload_array(mover, target, array), "x")
+                return send_arrays(x, lambda arrays: self._upload_all(mover, target, arrays), "x")
             return self._start_all(mover, target, x, "x")
 
     def download(self, y: Any, out: Any = None) -> Any:
         """Copy an array on the device to `out`, or to a new NumPy array, and return that.
 
+        The memory of a new array of 256 KiB or more is used again for later ones when the array and all its views are
+        gone. A view keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
+
         Raises:
             UsageError: `y` is not on the device, or does not fit into `out`; the message says what to do.
+            MemoryError: there is no memory for a new array.
 
         """
+        if out is None and (made := self._download_at_once(y)) is not None:
+            return made
         with self._usable_mover() as mover:
-            found, stream = device_source_of(y, self._engine, self._device, self._target)
-            result = _new_array(found.shape, found.dtype) if out is None else out
-            to = destination_of(result, found.shape, found.dtype)
+            found = device_source_of(y, self._engine, self._device, self._target)
+            if out is None:
+                result = self._results.empty(found.shape, _numpy_dtype(found.dtype))
+                to = _bytes_of(result)
+            else:
+                result, to = out, destination_of(out, found.shape, found.dtype)
             if is_host(self._engine) and not isinstance(y, DeviceArray):
                 copy_on_host(found.address, to)  # a framework's result may be outside the host runtime's memory
             else:
-                mover.download(found.address, to, stream)
+                mover.download(found.address, to, found.stream)
         return result
 
     def prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int = 2) -> Prefetch[Any, Any]:
@@ -186,12 +206,24 @@ class Uploader(ShortRepr):
                 least 1.
 
         """
+        return self._prefetch(batches, to, depth)
+
+    def _prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int) -> Prefetch[Any, Any]:
+        """Call it in a function that the user calls: its warnings are for the line of that call."""
         if isinstance(batches, (str, bytes, Mapping)):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
             target = target_ahead(self._target(to), count)
-        return Prefetch(batches, lambda batch: self._send(target, batch), count, self._sweep)
+        if not is_host(self._engine):
+            warn_of_pinning(batches, stacklevel=4)
+        return Prefetch(
+            before_copy_to_device(batches),
+            lambda batch: self._send(target, batch),
+            count,
+            before_draw=lambda: self._sweep(if_short=True),
+            after_send=lambda: self._sweep(if_short=False),
+        )
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
@@ -201,6 +233,7 @@ class Uploader(ShortRepr):
             with self._turn:
                 self._closed = True
                 mover = self._mover
+            self._results.close()
             try:
                 if mover is not None:
                     mover.close()
@@ -224,8 +257,8 @@ class Uploader(ShortRepr):
         else:  # Ctrl-C, perhaps because the device does not answer
             self._abort()
 
-    def __del__(self) -> None:
-        if "_dropped" not in self.__dict__:  # the constructor raised
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
+        if native_call.exit_begun or "_dropped" not in self.__dict__:  # `_at_exit` has ended it; the constructor raised
             return
         try:
             if self._closed:
@@ -241,9 +274,12 @@ class Uploader(ShortRepr):
 
     def _cancel(self) -> Mover | None:
         """Cancel running transfers and refuse later ones. Returns the mover, which the caller has to end."""
-        if os.getpid() != self._pid or self._mover is None:
+        if os.getpid() != self._pid:
             return None
         self._closed = True
+        self._results.close()
+        if self._mover is None:
+            return None
         self._pool.abandon()
         self._mover.cancel()
         return self._mover
@@ -272,7 +308,7 @@ class Uploader(ShortRepr):
                 raise UsageError(_CLOSED)
             if self._mover is None:
                 chosen = settings_for(self._engine, self._device, given=self._given, budget_bytes=self._budget_bytes)
-                self._mover = make_mover(self._engine, self._device, chosen.settings)
+                self._mover = make_mover(self._engine, self._device, chosen.settings, at_once_bytes(chosen))
             return self._mover
 
     def _target(self, to: str | Target) -> Target:
@@ -286,16 +322,77 @@ class Uploader(ShortRepr):
             self._targets[name] = TARGETS[name](self._pool)
         return self._targets[name]
 
-    def _upload_array(self, mover: Mover, target: Target, x: Any) -> Any:
-        source = source_of(x)
-        address, finish = target.empty(source.shape, source.dtype)
+    def _upload_at_once(self, x: Any, target: Target) -> Any:
+        """The short way of a small array with nothing special; None if it cannot be taken."""
+        mover, kind = self._mover, type(x)
+        if not isinstance(mover, RingMover) or (kind is not np.ndarray and kind is not target.own_type):
+            return None
+        if x.nbytes > mover.at_once_bytes or may_be_of_a_file(x) or native_call.exit_begun:
+            return None
+        if os.getpid() != self._pid:
+            return None
         try:
-            stream = target.stream()
-            mover.upload(source, address, stream, wait=stream is None)
-            return finish()
-        except BaseException:
-            del finish  # the traceback would keep the memory
-            raise
+            return target.upload_at_once(mover.ring, x)
+        except ValueError:  # the stream is being captured: the ring's way says so
+            return None
+
+    def _download_at_once(self, y: Any) -> Any:
+        """The same for a small array on the device, to a new array."""
+        mover, name = self._mover, framework_of(type(y))
+        target = None if name is None else self._targets.get(name)
+        if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
+            return None
+        if y.nbytes > min(mover.at_once_bytes, _MAX_FETCHED_BYTES) or (plain := target.plain(y)) is None:
+            return None
+        address, shape, dtype = plain
+        stream = target.stream()
+        if stream is None or isinstance(dtype, str):
+            return None
+        result = np.empty(shape, dtype)
+        with native_call() as allowed:
+            try:
+                return result if allowed and mover.ring.download_at_once(result, address, stream) else None
+            except ValueError:  # the stream is being captured: the ring's way says so
+                return None
+
+    def _upload_all(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Any]:
+        made: list[Any] = [None] * len(arrays)
+        for places, small in self._groups(mover, target, arrays):
+            if small is None and (sent := self._upload_at_once(arrays[places[0]], target)) is not None:
+                made[places[0]] = sent
+                continue
+            source, address, finish, _ = self._memory_for(target, arrays, places, small)
+            try:
+                stream = target.stream()
+                mover.upload(source, address, stream, wait=stream is None)
+                put(made, places, finish())
+            except UsageError as error:
+                del finish  # the traceback would keep the memory
+                raise RefusedError(places[0], error) from error
+            except BaseException:
+                del finish
+                raise
+        return made
+
+    def _groups(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Group]:
+        """The numbers of arrays that cross together, and those arrays if they are several."""
+        if len(arrays) >= MIN_PACKED and isinstance(mover, RingMover):
+            return groups_of(arrays, target)
+        return [([place], None) for place in range(len(arrays))]
+
+    def _memory_for(
+        self, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None
+    ) -> tuple[Source | Pack, int, Callable[[], Any], Any]:
+        """What to send, where to, what makes the framework's arrays, and what keeps the source."""
+        if small is None:
+            try:
+                source = source_of(arrays[places[0]])
+                return (source, *target.empty(source.shape, source.dtype), source.keep)
+            except UsageError as error:
+                raise RefusedError(places[0], error) from error
+        pack = self._engine.Pack(small)
+        parts = [(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
+        return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
 
     def _send(self, target: Target, batch: Any) -> Callable[[], Any]:
         """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""
@@ -312,34 +409,44 @@ class Uploader(ShortRepr):
 
         return taken
 
-    def _sweep(self) -> None:
-        """Synchronise before a batch is drawn. Later the wait would include more work, and the device would idle."""
+    def _sweep(self, *, if_short: bool) -> None:
+        """Synchronise for the memory of the next batch while the thread of a prefetch has nothing else to do.
+
+        If it did not suffice, before the next batch is drawn: later the wait would include more work.
+        """
         with native_call() as allowed:
             if allowed:
-                self._pool.sweep()
+                self._pool.sweep(if_short=if_short)
 
     def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
+        tree, arrays = arrays_of(x, name)
         started: list[Started] = []
-
-        def start(array: Any) -> Any:
-            source = source_of(array)
-            address, finish = target.empty(source.shape, source.dtype)
-            try:
-                started.append(Started(mover.start(source, address, target.stream()), finish, source.keep))
-            except Exception:
-                del finish
-                raise
-            except BaseException:  # Ctrl-C, perhaps after the upload has started
-                self._dropped.add([Started(FixedTicket(is_done=False), finish, source.keep)])
-                raise
-            return array
-
         try:
-            tree = send_arrays(x, start, name)
+            for places, small in self._groups(mover, target, arrays):
+                started.append(self._started(mover, target, arrays, places, small))
+        except RefusedError as refused:
+            self._dropped.add(started)
+            raise_at(x, refused, name)
         except BaseException:
             self._dropped.add(started)
             raise
         return Upload(tree, started, self._dropped, self)
+
+    def _started(
+        self, mover: Mover, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None
+    ) -> Started:
+        source, address, finish, keep = self._memory_for(target, arrays, places, small)
+        try:
+            return Started(mover.start(source, address, target.stream()), finish, keep, places)
+        except UsageError as error:
+            del finish  # the traceback would keep the memory
+            raise RefusedError(places[0], error) from error
+        except Exception:
+            del finish
+            raise
+        except BaseException:  # Ctrl-C, perhaps after the upload has started
+            self._dropped.add([Started(FixedTicket(is_done=False), finish, keep)])
+            raise
 
 
 def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
@@ -357,15 +464,26 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
     return choice.engine, find_device(choice.engine, device).index
 
 
-def _new_array(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
+def _numpy_dtype(dtype: Dtype) -> np.dtype[Any]:
     if not isinstance(dtype, str):
-        return np.empty(shape, dtype)
+        return dtype
     try:
-        return np.empty(shape, importlib.import_module("ml_dtypes").bfloat16)
+        found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        return found
     except ImportError as error:
         raise UsageError(
             f"NumPy has no bfloat16: {INSTALL['ml_dtypes']}, or give an `out`, such as one of torch.empty"
         ) from error
+
+
+_BYTE = np.dtype(np.uint8)
+
+
+def _bytes_of(array: NDArray[Any]) -> Source:
+    """The bytes of a new array, which is in C order and writable."""
+    nbytes = array.nbytes
+    address = array.__array_interface__["data"][0]
+    return Source(address, _BYTE, 1, (nbytes,), (1,), nbytes, readonly=False, keep=array)
 
 
 def _at_exit() -> None:

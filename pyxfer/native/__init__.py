@@ -32,6 +32,7 @@ class Engine(Protocol):
     RUNTIME_VERSION: int
     trace_kinds: tuple[str, ...]
     DeviceBuffer: type[_cuda.DeviceBuffer]
+    Pack: type[_cuda.Pack]
     HostBuffer: type[_cuda.HostBuffer]
     Registration: type[_cuda.Registration]
     Stream: type[_cuda.Stream]

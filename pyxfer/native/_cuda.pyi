@@ -5,7 +5,7 @@ those of `pyxfer.errors`. Calls that may block release the GIL.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, final
+from typing import Any, Literal, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,6 +229,7 @@ class Ring:
         """Uploads of fewer than `direct_bytes`, or of two to four chunks, are left to the driver; with 0 none are."""
     def threads_for(self, nbytes: int) -> int:
         """Number of threads that move `nbytes`, including the caller's."""
+    @overload
     def upload(
         self,
         address: int,
@@ -244,6 +245,14 @@ class Ring:
         Without `wait`, later work of `stream` waits for the bytes.
         """
 
+    @overload
+    def upload(self, pack: Pack, device_address: int, stream: int | None, wait: bool) -> Staged: ...
+    @overload
+    def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int) -> bool:
+        """Copy a small array on `stream` itself. False: not done, because the ring may be faster or is needed."""
+
+    @overload
+    def upload_at_once(self, array: NDArray[Any] | Pack, device_address: int, stream: int) -> bool: ...
     def download(
         self,
         address: int,
@@ -253,6 +262,21 @@ class Ring:
         device_address: int,
         stream: int | None,
     ) -> Staged: ...
+    @overload
+    def download_at_once(self, array: NDArray[Any], device_address: int, stream: int) -> bool:
+        """Copy to a small array in C order on `stream` itself, and wait for it. False: not done, the ring is needed."""
+
+    @overload
+    def download_at_once(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        device_address: int,
+        stream: int,
+    ) -> bool: ...
+    @overload
     def start_upload(
         self,
         address: int,
@@ -264,6 +288,8 @@ class Ring:
     ) -> Ticket:
         """Return at once. Keep the array unchanged, and the stream and the device memory, until the ticket is done."""
 
+    @overload
+    def start_upload(self, pack: Pack, device_address: int, stream: int | None) -> Ticket: ...
     def cancel(self) -> None:
         """From another thread: end every transfer called so far with CancelledError."""
 
@@ -292,6 +318,17 @@ class Ring:
     def direct_bytes(self) -> int: ...
     @property
     def pinned_bytes(self) -> int: ...
+
+@final
+class Pack:
+    """Contiguous arrays that cross in one copy. The caller keeps them unchanged until it has ended."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None: ...
+    @property
+    def offsets(self) -> list[int]:
+        """Where each array begins in the block on the device, a multiple of 256."""
+    @property
+    def nbytes(self) -> int: ...
 
 @final
 class Staged:

@@ -15,9 +15,10 @@ from route_checks import import_or_skip
 
 import pyxfer
 from pyxfer._document.runs import FrameworkName
-from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import FallbackWarning
 from pyxfer.native import Engine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.threads, pytest.mark.filterwarnings("ignore")]
@@ -132,6 +133,24 @@ def test_at_most_depth_plus_two_blocks_are_on_the_device(up: Uploader, gpu_engin
         least = min(least, gpu_engine.memory_info(0)[0])
         assert batch.nbytes == NBYTES
     assert before - least <= 4 * block_bytes(NBYTES)
+
+
+def test_a_torch_loader_that_page_locks_its_batches_is_named_and_complete(up: Uploader, torch: Any) -> None:
+    tensors = torch.utils.data.TensorDataset(torch.from_numpy(np.stack([filled(n) for n in range(12)])))
+    loader = torch.utils.data.DataLoader(tensors, batch_size=1, num_workers=1, pin_memory=True)
+    with pytest.warns(FallbackWarning, match="pin_memory=False"):
+        batches = up.prefetch(loader, "torch")
+    for n, (batch,) in enumerate(batches):
+        assert np.array_equal(batch[0].cpu().numpy(), filled(n))
+
+
+def test_a_dataset_of_tensorflow_that_ends_on_the_gpu_is_prefetched(up: Uploader, tensorflow: Any) -> None:
+    dataset = tensorflow.data.Dataset.from_tensor_slices(np.stack([filled(n) for n in range(12)]))
+    for n, batch in enumerate(
+        up.prefetch(dataset.apply(tensorflow.data.experimental.prefetch_to_device("/gpu:0")), "tensorflow")
+    ):
+        assert "GPU:0" in batch.device
+        assert np.array_equal(batch.numpy(), filled(n))
 
 
 # --- CUDA graphs ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,35 @@ def test_every_dtype_and_layout_arrives(up: Uploader, framework: FrameworkName) 
         back = up.download(up.upload(array, framework))
         assert back.dtype == array.dtype
         assert np.array_equal(back, array)
+
+
+def test_results_are_used_again_and_kept_ones_are_not(up: Uploader, framework: FrameworkName) -> None:
+    sources = [filled(3 << 20, seed) for seed in range(3)]
+    sent = [up.upload(source, framework) for source in sources]
+    kept = [up.download(y) for y in sent]
+    places = set()
+    for turn in range(30):
+        back = up.download(sent[turn % 3])
+        assert np.array_equal(back, sources[turn % 3])
+        places.add(back.ctypes.data)
+    assert len(places) == 2
+    assert all(map(np.array_equal, kept, sources))
+
+
+def test_an_array_of_cupy_is_downloaded_in_any_layout_after_the_work_of_its_stream(up: Uploader) -> None:
+    cupy: Any = import_or_skip("cupy")
+    x = np.random.default_rng(6).random((512, 700), np.float32)
+    with cupy.cuda.Stream(non_blocking=True):
+        y = up.upload(x, "cupy")
+        for _ in range(200):
+            y += 1
+        expected = x.copy()
+        for _ in range(200):
+            expected += 1
+        assert np.array_equal(up.download(y), expected)
+        assert np.array_equal(up.download(y.T), expected.T)
+        assert np.array_equal(up.download(y[::2, 3:]), expected[::2, 3:])
+        assert up.download(y[:0]).shape == (0, 700)
 
 
 def test_the_framework_itself_sees_the_contents(up: Uploader, framework: FrameworkName) -> None:
@@ -201,3 +230,116 @@ def test_the_first_use_takes_under_two_seconds_and_the_second_under_100_ms(gpu_e
     assert chosen.source == "cached"
     assert took_s[0] < 2.0
     assert took_s[1] < 0.1
+
+
+SMALL = (1, 100, 4096, 64 << 10, 200_000, 256 << 10, 700_001)
+
+
+def test_small_arrays_arrive_on_the_frameworks_stream(up: Uploader, framework: FrameworkName) -> None:
+    up.upload(filled(1), framework)
+    for seed, nbytes in enumerate(SMALL * 3):
+        array = filled(nbytes, seed)
+        expected = array.copy()
+        y = up.upload(array, framework)
+        array[:] = 0
+        assert np.array_equal(up.download(y), expected)
+
+
+def test_small_sources_of_every_kind_arrive(up: Uploader, framework: FrameworkName) -> None:
+    locked = pin(up.engine, filled(5000))
+    for dtype in DTYPES:
+        x = np.random.default_rng(3).integers(0, 2, (20, 30)).astype(dtype)
+        for source in (x, x.T, x[::-2, 3:], x[4], x[2:5][1], x[0, 0], x[:0], x.tobytes()):
+            back = up.download(up.upload(source, framework))
+            assert np.array_equal(back.ravel().view(np.uint8), np.ascontiguousarray(source).ravel().view(np.uint8))
+    y = up.upload(locked, framework)
+    locked[:] = 7
+    assert np.array_equal(up.download(y), filled(5000))
+
+
+def test_structures_of_small_arrays_arrive(up: Uploader, framework: FrameworkName) -> None:
+    draw = np.random.default_rng(4)
+    for block in (True, False):
+        tree = {
+            "many": [draw.integers(0, 2, (n % 9, 3 * n % 7)).astype(DTYPES[n % len(DTYPES)]) for n in range(200)],
+            "equal": [filled(8192, seed) for seed in range(50)],
+            "large": filled(3 << 20),
+            "scalar": np.float32(2.5),
+            "rows": draw.random((64, 64), np.float32)[::2, ::-1],
+        }
+        made: Any = up.upload(tree, framework) if block else up.upload(tree, framework, block=False).result()
+        for name in ("many", "equal"):
+            for y, x in zip(made[name], tree[name], strict=True):
+                back = up.download(y)
+                assert (back.shape, back.dtype) == (x.shape, x.dtype)
+                assert np.array_equal(back, x)
+        assert np.array_equal(up.download(made["large"]), tree["large"])
+        assert np.array_equal(up.download(made["rows"]), tree["rows"])
+
+
+def test_the_later_work_of_a_busy_stream_sees_small_arrays(up: Uploader) -> None:
+    torch: Any = import_or_skip("torch")
+    busy = torch.zeros(64 << 20, device="cuda")
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            for seed in range(20):
+                for _ in range(5):
+                    busy.add_(1)
+                array = filled(50_000, seed)
+                expected = torch.from_numpy(array.copy())
+                y = up.upload(array, "torch") + 0
+                array[:] = 0
+                trees = up.upload([np.full(3, seed + n, np.int32) for n in range(6)], "torch")
+                total = torch.stack(trees).sum()
+                assert torch.equal(torch.from_numpy(up.download(y)), expected)
+                assert int(total) == 3 * (6 * seed + 15)
+
+
+def test_tensors_of_torch_are_sent_as_arrays_are(up: Uploader) -> None:
+    torch: Any = import_or_skip("torch")
+    draw = torch.Generator().manual_seed(0)
+    for dtype in (torch.uint8, torch.int64, torch.float32, torch.bfloat16, torch.bool, torch.complex64):
+        x = torch.randint(0, 2, (13, 17), generator=draw).to(dtype)
+        for source in (x, x.t(), x[3:, ::2], x[5], x.pin_memory()):
+            assert torch.equal(up.upload(source, "torch").cpu(), source)
+        assert all(torch.equal(y.cpu(), x + n) for n, y in enumerate(up.upload([x + n for n in range(5)], "torch")))
+    negative = torch.imag(torch.tensor([1 + 2j, 3 + 4j]).conj())
+    for refused in (negative, torch.ones(3, requires_grad=True)):
+        with pytest.raises(UsageError):
+            up.upload(refused, "torch")
+
+
+def test_tensors_of_one_block_are_independent_for_autograd(up: Uploader) -> None:
+    torch: Any = import_or_skip("torch")
+    first, second, *_ = up.upload([np.ones(4, np.float32) for _ in range(5)], "torch")
+    first.requires_grad_()
+    loss = (first * second).sum()
+    up_to_date = up.upload([np.ones(4, np.float32) for _ in range(5)], "torch")
+    up_to_date[0].add_(1)
+    _, third, fourth, *_ = up_to_date
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    product = (weight * third).sum()
+    fourth.add_(1)  # in the same block as `third`, which backward needs
+    product.backward()
+    loss.backward()
+    assert torch.equal(weight.grad.cpu(), torch.ones(4))
+    assert not third._is_view()
+
+
+def test_a_captured_stream_is_refused(up: Uploader) -> None:
+    torch: Any = import_or_skip("torch")
+    up.upload([filled(10)] * 5, "torch")
+    y = up.upload(filled(10), "torch")
+    calls: list[Callable[[], object]] = [
+        lambda: up.upload(filled(10), "torch"),
+        lambda: up.upload([filled(10)] * 5, "torch"),
+        lambda: up.download(y),
+    ]
+    for call in calls:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            with pytest.raises(UsageError, match="CUDA graph"):
+                call()
+            y + 1
+        graph.replay()
+    torch.cuda.synchronize()

@@ -131,6 +131,16 @@ def upload_without_slots(engine: Engine) -> None:
         ring.download(host.address, 1, (NBYTES,), (1,), device.address, None)
 
 
+def upload_past_a_ring(engine: Engine) -> None:
+    with ExitStack() as stack:
+        device = stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
+        stream = stack.enter_context(closing(engine.Stream()))
+        ring = stack.enter_context(closing(engine.Ring(0, 2, 4096, 2, "streaming", 0, direct_bytes=NBYTES + 1)))
+        array = np.ones(NBYTES, np.uint8)
+        assert ring.upload_at_once(array, device.address, stream.handle)
+        assert ring.download_at_once(array.ctypes.data, 1, (NBYTES,), (1,), device.address, stream.handle)
+
+
 def small_ring(engine: Engine) -> Ring:
     return engine.Ring(0, 2, 4096, 2, "streaming", 0)
 
@@ -233,6 +243,7 @@ SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     verify_contents,
     stage_through_a_ring,
     upload_without_slots,
+    upload_past_a_ring,
     peers_and_attributes,
     contents_of_a_device,
     flows_behind_kernels,

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upload.memories import held
 
-from pyxfer._upload.device_arrays import MIN_BLOCK_BYTES, DeviceArray, DevicePool, block_bytes
+from pyxfer._upload.device_arrays import DeviceArray, DevicePool
+from pyxfer._upload.pools import MIN_BLOCK_BYTES, block_bytes
 from pyxfer.errors import CleanupWarning, CudaMemoryError, DeviceLostError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -139,6 +140,20 @@ def test_one_synchronisation_covers_all_blocks_returned_before(pool: DevicePool)
     assert calls("cudaDeviceSynchronize") == 2
 
 
+def test_one_synchronisation_serves_many_small_blocks(pool: DevicePool) -> None:
+    for _ in range(65):
+        pool.give(pool.take(4096))
+    assert (calls("cudaMalloc"), calls("cudaDeviceSynchronize")) == (32, 2)
+    assert pool.idle_bytes == 32 * 4096
+
+
+def test_small_blocks_beyond_max_bytes_are_waited_for(engine: Engine) -> None:
+    with closing(DevicePool(engine, 0, 3 * 4096)) as pool:
+        for _ in range(7):
+            pool.give(pool.take(4096))
+        assert (calls("cudaMalloc"), calls("cudaDeviceSynchronize")) == (3, 2)
+
+
 def test_a_sweep_makes_later_waits_unnecessary(pool: DevicePool) -> None:
     pool.sweep()
     assert calls("cudaDeviceSynchronize") == 0
@@ -147,6 +162,22 @@ def test_a_sweep_makes_later_waits_unnecessary(pool: DevicePool) -> None:
     pool.sweep()
     assert pool.take(MIB).nbytes == MIB
     assert calls("cudaDeviceSynchronize") == 1
+
+
+def test_a_sweep_if_short_leaves_a_size_that_has_a_block_without_a_wait(pool: DevicePool) -> None:
+    blocks = [pool.take(MIB) for _ in range(3)]
+    pool.give(blocks.pop())
+    pool.sweep(if_short=True)
+    assert calls("cudaDeviceSynchronize") == 1
+    pool.give(blocks.pop())
+    pool.sweep(if_short=True)
+    assert calls("cudaDeviceSynchronize") == 1
+    blocks.append(pool.take(MIB))
+    assert calls("cudaDeviceSynchronize") == 1
+    pool.sweep(if_short=True)
+    assert calls("cudaDeviceSynchronize") == 2
+    for block in blocks:
+        pool.give(block)
 
 
 @given(st.integers(0, 2**40))
@@ -230,7 +261,8 @@ def test_a_block_may_be_returned_during_another_call(engine: Engine) -> None:
 
 
 @pytest.mark.threads
-def test_threads_never_get_the_same_block(pool: DevicePool) -> None:
+def test_threads_never_get_the_same_block(engine: Engine) -> None:
+    pool = DevicePool(engine, 0, 8192)
     taken: set[int] = set()
     twice: list[Any] = []
 
@@ -250,3 +282,4 @@ def test_threads_never_get_the_same_block(pool: DevicePool) -> None:
         thread.join()
     assert twice == []
     assert held("device") == pool.idle_bytes <= 8192
+    pool.close()

@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -14,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,13 @@ from numpy.typing import NDArray
 from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_waiting
 from upload.memories import held
 
-from pyxfer._upload import prefetch
-from pyxfer._upload.device_arrays import block_bytes
-from pyxfer._upload.prefetch import Prefetch
+import pyxfer
+from pyxfer._upload import prefetch, uploader
+from pyxfer._upload.pools import block_bytes
+from pyxfer._upload.prefetch import Feeder, Prefetch
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
-from pyxfer.errors import CudaError, UsageError
+from pyxfer.errors import CudaError, FallbackWarning, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -74,6 +77,23 @@ def test_depth_is_the_number_of_batches_sent_ahead(depth: int) -> None:
             assert sent[taken + depth - 1].wait(LONG_S)
             assert not sent[taken + depth].wait(0.01)
             assert next(batches) == taken
+
+
+def test_the_thread_draws_sends_and_then_prepares_for_the_next_batch() -> None:
+    done: list[str] = []
+
+    def source() -> Iterator[int]:
+        for n in range(2):
+            done.append(f"draw {n}")
+            yield n
+
+    def send(batch: int) -> Started[int]:
+        done.append(f"send {batch}")
+        return Started(batch)
+
+    batches = Prefetch(source(), send, 1, lambda: done.append("before"), lambda: done.append("after"))
+    assert list(batches) == [0, 1]
+    assert done == ["before", "draw 0", "send 0", "after", "before", "draw 1", "send 1", "after", "before"]
 
 
 @pytest.mark.parametrize(("depth", "at_once"), [(1, True), (2, False)])
@@ -328,6 +348,80 @@ def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread(interrupt: Callable[
     assert list(batches) == []
 
 
+class Shared:
+    """One iterator for all loops, which blocks in its first draw."""
+
+    def __init__(self, persistent_workers: bool) -> None:
+        self.persistent_workers = persistent_workers
+        self.drawing = threading.Event()
+        self.released = threading.Event()
+        self.disturbed = False
+
+    def __iter__(self) -> Iterator[int]:
+        self.disturbed |= self.persistent_workers and self.drawing.is_set()
+        return self
+
+    def __next__(self) -> int:
+        self.disturbed |= self.drawing.is_set()
+        self.drawing.set()
+        self.released.wait(LONG_S)
+        self.drawing.clear()
+        return 0
+
+
+@pytest.mark.parametrize("persistent_workers", [False, True])
+def test_a_loop_waits_until_a_stopped_thread_has_left_its_iterator(
+    persistent_workers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.0)
+    source = Shared(persistent_workers)
+    with Prefetch(source, Started):
+        assert source.drawing.wait(LONG_S)
+    join = Feeder.join
+
+    def release_and_join(self: Feeder[int, Any], seconds: float) -> bool:
+        source.released.set()
+        return join(self, seconds)
+
+    monkeypatch.setattr(Feeder, "join", release_and_join)
+    with Prefetch(source, Started) as batches:
+        assert next(batches) == 0
+    assert not source.disturbed
+
+
+def test_a_loop_over_a_blocked_source_may_be_made_before_the_source_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.0)
+    source = Shared(persistent_workers=False)
+    with Prefetch(source, Started):
+        assert source.drawing.wait(LONG_S)
+    with Prefetch(source, Started) as batches:
+        source.released.set()
+        assert next(batches) == 0
+
+
+class Drawn:
+    """An iterator that can have weak references."""
+
+    def __init__(self, made: list[weakref.ref[Drawn]]) -> None:
+        made.append(weakref.ref(self))
+        self._left = 3
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if not self._left:
+            raise StopIteration
+        self._left -= 1
+        return self._left
+
+
+def test_the_iterator_of_the_source_is_gone_when_the_loop_ends() -> None:
+    made: list[weakref.ref[Drawn]] = []
+    assert list(Prefetch(Drawn(made), Started)) == [2, 1, 0]
+    assert made[0]() is None
+
+
 class Big:
     """A batch that can have weak references."""
 
@@ -423,6 +517,61 @@ def test_batches_arrive_complete_and_in_order(up: Uploader, own: Target) -> None
     for n, batch in enumerate(up.prefetch(sent, own)):
         assert np.array_equal(np.from_dlpack(batch.images), filled(n))
         assert (int(np.from_dlpack(batch.labels[0])), batch.labels[1]) == (n, f"batch {n}")
+
+
+def test_each_batch_has_its_own_shape_and_dtype(up: Uploader, own: Target) -> None:
+    sent = [
+        filled(0),
+        filled(1).view(np.float64)[: 1 << 10].reshape(32, 32).T,
+        np.empty((0, 3), np.int16),
+        np.array(7.0, np.float16),
+        {"a": filled(2)[::-3], "b": [np.empty(0, np.bool_)]},
+    ]
+    for batch, array in zip(up.prefetch(sent[:4], own), sent, strict=False):
+        assert (batch.shape, batch.dtype) == (array.shape, array.dtype)
+        assert np.array_equal(np.from_dlpack(batch), array)
+    (last,) = up.prefetch(sent[4:], own)
+    assert np.array_equal(np.from_dlpack(last["a"]), sent[4]["a"])
+    assert last["b"][0].shape == (0,)
+
+
+def test_page_locked_batches_are_copied_directly(up: Uploader, own: Target) -> None:
+    def copies(batches: list[NDArray[np.uint8]]) -> int:
+        before = testing.calls().get("cudaMemcpyAsync", 0)
+        for n, batch in enumerate(up.prefetch(batches, own)):
+            assert np.array_equal(np.from_dlpack(batch), filled(n))
+        return testing.calls()["cudaMemcpyAsync"] - before
+
+    pageable = [filled(n) for n in range(3)]
+    locked = [pyxfer.empty_pinned(NBYTES, np.uint8, device="host") for _ in pageable]
+    for array, content in zip(locked, pageable, strict=True):
+        array[...] = content
+    assert copies(locked) == len(locked)
+    assert copies(pageable) > len(pageable)
+
+
+@dataclass(eq=False)
+class Loader:
+    """In place of torch's DataLoader."""
+
+    pin_memory: bool
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        return iter([filled(0)])
+
+
+@pytest.mark.usefixtures("own_uploaders")
+def test_a_loader_that_page_locks_is_named_once_at_the_calling_line(
+    up: Uploader, own: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(DataLoader=Loader))
+    monkeypatch.setattr(uploader, "is_host", lambda _: False)
+    loaders = [Loader(pin_memory=True), Loader(pin_memory=True), Loader(pin_memory=False)]
+    with pytest.warns(FallbackWarning, match="pin_memory=False") as caught:
+        assert [len(list(up.prefetch(loader, own))) for loader in (*loaders, *loaders)] == [1] * 6
+    with pytest.warns(FallbackWarning, match="pin_memory=False") as from_function:
+        list(pyxfer.prefetch(Loader(pin_memory=True), own, device="host"))  # type: ignore[arg-type]
+    assert [warning.filename for warning in (*caught, *from_function)] == [__file__] * 3
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])

@@ -13,10 +13,10 @@ import pytest
 NO_FORK_WARNING = ("-W", "ignore:This process:DeprecationWarning")
 
 HEAD = """
-import os, sys, threading, time, warnings
+import os, sys, threading, time, warnings, weakref
 import numpy as np
 import pyxfer
-from pyxfer._upload import api, prefetch, uploader
+from pyxfer._upload import api, pools, prefetch, uploader
 from pyxfer._upload.prefetch import Prefetch
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
@@ -134,6 +134,35 @@ def test_a_forked_child_has_the_contents_of_a_pinned_array_and_unlocks_nothing()
     assert ended == (0, "1\n0\n", "")
 
 
+def test_a_forked_child_keeps_results_and_gives_idle_memory_back() -> None:
+    """Another thread of the parent holds the lock of the pool during the fork."""
+    ended = run_program(
+        """
+        y = up.upload(x, own)
+        kept, _ = up.download(y), up.download(y)
+        del _
+        ((block, _),) = up._results._idle[x.nbytes]
+        idle = weakref.ref(block)
+        del block
+        up._results._lock.acquire()
+        if os.fork() == 0:
+            assert idle() is None
+            assert np.array_equal(kept, x)
+            kept[...] = 7
+            last = weakref.ref(kept.base.base._mapping)
+            del kept
+            assert last() is None
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        up._results._lock.release()
+        assert idle() is not None
+        assert np.array_equal(kept, x)
+        assert np.array_equal(up.download(y), x)
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,9 +175,11 @@ ENDINGS = {
     "in a loop": "for y in pyxfer.prefetch([x] * 9, own, **place): sys.exit(0)",
     "before a loop": "batches = pyxfer.prefetch((x for _ in range(10**9)), own, depth=3, **place); next(batches)",
     "with blocks kept": "y = [up.upload(x, pooled) for _ in range(4)]; del y[1:]",
+    "with results": "pools.IDLE_S = 1e4; kept = [up.download(up.upload(x, own)) for _ in range(3)]; del kept[0]",
+    "a result in a circle": "c = [up.download(up.upload(x, own)), up]; c.append(c); del up",
     "page-locked in a circle": "c = [pyxfer.empty_pinned(9, **place)[::2], pyxfer.pin(x, **place)]; c.append(c); del x",
 }
-QUICK = ("under way", "by an exit", "in a loop", "page-locked in a circle")
+QUICK = ("under way", "by an exit", "in a loop", "with results", "page-locked in a circle")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +188,36 @@ QUICK = ("under way", "by an exit", "in a loop", "page-locked in a circle")
 )
 def test_a_program_ends_cleanly(ending: str) -> None:
     assert run_program(ending) == ENDED_CLEANLY
+
+
+HOLDERS = {
+    "a global": "kept = owners",
+    "a circle": "kept = owners; kept.append(kept)",
+    # Python drops its private names when those of all other modules are gone, and just before `stderr`.
+    "the sys module": "sys._kept = owners",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_owners_that_are_never_closed_print_nothing_at_exit(holder: str) -> None:
+    ended = run_program(
+        f"""
+        unused = pyxfer.Uploader("host", threads=2)
+        uploads = [up.upload(x, own, block=False), up.upload(x, pooled, block=False)]
+        arrays = [up.upload(x, pooled), pyxfer.empty_pinned(9, **place), pyxfer.pin(x, **place)]
+        arrays += [arrays[0].__dlpack__(), up.download(arrays[0]), up.download(arrays[0])[1:]]
+        loops = [up.prefetch([x] * 9, own), Prefetch(range(9), Started), Prefetch(range(1), Started)]
+        taken = [list(loops[-1]), next(loops[0])]
+        owners = [unused, up, uploads, arrays, loops, taken]
+        del unused, up, uploads, arrays, loops, taken
+        {HOLDERS[holder]}
+        del owners
+        if os.fork() == 0:
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        """
+    )
+    assert ended == ENDED_CLEANLY
 
 
 def test_a_program_ends_although_its_device_does_not_answer() -> None:

@@ -226,6 +226,15 @@ def test_an_unknown_container_is_refused(unknown: Any) -> None:
         map_arrays({"x": unknown}, number)
 
 
+def test_a_tensor_that_is_not_one_array_is_refused_and_not_left_on_the_host() -> None:
+    class Ragged:
+        shape = (2, None)
+        dtype = np.dtype(np.int32)
+
+    with pytest.raises(UsageError, match=r"^batch\[0\]: this .*Ragged is not one array"):
+        map_arrays((Ragged(), np.zeros(3)), lambda array: array)
+
+
 PLACES = {
     "field": (Batch(array(1)), "batch.images"),
     "name": (Pair(array(1), None), "batch.images"),

@@ -25,6 +25,7 @@ from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaError, CudaMemoryError, DeviceLostError, DeviceTimeoutError, UsageError
 from pyxfer.native import Choice, Engine
+from pyxfer.native._cuda import Pack
 from pyxfer.native._host import testing
 
 FOREVER_S = 60.0
@@ -104,7 +105,7 @@ def test_uploads_started_before_a_refused_array_continue(up: Uploader, own: Targ
 
 def test_an_upload_interrupted_at_its_start_is_kept_until_close(engine: Engine) -> None:
     class Interrupted(RingMover):
-        def start(self, source: Source, address: int, stream: int | None) -> Ticket:
+        def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
             super().start(source, address, stream)
             raise KeyboardInterrupt
 

@@ -80,7 +80,7 @@ def test_the_loop_of_tensorflow() -> None:
     optimizer = tf.keras.optimizers.SGD()
     optimizer.build(model.trainable_variables)
     images, labels = (np.concatenate(each) for each in zip(*batches(), strict=True))
-    run("as_numpy_iterator")["train"](model, optimizer, tf.data.Dataset.from_tensor_slices((images, labels)).batch(4))
+    run("a tf.data.Dataset")["train"](model, optimizer, tf.data.Dataset.from_tensor_slices((images, labels)).batch(4))
     assert not np.array_equal(model.get_weights()[0], before)
 
 

@@ -16,7 +16,8 @@ from upload.memories import Capsuled
 
 import pyxfer
 from pyxfer._document.runs import FrameworkName
-from pyxfer._upload.device_arrays import DevicePool, block_bytes
+from pyxfer._upload.device_arrays import DevicePool
+from pyxfer._upload.pools import block_bytes
 from pyxfer._upload.targets import Jax, Tensorflow, Torch
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaMemoryError, UsageError
@@ -132,6 +133,48 @@ def test_a_torch_tensor_of_any_layout_is_downloaded(up: Uploader, torch: Any) ->
     assert np.array_equal(up.download(turned), np.array([1 - 2j, 3 + 1j]))
 
 
+def test_only_a_plain_torch_tensor_is_read_without_a_capsule(up: Uploader, torch: Any) -> None:
+    target: Any = up._target("torch")
+    y = up.upload(VALUES, "torch")
+    assert target.plain(y) == target.plain(torch.nn.Parameter(y)) == (y.data_ptr(), VALUES.shape, VALUES.dtype)
+    assert target.plain(y[1:].to(torch.bfloat16))[1:] == ((1, 3, 4), "bfloat16")
+    assert target.plain(torch.empty(0, 3))[1:] == ((0, 3), np.float32)
+
+    class Subclass(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    pairs = torch.zeros(3, dtype=torch.complex64)
+    others = [
+        y.mT,
+        y[:, ::2],
+        y.as_subclass(Subclass),
+        y.to("meta"),
+        y.to(torch.float8_e4m3fn),
+        torch.eye(3).to_sparse(),
+    ]
+    others += [pairs.conj(), pairs.conj().imag, torch.nested.nested_tensor([y[0], y[1]])]
+
+    def see(part: Any) -> Any:
+        others.append(part)
+        return part
+
+    torch.func.vmap(see)(y)
+    assert [target.plain(other) for other in others] == [None] * 10
+
+
+def test_results_are_used_again(up: Uploader, framework: FrameworkName) -> None:
+    sources = [np.full((300, 300), seed, np.float32) for seed in range(3)]
+    sent = [up.upload(source, framework) for source in sources]
+    kept = up.download(sent[0])
+    places = set()
+    for turn in range(12):
+        back = up.download(sent[turn % 3])
+        assert np.array_equal(back, sources[turn % 3])
+        places.add(back.ctypes.data)
+    assert len(places) == 2
+    assert np.array_equal(kept, sources[0])
+
+
 def test_the_current_value_of_a_tensorflow_variable_is_downloaded(up: Uploader, tensorflow: Any) -> None:
     variable = tensorflow.Variable(up.upload(VALUES, "tensorflow"))
     variable.assign_add(tensorflow.ones_like(variable))
@@ -228,13 +271,13 @@ def test_a_page_locked_array_is_imported_without_a_copy(framework: FrameworkName
 def test_memory_of_dropped_arrays_is_reused(framework: FrameworkName) -> None:
     with pyxfer.Uploader("host", threads=2) as up:
         for n in range(20):
-            array = np.random.default_rng(n).random((50, 70), np.float32)
+            array = np.random.default_rng(n).random((300, 300), np.float32)
             y = up.upload(array, framework)
             assert np.array_equal(np.asarray(y), array)
             del y
         gc.collect()
         assert testing.calls()["cudaMalloc"] <= 2
-        assert 0 < up._pool.idle_bytes <= 2 * block_bytes(50 * 70 * 4)
+        assert 0 < up._pool.idle_bytes <= 2 * block_bytes(300 * 300 * 4)
 
 
 def test_a_batch_that_a_loop_keeps_is_not_overwritten(framework: FrameworkName) -> None:

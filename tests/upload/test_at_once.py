@@ -1,0 +1,200 @@
+"""Small arrays, which go past the ring on the framework's own stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyxfer._upload import uploader
+from pyxfer._upload.native_calls import native_call
+from pyxfer._upload.targets import TARGETS, Target
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import CudaError, ForkedError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+CHUNK = 4096
+MOST = 32 << 10  # of the driver, which is more than four chunks
+SEND = "cuMemcpyHtoDAsync"
+OWN: Any = "own"
+
+
+class OwnTensor:
+    """A framework's array on the host."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.nbytes = array.nbytes
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.array
+
+
+class OwnStream(Target):
+    """A framework with a stream of its own."""
+
+    title, module, own_type = "Own", "own", OwnTensor
+
+    def __init__(self, pool: Any) -> None:
+        super().__init__(pool)
+        self.used = self.engine.Stream()
+
+    def stream(self) -> int | None:
+        return self.used.handle
+
+    def upload_at_once(self, ring: Any, x: Any) -> Any:
+        address, finish = self.empty(x.array.shape if isinstance(x, OwnTensor) else x.shape, np.dtype(np.uint8))
+        array = x.array if isinstance(x, OwnTensor) else x
+        return finish() if ring.upload_at_once(array, address, self.used.handle) else None
+
+
+@pytest.fixture
+def up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploader]:
+    monkeypatch.setitem(TARGETS, "own", OwnStream)
+    with Uploader("host", threads=2, chunk_bytes=CHUNK, slots=2) as made:
+        made.upload(np.zeros(1, np.uint8), OWN)
+        testing.reset()
+        yield made
+        used: Any = made._targets["own"]
+        used.used.close()
+
+
+def bytes_of(count: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, count, np.uint8)
+
+
+def sent(up: Uploader, x: Any) -> Any:
+    made = up.upload(x, OWN)
+    up.engine.synchronize(0)
+    return np.from_dlpack(made)
+
+
+def at_once() -> int:
+    return testing.calls().get(SEND, 0)
+
+
+@pytest.mark.parametrize("count", [0, 1, CHUNK, MOST - 1])
+def test_a_small_array_goes_at_once(up: Uploader, count: int) -> None:
+    x = bytes_of(count, count)
+    assert np.array_equal(sent(up, x), x)
+    assert at_once() == (1 if count else 0)
+
+
+def test_the_array_may_be_changed_after_the_call(up: Uploader) -> None:
+    x = bytes_of(100)
+    expected = x.copy()
+    used: Any = up._targets["own"]
+    testing.kernel("earlier", 0.05, used.used.handle)
+    made = up.upload(x, OWN)
+    x[:] = 0
+    up.engine.synchronize(0)
+    assert np.array_equal(np.from_dlpack(made), expected)
+
+
+def test_an_array_of_the_framework_goes_at_once(up: Uploader) -> None:
+    x = bytes_of(100)
+    assert np.array_equal(sent(up, OwnTensor(x)), x)
+    assert at_once() == 1
+
+
+def test_a_view_of_a_whole_array_goes_at_once(up: Uploader) -> None:
+    x = bytes_of(100)
+    assert np.array_equal(sent(up, x[10:60]), x[10:60])
+    assert at_once() == 1
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        bytes_of(MOST + 1),
+        [bytes_of(100)],
+        memoryview(bytes_of(100)),
+        bytes_of(100).reshape(10, 10)[2:5][0],  # a view of a view
+        bytes_of(1)[0],
+    ],
+    ids=["large", "list", "memoryview", "view", "scalar"],
+)
+def test_other_sources_take_the_ring(up: Uploader, x: Any) -> None:
+    made = up.upload(x, OWN)
+    up.engine.synchronize(0)
+    made, x = (made[0], x[0]) if isinstance(x, list) else (made, x)
+    assert np.array_equal(np.from_dlpack(made), np.asarray(x))
+
+
+def test_a_large_array_is_not_sent_at_once(up: Uploader) -> None:
+    sent(up, bytes_of(MOST + 1))
+    assert at_once() == 0
+
+
+def test_an_array_that_is_not_contiguous_goes_at_once(up: Uploader) -> None:
+    x = bytes_of(600).reshape(20, 30)
+    assert np.array_equal(sent(up, x.T[::-2]), x.T[::-2])
+    assert at_once() == 1
+
+
+def test_a_mapped_file_that_was_cut_is_refused(up: Uploader, tmp_path: Path) -> None:
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes(20_000))
+    mapped = np.memmap(path, np.uint8, "r+")
+    os.truncate(path, 100)
+    for x in (mapped, np.asarray(mapped), np.asarray(mapped)[:50]):
+        with pytest.raises(UsageError):
+            up.upload(x, OWN)
+
+
+def test_a_captured_stream_is_refused(up: Uploader) -> None:
+    used: Any = up._targets["own"]
+    testing.begin_capture(used.used.handle, "global")
+    with pytest.raises(UsageError, match="CUDA graph"):
+        up.upload(bytes_of(100), OWN)
+    testing.end_capture(used.used.handle)
+
+
+def test_an_error_of_the_copy_is_raised(up: Uploader) -> None:
+    testing.fail(SEND, 1, 1)
+    with pytest.raises(CudaError):
+        up.upload(bytes_of(100), OWN)
+
+
+def test_a_closed_uploader_is_refused(up: Uploader) -> None:
+    up.close()
+    with pytest.raises(UsageError, match="closed"):
+        up.upload(bytes_of(100), OWN)
+    assert at_once() == 0
+
+
+def test_a_forked_child_is_refused(up: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr("os.getpid", lambda: -1)
+        with pytest.raises(ForkedError):
+            up.upload(bytes_of(100), OWN)
+
+
+def test_nothing_is_sent_after_the_exit_has_begun(up: Uploader) -> None:
+    native_call.exit_begun.add(True)
+    try:
+        with pytest.raises(UsageError, match="exiting"):
+            up.upload(bytes_of(100), OWN)
+    finally:
+        native_call.exit_begun.clear()
+    assert at_once() == 0
+
+
+@pytest.mark.parametrize("count", [1, CHUNK, MOST - 1])
+def test_a_small_array_is_fetched_at_once(up: Uploader, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = bytes_of(count)
+    made = up.upload(x, OWN)
+    used: Any = up._targets["own"]
+    monkeypatch.setattr(uploader, "framework_of", lambda _: "own")
+    monkeypatch.setattr(used, "plain", lambda y: (y.address, y.shape, y.dtype), raising=False)
+    back = up.download(made)
+    assert np.array_equal(back, x)
+    assert testing.calls()["cuMemcpyDtoHAsync"] == 1
+    up.close()
+    with pytest.raises(UsageError, match="closed"):
+        up.download(made)
