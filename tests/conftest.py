@@ -165,6 +165,16 @@ def as_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return engine
 
 
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the GPUs of this machine from this process, as `CUDA_VISIBLE_DEVICES=` does from another."""
+
+    def hidden() -> int:
+        raise CudaUnavailableError(100, "cudaErrorNoDevice", "cudaGetDeviceCount", "", "no device", "Make one visible.")
+
+    monkeypatch.setattr(load("cuda"), "device_count", hidden)
+
+
 def _collect_garbage() -> None:
     # Frameworks and tests are a million objects. Freezing excludes them from later collections.
     gc.collect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import typing
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 T = TypeVar("T")
+_hints_of = functools.cache(typing.get_type_hints)
 
 
 def with_text(document: T, text: str) -> T:
@@ -30,7 +32,7 @@ def _changed(value: Any, hint: Any, text: str) -> Any:
         own = typing.get_args(hint)
         return {key: _changed(item, own[1] if own else Any, text) for key, item in value.items()}
     if isinstance(value, msgspec.Struct):
-        hints = typing.get_type_hints(type(value))
+        hints = _hints_of(type(value))
         fields = {name: getattr(value, name) for name in value.__struct_fields__}
         # A fact has the type of its value from where it stands.
         of = next((arg for part in (hint, *typing.get_args(hint)) for arg in typing.get_args(part)), Any)

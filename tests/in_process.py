@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+import typer
 
 from pyxfer._cli.failures import as_exit_codes
 from pyxfer._cli.main import app
+
+TREE: Any = typer.main.get_command(app)  # calling `app` builds it each time, which takes longer than most verbs
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Command:
         code: object = 0
         try:
             with as_exit_codes():
-                app(list(arguments), prog_name="pyxfer")
+                TREE(list(arguments), prog_name="pyxfer")
         except SystemExit as end:
             code = end.code
         written = self._capture.readouterr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
 RateOf = Callable[[TrafficPlan, FlowPlan], float]
 SHIFTS = (-2e-4, 1e-4, 0.0, 2e-4, -1e-4, 1.5e-4, -1.5e-4, 0.5e-4)
 NO_SHOP: Any = None
+NO_TREE: Fact[Any] = unknown("the machine shows no PCIe tree above the GPUs")
 
 
 def h200_rate(plan: TrafficPlan, flow: FlowPlan) -> float:
@@ -73,21 +75,45 @@ def peer_links(count: int, bare: Sequence[tuple[int, int]] = ()) -> tuple[PeerLi
     )
 
 
-def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) -> Links:
+ALL_GROUPS = ("host", "together", "pairs", "local", "latency", "numa", "small")
+
+
+def make_links(
+    count: int = 2, rate_of: RateOf = h200_rate, groups: tuple[str, ...] = ALL_GROUPS, **overrides: Any
+) -> Links:
     """A complete run of links. `unavailable`: why a plan cannot be measured, or None."""
-    request = make_request(None, overrides.pop("groups", ALL_GROUPS), ("ce", "sm"), None, 0.005, None, 1)
+    names = ("devices", "peers", "nodes", "unavailable", "tree")
+    place = {name: overrides.pop(name) for name in names if name in overrides}
+    is_usual = rate_of is h200_rate and not place
+    run = _make_usual_links(count, groups) if is_usual else _make_links(count, rate_of, groups, **place)
+    return msgspec.structs.replace(run, **overrides)
+
+
+@functools.cache
+def _make_usual_links(count: int, groups: tuple[str, ...]) -> Links:
+    return _make_links(count, h200_rate, groups)
+
+
+def _make_links(
+    count: int,
+    rate_of: RateOf,
+    groups: tuple[str, ...],
+    devices: tuple[LinkDevice, ...] | None = None,
+    peers: tuple[PeerLink, ...] | None = None,
+    nodes: tuple[int, ...] = (0,),
+    unavailable: Callable[[TrafficPlan], str | None] = lambda plan: None,
+    tree: Fact[Any] = NO_TREE,
+) -> Links:
+    request = make_request(None, groups, ("ce", "sm"), None, 0.005, None, 1)
     numbers = list(range(count))
-    devices = overrides.pop("devices", None) or tuple(
+    devices = devices or tuple(
         link_device(make_device(index=n, uuid=Fact(f"GPU-{n}"), pci=Fact(f"0000:{n + 16:02x}:00.0"))) for n in numbers
     )
-    peers = overrides.pop("peers", None) or peer_links(count)
-    nodes = overrides.pop("nodes", (0,))
+    peers = peers or peer_links(count)
     assembler = Assembler(devices, peers, 0.005, 30.0, None)
-    unavailable = overrides.pop("unavailable", lambda plan: None)
     measured = [_measured(plan, rate_of, unavailable(plan)) for plan in traffics(request, numbers, nodes)]
     rows = assembler.traffics(measured, {})
-    tree = overrides.pop("tree", unknown("the machine shows no PCIe tree above the GPUs"))
-    run = Links(
+    return Links(
         kind="links",
         ended="complete",
         runtime="cuda",
@@ -103,10 +129,6 @@ def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) ->
         sharing=interference(rows, numbers, peers, tree),
         duration_s=27.4,
     )
-    return msgspec.structs.replace(run, **overrides)
-
-
-ALL_GROUPS = ("host", "together", "pairs", "local", "latency", "numa", "small")
 
 
 def _measured(plan: TrafficPlan, rate_of: RateOf, unavailable: str | None) -> TrafficSubject:

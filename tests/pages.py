@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,6 +49,14 @@ def full_run(
     **overrides: Any,
 ) -> runs.Run:
     """A run of all combinations, with figures like those of an H200 host."""
+    run = _full_run(tuple(directions), tuple(memories), tuple(modes), tuple(sizes))
+    return msgspec.structs.replace(run, **overrides)
+
+
+@functools.cache
+def _full_run(
+    directions: tuple[runs.Direction, ...], memories: tuple[str, ...], modes: tuple[str, ...], sizes: tuple[int, ...]
+) -> runs.Run:
     measurements = tuple(
         _measurement(direction, side, memory, mode, nbytes)
         for direction in directions
@@ -57,7 +66,7 @@ def full_run(
         for nbytes in sizes
     )
     run = make_run(measurements=measurements, curves=curves(measurements)[:1], locking=make_run().locking, remarks=())
-    return msgspec.structs.replace(derived(run), **overrides)
+    return derived(run)
 
 
 def host_run(run: runs.Run) -> runs.Run:

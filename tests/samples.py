@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -179,6 +180,7 @@ def make_hostile() -> runs.Measurement:
 _PLAIN: Any = {"route": PAGEABLE, "memory": "pageable", "mode": "memcpy", "bracket": "drained"}
 
 
+@functools.cache
 def make_measurements() -> tuple[runs.Measurement, ...]:
     """Measurements of all directions at two sizes, a missing one, and a hostile one."""
     unstable = machines.Remark(
@@ -211,6 +213,13 @@ def make_parameters(**overrides: Any) -> runs.Parameters:
 
 def make_run(**overrides: Any) -> runs.Run:
     """A complete run of `pyxfer ceiling`."""
+    if "measurements" in overrides:  # from which the curves and the costs of page-locking follow
+        overrides = {"curves": (), "locking": (), **overrides}
+    return msgspec.structs.replace(_usual_run(), **overrides)
+
+
+@functools.cache
+def _usual_run() -> runs.Run:
     run = runs.Run(
         kind="ceiling",
         ended="complete",
@@ -249,6 +258,4 @@ def make_run(**overrides: Any) -> runs.Run:
         ),
         remarks=(machines.Remark(code="note", text=MARKUP, fix=None),),
     )
-    if "measurements" in overrides:  # from which the curves and the costs of page-locking follow
-        overrides = {"curves": (), "locking": (), **overrides}
-    return msgspec.structs.replace(derived(run), **overrides)
+    return derived(run)

@@ -145,6 +145,8 @@ SCRIPTS = {
     "engine.py": "class Model:\n    def generate(self):\n        sum(range(1000))\n",
     "generate.py": "import engine\n\nfor _ in range(30):\n    engine.Model().generate()\n",
     "serve.py": "",
+    # Pages leave out the options whose defaults take seconds.
+    "pyproject.toml": "[tool.pyxfer]\nbudget = '0.1s'\nsize = '1MiB'\n",
 }
 
 
@@ -181,8 +183,8 @@ def test_a_block_runs(block: Block, folder: Path) -> None:
         )
     else:
         (folder / "test_block.py").write_text(block.code)
-        has_tests = "def test_" in block.code
-        command = f"{python} {'-m pytest -p no:cacheprovider --xfer-device=host' if has_tests else ''} test_block.py"
+        options = "-m pytest -p no:cacheprovider --xfer-device=host --xfer-budget=50ms"
+        command = f"{python} {options if 'def test_' in block.code else ''} test_block.py"
     variables = {
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(sys.path),

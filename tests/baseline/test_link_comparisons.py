@@ -217,9 +217,8 @@ def test_gpus_together_have_a_total_and_their_streams_but_both_directions_only_a
     }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_the_names_of_four_gpus() -> None:
+    assert {
         "links.together.h2d.ce:host-all:128MiB",
         "links.together.both.sm:all:128MiB",
         "links.together.beside-d2h.ce:gpu2+gpu3-host:128MiB",
@@ -235,10 +234,7 @@ def test_gpus_together_have_a_total_and_their_streams_but_both_directions_only_a
         "links.latency.idle:node1-gpu0:2MiB",
         "links.latency.load-100:gpu1-gpu0:2MiB",
         "links.small.batch:gpu2-host:4KiB",
-    ],
-)
-def test_the_names_of_four_gpus(text: str) -> None:
-    assert text in by_text(make_links(4, nodes=(0, 1)))
+    } <= by_text(make_links(4, nodes=(0, 1))).keys()
 
 
 def test_a_name_without_engine_ends_or_size_matches_any() -> None:

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-from marks import slow
-
 from pyxfer import Run, ceiling
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CleanupWarning, PyxferError
@@ -23,7 +20,6 @@ from pyxfer.errors import CleanupWarning, PyxferError
 KIB = 1024
 # Half of the time that each interrupted program takes without the interrupt.
 SOON_S = 30.0
-TIMES = pytest.mark.parametrize("nth", [1, *(slow(nth) for nth in (2, 3, 8, 50))])
 # No more than the trials that every row has.
 BRIEF_S = 0.05
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from baseline.store.making import make_baseline
 from command_line import COMMAND, environment
-from in_process import Command
+from in_process import TREE, Command
 from samples import make_run
 from typer.testing import CliRunner
 
@@ -61,13 +60,12 @@ def values(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Calls a verb without its work, and returns the values of its options."""
 
     def call(*words: str) -> dict[str, Any]:
-        group: Any = typer.main.get_command(app)
-        found, names = group, [word for word in words if not word.startswith("-")]
+        found, names = TREE, [word for word in words if not word.startswith("-")]
         while names and hasattr(found, "commands"):
             found = found.get_command(None, names.pop(0))
         seen: dict[str, Any] = {}
         monkeypatch.setattr(found, "callback", lambda **given: seen.update(given))
-        group(list(words), prog_name="pyxfer", standalone_mode=False)
+        TREE(list(words), prog_name="pyxfer", standalone_mode=False)
         return seen
 
     return call
@@ -113,7 +111,7 @@ def test_every_kind_of_value(project: Write, values: Any) -> None:
 
 
 def test_a_switch_that_a_file_turns_on_can_be_turned_off(project: Write, values: Any) -> None:
-    switches = {name for name, option in options_by_table(typer.main.get_command(app))[()].items() if option.is_flag}
+    switches = {name for name, option in options_by_table(TREE)[()].items() if option.is_flag}
     project("[tool.pyxfer]\n" + "".join(f"{name} = true\n" for name in switches))
     found = values("ceiling", "--no-require-gpu", "--trace")
     assert (found["require_gpu"], found["no_trace"], found["details"]) == (False, False, True)
@@ -121,7 +119,7 @@ def test_a_switch_that_a_file_turns_on_can_be_turned_off(project: Write, values:
 
 
 def _switch(name: str) -> Any:
-    return options_by_table(typer.main.get_command(app))[()][name]
+    return options_by_table(TREE)[()][name]
 
 
 def test_an_argument_is_not_set_by_the_option_of_its_name(project: Write, command: Command) -> None:
@@ -143,7 +141,7 @@ def test_the_nearest_file_with_a_table_counts(
 
 
 def test_the_keys_are_options_and_no_table_has_the_name_of_one() -> None:
-    tables = options_by_table(typer.main.get_command(app))
+    tables = options_by_table(TREE)
     assert tables[()].keys() == KEYS
     assert not {word for words in tables for word in words} & (KEYS | set(_config.OF_THE_MACHINE))
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from baseline.store.making import make_baseline
-from command_line import interrupt_when, pyxfer, shell
+from command_line import interrupt_when, shell
+from command_line import pyxfer as in_a_process
 from fleet_samples import make_fleet, make_host, make_hosts
-from in_process import Command
+from in_process import TREE, Command
 from marks import slow
 from samples import make_run
 
+import pyxfer
 from pyxfer import _baseline
 from pyxfer._baseline.store import open_store
-from pyxfer._cli.main import app
 from pyxfer._document import codec
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
+from pyxfer.errors import StoreError
+from pyxfer.native._host import testing
 
 Words = tuple[str, ...]
 
@@ -59,11 +62,11 @@ CALLS: dict[Words, Words] = {
     ("fleet", "show"): ("FLEET",),
     ("show",): ("RUN",),
 }
-EXPORTING = {verb: options for verb, options in exports_of(typer.main.get_command(app)) if options}
+EXPORTING = {verb: options for verb, options in exports_of(TREE) if options}
 
 
 def _found(verb: Words) -> Any:
-    found: Any = typer.main.get_command(app)
+    found = TREE
     for name in verb:
         found = found.commands[name]
     return found
@@ -73,22 +76,28 @@ def options_of(verb: Words) -> set[str]:
     return {option for each in _found(verb).params for option in each.opts}
 
 
-ALL_VERBS = [
-    verb for verb, _ in exports_of(typer.main.get_command(app)) if not verb or not hasattr(_found(verb), "commands")
-]
+ALL_VERBS = [verb for verb, _ in exports_of(TREE) if not verb or not hasattr(_found(verb), "commands")]
 
 
-@pytest.fixture
-def call(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Calls a verb with its arguments and further ones, in a folder with documents and a store."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
-    with open_store(None) as opened:
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with documents, a script and a store."""
+    folder = tmp_path_factory.mktemp("made")
+    with open_store(str(folder / "store.db")) as opened:
         opened.add_baseline(make_baseline())
     documents = {"RUN": make_run(), "HOST": make_host("n1"), "FLEET": make_fleet(), "BASELINE": make_baseline()}
     for name, document in documents.items():
-        codec.save(document, tmp_path / name)
-    (tmp_path / "script.py").write_text("raise SystemExit('the script ran')")
+        codec.save(document, folder / name)
+    (folder / "script.py").write_text("raise SystemExit('the script ran')")
+    return folder
+
+
+@pytest.fixture
+def call(command: Command, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Calls a verb with its arguments and further ones, in a copy of that folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
     return lambda verb, *more: command(*verb, *more, *CALLS.get(verb, ()))
 
 
@@ -123,9 +132,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_measuring(call: Any, tm
 
 @pytest.mark.parametrize("verb", [verb for verb in CALLS if len(EXPORTING[verb]) > 1], ids=" ".join)
 def test_two_exports_to_stdout_or_to_one_file_are_refused(call: Any, verb: Words) -> None:
-    first, second, *_ = sorted(EXPORTING[verb])
-    for target in ("-", "it"):
-        result = call(verb, first, target, second, target)
+    first, *others = *sorted(EXPORTING[verb]), *({"--report"} & options_of(verb))
+    for target, other in (("-", others[0]), ("it", others[0]), ("it", others[-1])):
+        result = call(verb, first, target, other, target)
         assert (result.returncode, result.stdout) == (2, "")
         assert result.stderr.count("\n") == 1
 
@@ -165,7 +174,7 @@ SHORT: dict[Words, Words] = {
     ("ceiling",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
     ("frameworks",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
     ("explain",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
-    ("links",): ("--device", "host", "--size", "64KiB", "--budget", "0.1s", "--group", "host"),
+    ("links",): ("--device", "host", "--size", "64KiB", "--budget", "0.1s", "--group", "host", "--engine", "ce"),
     ("tune",): ("--budget", "2s"),
     ("fleet", "host"): ("--budget", "5s"),
     ("fleet", "run"): ("--folder", "."),
@@ -188,7 +197,9 @@ def test_a_result_that_cannot_be_written_exits_with_4(call: Any, verb: Words) ->
 
 
 @pytest.mark.usefixtures("call")
-@pytest.mark.parametrize("words", ["report RUN -o {}.html", "baseline export default --host node-7 {}.json"])
+@pytest.mark.parametrize(
+    "words", ["report RUN --chart sizes -o {}.svg", "baseline export default --host node-7 {}.json"]
+)
 def test_a_file_that_becomes_too_large_exits_with_4_and_the_old_one_stays(tmp_path: Path, words: str) -> None:
     name = f"it{words.partition('{}')[2]}"
     (tmp_path / name).write_text("old")
@@ -199,13 +210,13 @@ def test_a_file_that_becomes_too_large_exits_with_4_and_the_old_one_stays(tmp_pa
     assert (tmp_path / name).read_text() == "old"
 
 
-REPORTING = [verb for verb in ALL_VERBS if "--report" in options_of(verb)]
+REPORTING = [(*verb, "--report") for verb in ALL_VERBS if "--report" in options_of(verb)]
 
 
-@pytest.mark.parametrize("verb", REPORTING, ids=" ".join)
-def test_a_report_without_what_draws_it_exits_with_2(call: Any, verb: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [*REPORTING, ("report", "RUN", "-o")], ids=" ".join)
+def test_a_report_without_what_draws_it_exits_with_2(call: Any, words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    result = call(verb, "--report", "it.html")
+    result = call(words[:-1], words[-1], "it.html")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "vl-convert-python" in result.stderr
 
@@ -233,6 +244,21 @@ def test_a_store_without_sqlalchemy_exits_with_2(command: Command, words: Words,
     result = command(*words)
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert "pip install sqlalchemy" in result.stderr
+
+
+@pytest.mark.usefixtures("without_sqlalchemy")
+def test_what_needs_no_store_needs_no_sqlalchemy(call: Any) -> None:
+    for verb in (("ceiling",), ("list",)):
+        assert call(verb, *SHORT.get(verb, ())).returncode == 0
+    with pytest.raises(StoreError, match="pip install sqlalchemy"):
+        _ = pyxfer.open_store
+
+
+def test_files_are_compared_without_sqlalchemy(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "sqlalchemy.py").write_text("raise ModuleNotFoundError(name='sqlalchemy')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = in_a_process("compare", "RUN", "RUN", PYTHONPATH=path)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("without_sqlalchemy")
@@ -277,29 +303,22 @@ REQUIRING: list[Words] = [
 
 
 def test_every_verb_that_can_require_a_gpu_is_called_here() -> None:
-    found = {
-        verb for verb, _ in exports_of(typer.main.get_command(app)) if verb and "--require-gpu" in options_of(verb)
-    }
+    found = {verb for verb, _ in exports_of(TREE) if verb and "--require-gpu" in options_of(verb)}
     assert found == {words[: 2 if words[0] in ("baseline", "fleet") else 1] for words in REQUIRING}
 
 
+@pytest.mark.usefixtures("call", "no_gpu")
 @pytest.mark.parametrize("words", REQUIRING, ids=" ".join)
-def test_a_required_but_missing_gpu_exits_with_3(words: Words, tmp_path: Path) -> None:
-    path = str(tmp_path / "store.db")
-    with open_store(path) as opened:
-        opened.add_baseline(make_baseline())
-    result = pyxfer(*words, "--require-gpu", CUDA_VISIBLE_DEVICES="", PYXFER_STORE=path)
+def test_a_required_but_missing_gpu_exits_with_3(command: Command, words: Words) -> None:
+    result = command(*words, "--require-gpu")
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("ceiling",), slow(("links",)), ("tune",)],
-    ids=" ".join,
-)
-def test_an_unknown_device_exits_with_2_and_lists_the_devices(words: Words) -> None:
-    result = pyxfer(*words, "--device", "7", CUDA_VISIBLE_DEVICES="")
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("words", [("ceiling",), ("links",), ("tune",)], ids=" ".join)
+def test_an_unknown_device_exits_with_2_and_lists_the_devices(command: Command, words: Words) -> None:
+    result = command(*words, "--device", "7")
     assert (result.returncode, result.stdout) == (2, "")
     assert "host memory, not a PCIe link" in result.stderr
 
@@ -312,10 +331,13 @@ SLOW = "devices=2;link-of=0:1e7:5e-3:1e7:5e-3;link-of=1:1e7:5e-3:1e7:5e-3"
     ("words", "moment"),
     [
         slow((), "measuring"),
-        (("ceiling", "--device", "host", "--size", "64KiB", "--precision", "0.0001%"), "measuring"),
+        (
+            ("ceiling", "--device", "host", "--size", "64KiB", "--memory", "pinned", "--precision", "0.0001%"),
+            "measuring",
+        ),
         (("frameworks", "torch", "jax", "--device", "host", "--size", "64KiB"), "PyTorch: starting"),
-        (("links", "--group", "host", "--size", "64KiB"), "measuring"),
-        (("doctor",), "measuring"),
+        (("links", "--group", "host", "--size", "64KiB", "--engine", "ce"), "measuring"),
+        (("doctor",), "preparing"),
         (("fleet", "host", "--device", "host"), "preparing"),
     ],
 )
@@ -338,7 +360,6 @@ def test_the_schema_of_each_kind_is_printed(command: Command, kind: Any) -> None
     assert (result.returncode, json.loads(result.stdout)["title"]) == (0, f"pyxfer {kind.title}")
 
 
-TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
 HOST = ("--device", "host", "--size", "4KiB,64KiB", "--budget", "0.2s")
 LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--group")
 
@@ -358,12 +379,18 @@ LINKS = ("links", "--size", "64KiB", "--budget", "0.2s", "--group")
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
-def test_a_document_that_was_measured_is_read_again(tmp_path: Path, words: tuple[str, ...], code: int) -> None:
+@pytest.mark.usefixtures("engine", "no_gpu")
+def test_a_document_that_was_measured_is_read_again(
+    command: Command, tmp_path: Path, words: tuple[str, ...], code: int
+) -> None:
+    testing.set_device_count(2)
+    for device in (0, 1):
+        testing.model_link_of(device, 1e9, 1e-6, 1e9, 1e-6)
     path = tmp_path / "it.json"
     own = HOST if not words else ()
-    written = pyxfer(*words, *own, "--export-json", str(path), PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES="")
+    written = command(*words, *own, "--export-json", str(path))
     assert written.returncode == code, written.stderr
-    shown = pyxfer("show", str(path))
+    shown = command("show", str(path))
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout == written.stdout or not words  # the bare command prints a card
 

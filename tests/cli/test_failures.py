@@ -31,6 +31,7 @@ from pyxfer.errors import (
     DocumentError,
     MeasurementError,
     PyxferError,
+    StoreError,
     UsageError,
 )
 
@@ -68,6 +69,7 @@ def throw(error: BaseException) -> Callable[[], object]:
     [
         (UsageError("no such size"), 2, "pyxfer: no such size\n"),
         (DocumentError("not a run"), 2, "pyxfer: not a run\n"),
+        (StoreError("not a store"), 2, "pyxfer: not a store\n"),
         (CudaUnavailableError(*NO_DRIVER), 3, "pyxfer: No usable GPU: Load the driver.\n"),
         (DeviceLostError(*NO_DRIVER), 4, "Load the driver."),
         (CudaMemoryError(*NO_DRIVER), 4, "Load the driver."),

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from baseline.store.making import make_baseline
 from command_line import environment, pyxfer
-from in_process import Command
+from in_process import TREE, Command
 from marks import slow
 from typer.testing import CliRunner
 
@@ -35,7 +34,7 @@ def verbs(group: Any, *above: str) -> Iterator[tuple[str, ...]]:
 
 # A command and its summary in a list of commands.
 _LISTED = re.compile(r"  (?P<name>[a-z]+) {2,}\S")
-VERBS = list(verbs(typer.main.get_command(app)))
+VERBS = list(verbs(TREE))
 
 
 @pytest.mark.parametrize("verb", [(), *VERBS], ids=" ".join)

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from in_process import Command
+from in_process import TREE, Command
 
 from pyxfer._cli.defaults import KEYS, WITHOUT_FILES
-from pyxfer._cli.main import app
 from pyxfer._config import OF_THE_MACHINE
 from pyxfer._upload.settings import settings_set
 
@@ -46,7 +44,7 @@ def options_of(command: Any, *above: str) -> Iterator[tuple[tuple[str, ...], Any
 def table() -> str:
     """A row for each option, or several where its meaning differs."""
     rows: dict[tuple[str, str, str], list[str]] = {}
-    for verb, option in options_of(typer.main.get_command(app)):
+    for verb, option in options_of(TREE):
         value = f" {option.metavar}" if option.metavar else ""
         forms: list[str] = [*option.opts, *option.secondary_opts]
         names = ", ".join([f"`{forms[0]}{value}`", *(f"`{form}`" for form in forms[1:])])

@@ -238,10 +238,10 @@ def test_an_unwritable_stderr_keeps_the_exit_code(tmp_path: Path, lost: str) -> 
 
 @pytest.mark.skipif(find_spec("vl_convert") is None, reason="the extra `report` is not installed")
 def test_with_a_closed_stdin_charts_are_drawn(saved: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    result = shell(f"pyxfer report {saved} -o {page} <&-")
-    assert (result.returncode, result.stderr) == (0, f"pyxfer: wrote '{page}'\n")
-    assert "<svg" in page.read_text()
+    chart = tmp_path / "chart.svg"
+    result = shell(f"pyxfer report {saved} -o {chart} --chart sizes <&-")
+    assert (result.returncode, result.stderr) == (0, f"pyxfer: wrote '{chart}'\n")
+    assert "<svg" in chart.read_text()
 
 
 @pytest.mark.parametrize("closed", [slow(">&-"), ">&- 2>&-"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,6 @@ from typing import Any
 import pytest
 from baseline.store.making import make_baseline, run_at
 from baseline_samples import make_processes
-from command_line import pyxfer
 from in_process import Command
 from samples import make_run
 from typer.testing import CliRunner
@@ -129,28 +125,6 @@ def test_a_missing_store_is_not_created(tmp_path: Path, verb: list[str]) -> None
     assert not path.exists()
 
 
-def test_a_store_error_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    other = tmp_path / "notes.txt"
-    other.write_text("no store")
-    result = pyxfer("baseline", "list", PYXFER_STORE=str(other))
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"pyxfer: '{other}' is not a pyxfer store")
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.usefixtures("store")
-def test_an_exported_baseline_can_be_shown(tmp_path: Path) -> None:
-    file = tmp_path / "b.json"
-    make_baseline(labels={"slot": "3"}).save(file)
-    result = CliRunner().invoke(app, ["show", str(file)])
-    assert result.exit_code == 0, result.output
-    assert "default: node-7" in result.output
-    assert result.output.splitlines()[-1].split() == ["h2d:pinned:16MiB", "55.00", "55.00", "55.00", "3"]
-    unsorted = CliRunner().invoke(app, ["show", str(file), "--sort", "gbps"])
-    assert (unsorted.exit_code, unsorted.stdout) == (2, "")
-    assert "--sort" in unsorted.output
-
-
 class LostStore:
     """A store that fails after `takes` runs."""
 
@@ -236,53 +210,3 @@ def test_a_store_that_cannot_be_created_is_refused_before_measuring(tmp_path: Pa
     result = command("baseline", "save", "--device", "host", "--store", str(tmp_path / "no" / "store.db"))
     assert result.returncode == 2
     assert "create its folder first" in result.stderr
-
-
-MISSING = "raise ModuleNotFoundError(\"No module named 'sqlalchemy'\", name='sqlalchemy')\n"
-NAMED = """
-import pyxfer
-try:
-    pyxfer.open_store
-except pyxfer.StoreError as error:
-    print("pip install sqlalchemy" in str(error))
-"""
-
-
-@pytest.fixture
-def without_sqlalchemy(tmp_path: Path) -> str:
-    (tmp_path / "sqlalchemy.py").write_text(MISSING)
-    return os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("ceiling", "--device", "host", "--size", "4KiB", "--budget", "200ms"),
-        ("list",),
-    ],
-)
-def test_measuring_needs_no_sqlalchemy(without_sqlalchemy: str, arguments: tuple[str, ...]) -> None:
-    result = pyxfer(*arguments, PYTHONPATH=without_sqlalchemy)
-    assert result.returncode == 0, result.stderr
-
-
-def test_files_are_compared_without_sqlalchemy(without_sqlalchemy: str, tmp_path: Path) -> None:
-    for name in ("a.json", "b.json"):
-        make_run().save(tmp_path / name)
-    result = pyxfer("compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), PYTHONPATH=without_sqlalchemy)
-    assert result.returncode == 0, result.stderr
-
-
-@pytest.mark.parametrize("arguments", [("baseline", "list"), ("compare", "r-12345678", "r-12345679")])
-def test_a_store_names_the_extra_that_installs_it(without_sqlalchemy: str, arguments: tuple[str, ...]) -> None:
-    result = pyxfer(*arguments, PYTHONPATH=without_sqlalchemy)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
-    assert "pip install sqlalchemy" in result.stderr
-
-
-def test_open_store_names_the_extra_too(without_sqlalchemy: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": without_sqlalchemy}
-    result = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True, env=environment)
-    assert result.stdout == "True\n"

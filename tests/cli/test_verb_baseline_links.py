@@ -108,7 +108,8 @@ def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)
     store, junit = str(tmp_path / "s.db"), tmp_path / "check.xml"
-    saved = command("baseline", "save", "--links", "--group", "host,together", "--store", store)
+    asked = ("--group", "host,together", "--engine", "ce", "--processes", "3")
+    saved = command("baseline", "save", "--links", *asked, "--store", store)
     assert saved.returncode == 0, saved.stderr
     with open_store(store) as opened:
         (kept,) = opened.baselines()

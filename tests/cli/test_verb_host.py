@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import pyxfer
 from doctor.cases import copies, copy, h200, h200_link
 from in_process import Command
 from pages import line_with
@@ -25,11 +23,15 @@ from pyxfer._document.tunings import RingState
 from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 from pyxfer._measure.sampler import FEWEST_ROUNDS
 from pyxfer._upload import tuning
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
 from pyxfer.units import parse_size
 
+pytestmark = pytest.mark.usefixtures("no_gpu")
 
-def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
-    result = pyxfer("--budget", "1s", CUDA_VISIBLE_DEVICES="")
+
+def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next(command: Command) -> None:
+    result = command("--budget", "1s")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Host memory, not a PCIe link: ")
     assert "\n64 MiB" in result.stdout
@@ -37,10 +39,11 @@ def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
     assert "peak" not in result.stdout
 
 
-def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> None:
+def test_bare_pyxfer_takes_the_options_that_its_advice_names(engine: Engine, command: Command, tmp_path: Path) -> None:
+    testing.model_link(2e9, 20e-6, 1e9, 20e-6)
     path = tmp_path / "run.json"
     options = ("--device", "host", "--size", "4KiB,64KiB", "--budget", "1us", "--precision", "2%")
-    result = pyxfer(*options, "--export-json", str(path), PYXFER_HOSTRT="link=2e9:20e-6:1e9:20e-6")
+    result = command(*options, "--export-json", str(path))
     assert result.returncode == 0, result.stderr
     run = Run.load(path)
     assert (run.parameters.sizes_bytes, run.parameters.precision, run.parameters.budget_s) == (
@@ -55,15 +58,15 @@ def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> 
     assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--size", "--export-json"}
 
 
-def test_the_page_names_device_link_placement_and_environment() -> None:
-    result = pyxfer("info", CUDA_VISIBLE_DEVICES="")
+def test_the_page_names_device_link_placement_and_environment(command: Command) -> None:
+    result = command("info")
     assert result.returncode == 0
     for name in ("host memory, not a PCIe link", "Link: ", "Placement", "Ring for staging", "Environment", "  kernel"):
         assert name in result.stdout
 
 
-def test_json_holds_the_same_documents_as_a_run() -> None:
-    result = pyxfer("info", "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+def test_json_holds_the_same_documents_as_a_run(command: Command) -> None:
+    result = command("info", "--export-json", "-")
     assert "No usable GPU" in result.stderr
     whole = json.loads(result.stdout)
     assert msgspec.convert(whole["devices"], list[machines.Device])[0].runtime == "host"
@@ -73,40 +76,36 @@ def test_json_holds_the_same_documents_as_a_run() -> None:
     assert msgspec.convert(whole["environment"], machines.Environment).cpus_usable > 0
 
 
-def test_a_ring_that_was_given_is_told_with_where_from() -> None:
-    result = pyxfer("info", CUDA_VISIBLE_DEVICES="", PYXFER_RING="threads=2,chunk=1MiB")
+def test_a_ring_that_was_given_is_told_with_where_from(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYXFER_RING", "threads=2,chunk=1MiB")
+    result = command("info")
     assert "2 threads, 256 slots of 1 MiB" in result.stdout
     assert "given by PYXFER_RING=threads=2,chunk=1MiB; the others default" in result.stdout
     assert "made smaller for a limit of 256 MiB" in result.stdout  # as upload makes it
 
 
-def test_a_ring_that_cannot_be_is_refused_with_one_that_can() -> None:
-    result = pyxfer("info", CUDA_VISIBLE_DEVICES="", PYXFER_RING="threads=many")
+def test_a_ring_that_cannot_be_is_refused_with_one_that_can(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYXFER_RING", "threads=many")
+    result = command("info")
     assert result.returncode == 2
     assert 'PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"' in result.stderr
 
 
-@functools.cache
-def listed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The output of `pyxfer list` without a GPU."""
-    return pyxfer("list", *arguments, CUDA_VISIBLE_DEVICES="")
-
-
-def test_devices_routes_and_modes_are_listed() -> None:
-    result = listed()
+def test_devices_routes_and_modes_are_listed(command: Command) -> None:
+    result = command("list")
     assert result.returncode == 0
     assert line_with(result.stdout, "  raw.pinned-async ").endswith("h2d, d2h, both: available")
     assert line_with(result.stdout, "  memcpy ").endswith("available")
 
 
-def test_json_holds_every_route_with_its_reason() -> None:
-    whole = json.loads(listed("--export-json", "-").stdout)
+def test_json_holds_every_route_with_its_reason(command: Command) -> None:
+    whole = json.loads(command("list", "--export-json", "-").stdout)
     assert {"devices", "routes", "modes"} == set(whole)
     assert all(route["available"] or route["reason"] for route in whole["routes"])
 
 
-def test_with_routes_every_framework_is_a_heading_and_every_route_a_line_with_its_call() -> None:
-    result = listed("routes")
+def test_with_routes_every_framework_is_a_heading_and_every_route_a_line_with_its_call(command: Command) -> None:
+    result = command("list", "routes")
     assert result.returncode == 0
     lines = result.stdout.splitlines()
     headings = [line.partition(" ")[0].rstrip(":") for line in lines if line and line[0] not in "> "]
@@ -116,16 +115,16 @@ def test_with_routes_every_framework_is_a_heading_and_every_route_a_line_with_it
     assert '     torch.from_numpy(x).to("cuda")' in lines
 
 
-def test_json_of_routes_holds_the_raw_ones_and_every_frameworks() -> None:
-    routes = json.loads(listed("routes", "--export-json", "-").stdout)
+def test_json_of_routes_holds_the_raw_ones_and_every_frameworks(command: Command) -> None:
+    routes = json.loads(command("list", "routes", "--export-json", "-").stdout)
     assert list(dict.fromkeys(route["framework"] for route in routes)) == ["raw", *FRAMEWORKS]
     assert all(bool(route["reason"]) != route["available"] for route in routes)
     (found,) = [route for route in routes if route["name"] == "tf.dlpack-pinned"]
     assert (found["direction"], found["memory"], found["host_copies"], found["usual"]) == (["h2d"], "pinned", 0, False)
 
 
-def test_a_host_without_a_gpu_is_examined() -> None:
-    result = pyxfer("doctor", "--budget", "0.5s", "--details", CUDA_VISIBLE_DEVICES="")
+def test_a_host_without_a_gpu_is_examined(command: Command) -> None:
+    result = command("doctor", "--budget", "0.2s", "--details")
     assert result.returncode == 0, result.stderr
     assert "no link was examined" in result.stdout or "suspicious" in result.stdout
     assert "No usable GPU" in result.stderr
@@ -133,14 +132,13 @@ def test_a_host_without_a_gpu_is_examined() -> None:
         assert f"\n  {subject} " in result.stdout
 
 
-def test_json_can_be_shown_again(tmp_path: Path) -> None:
-    result = pyxfer("doctor", "--budget", "0.5s", "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+def test_json_can_be_shown_again(command: Command, tmp_path: Path) -> None:
+    result = command("doctor", "--budget", "0.2s", "--export-json", "-")
     file = tmp_path / "host.json"
     file.write_text(result.stdout)
     assert {finding.status for finding in Examination.load(file).findings} <= {"fine", "suspicious", "unknown"}
-    shown, again = pyxfer("show", str(file)), pyxfer("doctor", str(file))
+    shown, again = command("show", str(file)), command("doctor", str(file))
     assert shown.stdout == again.stdout != ""
-    assert pyxfer("show", str(file), "--sort", "gbps").returncode == 2
 
 
 def test_findings_do_not_change_the_exit_code(command: Command, tmp_path: Path) -> None:

@@ -16,18 +16,25 @@ from pages import line_with
 from pyxfer._document import codec
 from pyxfer._document.links import Links
 from pyxfer._document.runs import NOT_ASKED, Run
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
 
-# A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
-LINK = "link=2e9:20e-6:1e9:20e-6"
 QUICK = ("--device", "host", "--direction", "h2d", "--size", "64KiB,1MiB,4MiB", "--budget", "0.2s")
 # A link so slow that a run is still under way when something happens to it.
 SLOW = "link=1e7:5e-3:1e7:5e-3"
 LONG = (*QUICK[:4], "--size", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
 
 
-def test_the_table_has_the_measured_rates(tmp_path: Path) -> None:
+@pytest.fixture
+def link(engine: Engine) -> None:
+    """A modelled link makes figures that repeat."""
+    testing.model_link(2e9, 20e-6, 1e9, 20e-6)
+
+
+@pytest.mark.usefixtures("link")
+def test_the_table_has_the_measured_rates(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    result = pyxfer("ceiling", *QUICK, "--export-json", str(path), PYXFER_HOSTRT=LINK)
+    result = command("ceiling", *QUICK, "--export-json", str(path))
     row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
     shown = float(row.split()[2].strip("~"))
     (pinned,) = (each for each in Run.load(path).measurements if (each.memory, each.nbytes) == ("pinned", 4 << 20))
@@ -35,8 +42,9 @@ def test_the_table_has_the_measured_rates(tmp_path: Path) -> None:
     assert shown <= 2.01
 
 
-def test_progress_and_the_missing_gpu_go_to_stderr() -> None:
-    result = pyxfer("ceiling", *QUICK[2:], CUDA_VISIBLE_DEVICES="")
+@pytest.mark.usefixtures("no_gpu")
+def test_progress_and_the_missing_gpu_go_to_stderr(command: Command) -> None:
+    result = command("ceiling", *QUICK[2:])
     assert "No usable GPU" in result.stderr.splitlines()[0]
     assert "pyxfer: measuring" in result.stderr
     assert "No usable GPU" not in result.stdout
@@ -61,8 +69,9 @@ def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
     assert any(measurement.trials for measurement in run.measurements)
 
 
-def test_a_budget_spent_on_preparation_is_reported() -> None:
-    result = pyxfer("ceiling", *QUICK[:4], "--size", "64KiB", "--budget", "1us", PYXFER_HOSTRT=LINK)
+@pytest.mark.usefixtures("link")
+def test_a_budget_spent_on_preparation_is_reported(command: Command) -> None:
+    result = command("ceiling", *QUICK[:4], "--size", "64KiB", "--budget", "1us")
     assert result.returncode == 0, result.stderr
     assert "Preparation took " in result.stdout
     assert "give a budget of " in result.stdout
@@ -98,7 +107,7 @@ def test_a_stream_gets_one_whole_document(target: str, tmp_path: Path) -> None:
 def test_one_ctrl_c_ends_a_run_into_a_fifo_without_a_reader(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     options = (*QUICK, "--export-json", str(tmp_path / "fifo"))
-    result = interrupt_when("waiting for one", "ceiling", *options, PYXFER_HOSTRT=LINK)
+    result = interrupt_when("waiting for one", "ceiling", *options)
     assert result.returncode == 130
     assert "Host memory" in result.stdout
 
@@ -125,8 +134,8 @@ def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_without_any_framework_the_run_is_invalid() -> None:
-    result = pyxfer(*OF_FRAMEWORKS, "--export-json", "-")
+def test_without_any_framework_the_run_is_invalid(command: Command) -> None:
+    result = command(*OF_FRAMEWORKS, "--export-json", "-")
     assert result.returncode == 4
     last = result.stderr.splitlines()[-1]
     assert last.startswith("pyxfer: Nothing was measured: ")
@@ -140,21 +149,21 @@ def test_without_any_framework_the_run_is_invalid() -> None:
     assert all("is not installed" in (row.rate.reason or "") for row in run.measurements)
 
 
-@pytest.mark.usefixtures("nothing_installed")
-def test_without_a_gpu_only_ingest_is_timed(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("nothing_installed", "no_gpu")
+def test_without_a_gpu_only_ingest_is_timed(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     options = ("--size", "64KiB", "--export-json", str(path))
-    result = pyxfer("frameworks", "torch", *options, CUDA_VISIBLE_DEVICES="")
+    result = command("frameworks", "torch", *options)
     assert result.stderr.startswith("pyxfer: No usable GPU: ")
     assert {row.direction for row in Run.load(path).measurements} == {"ingest"}
     assert "h2d" not in result.stdout
 
 
-@pytest.mark.usefixtures("nothing_installed")
-def test_the_options_become_the_parameters_of_the_run() -> None:
+@pytest.mark.usefixtures("nothing_installed", "no_gpu")
+def test_the_options_become_the_parameters_of_the_run(command: Command) -> None:
     asked = ("--route", "torch.to, torch.c*", "--direction", "h2d,d2h", "--ingest", "--precision", "2%")
     given = ("--size", "1MiB", "--budget", "3s", "--seed", "7", "--export-json", "-")
-    result = pyxfer("frameworks", "torch", *asked, *given, CUDA_VISIBLE_DEVICES="")
+    result = command("frameworks", "torch", *asked, *given)
     run = codec.decode(Run, result.stdout.encode())
     parameters = run.parameters
     assert parameters.frameworks == ("torch",)
@@ -167,10 +176,10 @@ def test_the_options_become_the_parameters_of_the_run() -> None:
     assert all(name == "torch.to" or name.startswith("torch.c") for name in names)
 
 
-@pytest.mark.usefixtures("nothing_installed")
-def test_batches_have_published_figures() -> None:
+@pytest.mark.usefixtures("nothing_installed", "no_gpu")
+def test_batches_have_published_figures(command: Command) -> None:
     asked = ("--workload", "image-batch", "--batch", "8,512", "--direction", "h2d")
-    result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+    result = command("frameworks", "torch", "tf", *asked, "--export-json", "-")
     run = codec.decode(Run, result.stdout.encode())
     assert run.parameters.batches == (8, 512)
     assert {row.batch for row in run.measurements} == {8, 512}
@@ -180,8 +189,9 @@ def test_batches_have_published_figures() -> None:
 EXPLAINED = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "0.3s")
 
 
-def test_a_raw_route_is_explained() -> None:
-    result = pyxfer(*EXPLAINED, "--details", PYXFER_HOSTRT=LINK)
+@pytest.mark.usefixtures("link")
+def test_a_raw_route_is_explained(command: Command) -> None:
+    result = command(*EXPLAINED, "--details")
     assert result.returncode == 0, result.stderr
     assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
     assert line_with(result.stdout, "the copy, at the ceiling's speed")
@@ -198,14 +208,15 @@ def test_the_message_about_the_page_comes_after_it() -> None:
     assert lines[-1].startswith("pyxfer: Nothing was measured: ")
 
 
-TWO = "devices=2;link-of=0:1e9:1e-6:1e9:1e-6;link-of=1:1e9:1e-6:1e9:1e-6"
-QUICK_LINKS = ("--size", "64KiB", "--budget", "1s", "--engine", "ce")
+QUICK_LINKS = ("--size", "64KiB", "--budget", "0.2s", "--engine", "ce")
 
 
-def test_links_of_simulated_devices_are_measured_and_exported(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("link", "no_gpu")
+def test_links_of_simulated_devices_are_measured_and_exported(command: Command, tmp_path: Path) -> None:
+    testing.set_device_count(2)
     files = {form: str(tmp_path / f"links.{form}") for form in ("json", "csv", "md")}
     exports = [word for form, path in files.items() for word in (f"--export-{form}", path)]
-    ended = pyxfer("links", "--group", "pairs", *QUICK_LINKS, *exports, PYXFER_HOSTRT=TWO, CUDA_VISIBLE_DEVICES="")
+    ended = command("links", "--group", "pairs", *QUICK_LINKS, *exports)
     assert ended.returncode == 0, ended.stderr
     assert "Copies from one GPU to another reach " in ended.stdout
     run = Links.load(files["json"])
@@ -214,4 +225,4 @@ def test_links_of_simulated_devices_are_measured_and_exported(tmp_path: Path) ->
     with Path(files["csv"]).open(encoding="utf-8") as file:
         assert {row["group"] for row in csv.DictReader(file)} == {"pairs"}
     assert Path(files["md"]).read_text(encoding="utf-8").startswith("## pyxfer links\n")
-    assert pyxfer("show", files["json"]).stdout == ended.stdout
+    assert command("show", files["json"]).stdout == ended.stdout

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli.watched_scripts import COPYING, Script, copied
+from cli.watched_scripts import COPYING, PYTHON, Script, copied
+from in_process import Command
 from marks import slow
 from watch.programs import TIMEOUT_S, environment
 
@@ -130,16 +131,19 @@ def test_a_script_may_watch_itself(script: Script) -> None:
         (("--capacity", "1KiB"), "--capacity '1KiB' is too little memory for records: give 1 MiB or more"),
         (("--ceilings", "none.json"), "none.json"),
         (("--device", "garbage"), "is none of the devices"),
+        (("--trace", ""), "the name is empty"),
+        (("--export-json", ""), "the name is empty"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_invalid_options_exit_with_2_before_the_script_starts(
-    script: Script, options: tuple[str, ...], sentence: str
+    script: Script, options: tuple[str, ...], sentence: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = script.run("print('started')", *options)
-    assert (result.returncode, result.stdout) == (2, "")
+    monkeypatch.chdir(script.folder)
+    result = command(*script.arguments("open('ran', 'w')", options)[len(PYTHON) :])
+    assert result.returncode == 2
     assert sentence in " ".join(result.stderr.split())
-    assert "Traceback" not in result.stderr
+    assert not (script.folder / "ran").exists()
 
 
 ENDS_WITH_7 = f"{COPYING}\nsys.exit(7)"
@@ -173,14 +177,6 @@ def test_a_lost_export_is_no_success(script: Script) -> None:
     assert result.returncode == 4
     assert "--trace: '/dev/full' cannot be written" in " ".join(result.stderr.split())
     assert Watched.load(script.report).ended == "complete"
-
-
-@pytest.mark.parametrize("option", ["--trace", slow("--export-json")])
-def test_an_empty_name_is_refused_before_the_script_runs(script: Script, option: str) -> None:
-    result = script.run("open('ran', 'w')", option, "")
-    assert result.returncode == 2
-    assert "the name is empty" in result.stderr
-    assert not (script.folder / "ran").exists()
 
 
 def test_a_script_with_an_undecodable_name_is_reported(script: Script) -> None:

@@ -12,7 +12,8 @@ from watch.programs import TIMEOUT_S, environment
 
 from pyxfer._document.watches import Watched
 
-COMMAND = (sys.executable, "-m", "pyxfer", "watch", "--device", "host", "--ceilings", "none")
+PYTHON = (sys.executable, "-m", "pyxfer")
+COMMAND = (*PYTHON, "watch", "--device", "host", "--ceilings", "none")
 COPYING = """
 import os, signal, sys, time
 from watch.copying import copies

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 from doctor.cases import (
@@ -31,16 +29,14 @@ from pyxfer.errors import UsageError
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[tuple[Examination, list[str]]]:
+def here() -> tuple[Examination, list[str]]:
     """This host, examined once over its own memory."""
     phases: list[str] = []
 
     def listen(progress: Progress) -> None:
         phases.append(progress.phase)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "HOST_BUDGET_S", 3.0)  # enough for the first trial on a busy machine
-        yield session.doctor("host", budget=3.0, on_progress=listen), phases
+    return session.doctor("host", on_progress=listen), phases
 
 
 def test_without_a_gpu_only_the_host_is_examined(here: tuple[Examination, list[str]]) -> None:

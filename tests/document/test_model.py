@@ -116,7 +116,10 @@ NAMED = {"INFLATED": INFLATED, "FIRST_STEPS": FIRST_STEPS}
 
 def codes_in(path: Path) -> set[str]:
     """The code of each remark that a source makes."""
-    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    text = path.read_text(encoding="utf-8")
+    if "Remark(" not in text:
+        return set()
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
     made = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "Remark"]
     found = set()
     for call in made:

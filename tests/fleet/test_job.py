@@ -168,31 +168,16 @@ def test_kernel_parameters_are_facts_one_by_one_without_those_of_one_host(tmp_pa
     }
 
 
-LINK = "link=2e9:1e-6:1e9:1e-6"
 STALL = "stall=cudaMemcpyAsync:9:1000"
 JOB = ("fleet", "host", "--device", "host", "--export-json")
 
 
 @pytest.mark.slow
-def test_stdout_is_the_document_and_nothing_else() -> None:
-    named = ("--label", "rack=r7", "--name", "node-7")
-    ended = pyxfer(*JOB, "-", "--budget", "60s", *named, PYXFER_HOSTRT=LINK, PYXFER_LABELS="switch=s2")
-    assert ended.returncode == 0, ended.stderr
-    report = codec.decode(HostReport, ended.stdout.encode())
-    assert report.labels == {"switch": "s2", "rack": "r7"}
-    assert report.host == "node-7"
-    assert (report.runtime, report.runtime_reason, report.ended) == ("host", "", "complete")
-    figures = {cell.cell.text: cell.value.value for cell in report.cells}
-    assert figures["h2d:gpu0:pinned:16MiB"] == pytest.approx(2, rel=0.02)
-    assert figures["d2h:gpu0:pinned:16MiB"] == pytest.approx(1, rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_host_without_a_gpu_says_so_in_its_document(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("engine", "no_gpu")
+def test_a_host_without_a_gpu_says_so_in_its_document(command: Command, tmp_path: Path) -> None:
+    testing.model_link(2e9, 1e-6, 1e9, 1e-6)
     file = tmp_path / "host.json"
-    ended = pyxfer(
-        "fleet", "host", "--budget", "2min", "--export-json", str(file), CUDA_VISIBLE_DEVICES="", PYXFER_HOSTRT=LINK
-    )
+    ended = command("fleet", "host", "--budget", "2min", "--export-json", str(file))
     assert ended.returncode == 0, ended.stderr
     assert HostReport.load(file).runtime_reason.startswith("No usable GPU")
     assert "Figures" in ended.stdout

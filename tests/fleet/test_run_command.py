@@ -280,9 +280,16 @@ def stored(path: str) -> list[HostReport]:
 @pytest.mark.slow
 def test_a_host_stores_the_document_that_it_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
-    ended = pyxfer(*JOB, "--budget", "2min", "--export-json", "-", "--save", "--store", path, PYXFER_HOSTRT=LINK)
+    options = ("--budget", "2min", "--label", "rack=r7", "--export-json", "-", "--save", "--store", path)
+    ended = pyxfer(*JOB, *options, PYXFER_HOSTRT=LINK, PYXFER_LABELS="switch=s2")
     assert ended.returncode == 0, ended.stderr
-    assert stored(path) == [codec.decode(HostReport, ended.stdout.encode())]
+    report = codec.decode(HostReport, ended.stdout.encode())
+    assert (report.host, report.labels) == ("node-7", {"switch": "s2", "rack": "r7"})
+    assert (report.runtime, report.runtime_reason, report.ended) == ("host", "", "complete")
+    figures = {cell.cell.text: cell.value.value for cell in report.cells}
+    assert figures["h2d:gpu0:pinned:16MiB"] == pytest.approx(2, rel=0.02)
+    assert figures["d2h:gpu0:pinned:16MiB"] == pytest.approx(1, rel=0.02)
+    assert stored(path) == [report]
     ended = pyxfer("fleet", "run", "--since", "1h", "--store", path, "--hosts", "node-7,node-8", cwd=tmp_path)
     assert ended.returncode == 4, "there is no other host to compare it with"
     (file,) = tmp_path.glob("fleet-*/fleet.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 from pathlib import Path
@@ -107,6 +108,7 @@ RESULTS = Path(__file__).parents[2] / "bench" / "results"
 FITTED = ("ceiling", "dma", "host", "modes", "small", "staged")
 
 
+@functools.cache
 def fitted(name: str) -> runs.Run:
     """A committed run with the curves of its measurements."""
     run = runs.Run.load(RESULTS / f"{name}.json.gz")

@@ -10,16 +10,17 @@ import pytest
 from doctor.cases import h200, health
 from msgspec.structs import replace
 from pages import line_with, printed
+from report.test_golden_pages import TO
 from ring_samples import make_state, make_tuned
 
 from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.machines import Fact
-from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.runs import Direction, Run
+from pyxfer._document.routes import FrameworkStatus
+from pyxfer._document.runs import Run
 from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
 from pyxfer._report.doctor import print_examination, summary
-from pyxfer._report.host import mode_states, print_framework_routes
+from pyxfer._report.host import print_framework_routes
 from pyxfer._report.layout import Page
 from pyxfer._report.tune import print_tuning
 
@@ -74,39 +75,10 @@ def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
     assert max(map(len, stream.getvalue().splitlines())) <= 80
 
 
-def raw(name: str, direction: tuple[Direction, ...], mode: str, available: bool, reason: str = "") -> RouteStatus:
-    return RouteStatus(name, "raw", direction, "pinned", mode, 0, "queued", "f(x)", False, available, reason)
-
-
-def route(name: str, call: str, direction: tuple[Direction, ...] = ("h2d",), **fields: Any) -> RouteStatus:
-    whole = RouteStatus(name, "torch", direction, "pageable", "framework", 0, "done", call, False, True, "")
-    return replace(whole, **fields)
-
-
-def framework(title: str, version: str | None, reason: str, routes: tuple[RouteStatus, ...]) -> FrameworkStatus:
-    return FrameworkStatus(title.lower(), title, version, reason, routes)
-
-
-OLD_DRIVER = "the driver knows CUDA 12.4, and this needs 12.8"
-ROUTES = (
-    raw("raw.pinned-async", ("h2d", "d2h", "both"), "async", True),
-    raw("raw.pageable-async", ("h2d", "d2h"), "async", False, "not here"),
-    raw("raw.pinned-batch", ("h2d", "d2h"), "batch", False, OLD_DRIVER),
-)
-
-
-def test_a_mode_is_available_if_one_route_is() -> None:
-    assert mode_states(ROUTES) == {"async": "available", "batch": f"not available: {OLD_DRIVER}"}
-
-
-def framework_page(status: FrameworkStatus, columns: int | None = None) -> str:
-    stream = io.StringIO()
-    print_framework_routes([status], Page(stream, columns=columns))
-    return stream.getvalue()
-
-
 def test_names_and_calls_are_harmless() -> None:
-    text = framework_page(framework("\x1b[31mMine", "1\x07", "", (route("mine.[red]x[/red]", "\x1b[2Jf(x)"),)))
+    hostile = replace(TO, name="mine.[red]x[/red]", call="\x1b[2Jf(x)")
+    status = FrameworkStatus("mine", "\x1b[31mMine", "1\x07", "", (hostile,))
+    text = printed(lambda page: print_framework_routes([status], page))
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "mine.[red]x[/red]" in text

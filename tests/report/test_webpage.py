@@ -50,7 +50,6 @@ def pages() -> dict[str, str]:
     return {name: page_html([DOCUMENTS[name]]) for name in (*first.values(), "hostile", "nothing measured")}
 
 
-@pytest.mark.slow
 def test_each_kind_of_document_has_a_page_of_a_reasonable_size(pages: dict[str, str]) -> None:
     assert {name: len(page.encode()) < MAX_BYTES for name, page in pages.items()} == dict.fromkeys(pages, True)
 

@@ -101,7 +101,11 @@ axe.run(document, {resultTypes: ['violations'], ...OPTIONS}).then((result) => [r
 """
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+# The page of another document has the same parts, and longer names or more rows.
+REPEATED = ("ceiling of the host", "links of four GPUs", "links of the host", "one point")
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in REPEATED])
 def test_axe_finds_no_barrier(name: str, axe: str, pages: dict[str, Path], browser: Browser) -> None:
     browser.open(pages[name], 1280)
     browser.run(f"{axe}; for (const part of document.querySelectorAll('details')) part.open = true;")

@@ -56,7 +56,6 @@ def rows(trace: Trace, kind: str) -> list[tuple[Any, ...]]:
     return [(row["row"], row["name"], row["begin"], row["length"]) for row in found if row["kind"] == kind]
 
 
-@pytest.mark.slow
 def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
     script = Script()
     script.kernel(10, 20.5, name="gemm", stream=7)
