@@ -381,7 +381,7 @@ class Unmapper:
 
 def shared_tensors(arrays: Iterable[Any]) -> list[Any]:
     """Those in memory that a worker process has shared, and not views of a larger tensor."""
-    return [x for x in arrays if _is_tensor(type(x)) and x.is_cpu and x.is_shared() and x._base is None]
+    return [x for x in arrays if _is_tensor(x.__class__) and x.is_cpu and x.is_shared() and x._base is None]
 
 
 @cache
