@@ -15,7 +15,7 @@ from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, raw_head
 from pyxfer._ceiling.stages import Stages, prepare_raw, too_long
 from pyxfer._document.machines import Device, Fact, Placement, Remark
-from pyxfer._document.runs import Direction, Measurement, Memory, Tracing
+from pyxfer._document.runs import Direction, Measurement, Memory
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Make, Route, SourceKind
 from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Ready, Rows, Task, Tracer
@@ -128,9 +128,6 @@ class Bench:
             gc.collect()
             send(Rows(self.measurements()))
 
-        def send_tracing(tracing: Fact[Tracing]) -> None:
-            send(Tracer(tracing))
-
         stages = Stages(
             resources=self._resources,
             limits=self._task,
@@ -138,8 +135,8 @@ class Bench:
             prepare_item=prepare_item,
             on_progress=report,
             save=save,
-            on_tracing=send_tracing,
-            group_key=_by_size_and_direction,
+            on_tracing=lambda tracing: send(Tracer(tracing)),
+            group_key=lambda item: (item.nbytes, DIRECTIONS.index(item.head.direction)),
             most_rounds=MAX_ROUNDS,
             # Of all routes only the largest size, whose records the page shows: tracing takes as long as measuring.
             traced_sizes=None if self._task.traces_all_sizes else {max(self._task.sizes)},
@@ -185,12 +182,9 @@ class Bench:
         repeats = self._task.workload == "image-batch"
         context = RouteContext(item.nbytes, self._device.index, arena, copier, engine, rotates=not repeats)
         transfer = make(context)
-        least_s = self._least_s(item)
-        return RouteSubject(item.head.source, transfer, context, engine, marker, repeats=repeats, least_s=least_s)
-
-    def _least_s(self, item: Item[Route]) -> float:
         most_gbps = self._link.most_gbps(item.head.sides[0])
-        return 0.0 if most_gbps is None else item.nbytes / most_gbps / 1e9
+        least_s = 0.0 if most_gbps is None else item.nbytes / most_gbps / 1e9
+        return RouteSubject(item.head.source, transfer, context, engine, marker, repeats=repeats, least_s=least_s)
 
     def _release(self) -> None:
         for item in self._routes:
@@ -254,15 +248,10 @@ def _image_bytes(task: Task) -> int | None:
     return IMAGE_BYTES if task.workload == "image-batch" else None
 
 
-def _by_size_and_direction(item: Item[Any]) -> tuple[int, ...]:
-    return (item.nbytes, DIRECTIONS.index(item.head.direction))
-
-
 SOURCE_KINDS = len(get_args(SourceKind))
 
 
 def _check_source_memory(largest: int) -> None:
-    """Raise a UsageError if the host has too little memory for the sources."""
     available = available_host_bytes().value
     needed = SOURCE_KINDS * 2 * largest
     if available is not None and needed > available:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import replace
 
 from pyxfer._ceiling import plans as raw_plans
@@ -12,10 +10,10 @@ from pyxfer._ceiling.plans import make_request as make_raw_request
 from pyxfer._ceiling.session import checked_choice, run_request
 from pyxfer._document.machines import STAGED, Runtime
 from pyxfer._document.routes import RouteStatus
-from pyxfer._document.runs import Direction, OneWay, Run, Workload
+from pyxfer._document.runs import OneWay, Run, Workload
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.process import STEP_PATIENCE_S
-from pyxfer._frameworks.registry import all_names, load_framework
+from pyxfer._frameworks.registry import all_names, load_framework, similar
 from pyxfer._frameworks.session import DIRECTIONS, Request, make_request, run_workers
 from pyxfer._measure.sampler import OnProgress, SaveTo
 from pyxfer.errors import UsageError
@@ -77,7 +75,10 @@ def explain(
             save_to=save_to,
         )
     framework, own = found
-    _check_direction(own, direction)
+    if direction not in (None, own.direction):
+        raise UsageError(
+            f"{own.name} goes {own.direction}; a direction is for raw routes, which have both. Leave it out."
+        )
     choice = checked_choice(device, require_gpu=require_gpu)
     request = _request(framework, own, nbytes, device, choice.runtime, precision, budget, seed)
     request = replace(request, complete=complete)
@@ -132,13 +133,6 @@ def _workload(route: Route, nbytes: int) -> Workload:
     return "image-batch"
 
 
-def _check_direction(route: Route, direction: Direction | str | None) -> None:
-    if direction not in (None, route.direction):
-        raise UsageError(
-            f"{route.name} goes {route.direction}; a direction is for raw routes, which have both. Leave it out."
-        )
-
-
 def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
     """The framework's, registered or raw route of this name."""
     if not isinstance(name, str):
@@ -153,15 +147,8 @@ def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
         for route in framework.routes:
             if route.name == name:
                 return framework, route
-    ways = raw_plans.list_routes(checked_choice(0, require_gpu=False).engine)
-    for way in ways:
-        if way.name == name:
-            return way
+    raw = {route.name: route for route in raw_plans.list_routes(checked_choice(0, require_gpu=False).engine)}
+    if name in raw:
+        return raw[name]
     names = [route.name for framework in frameworks for route in framework.routes]
-    raise UsageError(_unknown(name, [*names, *(way.name for way in ways)]))
-
-
-def _unknown(name: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-    meant = f" Did you mean {', '.join(close)}?" if close else ""
-    return f"Unknown route {name!r}.{meant} See pyxfer list routes."
+    raise UsageError(f"Unknown route {name!r}.{similar(name, [*names, *raw])}")
