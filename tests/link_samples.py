@@ -82,10 +82,10 @@ def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) ->
     )
     peers = overrides.pop("peers", None) or peer_links(count)
     nodes = overrides.pop("nodes", (0,))
-    assembler = Assembler(devices, peers, 0.005, 30.0, None)
+    assembler = Assembler(devices, peers, 0.005, 30.0, None, {})
     unavailable = overrides.pop("unavailable", lambda plan: None)
     measured = [_measured(plan, rate_of, unavailable(plan)) for plan in traffics(request, numbers, nodes)]
-    rows = assembler.traffics(measured, {})
+    rows = assembler.traffics(measured)
     tree = overrides.pop("tree", unknown("the machine shows no PCIe tree above the GPUs"))
     run = Links(
         kind="links",
@@ -98,8 +98,8 @@ def make_links(count: int = 2, rate_of: RateOf = h200_rate, **overrides: Any) ->
         devices=devices,
         peers=peers,
         traffics=rows,
-        latencies=assembler.latencies([_chased(plan) for plan in latencies(request, numbers, nodes)], {}),
-        small=assembler.small(_small(numbers) if "small" in request.groups else [], {}),
+        latencies=tuple(map(assembler.latency, [_chased(plan) for plan in latencies(request, numbers, nodes)])),
+        small=tuple(map(assembler.small, _small(numbers) if "small" in request.groups else [])),
         sharing=interference(rows, numbers, peers, tree),
         duration_s=27.4,
     )

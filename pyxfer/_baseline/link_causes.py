@@ -8,8 +8,7 @@ import msgspec
 
 from pyxfer._baseline.fingerprints import listed
 from pyxfer._document.baselines import Cause, CellComparison
-from pyxfer._document.cells import Cell
-from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name, end_names
+from pyxfer._document.links import Links, PeerLink, SlowLink, end_name, end_names
 from pyxfer.units import format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"

@@ -80,20 +80,8 @@ def _as_planned(run: links.Links) -> links.Links:
 
 
 def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
-    flows = tuple(
-        replace(flow, source=own.source, destination=own.destination, device=own.device, side=own.side)
-        for flow, own in zip(row.flows, plan.flows, strict=True)
-    )
-    return replace(
-        row,
-        group=plan.group,
-        case=plan.case,
-        engine=plan.engine,
-        nbytes=plan.nbytes,
-        flows=flows,
-        peer_access=plan.peer_access,
-        node=plan.node,
-    )
+    flows = tuple(replace(flow, **vars(own)) for flow, own in zip(row.flows, plan.flows, strict=True))
+    return replace(row, **{**vars(plan), "flows": flows})
 
 
 def _planned_latency(row: links.Latency, plan: LatencyPlan, places: int) -> links.Latency:

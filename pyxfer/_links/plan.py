@@ -272,18 +272,9 @@ def _together(request: LinksRequest, engine: CopyEngine, devices: Sequence[int])
 
 def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
     if len(devices) == 1:
-        return [TrafficPlan("host", "both", "ce", request.host_bytes, (h2d(devices[0]), d2h(devices[0])))]
-    directions = (("h2d", h2d), ("d2h", d2h))
-    alone = [
-        TrafficPlan("host", case, "ce", request.host_bytes, (make(device),))
-        for device in devices
-        for case, make in directions
-    ]
-    together = [
-        TrafficPlan("together", case, "ce", request.host_bytes, tuple(make(device) for device in devices))
-        for case, make in directions
-    ]
-    return [*alone, *together, _ring(request, "ce", devices)]
+        return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
+    plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
+    return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
 
 
 def _ring(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> TrafficPlan:
