@@ -5,29 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.subjects import traced_call
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Trial
-from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
+from pyxfer._frameworks.base import HOST_COPY, Route, Transfer, first_line
+from pyxfer._frameworks.context import RouteContext
+from pyxfer._frameworks.messages import Marker
 from pyxfer._measure.bracket import Bracket, HostClock
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.collector import Usage
+from pyxfer._trace.collector import Traced, TrialRecorder, Usage
 from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.base import Route
-    from pyxfer._frameworks.context import RouteContext
-    from pyxfer._frameworks.messages import Marker
-    from pyxfer._trace.collector import Traced, TrialRecorder
-    from pyxfer.native import Engine
-
+from pyxfer.native import Engine
 
 ELIDED = (
     "elided: it took less time than the link needs for its bytes, so they did not all cross it, or the shown link is "

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._frameworks.base import Where, importing
 from pyxfer.errors import MeasurementError, RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 CPU = "/device:CPU:0"
 # Only the measured GPU is visible, so it is the first.

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import OneWay
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
-from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
+from pyxfer._watch.device_records import Cover, DeviceRecords, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.device_records import DeviceRecords
-
-    Values = NDArray[np.float64]
-    Places = NDArray[np.intp]
-    Chosen = NDArray[np.bool_]
+Values = NDArray[np.float64]
+Places = NDArray[np.intp]
+Chosen = NDArray[np.bool_]
 
 # At most this many streams are listed.
 MAX_STREAMS = 64

@@ -19,14 +19,11 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from time import perf_counter_ns
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyxfer._watch.step_tracking import error_line
+from pyxfer._document.watches import StepFinder
+from pyxfer._watch.step_tracking import AnySteps, error_line
 from pyxfer.errors import UsageError
-
-if TYPE_CHECKING:
-    from pyxfer._document.watches import StepFinder
-    from pyxfer._watch.step_tracking import AnySteps
 
 MAIN = "__main__"
 OPTIMIZER = "torch.optim.optimizer"
