@@ -11,19 +11,9 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
+from pyxfer._document import machines
 from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated, within
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    LinkKind,
-    Remark,
-    Runtime,
-    SavedDocument,
-    link_problems,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, SavedDocument, unknown
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
@@ -92,7 +82,7 @@ class PeerLink(msgspec.Struct, frozen=True):
     source: int
     destination: int
     access: Fact[bool]
-    kind: LinkKind
+    kind: machines.LinkKind
     nvlinks: Fact[int]
     peak_gbps: Fact[float]
 
@@ -361,7 +351,7 @@ class Links(HasTable, SavedDocument, frozen=True):
 
     kind: Literal["links"]
     ended: Ending
-    runtime: Runtime
+    runtime: machines.Runtime
     runtime_reason: str
     parameters: LinksParameters
     environment: Environment
@@ -488,7 +478,7 @@ def links_problems(run: Links) -> Problems:
     keys = [(row.group, row.case, row.engine, *map(row.key, range(len(row.flows)))) for row in rows]
     yield from repeated("traffics", keys)
     yield from repeated("small", [(row.device, row.direction, row.mode, row.nbytes) for row in run.small])
-    yield from of_each("devices", run.devices, lambda each: within("link", link_problems(each.link)))
+    yield from of_each("devices", run.devices, lambda each: within("link", machines.link_problems(each.link)))
     yield from of_each("traffics", rows, lambda row: _traffic_problems(row, known))
     yield from of_each("latencies", run.latencies, lambda row: _latency_problems(row, known))
     yield from of_each("small", run.small, lambda row: _small_problems(row, known))

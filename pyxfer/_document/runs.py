@@ -12,23 +12,9 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
+from pyxfer._document import machines
 from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated
-from pyxfer._document.machines import (
-    NOT_STAGED,
-    STAGED,
-    Device,
-    Environment,
-    Fact,
-    Link,
-    Placement,
-    Remark,
-    Ring,
-    Runtime,
-    SavedDocument,
-    Side,
-    machine_problems,
-    unknown,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
@@ -354,7 +340,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     @property
     def may_be_ceiling(self) -> bool:
         """Whether this is a raw copy that is neither staged nor into a fresh destination."""
-        return self.route_info is None and self.mode != STAGED and self.variant == "warm"
+        return self.route_info is None and self.mode != machines.STAGED and self.variant == "warm"
 
     @property
     def overhead_s(self) -> float | None:
@@ -459,7 +445,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     parameters: Parameters
     device: Device
     link: Link
-    placement: Placement
+    placement: machines.Placement
     environment: Environment
     environment_after: Environment | None = None
     duration_s: float = 0.0
@@ -471,7 +457,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     workers: tuple[Worker, ...] = ()
     published: tuple[Published, ...] = ()
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
-    ring: Fact[Ring] = unknown(NOT_STAGED)
+    ring: Fact[machines.Ring] = unknown(machines.NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
 
     def _summary(self) -> str:
@@ -516,7 +502,7 @@ def run_problems(run: Run) -> Problems:
         *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
     )
     yield from negative(("duration_s", run.duration_s))
-    yield from machine_problems(run.device, run.link)
+    yield from machines.machine_problems(run.device, run.link)
     yield from of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
     yield from _asked_problems(run)
     yield from repeated("locking", [cost.memory for cost in run.locking])

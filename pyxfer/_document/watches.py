@@ -12,18 +12,9 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
+from pyxfer._document import machines
 from pyxfer._document.checks import Problems, negative, of_each
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    Moment,
-    Remark,
-    Runtime,
-    SavedDocument,
-    machine_problems,
-)
+from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime
 from pyxfer._document.printing import HasTables
 from pyxfer._document.runs import Summary, Tracing, check_amounts
 from pyxfer.units import format_seconds
@@ -487,7 +478,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     points: dict[CopyDirectionName, tuple[tuple[int, float], ...]] = {}
 
 
-class Watched(HasTables, SavedDocument, frozen=True):
+class Watched(HasTables, machines.SavedDocument, frozen=True):
     """The document of a watch: one window of a program.
 
     `outside_s`: the part of the window that is in no step of the thread whose steps take the most of it.
@@ -532,7 +523,7 @@ class Watched(HasTables, SavedDocument, frozen=True):
 
 
 def watch_problems(watched: Watched) -> Problems:
-    yield from machine_problems(watched.device, watched.link)
+    yield from machines.machine_problems(watched.device, watched.link)
     yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
     activity = watched.activity.value
     if activity is None:

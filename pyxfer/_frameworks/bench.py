@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from pyxfer import errors
 from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.resources import RunResources
@@ -25,15 +26,6 @@ from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.run import cleanup
 from pyxfer._measure.sampler import Progress
-from pyxfer.errors import (
-    CancelledError,
-    CudaError,
-    CudaUnavailableError,
-    DeviceLostError,
-    DeviceTimeoutError,
-    ForkedError,
-    UsageError,
-)
 from pyxfer.native import Choice
 from pyxfer.units import format_size
 
@@ -88,7 +80,7 @@ class Bench:
             with bind(self._choice.engine, device_node(self._device)) as placement:
                 self._allocate(send, placement)
                 self._measure(send, marker, wait_to_begin)
-        except CancelledError:
+        except errors.CancelledError:
             pass
         finally:
             send(Rows(self.measurements()))
@@ -169,7 +161,13 @@ class Bench:
             item.no_rate = ALIASED if aliased else None
             if item.verified.value is False:  # the time of a wrong result has no meaning
                 _drop(item)
-        except (CancelledError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, ForkedError):
+        except (
+            errors.CancelledError,
+            errors.CudaUnavailableError,
+            errors.DeviceLostError,
+            errors.DeviceTimeoutError,
+            errors.ForkedError,
+        ):
             raise
         except BaseException as error:  # noqa: BLE001 - a route may raise anything
             item.unavailable = describe_error(error)
@@ -193,7 +191,7 @@ class Bench:
         try:
             if self._arena is not None:
                 self._arena.close()
-        except (CudaError, DeviceTimeoutError) as error:
+        except (errors.CudaError, errors.DeviceTimeoutError) as error:
             faults.append(str(error))
         self.remarks += map(cleanup, faults)
 
@@ -255,7 +253,7 @@ def _check_source_memory(largest: int) -> None:
     available = available_host_bytes().value
     needed = SOURCE_KINDS * 2 * largest
     if available is not None and needed > available:
-        raise UsageError(
+        raise errors.UsageError(
             f"Transfers of {format_size(largest)} need about {format_size(needed)} of host memory for sources, and "
             f"{format_size(available)} is free. Choose smaller sizes or batches."
         )

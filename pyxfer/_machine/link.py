@@ -9,18 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pyxfer._document.machines import (
-    COMPLETION_OVERHEAD_BYTES,
-    SMALLEST_PAYLOAD_BYTES,
-    WRITE_OVERHEAD_BYTES,
-    Device,
-    Fact,
-    Hop,
-    Link,
-    LinkKind,
-    LinkState,
-    Remark,
-)
+from pyxfer._document import machines
+from pyxfer._document.machines import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
 from pyxfer._machine.engine import HOST_REASON, is_host
@@ -79,7 +69,7 @@ def _above(link: Link) -> Iterator[Remark]:
 
 
 def _packets(link: Link) -> Iterator[Remark]:
-    if link.max_payload_bytes.value == SMALLEST_PAYLOAD_BYTES:
+    if link.max_payload_bytes.value == machines.SMALLEST_PAYLOAD_BYTES:
         yield Remark(
             "max-payload-128",
             "MaxPayload is 128 bytes, so packet headers take 14 to 16 % of the link; with 256 bytes they take 7 to 9 %",
@@ -167,8 +157,8 @@ def _with_peaks(link: Link) -> Link:
         link,
         narrowest_hop=narrowest_hop(link),
         raw_peak_gbps=pci.raw_peak_gbps(state),
-        h2d_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
-        d2h_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
+        h2d_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, machines.COMPLETION_OVERHEAD_BYTES),
+        d2h_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, machines.WRITE_OVERHEAD_BYTES),
     )
 
 

@@ -13,17 +13,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyxfer import errors
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
-from pyxfer.errors import (
-    CancelledError,
-    CudaError,
-    CudaUnavailableError,
-    DeviceLostError,
-    MeasurementError,
-    TraceUnavailableError,
-)
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -112,7 +105,7 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None,
         try:
             collector = stack.enter_context(closing(Collector(engine)))
             started = stack.enter_context(collector.running())
-        except TraceUnavailableError as error:
+        except errors.TraceUnavailableError as error:
             reason = f"trace: unavailable: {error}"
         if reason:
             yield None, unknown(reason)
@@ -150,7 +143,7 @@ def _search(remaining: list[Candidate], recorder: TrialRecorder, until: float, c
 
 def _end_if(cancelled: Callable[[], bool]) -> None:
     if cancelled():
-        raise CancelledError("the measurement was asked to end")
+        raise errors.CancelledError("the measurement was asked to end")
 
 
 def _trial(candidate: Candidate, recorder: TrialRecorder) -> bool:
@@ -159,9 +152,9 @@ def _trial(candidate: Candidate, recorder: TrialRecorder) -> bool:
         if candidate.trace is not None:
             candidate.trace(recorder, candidate.trials == 0)
         candidate.trials += 1
-    except (CancelledError, CudaUnavailableError, DeviceLostError):
+    except (errors.CancelledError, errors.CudaUnavailableError, errors.DeviceLostError):
         raise
-    except (CudaError, MeasurementError, TraceUnavailableError) as error:
+    except (errors.CudaError, errors.MeasurementError, errors.TraceUnavailableError) as error:
         candidate.give_up(f"its traced trial failed: {error}", True)
         return False
     return True
