@@ -105,7 +105,7 @@ class HasTable(HasPage):
         return str(_kinds().to_markdown(self))
 
 
-class HasTables(HasPage):
+class HasTables(HasTable):
     """A watch, which has several tables: `steps`, `copies`, `calls` and `ranges`."""
 
     __slots__ = ()
@@ -127,7 +127,3 @@ class HasTables(HasPage):
 
         """
         return str(_kinds().table_of(self, table).to_csv())
-
-    def to_markdown(self) -> str:
-        """Markdown with the verdict and all tables, with rounded numbers."""
-        return str(_kinds().to_markdown(self))

@@ -14,8 +14,8 @@ from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, R
 from pyxfer._measure import stats
 from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
-from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import DIRECTIONS, Ceilings, Chosen, CopyTable, allocated, overlap, streams, stretches
+from pyxfer._watch.ceilings import Ceilings, remarks_on_shares
+from pyxfer._watch.copies import DIRECTIONS, Chosen, CopyTable, allocated, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
