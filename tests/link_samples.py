@@ -11,6 +11,7 @@ from samples import make_device, make_environment, make_link
 from pyxfer._document.links import (
     HOST_END,
     Counted,
+    FlowPlan,
     LatencyTrial,
     LinkDevice,
     Links,
@@ -19,7 +20,7 @@ from pyxfer._document.links import (
 )
 from pyxfer._document.machines import Device, Fact, unknown
 from pyxfer._links.chases import LARGE_HOST_FOOTPRINT, LatencySubject
-from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, latencies, make_request, traffics
+from pyxfer._links.plan import LatencyPlan, TrafficPlan, latencies, make_request, traffics
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
 

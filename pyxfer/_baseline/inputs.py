@@ -49,7 +49,6 @@ def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLER
 
 
 def distinct_names(a: Sample, b: Sample) -> tuple[Sample, Sample]:
-    """The two sides with different names."""
     if a.name != b.name:
         return a, b
     return Sample(f"{a.name} (A)", a.runs), Sample(f"{b.name} (B)", b.runs)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 import msgspec
 
-from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, Latency, LinkGroup, SmallCopies
+from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowPlan, Latency, LinkGroup, SmallCopies
 from pyxfer._document.runs import Direction, Measurement, Memory, Variant
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, parse_size
@@ -158,17 +158,6 @@ def _size_text(nbytes: int) -> str:
 # --- the cells of rows -----------------------------------------------------------------------------------------------
 
 
-class FlowLike(Protocol):
-    """A stream of copies, planned or measured."""
-
-    @property
-    def source(self) -> int: ...
-    @property
-    def destination(self) -> int: ...
-    @property
-    def side(self) -> FlowSide: ...
-
-
 class TrafficLike(Protocol):
     """Copies that run at once, planned or measured."""
 
@@ -183,7 +172,7 @@ class TrafficLike(Protocol):
     @property
     def node(self) -> int | None: ...
     @property
-    def flows(self) -> tuple[FlowLike, ...]: ...
+    def flows(self) -> tuple[FlowPlan, ...]: ...
 
 
 def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
@@ -200,7 +189,7 @@ def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
     return dict(zip(names, ((HOST_END,), (gpu,)), strict=True))
 
 
-def cell_of_flow(traffic: TrafficLike, flow: FlowLike) -> Cell:
+def cell_of_flow(traffic: TrafficLike, flow: FlowPlan) -> Cell:
     return _traffic_cell(traffic, flow.side, (flow.source,), (flow.destination,))
 
 

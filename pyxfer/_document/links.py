@@ -101,16 +101,21 @@ class LinkTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     invalid: str | None = None
 
 
-class LinkFlow(msgspec.Struct, frozen=True):
-    """One stream of copies of a traffic. `device` issues them: it reads, writes, or is the GPU of a host copy.
-
-    `alone_share`: its rate over that of the same copies alone, in the same rounds.
-    """
+class FlowPlan(msgspec.Struct, frozen=True):
+    """One stream of copies; `device` issues them."""
 
     source: int
     destination: int
     device: int
     side: FlowSide
+
+
+class LinkFlow(FlowPlan, frozen=True):
+    """One stream of copies of a traffic. `device` issues them: it reads, writes, or is the GPU of a host copy.
+
+    `alone_share`: its rate over that of the same copies alone, in the same rounds.
+    """
+
     rate: Fact[Rate]
     alone_share: Fact[Share]
     peak_share: Fact[float]

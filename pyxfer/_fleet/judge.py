@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TypedDict
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,14 +51,13 @@ def judge(
     *,
     confirmations: Confirmations | None = None,
     unanswered: Sequence[Arrival] = (),
-    settings: fleets.FleetSettings | None = None,
 ) -> fleets.Fleet:
-    """The verdicts, by default with one false alarm in 100 fleets.
+    """The verdicts, with one false alarm in 100 fleets.
 
     `confirmations`: by name, the documents of hosts that were measured again, flagged ones and controls.
     `unanswered`: what came back from hosts that were to be measured again, without a document.
     """
-    settings = settings or fleets.FleetSettings()
+    settings = fleets.FleetSettings()
     rows = _newest_only(list(arrivals))
     again, too_early = _later_only(confirmations or {}, rows)
     judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
@@ -89,7 +88,6 @@ def judge(
 
 
 def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
-    """The fleet judged again by the figures in it."""
     tables = [_table_of(fleet, number) for number in range(len(fleet.cohorts))]
     tests, cohorts = _count_tests(tables), []
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
@@ -102,14 +100,9 @@ def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
     return msgspec.structs.replace(fleet, **_parts_of(cohorts, hosts, fleet.settings))
 
 
-class _Parts(TypedDict):
-    cohorts: tuple[fleets.Cohort, ...]
-    hosts: tuple[fleets.FleetHost, ...]
-    contrasts: tuple[fleets.Contrast, ...]
-
-
-def _parts_of(cohorts: Sequence[_Verdicts], hosts: list[fleets.FleetHost], settings: fleets.FleetSettings) -> _Parts:
-    """What a fleet says of its cohorts and hosts."""
+def _parts_of(
+    cohorts: Sequence[_Verdicts], hosts: list[fleets.FleetHost], settings: fleets.FleetSettings
+) -> dict[str, Any]:
     for number, cohort in enumerate(cohorts):
         _put_verdicts(number, cohort, hosts)
     return {

@@ -273,23 +273,18 @@ class HostUpload(FromHost, ArrayTransfer):
         self.result = self.upload()
 
     def upload(self) -> Any:
-        """The framework's array on the GPU."""
         raise NotImplementedError
 
 
 class Slots:
-    """Arrays of one route that take turns."""
-
     def __init__(self, make: Callable[[], Any]) -> None:
         self._pieces = [make() for _ in range(SLOTS)]
         self._turns = itertools.cycle(self._pieces)
 
     def take(self) -> Any:
-        """The next array."""
         return next(self._turns)
 
     def fill(self, data: NDArray[Any]) -> None:
-        """Write the data into all arrays."""
         for piece in self._pieces:
             np.asarray(piece)[:] = data
 
@@ -302,7 +297,6 @@ class SlotsUpload(HostUpload):
         self._slots = self.slots()
 
     def slots(self) -> Slots:
-        """The page-locked arrays."""
         raise NotImplementedError
 
     def write(self, data: NDArray[Any]) -> None:
@@ -333,15 +327,11 @@ class IntoHost(Transfer):
 
 
 class IntoNumpy(IntoHost):
-    """Into a NumPy array."""
-
     def where(self) -> Where:
         return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
 
 
 class FromArray(ArrayTransfer):
-    """From an array of the framework on the GPU."""
-
     array: Any
 
     def write(self, data: NDArray[Any]) -> None:

@@ -197,7 +197,6 @@ class Bench:
 
 
 def route_head(route: Route, task: Task) -> Head[Route]:
-    """The head of a framework's route in a worker."""
     return Head(
         source=route,
         route=route.name,
@@ -260,7 +259,6 @@ def _check_source_memory(largest: int) -> None:
 
 
 def _drop(item: Item[Route]) -> None:
-    """Take the item out of the rounds and release its events."""
     subject, item.subject = item.subject, None
     if subject is not None:
         subject.close()

@@ -161,7 +161,6 @@ class HostArena:
         return self._uploader
 
     def holds(self, array: NDArray[Any]) -> bool:
-        """Whether the array is in one of these buffers."""
         return any(np.may_share_memory(array, whole) for whole in self._arrays.values())
 
     def _whole(self, kind: SourceKind) -> NDArray[np.uint8]:
@@ -177,7 +176,6 @@ class HostArena:
         return self._arrays[kind]
 
     def close(self) -> None:
-        """Free the page-locked memory and the uploader."""
         self._arrays.clear()
         uploader, pinned = self._uploader, self._pinned
         self._uploader = self._pinned = None

@@ -50,8 +50,6 @@ class Asarray(Upload):
 
 
 class UploadThroughRing(base.RingUpload, Upload):
-    """`pyxfer.upload`."""
-
     framework = "cupy"
 
 
@@ -83,16 +81,12 @@ class SetPinned(FromPinned, Set):
 
 
 class Images(base.ImageBatch, CupyTransfer):
-    """A batch of images, sent as an `Upload` does."""
-
     def run(self) -> None:
         self.row = self.sending.upload().astype(self.cupy.float32)[0, 0]
         self.result = self.row.get()
 
 
 class Download(base.IntoNumpy, base.FromArray, CupyTransfer):
-    """From the GPU to a NumPy array."""
-
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self.array = self.cupy.empty(context.nbytes, self.cupy.uint8)

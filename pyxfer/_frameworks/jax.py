@@ -109,8 +109,6 @@ class PinnedHostToDevice(Upload):
 
 
 class Images(base.ImageBatch, JaxTransfer):
-    """A batch of images, sent as an `Upload` does."""
-
     waits = False
 
     def __init__(self, context: RouteContext, sending: type[Upload]) -> None:
@@ -123,7 +121,6 @@ class Images(base.ImageBatch, JaxTransfer):
 
 
 def find_gpu(jax: Any, index: int) -> Any:
-    """The JAX device with this CUDA index."""
     try:
         devices = jax.local_devices(backend="gpu")
     except (RuntimeError, AssertionError) as error:
@@ -136,7 +133,6 @@ def find_gpu(jax: Any, index: int) -> Any:
 
 
 def find_cpu(jax: Any) -> Any:
-    """JAX's device for host memory."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except (RuntimeError, AssertionError) as error:
@@ -146,7 +142,6 @@ def find_cpu(jax: Any) -> Any:
 
 
 def sharding(jax: Any, device: Any, kind: str) -> Any:
-    """The sharding of an array in one kind of memory of a device."""
     try:
         return jax.sharding.SingleDeviceSharding(device, memory_kind=kind)
     except (TypeError, ValueError) as error:

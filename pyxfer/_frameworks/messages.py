@@ -30,11 +30,9 @@ class Marker:
         self.handle = os.memfd_create("pyxfer-marker", 0) if handle is None else handle
 
     def set(self, route: str, nbytes: int, phase: str) -> None:
-        """Write the step down, right before it begins."""
         os.pwrite(self.handle, f"{route}\t{nbytes}\t{phase}".encode()[:_BYTES].ljust(_BYTES, b"\0"), 0)
 
     def clear(self) -> None:
-        """Erase the step, right after its end."""
         os.pwrite(self.handle, b"\0", 0)
 
     def read(self) -> Mark | None:

@@ -151,7 +151,6 @@ _IMAGE_BATCH = (
 
 
 def published_for(workload: Workload, frameworks: Sequence[str]) -> tuple[Published, ...]:
-    """The published figures of these frameworks."""
     if workload != "image-batch":
         return ()
     owners = {load_framework(name).owner for name in frameworks}
@@ -253,7 +252,6 @@ def unregister_route(name: str) -> None:
 
 
 def registered_routes(framework: str) -> tuple[Route, ...]:
-    """The routes that users have added to a framework."""
     return tuple(_registered.get(framework, ()))
 
 

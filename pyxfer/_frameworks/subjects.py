@@ -39,8 +39,6 @@ MAX_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 
 
 class RouteSubject:
-    """One route at one size."""
-
     ceiling_of = None
 
     def __init__(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class TensorTransfer(base.ArrayTransfer):
-    """A transfer of TensorFlow's tensors."""
-
     needs_gpu = True
 
     def __init__(self, context: RouteContext) -> None:

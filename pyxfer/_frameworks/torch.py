@@ -91,8 +91,6 @@ class PinnedNonBlocking(base.SlotsUpload, Upload):
 
 
 class UploadThroughRing(base.RingUpload, Upload):
-    """`pyxfer.upload`."""
-
     framework = "torch"
 
 
@@ -187,8 +185,6 @@ class LoaderPinned(Upload):
 
 
 class Images(base.ImageBatch, TorchTransfer):
-    """A batch of images, sent as an `Upload` does."""
-
     def run(self) -> None:
         # Reading back waits for all work before it. `to` does nothing if the upload has cast the batch.
         self.row = self.sending.upload().to(self.torch.float32)[0, 0]
@@ -204,8 +200,6 @@ def pinned_slots(torch: Any, nbytes: int) -> base.Slots:
 
 
 class Download(base.IntoHost, base.FromArray, TorchTransfer):
-    """From the GPU to host memory."""
-
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self.array = self.torch.empty(context.nbytes, dtype=self.torch.uint8, device=self.device)

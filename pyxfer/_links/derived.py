@@ -80,7 +80,7 @@ def _as_planned(run: links.Links) -> links.Links:
 
 
 def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
-    flows = tuple(replace(flow, **vars(own)) for flow, own in zip(row.flows, plan.flows, strict=True))
+    flows = tuple(replace(flow, **msgspec.structs.asdict(own)) for flow, own in zip(row.flows, plan.flows, strict=True))
     return replace(row, **{**vars(plan), "flows": flows})
 
 

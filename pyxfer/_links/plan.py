@@ -10,6 +10,7 @@ from itertools import combinations, permutations
 
 from pyxfer._document import links
 from pyxfer._document.cells import cell_of_total
+from pyxfer._document.links import FlowPlan
 from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
@@ -28,16 +29,6 @@ BUDGET_OF_A_DEVICE_S = 15.0
 DEFAULT_PRECISION = 0.005
 # Every pair of more GPUs has a row only in the interference map, in a sample.
 MAX_FULL_PAIRS = 16
-
-
-@dataclass(frozen=True)
-class FlowPlan:
-    """One stream of copies; `device` issues them."""
-
-    source: int
-    destination: int
-    device: int
-    side: links.FlowSide
 
 
 @dataclass(frozen=True)

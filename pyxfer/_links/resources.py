@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyxfer._document.links import HOST_END
+from pyxfer._document.links import HOST_END, FlowPlan
 from pyxfer._document.machines import Fact
 from pyxfer._machine.numa import bind, verify_pages
 from pyxfer._measure.run import Resource, Resources
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer._links.plan import FlowPlan, TrafficPlan
+    from pyxfer._links.plan import TrafficPlan
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, DeviceBuffer, Flow, FlowStamps, HostBuffer, Kernels
 

@@ -12,7 +12,6 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Rate, Share
 from pyxfer._links import sharing
 from pyxfer._links.chases import LatencySubject
-from pyxfer._links.plan import FlowPlan
 from pyxfer._links.traffic import WRONG, SmallSubject, TrafficSubject
 from pyxfer._measure import stats
 from pyxfer._measure.doubts import instability
@@ -71,11 +70,11 @@ class Assembler:
         return failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
 
     def _flow(
-        self, plan: FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
+        self, plan: links.FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
     ) -> links.LinkFlow:
         rate = unknown(WRONG) if verified.value is False else rate_of(valid, [number], reason)
         return links.LinkFlow(
-            **vars(plan),
+            **msgspec.structs.asdict(plan),
             rate=rate,
             alone_share=unknown(NO_ALONE),
             peak_share=stats.share_of_peak(rate, peak_of(plan, self._devices, self._peers)),
@@ -145,7 +144,7 @@ class Assembler:
 
 
 def peak_of(
-    flow: FlowPlan | links.LinkFlow, devices: Mapping[int, links.LinkDevice], peers: Sequence[links.PeerLink]
+    flow: links.FlowPlan, devices: Mapping[int, links.LinkDevice], peers: Sequence[links.PeerLink]
 ) -> Fact[float]:
     if flow.side == "local":
         return unknown(NO_PEAK_INSIDE)

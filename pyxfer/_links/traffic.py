@@ -50,8 +50,6 @@ LONGER, MAX_LONGER = 1.5, 4.0
 
 
 class LinkSubject:
-    """Something that is measured in the rounds of a run of links."""
-
     anchor: str | None = None
     ceiling_of: str | None = None
     unavailable: str | None = None

@@ -62,16 +62,13 @@ def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
     start = _UUID_START.fullmatch(selector)
     if start is None:
         return ()
-    return tuple(device for device in devices if _has_uuid(device, start["digits"].lower()))
+    digits = start["digits"].lower()
+    return tuple(d for d in devices if (d.uuid.value or "").lower().partition("-")[2].startswith(digits))
 
 
 def _without_cuda(text: str) -> str:
     found = _CUDA_NAME.fullmatch(text)
     return text if found is None else found["index"] or "0"
-
-
-def _has_uuid(device: Device, digits: str) -> bool:
-    return (device.uuid.value or "").lower().partition("-")[2].startswith(digits)
 
 
 def _describe(device: Device) -> str:

@@ -71,7 +71,6 @@ def _container_signs(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def read_system(root: Path = Path("/")) -> Fact[str]:
-    """Maker and model of the machine, from its firmware."""
     folder = root / "sys/class/dmi/id"
     parts = [read_text(folder / name) for name in ("sys_vendor", "product_name")]
     words = " ".join(part.value for part in parts if part.value is not None)

@@ -17,7 +17,7 @@ from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer.native import Engine
 
-_RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
+RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 
 
 def link_remarks(link: Link) -> tuple[Remark, ...]:
@@ -38,9 +38,9 @@ def _under_load(link: Link) -> Iterator[Remark]:
     where = f" of {link.hops[0].pci}" if link.hops else ""
     text = f"the link{where} runs at {describe(seen)} under load, though device and slot can do {describe(most)}"
     if seen.width < most.width:
-        yield Remark("link-narrow", text, _RESEAT)
+        yield Remark("link-narrow", text, RESEAT)
     elif seen.generation < most.generation:
-        yield Remark("link-slow", text, _RESEAT)
+        yield Remark("link-slow", text, RESEAT)
 
 
 def _slot(link: Link) -> Iterator[Remark]:
@@ -64,7 +64,7 @@ def _above(link: Link) -> Iterator[Remark]:
             "hop-narrow",
             f"the narrowest link between device and CPU is that of {narrowest.pci}, a port above the device: "
             f"{describe(now)}, and the device's own link is {describe(own)}",
-            _RESEAT,
+            RESEAT,
         )
 
 

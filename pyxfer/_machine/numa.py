@@ -39,11 +39,12 @@ def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = N
 
 def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
     """The CPUs of every node. Nodes without CPUs (of a GPU, of a memory expander) are left out."""
-    online = read_cpu_list(root / _NODES / "online")
-    if online.value is None:
-        return Fact(reason=online.reason)
-    lists = {node: read_cpu_list(root / _NODES / f"node{node}/cpulist") for node in sorted(online.value)}
-    return Fact({node: cpus.value for node, cpus in lists.items() if cpus.value})
+
+    def processors(online: frozenset[int]) -> dict[int, frozenset[int]]:
+        lists = {node: read_cpu_list(root / _NODES / f"node{node}/cpulist").value for node in sorted(online)}
+        return {node: cpus for node, cpus in lists.items() if cpus}
+
+    return read_cpu_list(root / _NODES / "online").then(processors)
 
 
 def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:

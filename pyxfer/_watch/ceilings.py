@@ -170,7 +170,6 @@ def sizes_of_copies(window: Window) -> Mapping[OneWay, Sequence[int]]:
 
 
 def _curves(run: Run) -> dict[CopyDirectionName, Points]:
-    """The shortest times of raw copies of pinned memory."""
     curves: dict[CopyDirectionName, Points] = {}
     for way in get_args(OneWay):
         best: dict[int, float] = {}

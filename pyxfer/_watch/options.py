@@ -28,7 +28,6 @@ class Target:
         return nvml.shared().ask_device(self.device, "nvmlDeviceGetMemoryInfo").then(lambda memory: int(memory.used))
 
     def remarks(self) -> tuple[Remark, ...]:
-        """A remark if host memory is watched because no GPU can be used."""
         if not self.choice.reason:
             return ()
         return (Remark("no-gpu", f"{self.choice.reason} What other libraries do is not seen"),)
