@@ -19,7 +19,16 @@ from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find
 from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
-from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
+from pyxfer._baseline.store_tables import (
+    BASELINE_RUNS,
+    BASELINES,
+    CELLS,
+    DOCUMENTS,
+    FLEETS,
+    HOST_REPORTS,
+    MEASURED,
+    RUNS,
+)
 from pyxfer._document import baselines as documents
 from pyxfer._document.baselines import AnyRun, Baseline, KeptBaseline, StoredRun
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
@@ -202,8 +211,10 @@ class Store(ShortRepr):
 
     def fleets(self, limit: int = 30) -> list[KeptFleet]:
         """The newest fleets, the oldest of them first."""
+        newest = select(*(FLEETS.c[name] for name in KeptFleet.__struct_fields__))
+        newest = newest.order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
         with self._database.reading() as connection:
-            return store_rows.find_fleets(connection, limit)
+            return [KeptFleet(*row) for row in connection.execute(newest)][::-1]
 
     def fleet(self, fleet_id: str) -> Fleet:
         """The fleet with this id, as it was stored.
@@ -213,10 +224,10 @@ class Store(ShortRepr):
 
         """
         with self._database.reading() as connection:
-            found = store_rows.find_fleet(connection, fleet_id)
-        if found is None:
+            row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
+        if row is None:
             raise StoreError(f"The store {self.shown} has no fleet {fleet_id!r:.60}: see pyxfer fleet history.")
-        return found
+        return store_tables.read_document(Fleet, f"The fleet {fleet_id} in the store", row.sha256, row.document)
 
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
         """A host in the newest fleets that have it, the oldest of them first."""
@@ -249,8 +260,9 @@ class Store(ShortRepr):
 
     def host_reports(self, since_s: float) -> list[KeptReport]:
         """The documents of hosts that were stored since then, by the store's clock; the newest first."""
+        wanted = select(HOST_REPORTS.c.id, HOST_REPORTS.c.host).where(HOST_REPORTS.c.stored_s >= since_s)
         with self._database.reading() as connection:
-            return store_rows.find_reports(connection, since_s)
+            return [KeptReport(*row) for row in connection.execute(wanted.order_by(HOST_REPORTS.c.seq.desc()))]
 
     def read_host_reports(self, ids: Sequence[str]) -> Iterator[StoredReport]:
         """The documents with these ids, in any order. One that cannot be read has the reason."""

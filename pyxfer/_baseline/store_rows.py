@@ -20,7 +20,7 @@ from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.cells import Cell
 from pyxfer._document.codec import to_bare_json, to_sealed_json
-from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, FleetHost, HostPoint, HostReport, KeptFleet, hosts_once
+from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, FleetHost, HostPoint, HostReport, hosts_once
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError, UsageError
@@ -222,24 +222,6 @@ def add_fleet(connection: Connection, row: tables.Row, hosts: list[tables.Row]) 
     return fleet_id
 
 
-def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
-    columns = (tables.FLEETS.c[name] for name in KeptFleet.__struct_fields__)
-    rows = connection.execute(
-        select(*columns).order_by(tables.FLEETS.c.judged_s.desc(), tables.FLEETS.c.seq.desc()).limit(limit)
-    )
-    return [KeptFleet(*row) for row in rows][::-1]
-
-
-def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
-    row = connection.execute(
-        select(tables.FLEETS.c.sha256, tables.FLEETS.c.document).where(tables.FLEETS.c.id == fleet_id)
-    ).first()
-    if row is None:
-        return None
-    what = f"The fleet {fleet_id} in the store"
-    return tables.decode_stored(Fleet, tables.unpack(what, row.sha256, row.document), what)
-
-
 def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
     """A host in the newest fleets that have it, the oldest of them first; of several documents the judged one."""
     wanted = (tables.FLEET_HOSTS.c.host == tables.without_nul(host)) & (tables.FLEET_HOSTS.c.state != "duplicate")
@@ -301,15 +283,6 @@ def clock_s(connection: Connection) -> float:
     return float(connection.execute(select(sa.extract("epoch", func.clock_timestamp()))).scalar_one())
 
 
-def find_reports(connection: Connection, since_s: float) -> list[KeptReport]:
-    rows = (
-        select(tables.HOST_REPORTS.c.id, tables.HOST_REPORTS.c.host)
-        .where(tables.HOST_REPORTS.c.stored_s >= since_s)
-        .order_by(tables.HOST_REPORTS.c.seq.desc())
-    )
-    return [KeptReport(*row) for row in connection.execute(rows)]
-
-
 def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredReport]:
     small = sa.case((func.length(tables.HOST_REPORTS.c.document) <= MAX_HOST_BYTES, tables.HOST_REPORTS.c.document))
     rows = select(
@@ -318,7 +291,7 @@ def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredR
     for row in connection.execute(rows.where(tables.HOST_REPORTS.c.id.in_(ids))):
         what = f"The document {row.id} in the store"
         try:
-            data = tables.unpack(what, row.sha256, row.document, MAX_HOST_BYTES)
-            yield StoredReport(row.id, row.host, tables.decode_stored(HostReport, data, what), None)
+            report = tables.read_document(HostReport, what, row.sha256, row.document, MAX_HOST_BYTES)
+            yield StoredReport(row.id, row.host, report, None)
         except StoreError as error:
             yield StoredReport(row.id, row.host, None, str(error))

@@ -184,6 +184,10 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
     return data
 
 
+def read_document(struct: type[T], what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> T:
+    return decode_stored(struct, unpack(what, sha256, packed, most_bytes), what)
+
+
 def decode_stored(struct: type[T], data: bytes, what: str) -> T:
     """A document, which was recomputed when it came into the store, and has not changed since."""
     try:
