@@ -85,7 +85,6 @@ class Store(ShortRepr):
 
         Raises:
             StoreError: the run was not stored, or the server was lost and it is not known whether it was.
-
         """
         new = store_rows.new_run(run, labels)
         return self._database.write(f"The run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
@@ -95,7 +94,6 @@ class Store(ShortRepr):
 
         Raises:
             StoreError: there is none, or it has changed since it was stored.
-
         """
         with self._database.reading() as connection:
             row = connection.execute(_WHOLE_RUN.where(RUNS.c.id == run_id)).first()
@@ -119,7 +117,6 @@ class Store(ShortRepr):
 
         Raises:
             StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
-
         """
         row, runs = store_rows.new_baseline(baseline)
         what = f"The baseline {baseline.name!r:.80}"
@@ -136,7 +133,6 @@ class Store(ShortRepr):
 
         Raises:
             StoreError: there is none, or it has changed since it was stored.
-
         """
         with self._database.reading() as connection:
             found = _whole_baseline(connection, select(BASELINES).where(BASELINES.c.id == baseline_id, _KEPT))
@@ -190,7 +186,6 @@ class Store(ShortRepr):
 
         Raises:
             UsageError: `cell` or `since` is not valid, or `cell` matches too many cells.
-
         """
         pattern = None if cell is None else parse_cell(cell)
         since_s = None if since is None else store_tables.parse_since(since)
@@ -203,7 +198,6 @@ class Store(ShortRepr):
 
         Raises:
             StoreError: it was not stored, or the server was lost and it is not known whether it was.
-
         """
         row, hosts = store_rows.new_fleet(fleet)
         what = f"The fleet {row['id']}"
@@ -221,7 +215,6 @@ class Store(ShortRepr):
 
         Raises:
             StoreError: there is none, or it has changed since it was stored.
-
         """
         with self._database.reading() as connection:
             row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
@@ -242,7 +235,6 @@ class Store(ShortRepr):
         Raises:
             UsageError: the document is larger than 16 MiB, or the host has no name.
             StoreError: it was not stored, or the server was lost and it is not known whether it was.
-
         """
         row = store_rows.new_report(report, host)
         what = f"The document {row['id']}"
@@ -253,7 +245,6 @@ class Store(ShortRepr):
 
         Raises:
             UsageError: `since` is not valid.
-
         """
         with self._database.reading() as connection:
             return store_tables.parse_since(since, store_rows.clock_s(connection))
@@ -284,7 +275,6 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
         UsageError: `url` is not valid.
         StoreError: it is not a store, cannot be reached, was made by a later pyxfer, or does not exist and `create` is
             false.
-
     """
     return Store(open_database(find_location(url), create=create))
 

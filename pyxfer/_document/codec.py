@@ -290,7 +290,6 @@ def load(path: Path) -> Any:
     Raises:
         DocumentError: it is not such a document, was made by a later pyxfer, or was changed since.
         UsageError: the file cannot be read.
-
     """
     return load_any(path, [kind.struct for kind in KINDS])
 

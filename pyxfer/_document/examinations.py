@@ -202,7 +202,6 @@ class Examination(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: it is not a status of a finding.
-
         """
         known = get_args(Status)
         if status not in known:

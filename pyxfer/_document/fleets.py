@@ -251,7 +251,6 @@ class Fleet(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: there is no such verdict.
-
         """
         if verdict not in get_args(HostVerdict):
             raise UsageError(f"verdict {verdict!r:.40} is unknown: choose one of {', '.join(get_args(HostVerdict))}.")
@@ -262,7 +261,6 @@ class Fleet(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the fleet has no such host.
-
         """
         found = sorted((host for host in self.hosts if host.host == name), key=lambda host: host.state == "duplicate")
         if not found:

@@ -395,7 +395,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has no such row; the text says which pairs it has.
-
         """
         rows = self._rows("pairs", access, engine)
         for row in rows:
@@ -411,7 +410,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has no such row.
-
         """
         found = self._found("together", direction, engine)
         if found is None:
@@ -426,7 +424,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has no such row.
-
         """
         for row in sorted(self.latencies, key=lambda row: row.footprint_bytes):
             place = "host" if row.target == HOST_END else "self" if row.target == row.device else "peer"
@@ -440,7 +437,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has none.
-
         """
         if self.sharing is None:
             raise UsageError("This run has no interference map; it takes two GPUs and the group together.")

@@ -30,7 +30,6 @@ class SavedDocument(msgspec.Struct, frozen=True):
 
         Raises:
             UsageError: the file cannot be written; the text says why.
-
         """
         from pyxfer._document import codec
 
@@ -42,7 +41,6 @@ class SavedDocument(msgspec.Struct, frozen=True):
 
         Raises:
             DocumentError: the file cannot be read, or is not such a document; the text says why.
-
         """
         from pyxfer._document import codec
 

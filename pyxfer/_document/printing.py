@@ -45,7 +45,6 @@ class HasCharts(ShortRepr):
 
         Raises:
             UsageError: it has no such chart (the text names those that it has), or Altair is not installed.
-
         """
         return cast("alt.Chart", _kinds().altair_chart(self, name))
 
@@ -70,7 +69,6 @@ class HasPage(HasCharts):
 
         Raises:
             UsageError: `columns` is not a whole number above zero.
-
         """
         return str(_kinds().page_text(self, columns, details=details))
 
@@ -79,7 +77,6 @@ class HasPage(HasCharts):
 
         Raises:
             UsageError: the name has another ending, the file cannot be written, or what draws charts is not installed.
-
         """
         _kinds().write_report(self, os.fspath(path))
 
@@ -115,7 +112,6 @@ class HasTables(HasTable):
 
         Raises:
             UsageError: the table does not exist.
-
         """
         return cast("Table", _kinds().table_of(self, name).table())
 
@@ -124,6 +120,5 @@ class HasTables(HasTable):
 
         Raises:
             UsageError: the table does not exist.
-
         """
         return str(_kinds().table_of(self, table).to_csv())

@@ -474,7 +474,6 @@ class Run(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has none; the text says which sizes it has.
-
         """
         direction = word_of(direction, get_args(Direction), "direction")
         side: Side = "sum" if direction == "both" else direction

@@ -50,7 +50,6 @@ def explain(
     Raises:
         UsageError: the route is unknown, or cannot be explained at this size; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
-
     """
     nbytes = size_of(size, "size")
     found = _find(route)

@@ -201,7 +201,6 @@ def register_route(route: Route, framework: str | None = None) -> None:
 
     Raises:
         UsageError: the name is not `owner.name` or is taken, or its functions cannot be imported.
-
     """
     if not isinstance(route, Route):
         raise UsageError(f"register_route() takes a pyxfer.Route; got {type(route).__name__}.")
@@ -239,7 +238,6 @@ def unregister_route(name: str) -> None:
 
     Raises:
         UsageError: no route of this name is registered.
-
     """
     for home, routes in list(_registered.items()):
         kept = [route for route in routes if route.name != name]

@@ -87,7 +87,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: this or another watch is active in this process, or there is no such device.
-
         """
         self._session.start()
 
@@ -112,7 +111,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: the program uses the signal itself, this is not its main thread, or the file cannot be written.
-
         """
         target = None if save_to is None else os.fspath(save_to)
         if target is not None:
@@ -127,7 +125,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: no window has closed yet.
-
         """
         window = self._closed_window()
         if self._result is None or self._result_window is not window:
@@ -159,7 +156,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: no window has closed yet, or the file cannot be written.
-
         """
         from pyxfer._watch.chrome import write_chrome_trace
         from pyxfer._watch.window import within_capacity
@@ -213,6 +209,5 @@ def watch(
     Raises:
         UsageError: an argument is invalid.
         DocumentError: the saved run cannot be read.
-
     """
     return Watch(make_options(skip, steps, duration, device, lines, capacity), checked_ceilings(ceilings))
