@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -319,13 +319,9 @@ class LinksSharing(msgspec.Struct, frozen=True):
     groups: Fact[tuple[SharedGroup, ...]]
     slow: Fact[tuple[SlowLink, ...]]
     tree: Fact[tuple[tuple[int, ...], ...]]
-    error_rate: float
+    error_rate: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     pairs_measured: int
     pairs: int
-
-    def __post_init__(self) -> None:
-        if not 0 < self.error_rate < 1:
-            raise ValueError(f"error_rate is a probability above 0 and below 1; got {self.error_rate}")
 
     def keep(self, device: int, beside: int, direction: HostDirection = "h2d") -> float | None:
         """The share that a GPU keeps beside another one; None if it is not known."""

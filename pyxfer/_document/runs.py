@@ -12,8 +12,8 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document import machines
-from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated
+from pyxfer._document import checks, machines
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, not_positive
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
@@ -32,7 +32,6 @@ PartName = Literal[
     "preparing", "waiting", "copying", "staging", "gaps", "kernels", "other copies", "returning", "finishing"
 ]
 PARTS: tuple[PartName, ...] = get_args(PartName)
-_TRACED = "a traced trial"
 # The parts are sums of floating-point numbers.
 _ROUNDING = 1e-6
 
@@ -59,14 +58,10 @@ class Dma(msgspec.Struct, frozen=True):
     """
 
     seconds: Fact[float]
-    nbytes: int
-    copies: float
+    nbytes: Count
+    copies: Amount
     source: str
-    trials: int
-
-    def __post_init__(self) -> None:
-        check_amounts(_TRACED, seconds=self.seconds.value, nbytes=self.nbytes, copies=self.copies)
-        _check_trials(self.trials)
+    trials: AtLeastOne
 
     @property
     def gbps(self) -> float | None:
@@ -78,10 +73,7 @@ class Part(msgspec.Struct, frozen=True):
     """A named part of a trial's time."""
 
     name: PartName
-    seconds: float
-
-    def __post_init__(self) -> None:
-        check_amounts(_TRACED, seconds=self.seconds)
+    seconds: Amount
 
 
 class Breakdown(msgspec.Struct, frozen=True):
@@ -94,21 +86,18 @@ class Breakdown(msgspec.Struct, frozen=True):
     maps.
     """
 
-    elapsed_s: float
+    elapsed_s: Amount
     parts: tuple[Part, ...]
-    dispatch_s: float
-    wall_s: float
-    faults: float
-    switches: float
-    preemptions: float
-    trials: int
-    left_out: int = 0
-    page_bytes: int = 4096
+    dispatch_s: Amount
+    wall_s: Amount
+    faults: Amount
+    switches: Amount
+    preemptions: Amount
+    trials: AtLeastOne
+    left_out: Count = 0
+    page_bytes: Count = 4096
 
     def __post_init__(self) -> None:
-        amounts = ("elapsed_s", "dispatch_s", "wall_s", "faults", "switches", "preemptions", "left_out", "page_bytes")
-        check_amounts(_TRACED, **{name: getattr(self, name) for name in amounts})
-        _check_trials(self.trials)
         whole = sum(part.seconds for part in self.parts)
         if abs(whole - self.elapsed_s) > _ROUNDING * self.elapsed_s:
             raise ValueError(f"the parts of a breakdown sum to its elapsed_s; {whole:g} s is not {self.elapsed_s:g} s")
@@ -116,18 +105,6 @@ class Breakdown(msgspec.Struct, frozen=True):
     def seconds(self, name: PartName) -> float:
         """The length of a part; 0 if the trial has no such part."""
         return sum(part.seconds for part in self.parts if part.name == name)
-
-
-def check_amounts(of: str, **amounts: float | None) -> None:
-    """Raise ValueError for an amount that is negative or not finite. None is allowed."""
-    for name, amount in amounts.items():
-        if amount is not None and not 0 <= amount < math.inf:
-            raise ValueError(f"{name} of {of} is zero or above, and finite; got {amount}")
-
-
-def _check_trials(trials: int) -> None:
-    if trials < 1:
-        raise ValueError(f"a traced row has at least one trial; got {trials}")
 
 
 Workload = Literal["copy", "image-batch"]
@@ -502,17 +479,17 @@ def run_problems(run: Run) -> Problems:
     )
     yield from negative(("duration_s", run.duration_s))
     yield from machines.machine_problems(run.device, run.link)
-    yield from of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
+    yield from checks.of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
     yield from _asked_problems(run)
-    yield from repeated("locking", [cost.memory for cost in run.locking])
-    yield from of_each("locking", run.locking, _locking_problems)
+    yield from checks.repeated("locking", [cost.memory for cost in run.locking])
+    yield from checks.of_each("locking", run.locking, _locking_problems)
 
 
 def _asked_problems(run: Run) -> Problems:
     """Each row is there once, and its direction, its fresh memory and the explained route were asked for."""
     rows = run.measurements
     keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
-    yield from repeated("measurements", keys)
+    yield from checks.repeated("measurements", keys)
     for i, row in enumerate(rows):
         if row.direction not in run.parameters.directions:
             yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
@@ -533,7 +510,8 @@ def _locking_problems(cost: LockingCost) -> Problems:
 
 def row_problems(row: Measurement, link: Link) -> Problems:
     """Numbers are not negative, quantiles are in order, and no rate is above what the link can carry."""
-    yield from negative(("nbytes", row.nbytes), ("first_s", row.first_s.value))
+    traced_s = None if row.dma.value is None else row.dma.value.seconds.value
+    yield from negative(("nbytes", row.nbytes), ("first_s", row.first_s.value), ("dma.value.seconds", traced_s))
     yield from not_positive(("batch", row.batch))
     yield from _trial_problems(row.trials)
     for name in ("summary", "dispatch", "wall"):
@@ -545,7 +523,7 @@ def row_problems(row: Measurement, link: Link) -> Problems:
     if rate is not None and most is not None and rate.gbps > most:
         yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
     if share is not None:
-        yield from interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
+        yield from checks.interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
 
 
 def _crossed_problems(row: Measurement) -> Problems:
@@ -575,4 +553,4 @@ def _summary_problems(name: str, summary: Summary) -> Problems:
     values = [getattr(summary, part) for part in parts]
     if not values[0] >= 0 or values != sorted(values) or not values[-1] < math.inf:
         yield name, f"has {', '.join(parts)} that are not in this order"
-    yield from interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
+    yield from checks.interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
