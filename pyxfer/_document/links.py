@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document import machines
-from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated, within
+from pyxfer._document import checks, machines
+from pyxfer._document.checks import (
+    Amount,
+    AtLeastOne,
+    Chance,
+    Count,
+    Part,
+    Positive,
+    Problems,
+    of_each,
+    repeated,
+    within,
+)
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, SavedDocument, unknown
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
@@ -94,10 +105,10 @@ class LinkTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     crosses an end of the interval in proportion; `overlap`: the time in which all were busy over that in which any was.
     """
 
-    round: int
-    seconds: float
-    nbytes: tuple[float, ...]
-    overlap: float = 1.0
+    round: Count
+    seconds: Amount
+    nbytes: tuple[Amount, ...]
+    overlap: Part = 1.0
     invalid: str | None = None
 
 
@@ -221,10 +232,10 @@ class Latency(ShortRepr, msgspec.Struct, frozen=True):
 
     device: int
     target: int
-    footprint_bytes: int
-    places: int
-    hops: int
-    load: float
+    footprint_bytes: AtLeastOne
+    places: AtLeastOne
+    hops: AtLeastOne
+    load: Part
     p50: Fact[Chased]
     p99: Fact[Chased]
     load_gbps: Fact[float]
@@ -257,14 +268,14 @@ class SmallCopies(msgspec.Struct, frozen=True):
     device: int
     direction: Literal["h2d", "d2h"]
     mode: Literal["batch", "queue"]
-    nbytes: int
-    copies: int
+    nbytes: AtLeastOne
+    copies: AtLeastOne
     rate: Fact[Rate]
     verified: Fact[bool]
-    seconds: tuple[float, ...] = ()
-    caller_copies: int = 0
+    seconds: tuple[Amount, ...] = ()
+    caller_copies: Count = 0
     caller_rate: Fact[Rate] = unknown("not measured")
-    caller_seconds: tuple[float, ...] = ()
+    caller_seconds: tuple[Amount, ...] = ()
 
     @property
     def gbps(self) -> float | None:
@@ -319,7 +330,7 @@ class LinksSharing(msgspec.Struct, frozen=True):
     groups: Fact[tuple[SharedGroup, ...]]
     slow: Fact[tuple[SlowLink, ...]]
     tree: Fact[tuple[tuple[int, ...], ...]]
-    error_rate: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    error_rate: Chance
     pairs_measured: int
     pairs: int
 
@@ -340,8 +351,8 @@ class LinksParameters(msgspec.Struct, frozen=True):
     host_bytes: int
     peer_bytes: int
     local_bytes: int
-    precision: float
-    budget_s: float
+    precision: Positive
+    budget_s: Positive
     seed: int
 
 
@@ -362,7 +373,7 @@ class Links(HasTable, SavedDocument, frozen=True):
     latencies: tuple[Latency, ...] = ()
     small: tuple[SmallCopies, ...] = ()
     sharing: LinksSharing | None = None
-    duration_s: float = 0.0
+    duration_s: Amount = 0.0
     environment_after: Environment | None = None
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
@@ -467,11 +478,7 @@ def links_problems(run: Links) -> Problems:
     if not known or len(set(known)) != len(known) or tuple(known) != run.parameters.devices:
         yield "devices", "are not those of the parameters, each once"
         return
-    parameters, rows = run.parameters, run.traffics
-    yield from not_positive(
-        ("parameters.precision", parameters.precision), ("parameters.budget_s", parameters.budget_s)
-    )
-    yield from negative(("duration_s", run.duration_s))
+    rows = run.traffics
     keys = [(row.group, row.case, row.engine, *map(row.key, range(len(row.flows)))) for row in rows]
     yield from repeated("traffics", keys)
     yield from repeated("small", [(row.device, row.direction, row.mode, row.nbytes) for row in run.small])
@@ -502,11 +509,6 @@ def _traffic_problems(row: Traffic, known: Sequence[int]) -> Problems:
 def _link_trial_problems(trial: LinkTrial, flows: int) -> Problems:
     if len(trial.nbytes) != flows:
         yield "nbytes", f"has {len(trial.nbytes)} numbers for {flows} flows"
-    yield from negative(
-        ("round", trial.round), ("seconds", trial.seconds), *(("nbytes", each) for each in trial.nbytes)
-    )
-    if not 0 <= trial.overlap <= 1:
-        yield "overlap", f"is {trial.overlap:g}, not a share"
     if trial.invalid is None and (trial.seconds <= 0 or (flows > 1 and trial.overlap < MIN_OVERLAP)):
         yield "invalid", f"is null with an overlap of {trial.overlap:g} in {trial.seconds:g} s"
 
@@ -525,16 +527,13 @@ def _flow_problems(flow: LinkFlow, known: Sequence[int]) -> Problems:
 def _latency_problems(row: Latency, known: Sequence[int]) -> Problems:
     if row.device not in known or row.target not in (*known, HOST_END):
         yield "device", "or target is none of the devices"
-    if not 0 <= row.load <= 1:
-        yield "load", f"is {row.load:g}, not a share"
-    yield from not_positive(("hops", row.hops), ("places", row.places), ("footprint_bytes", row.footprint_bytes))
     for i, trial in enumerate(row.trials):
         if trial.invalid is None and not _is_possible(trial):
             yield f"trials[{i}]", "has a quantile or a load that is negative, not finite or out of order"
     for name in ("p50", "p99"):
         found = getattr(row, name).value
         if found is not None:
-            yield from interval_problems(f"{name}.low_ns", "high_ns", (found.low_ns, found.ns, found.high_ns))
+            yield from checks.interval_problems(f"{name}.low_ns", "high_ns", (found.low_ns, found.ns, found.high_ns))
 
 
 def _is_possible(trial: LatencyTrial) -> bool:
@@ -545,6 +544,3 @@ def _is_possible(trial: LatencyTrial) -> bool:
 def _small_problems(row: SmallCopies, known: Sequence[int]) -> Problems:
     if row.device not in known:
         yield "device", "is none of the devices"
-    yield from not_positive(("nbytes", row.nbytes), ("copies", row.copies))
-    yield from negative(("caller_copies", row.caller_copies))
-    yield from negative(*(("seconds", seconds) for seconds in (*row.seconds, *row.caller_seconds)))

@@ -9,7 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from pyxfer._document.checks import Problems, negative, within
+from pyxfer._document.checks import Count, Problems
 from pyxfer._document.printing import ShortRepr
 from pyxfer.units import format_gbps
 
@@ -129,13 +129,17 @@ class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
     fix: str | None = None
 
 
+MAX_DEVICES = 1024
+"""CUDA numbers the devices of a host from zero on, and there are some tens of them."""
+
+
 class Device(ShortRepr, msgspec.Struct, frozen=True):
     """A device. `index` is CUDA's number under the current CUDA_VISIBLE_DEVICES."""
 
-    index: int
+    index: Annotated[int, msgspec.Meta(ge=0, lt=MAX_DEVICES)]
     runtime: Runtime
     name: str
-    memory_bytes: int
+    memory_bytes: Count
     uuid: Fact[str]
     pci: Fact[str]
     compute_capability: Fact[str]
@@ -300,16 +304,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 """Lanes of a PCI Express link."""
-MAX_DEVICES = 1024
 PAYLOADS = tuple(128 << step for step in range(6))
-
-
-def machine_problems(device: Device, link: Link) -> Problems:
-    """CUDA numbers the devices of a host from zero on, and there are some tens of them."""
-    if not 0 <= device.index < MAX_DEVICES:
-        yield "device.index", f"is {device.index}"
-    yield from negative(("device.memory_bytes", device.memory_bytes))
-    yield from within("link", link_problems(link))
 
 
 def link_problems(link: Link) -> Problems:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 import msgspec
 
 from pyxfer._document import checks, machines
-from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, not_positive
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Positive, Problems, negative
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
@@ -179,19 +179,19 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     so a gated trial has it from as many copies without a gate, right after those of `elapsed_s`, or not at all.
     """
 
-    round: int
-    elapsed_s: float
-    dispatch_s: float | None = None
-    wall_s: float | None = None
-    copies: int = 1
+    round: Count
+    elapsed_s: Amount
+    dispatch_s: Amount | None = None
+    wall_s: Amount | None = None
+    copies: AtLeastOne = 1
     invalid: str | None = None
-    faults: float | None = None
+    faults: Amount | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
     """Statistics of the valid trials of a measurement, in seconds."""
 
-    n: int
+    n: AtLeastOne
     median_s: float
     low_s: float | None
     high_s: float | None
@@ -246,7 +246,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     mode: str
     variant: Variant
     bracket: Bracket
-    nbytes: int
+    nbytes: Count
     moved_bytes: int
     rate: Fact[Rate]
     peak_share: Fact[float]
@@ -260,7 +260,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
     worker: str | None = None
     route_info: RouteInfo | None = None
-    batch: int | None = None
+    batch: AtLeastOne | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
 
@@ -380,7 +380,7 @@ class LockingCost(msgspec.Struct, frozen=True):
     """The cost of page-locking host memory, and the number of transfers after which it pays."""
 
     memory: Memory
-    nbytes: int
+    nbytes: AtLeastOne
     summary: Summary | None
     s_per_gib: Fact[float]
     pays_after_transfers: Fact[int]
@@ -394,16 +394,16 @@ class Parameters(msgspec.Struct, frozen=True):
     directions: tuple[Direction, ...]
     memories: tuple[Memory, ...]
     modes: tuple[str, ...]
-    sizes_bytes: tuple[int, ...]
+    sizes_bytes: tuple[AtLeastOne, ...]
     fresh: bool
-    precision: float
-    budget_s: float
+    precision: Positive
+    budget_s: Positive
     seed: int
     min_rounds: int
     frameworks: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
     workload: Workload = "copy"
-    batches: tuple[int, ...] = ()
+    batches: tuple[AtLeastOne, ...] = ()
     explained: str = ""
 
 
@@ -425,7 +425,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     placement: machines.Placement
     environment: Environment
     environment_after: Environment | None = None
-    duration_s: float = 0.0
+    duration_s: Amount = 0.0
     measurements: tuple[Measurement, ...] = ()
     curves: tuple[Curve, ...] = ()
     locking: tuple[LockingCost, ...] = ()
@@ -470,15 +470,7 @@ class Run(HasTable, SavedDocument, frozen=True):
 
 
 def run_problems(run: Run) -> Problems:
-    parameters = run.parameters
-    yield from not_positive(
-        ("parameters.precision", parameters.precision),
-        ("parameters.budget_s", parameters.budget_s),
-        *((f"parameters.sizes_bytes[{i}]", size) for i, size in enumerate(parameters.sizes_bytes)),
-        *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
-    )
-    yield from negative(("duration_s", run.duration_s))
-    yield from machines.machine_problems(run.device, run.link)
+    yield from checks.within("link", machines.link_problems(run.link))
     yield from checks.of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
     yield from _asked_problems(run)
     yield from checks.repeated("locking", [cost.memory for cost in run.locking])
@@ -501,7 +493,6 @@ def _asked_problems(run: Run) -> Problems:
 
 
 def _locking_problems(cost: LockingCost) -> Problems:
-    yield from not_positive(("nbytes", cost.nbytes))
     if cost.memory == "pageable":
         yield "memory", "is pageable, which is not page-locked"
     if cost.summary is not None:
@@ -511,8 +502,7 @@ def _locking_problems(cost: LockingCost) -> Problems:
 def row_problems(row: Measurement, link: Link) -> Problems:
     """Numbers are not negative, quantiles are in order, and no rate is above what the link can carry."""
     traced_s = None if row.dma.value is None else row.dma.value.seconds.value
-    yield from negative(("nbytes", row.nbytes), ("first_s", row.first_s.value), ("dma.value.seconds", traced_s))
-    yield from not_positive(("batch", row.batch))
+    yield from negative(("first_s", row.first_s.value), ("dma.value.seconds", traced_s))
     yield from _trial_problems(row.trials)
     for name in ("summary", "dispatch", "wall"):
         summary = getattr(row, name)
@@ -539,16 +529,12 @@ def _crossed_problems(row: Measurement) -> Problems:
 def _trial_problems(trials: Sequence[Trial]) -> Problems:
     rounds: set[int] = set()
     for i, trial in enumerate(trials):
-        amounts = (trial.round, trial.elapsed_s, trial.dispatch_s, trial.wall_s, trial.faults, trial.copies - 1)
-        if any(amount is not None and amount < 0 for amount in amounts):
-            yield f"trials[{i}]", "has a negative number"
         if trial.round in rounds:
             yield f"trials[{i}].round", f"is {trial.round}, as that of an earlier trial"
         rounds.add(trial.round)
 
 
 def _summary_problems(name: str, summary: Summary) -> Problems:
-    yield from not_positive((f"{name}.n", summary.n))
     parts = ("min_s", "q1_s", "median_s", "q3_s", "max_s")
     values = [getattr(summary, part) for part in parts]
     if not values[0] >= 0 or values != sorted(values) or not values[-1] < math.inf:

@@ -135,7 +135,7 @@ def _parameters(device: str, results: list[Tested]) -> Parameters:
 
 def session_problems(session: XferSession) -> Problems:
     places = session.places
-    yield from of_each("places", places, lambda place: machines.machine_problems(place.device, place.link))
+    yield from of_each("places", places, lambda place: within("link", machines.link_problems(place.link)))
 
     def of_test(result: Tested) -> Problems:
         if not 0 <= result.place < len(places):

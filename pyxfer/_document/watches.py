@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 import msgspec
 
 from pyxfer._document import machines
-from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, of_each
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, of_each, within
 from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime
 from pyxfer._document.printing import HasTables
 from pyxfer._document.runs import Summary, Tracing
@@ -261,9 +261,9 @@ class Surprise(msgspec.Struct, frozen=True):
     call: str
     line: Fact[str]
     range: str | None
-    count: int
-    seconds: float
-    nbytes: int
+    count: Count
+    seconds: Amount
+    nbytes: Count
     per_step: float | None
     over_time: tuple[CallSums, ...]
 
@@ -500,13 +500,12 @@ class Watched(HasTables, machines.SavedDocument, frozen=True):
 
 
 def watch_problems(watched: Watched) -> Problems:
-    yield from machines.machine_problems(watched.device, watched.link)
+    yield from within("link", machines.link_problems(watched.link))
     yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
     activity = watched.activity.value
     if activity is None:
         return
     yield from of_each("activity.value.copies", activity.copies, _copies_problems)
-    yield from of_each("activity.value.surprises", activity.surprises, _surprise_problems)
     for i, row in enumerate(activity.allocated):
         counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
         if any(not 0 <= count <= nbytes for count, nbytes in counts):
@@ -516,7 +515,3 @@ def watch_problems(watched: Watched) -> Problems:
 def _copies_problems(copies: CopyClass) -> Problems:
     if copies.direction in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
         yield "memory", f"is {copies.memory}, of copies that have no host memory"
-
-
-def _surprise_problems(call: Surprise) -> Problems:
-    return negative(("count", call.count), ("nbytes", call.nbytes), ("seconds", call.seconds))
