@@ -118,7 +118,7 @@ def _flow(row: links.Traffic, number: int, run: links.Links) -> links.LinkFlow:
     rate = (
         unknown(WRONG) if flow.verified.value is False else _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
     )
-    peak = peak_of(flow, {each.device.index: each for each in run.devices}, run.peers)
+    peak = peak_of(flow, run.devices, run.peers)
     return replace(flow, rate=rate, peak_share=stats.share_of_peak(rate, peak))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -23,24 +24,16 @@ NO_ALONE = "the same copies were not measured alone"
 NO_PEAK_INSIDE = "copies inside a GPU cross no link"
 
 
+@dataclass(frozen=True)
 class Assembler:
     """Makes rows. `ended_early`: the reason for rows without trials in a run that ended early; `failures`: by key."""
 
-    def __init__(
-        self,
-        devices: Sequence[links.LinkDevice],
-        peers: Sequence[links.PeerLink],
-        precision: float,
-        budget_s: float,
-        ended_early: str | None,
-        failures: Mapping[str, str],
-    ) -> None:
-        self._devices = {each.device.index: each for each in devices}
-        self._peers = peers
-        self._precision = precision
-        self._budget_s = budget_s
-        self._no_trial = ended_early or NO_TRIAL
-        self._failures = failures
+    devices: Sequence[links.LinkDevice]
+    peers: Sequence[links.PeerLink]
+    precision: float
+    budget_s: float
+    ended_early: str | None
+    failures: Mapping[str, str]
 
     def traffics(self, subjects: Sequence[TrafficSubject]) -> tuple[links.Traffic, ...]:
         rows = list(map(self._traffic, subjects))
@@ -48,7 +41,7 @@ class Assembler:
         return tuple(with_shares(row, alone) for row in rows)
 
     def _traffic(self, subject: TrafficSubject) -> links.Traffic:
-        plan, failure = subject.plan, self._failures.get(subject.key)
+        plan, failure = subject.plan, self.failures.get(subject.key)
         valid = [trial for trial in subject.trials if trial.invalid is None]
         reason = subject.unavailable or self._why_missing(subject.trials, failure)
         total = rate_of(valid, range(len(plan.flows)), reason)
@@ -67,7 +60,7 @@ class Assembler:
 
     def _why_missing(self, trials: Sequence[links.LinkTrial | links.LatencyTrial], failure: str | None) -> str:
         faults = [trial.invalid for trial in trials if trial.invalid]
-        return failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
+        return failure or (f"no trial counts: {faults[-1]}" if faults else self.ended_early or NO_TRIAL)
 
     def _flow(
         self, plan: links.FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
@@ -77,7 +70,7 @@ class Assembler:
             **msgspec.structs.asdict(plan),
             rate=rate,
             alone_share=unknown(NO_ALONE),
-            peak_share=stats.share_of_peak(rate, peak_of(plan, self._devices, self._peers)),
+            peak_share=stats.share_of_peak(rate, peak_of(plan, self.devices, self.peers)),
             verified=verified,
         )
 
@@ -93,13 +86,13 @@ class Assembler:
         return (*remarks, *self._doubts(seconds))
 
     def _doubts(self, seconds: Sequence[float]) -> tuple[Remark, ...]:
-        found = instability(seconds, self._precision, self._budget_s) if seconds else None
+        found = instability(seconds, self.precision, self.budget_s) if seconds else None
         return (found,) if found else ()
 
     def latency(self, subject: LatencySubject) -> links.Latency:
         plan = subject.plan
         valid = [trial for trial in subject.trials if trial.invalid is None]
-        missing = subject.unavailable or self._why_missing(subject.trials, self._failures.get(subject.key))
+        missing = subject.unavailable or self._why_missing(subject.trials, self.failures.get(subject.key))
         loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
         few = missing if not valid else "too few launches in a trial for a p99"
         each = sorted(ns for _, ns in subject.multiprocessors)
@@ -123,7 +116,7 @@ class Assembler:
         )
 
     def small(self, subject: SmallSubject) -> links.SmallCopies:
-        missing = subject.unavailable or self._failures.get(subject.key) or self._no_trial
+        missing = subject.unavailable or self.failures.get(subject.key) or self.ended_early or NO_TRIAL
 
         def rate(seconds: Sequence[float]) -> Fact[Rate]:
             return Fact(stats.rate(subject.nbytes, stats.summarise(seconds))) if seconds else unknown(missing)
@@ -143,16 +136,14 @@ class Assembler:
         )
 
 
-def peak_of(
-    flow: links.FlowPlan, devices: Mapping[int, links.LinkDevice], peers: Sequence[links.PeerLink]
-) -> Fact[float]:
+def peak_of(flow: links.FlowPlan, devices: Sequence[links.LinkDevice], peers: Sequence[links.PeerLink]) -> Fact[float]:
     if flow.side == "local":
         return unknown(NO_PEAK_INSIDE)
     if flow.side == "peer":
         ends = (flow.source, flow.destination)
         found = (peer.peak_gbps for peer in peers if (peer.source, peer.destination) == ends)
         return next(found, unknown("the link between the two was not read"))
-    return devices[flow.device].host_peak_gbps(flow.side)
+    return next(each for each in devices if each.device.index == flow.device).host_peak_gbps(flow.side)
 
 
 def rate_of(valid: Sequence[links.LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Flow, FlowStamps, Lane
 
     ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
+    Readings = Mapping[int, Mapping[Counter, Fact[int]]]
 
 Nanoseconds = NDArray[np.int64]
 
@@ -153,15 +154,10 @@ class TrafficSubject(LinkSubject):
             self.verified[number] = Fact(memory.arrived(memory.landing(flow, node, nbytes), nbytes, seed))
         return stamps
 
-    def _counters(self, read: ReadCounters | None) -> dict[int, Mapping[Counter, Fact[int]]]:
+    def _counters(self, read: ReadCounters | None) -> Readings:
         return {} if read is None else {device: read(device) for device in sorted(self.plan.devices)}
 
-    def _note_counters(
-        self,
-        before: Mapping[int, Mapping[Counter, Fact[int]]],
-        after: Mapping[int, Mapping[Counter, Fact[int]]],
-        stamps: Sequence[FlowStamps],
-    ) -> None:
+    def _note_counters(self, before: Readings, after: Readings, stamps: Sequence[FlowStamps]) -> None:
         for device in after:
             sent, received = (self._crossed(device, stamps, outwards=outwards) for outwards in (True, False))
             for counter, counted in counted_between(before[device], after[device]).items():
