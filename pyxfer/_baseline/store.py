@@ -53,7 +53,11 @@ _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, D
 
 
 class Store(ShortRepr):
-    """Runs and baselines in one database, opened by `open_store`; not for several threads at once."""
+    """Runs and baselines in one database, opened by `open_store`; not for several threads at once.
+
+    What adds something raises a StoreError if it was not stored, or if the server was lost and it is not known whether
+    it was. What reads something by its id raises one if there is none, or if it has changed since it was stored.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -82,19 +86,12 @@ class Store(ShortRepr):
         """Append a run, also of links, and return its id.
 
         A run that is already stored with the same labels is not stored again.
-
-        Raises:
-            StoreError: the run was not stored, or the server was lost and it is not known whether it was.
         """
         new = store_rows.new_run(run, labels)
         return self._database.write(f"The run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
-        """The run with this id, as it was stored.
-
-        Raises:
-            StoreError: there is none, or it has changed since it was stored.
-        """
+        """The run with this id, as it was stored."""
         with self._database.reading() as connection:
             row = connection.execute(_WHOLE_RUN.where(RUNS.c.id == run_id)).first()
         if row is None:
@@ -114,9 +111,6 @@ class Store(ShortRepr):
         """Append a baseline and its runs in one transaction and return its id.
 
         It becomes the current baseline of its name and machine. If the current one is identical, nothing is stored.
-
-        Raises:
-            StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
         """
         row, runs = store_rows.new_baseline(baseline)
         what = f"The baseline {baseline.name!r:.80}"
@@ -129,11 +123,7 @@ class Store(ShortRepr):
             return _whole_baseline(connection, found.order_by(BASELINES.c.seq.desc()).limit(1))
 
     def baseline_of_id(self, baseline_id: str) -> Baseline:
-        """The baseline with this id, also if it is not the current one.
-
-        Raises:
-            StoreError: there is none, or it has changed since it was stored.
-        """
+        """The baseline with this id, also if it is not the current one."""
         with self._database.reading() as connection:
             found = _whole_baseline(connection, select(BASELINES).where(BASELINES.c.id == baseline_id, _KEPT))
         if found is None:
@@ -194,11 +184,7 @@ class Store(ShortRepr):
             return _history(connection, query)
 
     def add_fleet(self, fleet: Fleet) -> str:
-        """Append the verdicts on a fleet and return their id. The same document is not stored again.
-
-        Raises:
-            StoreError: it was not stored, or the server was lost and it is not known whether it was.
-        """
+        """Append the verdicts on a fleet and return their id. The same document is not stored again."""
         row, hosts = store_rows.new_fleet(fleet)
         what = f"The fleet {row['id']}"
         return self._database.write(what, lambda connection: store_rows.add_fleet(connection, row, hosts))
@@ -211,11 +197,7 @@ class Store(ShortRepr):
             return [KeptFleet(*row) for row in connection.execute(newest)][::-1]
 
     def fleet(self, fleet_id: str) -> Fleet:
-        """The fleet with this id, as it was stored.
-
-        Raises:
-            StoreError: there is none, or it has changed since it was stored.
-        """
+        """The fleet with this id, as it was stored."""
         with self._database.reading() as connection:
             row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
         if row is None:
@@ -234,7 +216,6 @@ class Store(ShortRepr):
 
         Raises:
             UsageError: the document is larger than 16 MiB, or the host has no name.
-            StoreError: it was not stored, or the server was lost and it is not known whether it was.
         """
         row = store_rows.new_report(report, host)
         what = f"The document {row['id']}"
