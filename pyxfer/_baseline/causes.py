@@ -491,10 +491,6 @@ def _throttled(run: Run) -> str | None:
     return " and ".join(throttle_reasons(run)) or "none"
 
 
-def _count(pids: tuple[int, ...]) -> str:
-    return str(len(pids)) if pids else "none"
-
-
 # What is compared, whether it may cost bandwidth, and its value in a run.
 _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("host", False, lambda run: run.environment.host),
@@ -519,7 +515,11 @@ _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(_gib(size)))),
     ("clocks held back", True, _throttled),
     ("performance state", False, _fact(lambda run: run.environment.performance_state)),
-    ("other processes on the GPU", True, _fact(lambda run: run.environment.other_gpu_processes, _count)),
+    (
+        "other processes on the GPU",
+        True,
+        _fact(lambda run: run.environment.other_gpu_processes, lambda pids: str(len(pids) or "none")),
+    ),
     ("MIG", True, _fact(lambda run: run.device.mig, _yes_no)),
     ("vGPU", True, _fact(lambda run: run.device.vgpu, _yes_no)),
     ("confidential computing", True, _fact(lambda run: run.device.confidential, _yes_no)),

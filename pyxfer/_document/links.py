@@ -528,17 +528,14 @@ def _latency_problems(row: Latency, known: Sequence[int]) -> Problems:
     if row.device not in known or row.target not in (*known, HOST_END):
         yield "device", "or target is none of the devices"
     for i, trial in enumerate(row.trials):
-        if trial.invalid is None and not _is_possible(trial):
+        p99 = trial.p50_ns if trial.p99_ns is None else trial.p99_ns
+        is_possible = 0 < trial.p50_ns <= p99 < math.inf and trial.launches > 0 and (trial.load_gbps or 0.0) >= 0
+        if trial.invalid is None and not is_possible:
             yield f"trials[{i}]", "has a quantile or a load that is negative, not finite or out of order"
     for name in ("p50", "p99"):
         found = getattr(row, name).value
         if found is not None:
             yield from checks.interval_problems(f"{name}.low_ns", "high_ns", (found.low_ns, found.ns, found.high_ns))
-
-
-def _is_possible(trial: LatencyTrial) -> bool:
-    p99 = trial.p50_ns if trial.p99_ns is None else trial.p99_ns
-    return 0 < trial.p50_ns <= p99 < math.inf and trial.launches > 0 and (trial.load_gbps or 0.0) >= 0
 
 
 def _small_problems(row: SmallCopies, known: Sequence[int]) -> Problems:

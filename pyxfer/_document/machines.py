@@ -324,11 +324,6 @@ def link_problems(link: Link) -> Problems:
     for name, (state, most) in states.items():
         if state is not None and (state.generation not in GIGATRANSFERS or state.width not in WIDTHS):
             yield name, f"is generation {state.generation} with {state.width} lanes"
-        if any(_is_beyond(state, limit) for limit in most):
-            yield name, "is more than the link can do"
-
-
-def _is_beyond(state: LinkState | None, most: LinkState | None) -> bool:
-    if state is None or most is None:
-        return False
-    return state.generation > most.generation or state.width > most.width
+        for limit in filter(None, most):
+            if state is not None and (state.generation > limit.generation or state.width > limit.width):
+                yield name, "is more than the link can do"

@@ -93,7 +93,10 @@ def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
         is_few = len(table.places) < fleet.settings.smallest_cohort
         expected = small_cohorts.expected_again(cohort.cells, table) if is_few else []
-        verdicts = _judge_cohort(table, expected, _again_in(fleet, table), tests, fleet.settings)
+        looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
+        signs = signs_of(table.columns)
+        again = {row: signs * np.log(np.array(found, np.float64)) for row, found in looks.items()}
+        verdicts = _judge_cohort(table, expected, again, tests, fleet.settings)
         peaks = tuple(cell.peak for cell in cohort.cells)
         cohorts.append(replace(verdicts, peaks=peaks, remarks=cohort.remarks))
     hosts = [msgspec.structs.replace(host, verdict="not judged", losses=(), control=False) for host in fleet.hosts]
@@ -133,11 +136,6 @@ def _table_of(fleet: fleets.Fleet, number: int) -> Table:
         for name in ("values", "errors")
     )
     return Table(fleet.cohorts[number].alike, places, columns, signs_of(columns) * np.log(values), errors)
-
-
-def _again_in(fleet: fleets.Fleet, table: Table) -> dict[int, Floats]:
-    looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
-    return {row: signs_of(table.columns) * np.log(np.array(found, np.float64)) for row, found in looks.items()}
 
 
 def hosts_to_confirm(fleet: fleets.Fleet) -> tuple[str, ...]:

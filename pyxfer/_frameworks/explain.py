@@ -59,7 +59,7 @@ def explain(
                 device,
                 (word_of("h2d" if direction is None else direction, DIRECTIONS, "direction"),),
                 tuple(dict.fromkeys((found.memory, *_RAW_MEMORIES))),
-                _modes_beside(found),
+                tuple(dict.fromkeys((found.mode, *_RAW_MODES, *((STAGED,) if found.memory == "pageable" else ())))),
                 (nbytes,),
                 fresh=False,
                 precision=precision,
@@ -82,12 +82,6 @@ def explain(
     request = _request(framework, own, nbytes, device, choice.runtime, precision, budget, seed)
     request = replace(request, complete=complete)
     return run_workers(choice, request, patience, on_progress, save_to)
-
-
-def _modes_beside(route: RouteStatus) -> tuple[str, ...]:
-    """The modes to measure beside a raw route: `staged` only beside pageable memory."""
-    staged = (STAGED,) if route.memory == "pageable" else ()
-    return tuple(dict.fromkeys((route.mode, *_RAW_MODES, *staged)))
 
 
 def _request(

@@ -32,7 +32,8 @@ def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None
     if len(matches) == 1:
         return matches[0]
     problem = "matches more than one device" if matches else "is none of the devices that CUDA shows"
-    listing = "; ".join(_describe(device) for device in matches or devices) or "none"
+    keys = [(str(each.index), each.name, each.uuid.value, each.pci.value) for each in matches or devices]
+    listing = "; ".join(" ".join(filter(None, known)) for known in keys) or "none"
     raise UsageError(f"device {str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
 
@@ -69,11 +70,6 @@ def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
 def _without_cuda(text: str) -> str:
     found = _CUDA_NAME.fullmatch(text)
     return text if found is None else found["index"] or "0"
-
-
-def _describe(device: Device) -> str:
-    keys = [str(device.index), device.name, device.uuid.value, device.pci.value]
-    return " ".join(key for key in keys if key)
 
 
 def _read_device(engine: Engine, index: int, nvml: Nvml) -> Device:

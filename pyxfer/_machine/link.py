@@ -106,8 +106,8 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
     if engine.device_properties(device.index).integrated:
         return _no_link("the GPU and the CPU share one memory, so copies cross no link")
     nvml = nvml or management.shared()
-    hops = _hops(device, root)
-    control = _device_control(device, root)
+    hops, address = _hops(device, root), device.pci.value
+    control = Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
     link = Link(
         kind=_link_kind(nvml, device),
         now=_first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
@@ -204,11 +204,6 @@ def _device_most(nvml: Nvml, device: Device, root: Path) -> Fact[LinkState]:
     # NVML gives the generation of the device alone, but the width only together with the slot.
     second = management.link_device_most(nvml, device)
     return second if device.pci.value is None else _first_known(pci.read_device_most(device.pci.value, root), second)
-
-
-def _device_control(device: Device, root: Path) -> Fact[pci.DeviceControl]:
-    address = device.pci.value
-    return Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
 
 
 def _nearest(hops: tuple[Hop, ...], part: Callable[[Hop], Fact[LinkState]]) -> Fact[LinkState]:

@@ -53,10 +53,6 @@ class Candidate:
     least_trials: int = MIN_TRIALS
     trials: int = 0
 
-    @property
-    def trials_per_round(self) -> int:
-        return EXPLAINED_TRIALS if self.is_near else 1
-
 
 def trace_candidates(
     engine: Engine,
@@ -91,7 +87,7 @@ def trace_candidates(
                 # The least trials of each may take longer than the others.
                 if time.perf_counter() > (latest_s if number < candidate.least_trials else until_s):
                     continue
-                if not all(_trial(candidate, recorder) for _ in range(candidate.trials_per_round)):
+                if not all(_trial(candidate, recorder) for _ in range(EXPLAINED_TRIALS if candidate.is_near else 1)):
                     remaining.remove(candidate)
         _search(remaining, recorder, min(time.perf_counter() + SEARCH_SHARE * seconds, latest_s), cancelled)
 

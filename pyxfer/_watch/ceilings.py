@@ -81,17 +81,13 @@ def _size_remarks(run: Run, needed: Mapping[OneWay, Sequence[int]]) -> list[Rema
         far = [size for size in taken if measured and not min(measured) / FARTHEST <= size <= max(measured) * FARTHEST]
         if far:
             sizes_run = f"{format_size(min(measured))} to {format_size(max(measured))}"
+            about = " to ".join(dict.fromkeys(map(format_size, (min(far), max(far)))))
             text = (
-                f"copies {direction} of {_sizes_text(far)} are far from the sizes of the saved run, {sizes_run}; their "
+                f"copies {direction} of about {about} are far from the sizes of the saved run, {sizes_run}; their "
                 "share of the ceiling is a guess"
             )
             found.append(Remark("other-sizes", text, _MEASURE_HERE))
     return found
-
-
-def _sizes_text(sizes: Sequence[int]) -> str:
-    least, most = format_size(min(sizes)), format_size(max(sizes))
-    return f"about {least}" if least == most else f"about {least} to {most}"
 
 
 BUDGET_S = 1.0
