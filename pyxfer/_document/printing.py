@@ -103,22 +103,14 @@ class HasTable(HasPage):
 
 
 class HasTables(HasTable):
-    """A watch, which has several tables: `steps`, `copies`, `calls` and `ranges`."""
+    """A watch, which has several tables: `steps`, `copies`, `calls` and `ranges`. Another name is a UsageError."""
 
     __slots__ = ()
 
     def table(self, name: str = "steps") -> Table:
-        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB.
-
-        Raises:
-            UsageError: the table does not exist.
-        """
+        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB."""
         return cast("Table", _kinds().table_of(self, name).table())
 
     def to_csv(self, table: str = "steps") -> str:
-        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
-
-        Raises:
-            UsageError: the table does not exist.
-        """
+        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers."""
         return str(_kinds().table_of(self, table).to_csv())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyxfer._document.machines import Device, Fact, Placement
@@ -78,45 +78,26 @@ def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator
     if cpus.value is None or node.value is None:
         yield _unbound(node, cpus.reason or "")
         return
-    before = os.sched_getaffinity(0)
-    refusal = _pin_thread(cpus.value)
+    before, shown = os.sched_getaffinity(0), format_cpu_list(cpus.value)
+    refusal = _refusal(f"CPUs {shown}", os.sched_setaffinity, 0, cpus.value)
     if refusal is not None:
         yield _unbound(node, refusal)
         return
     try:
-        with _memory_preferred(engine, node.value) as memory_node:
-            yield Placement(node, Fact(format_cpu_list(cpus.value)), memory_node, _NO_PAGES)
+        refusal = _refusal(f"to prefer memory of NUMA node {node.value}", engine.prefer_node, node.value)
+        yield Placement(node, Fact(shown), node if refusal is None else Fact(reason=refusal), _NO_PAGES)
     finally:
         os.sched_setaffinity(0, before)
+        if refusal is None:
+            engine.prefer_node(None)
 
 
-def _pin_thread(cpus: frozenset[int]) -> str | None:
-    """Pin the calling thread. The reason if the kernel refuses, else None."""
+def _refusal(what: str, call: Callable[..., None], *arguments: object) -> str | None:
+    """Make the call; returns the reason if the kernel refuses."""
     try:
-        os.sched_setaffinity(0, cpus)
+        call(*arguments)
     except OSError as error:
-        return f"the kernel refuses CPUs {format_cpu_list(cpus)}: {error.strerror}"
-    return None
-
-
-@contextlib.contextmanager
-def _memory_preferred(engine: Engine, node: int) -> Iterator[Fact[int]]:
-    refusal = _prefer(engine, node)
-    if refusal is not None:
-        yield Fact(reason=refusal)
-        return
-    try:
-        yield Fact(node)
-    finally:
-        engine.prefer_node(None)
-
-
-def _prefer(engine: Engine, node: int) -> str | None:
-    """Prefer memory of a node. The reason if the kernel refuses, else None."""
-    try:
-        engine.prefer_node(node)
-    except OSError as error:
-        return f"the kernel refuses to prefer memory of NUMA node {node}: {error.strerror or error}"
+        return f"the kernel refuses {what}: {error.strerror or error}"
     return None
 
 
