@@ -162,12 +162,7 @@ class Store(ShortRepr):
         return self._database.write(f"The removal of {what}", remove)
 
     def history(
-        self,
-        cell: str | None = None,
-        *,
-        host: str | None = None,
-        since: str | None = None,
-        limit: int = MAX_POINTS,
+        self, cell: str | None = None, *, host: str | None = None, since: str | None = None, limit: int = MAX_POINTS
     ) -> documents.History:
         """The bandwidth over time: one group for each machine and cell, its oldest point first.
 

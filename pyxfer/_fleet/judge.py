@@ -47,10 +47,7 @@ class _Verdicts:
 
 
 def judge(
-    arrivals: Iterable[Arrival],
-    *,
-    confirmations: Confirmations | None = None,
-    unanswered: Sequence[Arrival] = (),
+    arrivals: Iterable[Arrival], *, confirmations: Confirmations | None = None, unanswered: Sequence[Arrival] = ()
 ) -> fleets.Fleet:
     """The verdicts, with one false alarm in 100 fleets.
 

@@ -46,12 +46,7 @@ class Bench:
     """Measures one task. Use it once, in the thread that may call the framework."""
 
     def __init__(
-        self,
-        task: Task,
-        routes: Sequence[Route],
-        choice: Choice,
-        device: Device,
-        lack_of_gpu: str | None,
+        self, task: Task, routes: Sequence[Route], choice: Choice, device: Device, lack_of_gpu: str | None
     ) -> None:
         """`lack_of_gpu` is the reason why routes over the link cannot be measured, or None if they can."""
         self._task = task

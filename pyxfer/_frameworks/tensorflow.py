@@ -351,21 +351,10 @@ class IngestDlpack(Aliasing, Ingest):
 COMPATIBLE = "force-gpu-compatible"
 # Variables that affect memory: TensorFlow's pools, and the malloc of its CPU tensors and of NumPy.
 VARIABLES = (
-    "CUDA_VISIBLE_DEVICES",
-    "GLIBC_TUNABLES",
-    "LD_PRELOAD",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TRIM_THRESHOLD_",
-    "NUMPY_MADVISE_HUGEPAGE",
-    "TF_CPP_MIN_LOG_LEVEL",
-    "TF_FORCE_GPU_ALLOW_GROWTH",
-    "TF_FORCE_UNIFIED_MEMORY",
-    "TF_GPU_ALLOCATOR",
-    "TF_GPU_HOST_MEM_LIMIT_IN_MB",
-    "TF_XLA_FLAGS",
-    "XLA_FLAGS",
+    *("CUDA_VISIBLE_DEVICES", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_"),
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "NUMPY_MADVISE_HUGEPAGE", "TF_CPP_MIN_LOG_LEVEL"),
+    *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_FORCE_UNIFIED_MEMORY", "TF_GPU_ALLOCATOR", "TF_GPU_HOST_MEM_LIMIT_IN_MB"),
+    *("TF_XLA_FLAGS", "XLA_FLAGS"),
 )
 
 ROUTES = (
@@ -384,9 +373,7 @@ ROUTES = (
     base.onto_gpu("tf.rawop", "EagerTensor(x, 'CPU:0', None)._copy_to_device('GPU:0')", RawOp),
     base.onto_gpu("tf.cpu-op", "tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')", CpuOp),
     base.onto_gpu(
-        "tf.dlpack-pageable",
-        "from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')",
-        *base.both(Images, Dlpack),
+        "tf.dlpack-pageable", "from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')", *base.both(Images, Dlpack)
     ),
     base.from_pinned(
         "tf.dlpack-pinned",
