@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pyxfer._ceiling import plans as raw_plans
 from pyxfer._ceiling.plans import DEFAULT_PRECISION
 from pyxfer._ceiling.plans import make_request as make_raw_request
 from pyxfer._ceiling.session import checked_choice, run_request
-from pyxfer._document.machines import STAGED, Runtime
+from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
-from pyxfer._document.runs import OneWay, Run, Workload
+from pyxfer._document.runs import OneWay, Run
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework, similar
-from pyxfer._frameworks.session import DIRECTIONS, Request, make_request, run_workers
+from pyxfer._frameworks.session import DIRECTIONS, make_request, run_workers
 from pyxfer._measure.sampler import OnProgress, SaveTo
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, size_of, word_of
@@ -79,51 +80,25 @@ def explain(
             f"{own.name} goes {own.direction}; a direction is for raw routes, which have both. Leave it out."
         )
     choice = checked_choice(device, require_gpu=require_gpu)
-    request = _request(framework, own, nbytes, device, choice.runtime, precision, budget, seed)
-    request = replace(request, complete=complete)
+    limits: dict[str, Any] = {"precision": precision, "budget": budget, "seed": seed}
+    request = make_request([framework.name], device, choice.runtime, routes=(), **_asked(own, nbytes), **limits)
+    request = replace(request, explained=own.name, complete=complete)
     return run_workers(choice, request, patience, on_progress, save_to)
 
 
-def _request(
-    framework: Framework,
-    route: Route,
-    nbytes: int,
-    device: int | str,
-    runtime: Runtime,
-    precision: str | float,
-    budget: str | float,
-    seed: int | None,
-) -> Request:
-    workload = _workload(route, nbytes)
+def _asked(route: Route, nbytes: int) -> dict[str, Any]:
+    """What a run is asked for to measure one route; images, if it supports only these."""
     ingest = route.direction == "ingest"
-    request = make_request(
-        [framework.name],
-        device,
-        runtime,
-        routes=(),
-        workload=workload,
-        sizes=(nbytes,) if workload == "copy" else None,
-        batches=None if workload == "copy" else (nbytes // IMAGE_BYTES,),
-        directions=() if ingest else (route.direction,),
-        ingest=ingest,
-        precision=precision,
-        budget=budget,
-        seed=seed,
-    )
-    return replace(request, explained=route.name)
-
-
-def _workload(route: Route, nbytes: int) -> Workload:
-    """`copy`, unless the route supports only images."""
+    directions = {"directions": () if ingest else (route.direction,), "ingest": ingest}
     if route.copy is not None:
-        return "copy"
+        return {**directions, "workload": "copy", "sizes": (nbytes,), "batches": None}
     if nbytes % IMAGE_BYTES:
         near = max(1, round(nbytes / IMAGE_BYTES)) * IMAGE_BYTES
         raise UsageError(
             f"{route.name} sends images of {IMAGE_BYTES} bytes, and {format_size(nbytes)} is not a whole number of "
             f"images; take the size {near}."
         )
-    return "image-batch"
+    return {**directions, "workload": "image-batch", "sizes": None, "batches": (nbytes // IMAGE_BYTES,)}
 
 
 def _find(name: str) -> tuple[Framework, Route] | RouteStatus:

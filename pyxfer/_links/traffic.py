@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -254,28 +255,23 @@ MAX_IN_BATCH = 256
 NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
 
 
+@dataclass(eq=False)
 class SmallSubject(LinkSubject):
-    def __init__(
-        self,
-        device: int,
-        direction: Literal["h2d", "d2h"],
-        mode: Literal["batch", "queue"],
-        nbytes: int,
-        resources: LinkResources,
-    ) -> None:
-        self.device = device
-        self.direction: Literal["h2d", "d2h"] = direction
-        self.mode: Literal["batch", "queue"] = mode
-        self.nbytes = nbytes
+    device: int
+    direction: Literal["h2d", "d2h"]
+    mode: Literal["batch", "queue"]
+    nbytes: int
+    resources: LinkResources
+    seconds: list[float] = field(default_factory=list)
+    caller_seconds: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         # No driver can merge copies with gaps between them into one large copy.
-        self._stride = nbytes + PLACE_BYTES
+        self._stride = self.nbytes + PLACE_BYTES
         self._slots = WINDOW_BYTES // self._stride
         self.caller_copies = min(MAX_IN_BATCH, self._slots)
-        self.copies = min(MAX_QUEUED, self.caller_copies) if mode == "queue" else self.caller_copies
+        self.copies = min(MAX_QUEUED, self.caller_copies) if self.mode == "queue" else self.caller_copies
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
-        self.seconds: list[float] = []
-        self.caller_seconds: list[float] = []
-        self._resources = resources
         self._lane: Lane | None = None
 
     @property
@@ -288,10 +284,10 @@ class SmallSubject(LinkSubject):
 
     def prepare(self, seed: int) -> None:
         with own_failure(self._give_up):
-            engine = self._resources.engine
+            engine = self.resources.engine
             if self.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
                 raise MeasurementError(NO_BATCH)
-            host, device, scratch = self._resources.memory.small(self.device, WINDOW_BYTES)
+            host, device, scratch = self.resources.memory.small(self.device, WINDOW_BYTES)
             addresses = host.address, device.address
             lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
             self.verified = Fact(self._arrives(lane, seed, (scratch.address, scratch.nbytes)))
@@ -301,7 +297,7 @@ class SmallSubject(LinkSubject):
 
     def _arrives(self, lane: Lane, seed: int, scratch: tuple[int, int]) -> bool:
         """Whether the first and the last copy of a window arrive, behind a gate and without one."""
-        engine, copier = self._resources.engine, self._resources.copier(self.device)
+        engine, copier = self.resources.engine, self.resources.copier(self.device)
         windows: tuple[tuple[int, Callable[[], object]], ...] = (
             (self.copies, lambda: copier.gated(self._call, lane, self.copies, 0, 0)),
             (self.caller_copies, lambda: copier.on_stream(self._call, lane, 0, self.caller_copies)),
@@ -321,7 +317,7 @@ class SmallSubject(LinkSubject):
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         if self._lane is None:
             raise MeasurementError(NOT_PREPARED)
-        copier = self._resources.copier(self.device)
+        copier = self.resources.copier(self.device)
         sample = copier.gated(self._call, self._lane, self.copies, 1, 0)
         issued = copier.on_stream(self._call, self._lane, 0, self.caller_copies)
         invalid = sample.invalid or None
