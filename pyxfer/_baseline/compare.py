@@ -208,9 +208,6 @@ def _gbps(series: samples.Series | None) -> Fact[float]:
     return unknown(series.missing) if series.gbps is None else Fact(series.gbps)
 
 
-# --- the whole -------------------------------------------------------------------------------------------------------
-
-
 def _overall(pairs: dict[Cell, judge.Pair]) -> tuple[float, float, float]:
     """The mean of the logarithms of the ratios, and its interval.
 

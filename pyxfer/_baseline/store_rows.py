@@ -175,9 +175,6 @@ def check_baseline(baseline: Baseline) -> None:
     tables.seconds_of(baseline.made_at)
 
 
-# --- fleets ----------------------------------------------------------------------------------------------------------
-
-
 def new_fleet(fleet: Fleet) -> tuple[tables.Row, list[tables.Row]]:
     tables.check_type(fleet, (Fleet,), "a fleet, such as pyxfer fleet judge saves")
     once = hosts_once(fleet)
@@ -237,9 +234,6 @@ def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
         values = {name: getattr(row, name) for name in names}
         points.append(HostPoint(row.id, row.judged_at, **values, figures=figures))
     return points[::-1]
-
-
-# --- documents of hosts ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -248,8 +248,6 @@ class History(msgspec.Struct, frozen=True):
     schema_version: int = HISTORY_SCHEMA_VERSION
 
 
-# --- limits of baselines and comparisons ------------------------------------------------------------------------------
-
 MAX_RUNS = 1000
 """In one baseline."""
 

@@ -209,9 +209,6 @@ class Examination(HasTable, SavedDocument, frozen=True):
         return tuple(finding for finding in self.findings if finding.status == status)
 
 
-# --- limits of an examination -----------------------------------------------------------------------------------------
-
-
 def examination_problems(examination: Examination) -> Problems:
     yield from within("run", run_problems(examination.run))
     if examination.links is not None:

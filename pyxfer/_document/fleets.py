@@ -300,9 +300,6 @@ class HostPoint(msgspec.Struct, frozen=True):
     figures: dict[str, tuple[float, float | None]]
 
 
-# --- limits of hosts and fleets ---------------------------------------------------------------------------------------
-
-
 def host_problems(report: HostReport) -> Problems:
     yield from repeated("cells", [cell.cell for cell in report.cells])
     numbers = {number for cell in report.cells for number in (*cell.cell.source, *cell.cell.destination)}

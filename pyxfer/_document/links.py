@@ -470,9 +470,6 @@ def alone_of(traffic: Traffic, number: int, alone: Alone) -> Traffic | None:
     return None if found is traffic else found
 
 
-# --- limits of a run of links -----------------------------------------------------------------------------------------
-
-
 def links_problems(run: Links) -> Problems:
     known = [each.device.index for each in run.devices]
     if not known or len(set(known)) != len(known) or tuple(known) != run.parameters.devices:

@@ -300,8 +300,6 @@ class Environment(msgspec.Struct, frozen=True):
     virtual_machine: Fact[str]
 
 
-# --- limits of a device and its link ----------------------------------------------------------------------------------
-
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 """Lanes of a PCI Express link."""
 PAYLOADS = tuple(128 << step for step in range(6))

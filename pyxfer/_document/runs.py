@@ -466,9 +466,6 @@ class Run(HasTable, SavedDocument, frozen=True):
         return max(known, key=lambda row: row.gbps or 0.0)
 
 
-# --- limits of a run's figures ----------------------------------------------------------------------------------------
-
-
 def run_problems(run: Run) -> Problems:
     yield from checks.within("link", machines.link_problems(run.link))
     yield from checks.of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))

@@ -130,9 +130,6 @@ def _parameters(device: str, results: list[Tested]) -> Parameters:
     )
 
 
-# --- limits of a session ----------------------------------------------------------------------------------------------
-
-
 def session_problems(session: XferSession) -> Problems:
     places = session.places
     yield from of_each("places", places, lambda place: within("link", machines.link_problems(place.link)))

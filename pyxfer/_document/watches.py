@@ -496,9 +496,6 @@ class Watched(HasTables, machines.SavedDocument, frozen=True):
         return f"{what} on {self.device.name}: {self.verdict.text}"
 
 
-# --- limits of a watch ------------------------------------------------------------------------------------------------
-
-
 def watch_problems(watched: Watched) -> Problems:
     yield from within("link", machines.link_problems(watched.link))
     yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
