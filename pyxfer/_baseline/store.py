@@ -388,7 +388,11 @@ def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
     remarks = _put_in_order(rows)
     median_gbps = statistics.median(row.gbps for row in rows)
     newest = rows[-1]
-    points = tuple(_point(row, median_gbps) for row in rows)
+    points = tuple(
+        documents.HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
+        for row in rows
+        for change in (row.gbps / median_gbps if median_gbps else 1.0,)
+    )
     found = find_changes([row.gbps for row in rows])
     return documents.HistoryGroup(
         host=newest.host,
@@ -430,11 +434,6 @@ def _correlated(found: Changes) -> tuple[Remark, ...]:
         return ()
     text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
     return (Remark("correlated", text),)
-
-
-def _point(row: AnyRow, median_gbps: float) -> documents.HistoryPoint:
-    change = row.gbps / median_gbps if median_gbps else 1.0
-    return documents.HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
 
 
 def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:

@@ -238,17 +238,13 @@ class Link(ShortRepr, msgspec.Struct, frozen=True):
 
     def peak_gbps(self, side: Side) -> Fact[float]:
         """The protocol peak of a side; for `sum`, that of both directions together."""
-        if side == "h2d":
-            return self.h2d_peak_gbps
-        if side == "d2h":
-            return self.d2h_peak_gbps
+        peaks = {"h2d": self.h2d_peak_gbps, "d2h": self.d2h_peak_gbps}
         if side == "ingest":
             return Fact(reason="what stays in host memory crosses no link")
-        if self.h2d_peak_gbps.value is None:
-            return self.h2d_peak_gbps
-        if self.d2h_peak_gbps.value is None:
-            return self.d2h_peak_gbps
-        return Fact(self.h2d_peak_gbps.value + self.d2h_peak_gbps.value)
+        if side != "sum":
+            return peaks[side]
+        missing = [peak for peak in peaks.values() if peak.value is None]
+        return missing[0] if missing else Fact(sum(peak.value or 0.0 for peak in peaks.values()))
 
 
 class Placement(msgspec.Struct, frozen=True):

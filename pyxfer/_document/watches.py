@@ -54,11 +54,8 @@ class Parts(msgspec.Struct, frozen=True):
 
     def named(self) -> tuple[tuple[StepPartName, float], ...]:
         """The known parts in their order."""
-        values = (
-            *(self.kernels_s, self.h2d_s, self.d2h_s, self.other_copies_s),
-            *(self.input_s, self.idle_s, self.host_s),
-        )
-        return tuple((name, value) for name, value in zip(STEP_PARTS, values, strict=True) if value is not None)
+        values = [(name, getattr(self, f"{name.replace(' ', '_')}_s")) for name in STEP_PARTS]
+        return tuple((name, value) for name, value in values if value is not None)
 
     def share(self, *names: StepPartName) -> float:
         """The share of the period that these parts have together; 0 if the period is 0 s long."""

@@ -107,12 +107,16 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
         return _no_link("the GPU and the CPU share one memory, so copies cross no link")
     nvml = nvml or management.shared()
     hops, address = _hops(device, root), device.pci.value
+    # NVML gives the generation of the device alone, but the width only together with the slot.
+    device_most = management.link_device_most(nvml, device)
+    if address is not None:
+        device_most = _first_known(pci.read_device_most(address, root), device_most)
     control = Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
     link = Link(
         kind=_link_kind(nvml, device),
         now=_first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
         under_load=Fact(reason=NOT_UNDER_LOAD),
-        device_most=_device_most(nvml, device, root),
+        device_most=device_most,
         system_most=_first_known(management.link_system_most(nvml, device), _nearest(hops, lambda hop: hop.most)),
         max_payload_bytes=control.then(lambda read: read.max_payload_bytes),
         max_read_request_bytes=control.then(lambda read: read.max_read_request_bytes),
@@ -198,12 +202,6 @@ def _link_kind(nvml: Nvml, device: Device) -> LinkKind:
 
 def _hops(device: Device, root: Path) -> tuple[Hop, ...]:
     return () if device.pci.value is None else pci.read_hops(device.pci.value, root)
-
-
-def _device_most(nvml: Nvml, device: Device, root: Path) -> Fact[LinkState]:
-    # NVML gives the generation of the device alone, but the width only together with the slot.
-    second = management.link_device_most(nvml, device)
-    return second if device.pci.value is None else _first_known(pci.read_device_most(device.pci.value, root), second)
 
 
 def _nearest(hops: tuple[Hop, ...], part: Callable[[Hop], Fact[LinkState]]) -> Fact[LinkState]:
