@@ -12,6 +12,7 @@ from samples import make_device, make_environment, make_link
 from pyxfer._document.links import (
     HOST_END,
     Counted,
+    FlowPlan,
     LatencyTrial,
     LinkDevice,
     Links,
@@ -20,7 +21,7 @@ from pyxfer._document.links import (
 )
 from pyxfer._document.machines import Device, Fact, unknown
 from pyxfer._links.chases import LARGE_HOST_FOOTPRINT, LatencySubject
-from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, latencies, make_request, traffics
+from pyxfer._links.plan import LatencyPlan, TrafficPlan, latencies, make_request, traffics
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.traffic import SIZES, SmallSubject, TrafficSubject
 
@@ -110,9 +111,9 @@ def _make_links(
         link_device(make_device(index=n, uuid=Fact(f"GPU-{n}"), pci=Fact(f"0000:{n + 16:02x}:00.0"))) for n in numbers
     )
     peers = peers or peer_links(count)
-    assembler = Assembler(devices, peers, 0.005, 30.0, None)
+    assembler = Assembler(devices, peers, 0.005, 30.0, None, {})
     measured = [_measured(plan, rate_of, unavailable(plan)) for plan in traffics(request, numbers, nodes)]
-    rows = assembler.traffics(measured, {})
+    rows = assembler.traffics(measured)
     return Links(
         kind="links",
         ended="complete",
@@ -124,8 +125,8 @@ def _make_links(
         devices=devices,
         peers=peers,
         traffics=rows,
-        latencies=assembler.latencies([_chased(plan) for plan in latencies(request, numbers, nodes)], {}),
-        small=assembler.small(_small(numbers) if "small" in request.groups else [], {}),
+        latencies=tuple(map(assembler.latency, [_chased(plan) for plan in latencies(request, numbers, nodes)])),
+        small=tuple(map(assembler.small, _small(numbers) if "small" in request.groups else [])),
         sharing=interference(rows, numbers, peers, tree),
         duration_s=27.4,
     )

@@ -26,10 +26,10 @@ from pyxfer._document import machines, runs
 from pyxfer._document.baselines import History, HistoryChange, HistoryGroup, HistoryLimit, HistoryPoint
 from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Examination
-from pyxfer._document.links import Links
+from pyxfer._document.links import FlowPlan, Links
 from pyxfer._document.machines import Fact
 from pyxfer._fleet.judge import judge
-from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._links.plan import TrafficPlan
 
 RIGHT_TO_LEFT = "abc\u202edef\u05d0"
 BREAKOUT = (

@@ -14,7 +14,7 @@ from pyxfer._document.links import Links
 from pyxfer._document.machines import GIGATRANSFERS, Fact, LinkState, Placement
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
-from pyxfer._machine.link import describe
+from pyxfer._machine.link import RESEAT, describe
 from pyxfer._machine.nvml import IDLE
 from pyxfer._measure.link_runs import runs_of_all
 from pyxfer.units import format_gbps, format_percent, format_size
@@ -25,7 +25,6 @@ LARGE_BYTES = 4 * 1024**2
 """From this size on the link's rate determines the time of a copy; below it, the fixed cost of a copy does."""
 LOCKED = ("pinned", "registered", "write-combined")
 _GIB = 1024**3
-_RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 _WIDTHS = (16, 8, 4, 2, 1)
 _MIN_SHARE = 0.8
 """The share of its link's rate that a copy of page-locked memory reaches at least."""
@@ -267,7 +266,7 @@ def _trained_lower(case: Case) -> Iterator[Cause]:
     code = "link-narrow" if now.width < before.width else "link-slow"
     text = f"The link is trained at {describe(now)}, and {was}: it carries {share} of that."
     state = "under load" if case.b.link.under_load.value is not None else "idle; an idle link keeps its width"
-    yield Cause(code, text, f"the state of the link, read {state}", _RESEAT)
+    yield Cause(code, text, f"the state of the link, read {state}", RESEAT)
 
 
 def _idle_with_fewer_lanes(case: Case) -> LinkState | None:
@@ -299,7 +298,7 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
                 f"The link is as fast as one trained at {' or '.join(map(describe, states))}; it was {describe(full)}.",
                 f"{figures} is within what such a link carries ({format_gbps(peak_gbps)}), and was above it before; "
                 "the state under load could not be read",
-                _RESEAT,
+                RESEAT,
             )
             return
 
@@ -324,7 +323,7 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
             "hop-narrow",
             f"A port above the device, {now.pci}, runs at {describe(has)}; the narrowest was {describe(was)}.",
             "the states of the links between the device and the processor",
-            _RESEAT,
+            RESEAT,
         )
 
 
@@ -492,10 +491,6 @@ def _throttled(run: Run) -> str | None:
     return " and ".join(throttle_reasons(run)) or "none"
 
 
-def _count(pids: tuple[int, ...]) -> str:
-    return str(len(pids)) if pids else "none"
-
-
 # What is compared, whether it may cost bandwidth, and its value in a run.
 _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("host", False, lambda run: run.environment.host),
@@ -520,7 +515,11 @@ _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(_gib(size)))),
     ("clocks held back", True, _throttled),
     ("performance state", False, _fact(lambda run: run.environment.performance_state)),
-    ("other processes on the GPU", True, _fact(lambda run: run.environment.other_gpu_processes, _count)),
+    (
+        "other processes on the GPU",
+        True,
+        _fact(lambda run: run.environment.other_gpu_processes, lambda pids: str(len(pids) or "none")),
+    ),
     ("MIG", True, _fact(lambda run: run.device.mig, _yes_no)),
     ("vGPU", True, _fact(lambda run: run.device.vgpu, _yes_no)),
     ("confidential computing", True, _fact(lambda run: run.device.confidential, _yes_no)),

@@ -169,7 +169,9 @@ def _missing(
     cell: Cell, a: samples.Sample, b: samples.Sample, of_a: dict[Cell, samples.Series], of_b: dict[Cell, samples.Series]
 ) -> CellComparison:
     why = "; ".join(
-        _why_missing(name, side.get(cell)) for name, side in ((a.name, of_a), (b.name, of_b)) if _lacks(side, cell)
+        _why_missing(name, side.get(cell))
+        for name, side in ((a.name, of_a), (b.name, of_b))
+        if cell not in side or side[cell].n == 0
     )
     nothing: Fact[float] = unknown(_NOT_COMPARED)
     one, other = of_a.get(cell), of_b.get(cell)
@@ -190,10 +192,6 @@ def _missing(
     )
 
 
-def _lacks(side: dict[Cell, samples.Series], cell: Cell) -> bool:
-    return cell not in side or side[cell].n == 0
-
-
 def _why_missing(name: str, series: samples.Series | None) -> str:
     return f"{name} did not measure it" if series is None else f"{name} has no time of it ({series.missing})"
 
@@ -208,9 +206,6 @@ def _gbps(series: samples.Series | None) -> Fact[float]:
     if series is None:
         return unknown("it was not measured")
     return unknown(series.missing) if series.gbps is None else Fact(series.gbps)
-
-
-# --- the whole -------------------------------------------------------------------------------------------------------
 
 
 def _overall(pairs: dict[Cell, judge.Pair]) -> tuple[float, float, float]:

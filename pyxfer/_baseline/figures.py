@@ -64,9 +64,6 @@ def _of_measurement(row: Measurement) -> Figure:
     )
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
-
-
 def _of_traffic(row: Traffic) -> Iterator[Figure]:
     """The total, and each stream where a handful of them is measured."""
     is_alone = len(row.flows) == 1

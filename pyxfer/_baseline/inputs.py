@@ -42,14 +42,12 @@ def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLER
         UsageError: the two cannot be compared; the text says why.
         DocumentError: a file is not a run or a baseline.
         StoreError: the store has no such run or baseline.
-
     """
     share = share_of(tolerance, "tolerance")
     return compare_samples(*distinct_names(sample_of(a, "A"), sample_of(b, "B")), share)
 
 
 def distinct_names(a: Sample, b: Sample) -> tuple[Sample, Sample]:
-    """The two sides with different names."""
     if a.name != b.name:
         return a, b
     return Sample(f"{a.name} (A)", a.runs), Sample(f"{b.name} (B)", b.runs)

@@ -222,11 +222,8 @@ def verdict_of(found: Estimate, tolerance: float) -> Verdict:
 
 
 def overall_verdict(found: set[Verdict]) -> Verdict:
-    if "SLOW" in found:
-        return "SLOW"
-    if "AMBIGUOUS" in found:
-        return "AMBIGUOUS"
-    return "FAST" if "FAST" in found else "SAME"
+    worst: tuple[Verdict, ...] = ("SLOW", "AMBIGUOUS", "FAST")
+    return next((verdict for verdict in worst if verdict in found), "SAME")
 
 
 def is_slower(found: Estimate, share: float) -> bool:

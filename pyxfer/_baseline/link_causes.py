@@ -8,8 +8,7 @@ import msgspec
 
 from pyxfer._baseline.fingerprints import listed
 from pyxfer._document.baselines import Cause, CellComparison
-from pyxfer._document.cells import Cell
-from pyxfer._document.links import Links, PeerLink, SharedGroup, SlowLink, end_name, end_names
+from pyxfer._document.links import Links, PeerLink, SlowLink, end_name, end_names
 from pyxfer.units import format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
@@ -30,16 +29,12 @@ def _shared_uplinks(a: Links, b: Links) -> Iterator[Cause]:
     before = [(group.direction, set(group.devices)) for group in a.sharing.groups.value]
     for group in b.sharing.groups.value or ():
         if not any(group.direction == way and set(group.devices) <= members for way, members in before):
-            yield _shared_uplink(group)
-
-
-def _shared_uplink(group: SharedGroup) -> Cause:
-    return Cause(
-        "shared-uplink",
-        f"GPUs {end_names(group.devices)} share an uplink in {group.direction}, and did not before.",
-        f"the interference map: beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
-        "check the uplink of their switch (lspci -vv, LnkSta), and whether a card has been moved",
-    )
+            yield Cause(
+                "shared-uplink",
+                f"GPUs {end_names(group.devices)} share an uplink in {group.direction}, and did not before.",
+                f"the interference map: beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
+                "check the uplink of their switch (lspci -vv, LnkSta), and whether a card has been moved",
+            )
 
 
 def _nvlinks(a: Links, b: Links) -> Iterator[Cause]:
@@ -109,22 +104,21 @@ def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
     if len(common) == 1 and elsewhere:
         text = f"All slow cells are of GPU {next(iter(common))}, and those of other GPUs are as fast as before."
         yield Cause("one-gpu", text, f"{len(slow)} cells are slow, and {len(elsewhere)} of other GPUs are not")
-    alone = [row for row in compared if _is_alone(row.cell)]
-    if slow and alone and all(row in fine for row in alone) and all(_is_of_several(row.cell) for row in slow):
+    alone = [row for row in compared if row.cell.side == row.cell.direction and row.cell.group in ("host", "pairs")]
+    if (
+        slow
+        and alone
+        and all(row in fine for row in alone)
+        and all(
+            (row.cell.group == "together" or (row.cell.direction == "peer" and row.cell.side == "sum")) for row in slow
+        )
+    ):
         yield Cause(
             "only-together",
             "Only copies of several GPUs at once are slow: what they share has become slower, and not their own links.",
             f"all {len(alone)} cells of single links are as fast as before",
             "check the uplinks of the switches, the links between sockets, and the host's memory",
         )
-
-
-def _is_alone(cell: Cell) -> bool:
-    return cell.side == cell.direction and cell.group in ("host", "pairs")
-
-
-def _is_of_several(cell: Cell) -> bool:
-    return cell.group == "together" or (cell.direction == "peer" and cell.side == "sum")
 
 
 def at_gpus(found: Sequence[tuple[int, Cause]], count: int) -> Iterator[Cause]:

@@ -19,7 +19,16 @@ from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find
 from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
-from pyxfer._baseline.store_tables import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
+from pyxfer._baseline.store_tables import (
+    BASELINE_RUNS,
+    BASELINES,
+    CELLS,
+    DOCUMENTS,
+    FLEETS,
+    HOST_REPORTS,
+    MEASURED,
+    RUNS,
+)
 from pyxfer._document import baselines as documents
 from pyxfer._document.baselines import AnyRun, Baseline, KeptBaseline, StoredRun
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
@@ -44,7 +53,11 @@ _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, D
 
 
 class Store(ShortRepr):
-    """Runs and baselines in one database, opened by `open_store`; not for several threads at once."""
+    """Runs and baselines in one database, opened by `open_store`; not for several threads at once.
+
+    What adds something raises a StoreError if it was not stored, or if the server was lost and it is not known whether
+    it was. What reads something by its id raises one if there is none, or if it has changed since it was stored.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -73,21 +86,12 @@ class Store(ShortRepr):
         """Append a run, also of links, and return its id.
 
         A run that is already stored with the same labels is not stored again.
-
-        Raises:
-            StoreError: the run was not stored, or the server was lost and it is not known whether it was.
-
         """
         new = store_rows.new_run(run, labels)
         return self._database.write(f"The run {new.row['id']}", lambda connection: store_rows.add_run(connection, new))
 
     def run(self, run_id: str) -> StoredRun:
-        """The run with this id, as it was stored.
-
-        Raises:
-            StoreError: there is none, or it has changed since it was stored.
-
-        """
+        """The run with this id, as it was stored."""
         with self._database.reading() as connection:
             row = connection.execute(_WHOLE_RUN.where(RUNS.c.id == run_id)).first()
         if row is None:
@@ -107,10 +111,6 @@ class Store(ShortRepr):
         """Append a baseline and its runs in one transaction and return its id.
 
         It becomes the current baseline of its name and machine. If the current one is identical, nothing is stored.
-
-        Raises:
-            StoreError: the baseline was not stored, or the server was lost and it is not known whether it was.
-
         """
         row, runs = store_rows.new_baseline(baseline)
         what = f"The baseline {baseline.name!r:.80}"
@@ -123,12 +123,7 @@ class Store(ShortRepr):
             return _whole_baseline(connection, found.order_by(BASELINES.c.seq.desc()).limit(1))
 
     def baseline_of_id(self, baseline_id: str) -> Baseline:
-        """The baseline with this id, also if it is not the current one.
-
-        Raises:
-            StoreError: there is none, or it has changed since it was stored.
-
-        """
+        """The baseline with this id, also if it is not the current one."""
         with self._database.reading() as connection:
             found = _whole_baseline(connection, select(BASELINES).where(BASELINES.c.id == baseline_id, _KEPT))
         if found is None:
@@ -167,12 +162,7 @@ class Store(ShortRepr):
         return self._database.write(f"The removal of {what}", remove)
 
     def history(
-        self,
-        cell: str | None = None,
-        *,
-        host: str | None = None,
-        since: str | None = None,
-        limit: int = MAX_POINTS,
+        self, cell: str | None = None, *, host: str | None = None, since: str | None = None, limit: int = MAX_POINTS
     ) -> documents.History:
         """The bandwidth over time: one group for each machine and cell, its oldest point first.
 
@@ -181,7 +171,6 @@ class Store(ShortRepr):
 
         Raises:
             UsageError: `cell` or `since` is not valid, or `cell` matches too many cells.
-
         """
         pattern = None if cell is None else parse_cell(cell)
         since_s = None if since is None else store_tables.parse_since(since)
@@ -190,33 +179,25 @@ class Store(ShortRepr):
             return _history(connection, query)
 
     def add_fleet(self, fleet: Fleet) -> str:
-        """Append the verdicts on a fleet and return their id. The same document is not stored again.
-
-        Raises:
-            StoreError: it was not stored, or the server was lost and it is not known whether it was.
-
-        """
+        """Append the verdicts on a fleet and return their id. The same document is not stored again."""
         row, hosts = store_rows.new_fleet(fleet)
         what = f"The fleet {row['id']}"
         return self._database.write(what, lambda connection: store_rows.add_fleet(connection, row, hosts))
 
     def fleets(self, limit: int = 30) -> list[KeptFleet]:
         """The newest fleets, the oldest of them first."""
+        newest = select(*(FLEETS.c[name] for name in KeptFleet.__struct_fields__))
+        newest = newest.order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
         with self._database.reading() as connection:
-            return store_rows.find_fleets(connection, limit)
+            return [KeptFleet(*row) for row in connection.execute(newest)][::-1]
 
     def fleet(self, fleet_id: str) -> Fleet:
-        """The fleet with this id, as it was stored.
-
-        Raises:
-            StoreError: there is none, or it has changed since it was stored.
-
-        """
+        """The fleet with this id, as it was stored."""
         with self._database.reading() as connection:
-            found = store_rows.find_fleet(connection, fleet_id)
-        if found is None:
+            row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
+        if row is None:
             raise StoreError(f"The store {self.shown} has no fleet {fleet_id!r:.60}: see pyxfer fleet history.")
-        return found
+        return store_tables.read_document(Fleet, f"The fleet {fleet_id} in the store", row.sha256, row.document)
 
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
         """A host in the newest fleets that have it, the oldest of them first."""
@@ -230,8 +211,6 @@ class Store(ShortRepr):
 
         Raises:
             UsageError: the document is larger than 16 MiB, or the host has no name.
-            StoreError: it was not stored, or the server was lost and it is not known whether it was.
-
         """
         row = store_rows.new_report(report, host)
         what = f"The document {row['id']}"
@@ -242,15 +221,15 @@ class Store(ShortRepr):
 
         Raises:
             UsageError: `since` is not valid.
-
         """
         with self._database.reading() as connection:
             return store_tables.parse_since(since, store_rows.clock_s(connection))
 
     def host_reports(self, since_s: float) -> list[KeptReport]:
         """The documents of hosts that were stored since then, by the store's clock; the newest first."""
+        wanted = select(HOST_REPORTS.c.id, HOST_REPORTS.c.host).where(HOST_REPORTS.c.stored_s >= since_s)
         with self._database.reading() as connection:
-            return store_rows.find_reports(connection, since_s)
+            return [KeptReport(*row) for row in connection.execute(wanted.order_by(HOST_REPORTS.c.seq.desc()))]
 
     def read_host_reports(self, ids: Sequence[str]) -> Iterator[StoredReport]:
         """The documents with these ids, in any order. One that cannot be read has the reason."""
@@ -272,7 +251,6 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
         UsageError: `url` is not valid.
         StoreError: it is not a store, cannot be reached, was made by a later pyxfer, or does not exist and `create` is
             false.
-
     """
     return Store(open_database(find_location(url), create=create))
 
@@ -410,7 +388,11 @@ def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
     remarks = _put_in_order(rows)
     median_gbps = statistics.median(row.gbps for row in rows)
     newest = rows[-1]
-    points = tuple(_point(row, median_gbps) for row in rows)
+    points = tuple(
+        documents.HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
+        for row in rows
+        for change in (row.gbps / median_gbps if median_gbps else 1.0,)
+    )
     found = find_changes([row.gbps for row in rows])
     return documents.HistoryGroup(
         host=newest.host,
@@ -452,11 +434,6 @@ def _correlated(found: Changes) -> tuple[Remark, ...]:
         return ()
     text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
     return (Remark("correlated", text),)
-
-
-def _point(row: AnyRow, median_gbps: float) -> documents.HistoryPoint:
-    change = row.gbps / median_gbps if median_gbps else 1.0
-    return documents.HistoryPoint(row.id, row.taken_at, row.gbps, row.low_gbps, row.high_gbps, row.median_s, change)
 
 
 def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:

@@ -16,23 +16,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from pyxfer._baseline import store_tables as tables
 from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._baseline.fingerprints import fingerprint_of, identity
-from pyxfer._baseline.store_tables import (
-    BASELINE_RUNS,
-    BASELINES,
-    CELLS,
-    DOCUMENTS,
-    FLEET_HOSTS,
-    FLEETS,
-    HOST_REPORTS,
-    MEASURED,
-    RUNS,
-    Row,
-)
 from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.cells import Cell
 from pyxfer._document.codec import to_bare_json, to_sealed_json
-from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, FleetHost, HostPoint, HostReport, KeptFleet, hosts_once
+from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, FleetHost, HostPoint, HostReport, hosts_once
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError, UsageError
@@ -40,7 +28,7 @@ from pyxfer.errors import StoreError, UsageError
 
 @dataclass(frozen=True)
 class NewRun:
-    row: Row
+    row: tables.Row
     run: AnyRun
     document: bytes
 
@@ -68,7 +56,7 @@ def new_run(run: AnyRun, labels: Mapping[str, str]) -> NewRun:
     return NewRun(row, run, packed["document"])
 
 
-def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
+def new_baseline(baseline: Baseline) -> tuple[tables.Row, list[NewRun]]:
     check_baseline(baseline)
     row = {
         "id": tables.new_id("b"),
@@ -85,50 +73,54 @@ def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
 
 
 def add_run(connection: Connection, new: NewRun) -> str:
-    run_id, seq = tables.add_once(connection, RUNS, new.row, "sha256", "labels")
+    run_id, seq = tables.add_once(connection, tables.RUNS, new.row, "sha256", "labels")
     if seq is not None:
         _insert_contents(connection, seq, new)
     return run_id
 
 
-def add_baseline(connection: Connection, row: Row, runs: Sequence[NewRun]) -> str:
+def add_baseline(connection: Connection, row: tables.Row, runs: Sequence[NewRun]) -> str:
     """Store a baseline and its new runs, unless the same baseline is the current one, and return its id."""
     of_name = (
-        BASELINES.c.identity == row["identity"],
-        BASELINES.c.name == row["name"],
-        BASELINES.c.removed_at.is_(None),
+        tables.BASELINES.c.identity == row["identity"],
+        tables.BASELINES.c.name == row["name"],
+        tables.BASELINES.c.removed_at.is_(None),
     )
-    newest = select(func.max(BASELINES.c.seq)).where(*of_name).scalar_subquery()
-    is_current = (BASELINES.c.seq == newest) & (BASELINES.c.sha256 == row["sha256"])
-    known = connection.execute(select(BASELINES.c.id).where(sa.or_(BASELINES.c.id == row["id"], is_current))).scalar()
+    newest = select(func.max(tables.BASELINES.c.seq)).where(*of_name).scalar_subquery()
+    is_current = (tables.BASELINES.c.seq == newest) & (tables.BASELINES.c.sha256 == row["sha256"])
+    known = connection.execute(
+        select(tables.BASELINES.c.id).where(sa.or_(tables.BASELINES.c.id == row["id"], is_current))
+    ).scalar()
     if known is not None:
         return str(known)
-    seq = tables.insert(connection, BASELINES, row)
+    seq = tables.insert(connection, tables.BASELINES, row)
     for place, run in enumerate(runs):
-        stored = connection.execute(select(func.min(RUNS.c.seq)).where(RUNS.c.sha256 == run.row["sha256"])).scalar()
+        stored = connection.execute(
+            select(func.min(tables.RUNS.c.seq)).where(tables.RUNS.c.sha256 == run.row["sha256"])
+        ).scalar()
         if stored is None:
-            stored = tables.insert(connection, RUNS, run.row)
+            stored = tables.insert(connection, tables.RUNS, run.row)
             _insert_contents(connection, stored, run)
-        connection.execute(BASELINE_RUNS.insert().values(baseline=seq, place=place, run=stored))
+        connection.execute(tables.BASELINE_RUNS.insert().values(baseline=seq, place=place, run=stored))
     return str(row["id"])
 
 
 def _insert_contents(connection: Connection, seq: int, new: NewRun) -> None:
-    connection.execute(DOCUMENTS.insert().values(run=seq, document=new.document))
+    connection.execute(tables.DOCUMENTS.insert().values(run=seq, document=new.document))
     known = [(place, figure) for place, figure in enumerate(figures_of(new.run)) if _has_rate(figure)]
     if not known:
         return
     cells = _cell_ids(connection, {figure.cell for _, figure in known})
     of_run = {"run": seq, "host": new.row["host"], "taken_s": new.row["taken_s"]}
     rows = [{**of_run, "place": place, "cell": cells[figure.cell], **_columns(figure)} for place, figure in known]
-    connection.execute(MEASURED.insert(), rows)
+    connection.execute(tables.MEASURED.insert(), rows)
 
 
 def _has_rate(figure: Figure) -> bool:
     return bool(figure.seconds and figure.gbps and figure.gbps > 0) and not figure.wrong
 
 
-def _columns(figure: Figure) -> Row:
+def _columns(figure: Figure) -> tables.Row:
     low, high = (figure.rate.low_gbps, figure.rate.high_gbps) if figure.rate else (None, None)
     ends = {"low_gbps": low, "high_gbps": high}
     return {"worker": figure.worker, "gbps": figure.gbps, **ends, "median_s": figure.seconds}
@@ -142,13 +134,13 @@ def _cell_ids(connection: Connection, cells: set[Cell]) -> dict[Cell, int]:
     if missing:
         new = [{"key": key, "group": keys[key].group, "cell": to_bare_json(keys[key]).decode()} for key in missing]
         insert_some = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        connection.execute(insert_some(CELLS).on_conflict_do_nothing(), new)
+        connection.execute(insert_some(tables.CELLS).on_conflict_do_nothing(), new)
         numbers = _numbers(connection)
     return {cell: numbers[key] for key, cell in keys.items()}
 
 
 def _numbers(connection: Connection) -> dict[str, int]:
-    return {row.key: row.id for row in connection.execute(select(CELLS.c.key, CELLS.c.id))}
+    return {row.key: row.id for row in connection.execute(select(tables.CELLS.c.key, tables.CELLS.c.id))}
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
@@ -183,10 +175,7 @@ def check_baseline(baseline: Baseline) -> None:
     tables.seconds_of(baseline.made_at)
 
 
-# --- fleets ----------------------------------------------------------------------------------------------------------
-
-
-def new_fleet(fleet: Fleet) -> tuple[Row, list[Row]]:
+def new_fleet(fleet: Fleet) -> tuple[tables.Row, list[tables.Row]]:
     tables.check_type(fleet, (Fleet,), "a fleet, such as pyxfer fleet judge saves")
     once = hosts_once(fleet)
     counts = Counter(host.verdict for host in once)
@@ -204,7 +193,7 @@ def new_fleet(fleet: Fleet) -> tuple[Row, list[Row]]:
     return row, [{"place": place, **_host_row(fleet, host)} for place, host in enumerate(fleet.hosts)]
 
 
-def _host_row(fleet: Fleet, host: FleetHost) -> Row:
+def _host_row(fleet: Fleet, host: FleetHost) -> tables.Row:
     worst = host.worst
     cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
     figures = {
@@ -223,43 +212,28 @@ def _host_row(fleet: Fleet, host: FleetHost) -> Row:
     }
 
 
-def add_fleet(connection: Connection, row: Row, hosts: list[Row]) -> str:
-    fleet_id, seq = tables.add_once(connection, FLEETS, row, "sha256")
+def add_fleet(connection: Connection, row: tables.Row, hosts: list[tables.Row]) -> str:
+    fleet_id, seq = tables.add_once(connection, tables.FLEETS, row, "sha256")
     if seq is not None and hosts:
-        connection.execute(FLEET_HOSTS.insert(), [{"fleet": seq, **host} for host in hosts])
+        connection.execute(tables.FLEET_HOSTS.insert(), [{"fleet": seq, **host} for host in hosts])
     return fleet_id
-
-
-def find_fleets(connection: Connection, limit: int) -> list[KeptFleet]:
-    columns = (FLEETS.c[name] for name in KeptFleet.__struct_fields__)
-    rows = connection.execute(select(*columns).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit))
-    return [KeptFleet(*row) for row in rows][::-1]
-
-
-def find_fleet(connection: Connection, fleet_id: str) -> Fleet | None:
-    row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
-    if row is None:
-        return None
-    what = f"The fleet {fleet_id} in the store"
-    return tables.decode_stored(Fleet, tables.unpack(what, row.sha256, row.document), what)
 
 
 def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
     """A host in the newest fleets that have it, the oldest of them first; of several documents the judged one."""
-    wanted = (FLEET_HOSTS.c.host == tables.without_nul(host)) & (FLEET_HOSTS.c.state != "duplicate")
+    wanted = (tables.FLEET_HOSTS.c.host == tables.without_nul(host)) & (tables.FLEET_HOSTS.c.state != "duplicate")
     names = ("state", "verdict", "cell", "loss", "reason")
-    of_host = [FLEET_HOSTS.c[name] for name in (*names, "figures")]
-    query = select(FLEETS.c.id, FLEETS.c.judged_at, *of_host).join(FLEET_HOSTS, FLEET_HOSTS.c.fleet == FLEETS.c.seq)
-    newest = query.where(wanted).order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
+    of_host = [tables.FLEET_HOSTS.c[name] for name in (*names, "figures")]
+    query = select(tables.FLEETS.c.id, tables.FLEETS.c.judged_at, *of_host).join(
+        tables.FLEET_HOSTS, tables.FLEET_HOSTS.c.fleet == tables.FLEETS.c.seq
+    )
+    newest = query.where(wanted).order_by(tables.FLEETS.c.judged_s.desc(), tables.FLEETS.c.seq.desc()).limit(limit)
     points = []
     for row in connection.execute(newest):
         figures = {name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()}
         values = {name: getattr(row, name) for name in names}
         points.append(HostPoint(row.id, row.judged_at, **values, figures=figures))
     return points[::-1]
-
-
-# --- documents of hosts ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -278,7 +252,7 @@ class StoredReport:
     reason: str | None
 
 
-def new_report(report: HostReport, host: str | None) -> Row:
+def new_report(report: HostReport, host: str | None) -> tables.Row:
     tables.check_type(report, (HostReport,), "a document that pyxfer fleet host writes")
     name = tables.without_nul(report.host or host or "")
     tables.check_host(name)
@@ -289,11 +263,11 @@ def new_report(report: HostReport, host: str | None) -> Row:
     return {"id": tables.new_id("h"), "host": name, **tables.pack(data)}
 
 
-def add_report(connection: Connection, row: Row) -> str:
+def add_report(connection: Connection, row: tables.Row) -> str:
     stored_s = clock_s(connection)
     stored_at = datetime.fromtimestamp(stored_s, timezone.utc).isoformat(timespec="milliseconds")
     row = {**row, "stored_s": stored_s, "stored_at": stored_at}
-    return tables.add_once(connection, HOST_REPORTS, row, "sha256", "host")[0]
+    return tables.add_once(connection, tables.HOST_REPORTS, row, "sha256", "host")[0]
 
 
 def clock_s(connection: Connection) -> float:
@@ -303,22 +277,15 @@ def clock_s(connection: Connection) -> float:
     return float(connection.execute(select(sa.extract("epoch", func.clock_timestamp()))).scalar_one())
 
 
-def find_reports(connection: Connection, since_s: float) -> list[KeptReport]:
-    rows = (
-        select(HOST_REPORTS.c.id, HOST_REPORTS.c.host)
-        .where(HOST_REPORTS.c.stored_s >= since_s)
-        .order_by(HOST_REPORTS.c.seq.desc())
-    )
-    return [KeptReport(*row) for row in connection.execute(rows)]
-
-
 def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredReport]:
-    small = sa.case((func.length(HOST_REPORTS.c.document) <= MAX_HOST_BYTES, HOST_REPORTS.c.document))
-    rows = select(HOST_REPORTS.c.id, HOST_REPORTS.c.host, HOST_REPORTS.c.sha256, small.label("document"))
-    for row in connection.execute(rows.where(HOST_REPORTS.c.id.in_(ids))):
+    small = sa.case((func.length(tables.HOST_REPORTS.c.document) <= MAX_HOST_BYTES, tables.HOST_REPORTS.c.document))
+    rows = select(
+        tables.HOST_REPORTS.c.id, tables.HOST_REPORTS.c.host, tables.HOST_REPORTS.c.sha256, small.label("document")
+    )
+    for row in connection.execute(rows.where(tables.HOST_REPORTS.c.id.in_(ids))):
         what = f"The document {row.id} in the store"
         try:
-            data = tables.unpack(what, row.sha256, row.document, MAX_HOST_BYTES)
-            yield StoredReport(row.id, row.host, tables.decode_stored(HostReport, data, what), None)
+            report = tables.read_document(HostReport, what, row.sha256, row.document, MAX_HOST_BYTES)
+            yield StoredReport(row.id, row.host, report, None)
         except StoreError as error:
             yield StoredReport(row.id, row.host, None, str(error))

@@ -12,138 +12,125 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import (
-    Column,
-    Connection,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    select,
-)
 
 from pyxfer._document.codec import decode
 from pyxfer.errors import DocumentError, StoreError, UsageError
 from pyxfer.units import parse_moment
 
 T = TypeVar("T")
-Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of type INTEGER
+Number = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite numbers rows only in a column of type INTEGER
 Row = dict[str, Any]
 
 VERSION = 1
-TABLES = MetaData()
+TABLES = sa.MetaData()
 
 
-def _required(kind: Any, *names: str) -> list[Column[Any]]:
-    return [Column(name, kind, nullable=False) for name in names]
+def _required(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind, nullable=False) for name in names]
 
 
-def _table(name: str, *parts: Any) -> Table:
+def _table(name: str, *parts: Any) -> sa.Table:
     """A table of rows that are appended, each with a number, an id, the time of storing and a digest."""
-    return Table(
+    return sa.Table(
         name,
         TABLES,
-        Column("seq", Number, primary_key=True, autoincrement=True),
-        Column("id", Text, nullable=False, unique=True),
-        Column("stored_at", Text, nullable=False),
-        Column("sha256", Text, nullable=False, index=True),
+        sa.Column("seq", Number, primary_key=True, autoincrement=True),
+        sa.Column("id", sa.Text, nullable=False, unique=True),
+        sa.Column("stored_at", sa.Text, nullable=False),
+        sa.Column("sha256", sa.Text, nullable=False, index=True),
         *parts,
         sqlite_autoincrement=True,
     )
 
 
-VERSIONS = Table(
+VERSIONS = sa.Table(
     "pyxfer_schema",
     TABLES,
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    *_required(Text, "made_at"),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    *_required(sa.Text, "made_at"),
 )
 
 RUNS = _table(
     "pyxfer_runs",
-    *_required(Double, "stored_s", "taken_s"),
-    *_required(Text, "taken_at", "host", "device", "runtime", "identity", "labels"),
-    Column("gpu", Text),
-    Index("pyxfer_runs_of_host", "host", "seq"),
+    *_required(sa.Double, "stored_s", "taken_s"),
+    *_required(sa.Text, "taken_at", "host", "device", "runtime", "identity", "labels"),
+    sa.Column("gpu", sa.Text),
+    sa.Index("pyxfer_runs_of_host", "host", "seq"),
 )
 
 # In a separate table, so that a history does not read the pages of documents.
-DOCUMENTS = Table(
+DOCUMENTS = sa.Table(
     "pyxfer_documents",
     TABLES,
-    Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True, autoincrement=False),
-    *_required(LargeBinary, "document"),
+    sa.Column("run", Number, sa.ForeignKey(RUNS.c.seq), primary_key=True, autoincrement=False),
+    *_required(sa.LargeBinary, "document"),
 )
 
 BASELINES = _table(
     "pyxfer_baselines",
-    *_required(Text, "name", "identity", "host", "fingerprint", "made_at", "labels"),
-    Column("removed_at", Text),
-    Index("pyxfer_baselines_current", "identity", "name", "seq"),
-    Index("pyxfer_baselines_of_host", "host", "name"),
+    *_required(sa.Text, "name", "identity", "host", "fingerprint", "made_at", "labels"),
+    sa.Column("removed_at", sa.Text),
+    sa.Index("pyxfer_baselines_current", "identity", "name", "seq"),
+    sa.Index("pyxfer_baselines_of_host", "host", "name"),
 )
 
-BASELINE_RUNS = Table(
+BASELINE_RUNS = sa.Table(
     "pyxfer_baseline_runs",
     TABLES,
-    Column("baseline", Number, ForeignKey(BASELINES.c.seq), primary_key=True),
-    Column("place", Integer, primary_key=True),
-    Column("run", Number, ForeignKey(RUNS.c.seq), nullable=False),
+    sa.Column("baseline", Number, sa.ForeignKey(BASELINES.c.seq), primary_key=True),
+    sa.Column("place", sa.Integer, primary_key=True),
+    sa.Column("run", Number, sa.ForeignKey(RUNS.c.seq), nullable=False),
 )
 
-CELLS = Table(
+CELLS = sa.Table(
     "pyxfer_cells",
     TABLES,
-    Column("id", Number, primary_key=True, autoincrement=True),
-    Column("key", Text, nullable=False, unique=True),
-    *_required(Text, "group", "cell"),  # the cell is JSON
+    sa.Column("id", Number, primary_key=True, autoincrement=True),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    *_required(sa.Text, "group", "cell"),  # the cell is JSON
 )
 
-MEASURED = Table(
+MEASURED = sa.Table(
     "pyxfer_measured",
     TABLES,
-    Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True),
-    Column("place", Integer, primary_key=True),
-    Column("cell", Number, ForeignKey(CELLS.c.id), nullable=False),
-    *_required(Text, "host"),
-    Column("worker", Text),
-    *_required(Double, "taken_s", "gbps", "median_s"),
-    Column("low_gbps", Double),
-    Column("high_gbps", Double),
-    Index("pyxfer_measured_cell", "cell", "taken_s"),
-    Index("pyxfer_measured_host", "host", "cell", "taken_s"),
+    sa.Column("run", Number, sa.ForeignKey(RUNS.c.seq), primary_key=True),
+    sa.Column("place", sa.Integer, primary_key=True),
+    sa.Column("cell", Number, sa.ForeignKey(CELLS.c.id), nullable=False),
+    *_required(sa.Text, "host"),
+    sa.Column("worker", sa.Text),
+    *_required(sa.Double, "taken_s", "gbps", "median_s"),
+    sa.Column("low_gbps", sa.Double),
+    sa.Column("high_gbps", sa.Double),
+    sa.Index("pyxfer_measured_cell", "cell", "taken_s"),
+    sa.Index("pyxfer_measured_host", "host", "cell", "taken_s"),
 )
 
 FLEETS = _table(
     "pyxfer_fleets",
-    *_required(Text, "judged_at"),
-    *_required(Double, "judged_s"),
-    *_required(Integer, "hosts", "slow", "suspect", "not_judged"),
-    *_required(LargeBinary, "document"),
+    *_required(sa.Text, "judged_at"),
+    *_required(sa.Double, "judged_s"),
+    *_required(sa.Integer, "hosts", "slow", "suspect", "not_judged"),
+    *_required(sa.LargeBinary, "document"),
 )
 
-FLEET_HOSTS = Table(
+FLEET_HOSTS = sa.Table(
     "pyxfer_fleet_hosts",
     TABLES,
-    Column("fleet", Number, ForeignKey(FLEETS.c.seq), primary_key=True),
-    Column("place", Integer, primary_key=True),
-    *_required(Text, "host", "state", "verdict", "figures"),
-    Column("cell", Text),
-    Column("loss", Double),
-    Column("reason", Text),
-    Index("pyxfer_fleet_hosts_of_host", "host", "fleet"),
+    sa.Column("fleet", Number, sa.ForeignKey(FLEETS.c.seq), primary_key=True),
+    sa.Column("place", sa.Integer, primary_key=True),
+    *_required(sa.Text, "host", "state", "verdict", "figures"),
+    sa.Column("cell", sa.Text),
+    sa.Column("loss", sa.Double),
+    sa.Column("reason", sa.Text),
+    sa.Index("pyxfer_fleet_hosts_of_host", "host", "fleet"),
 )
 
 HOST_REPORTS = _table(
     "pyxfer_host_reports",
-    *_required(Double, "stored_s"),
-    *_required(Text, "host"),
-    *_required(LargeBinary, "document"),
-    Index("pyxfer_host_reports_stored", "stored_s"),
+    *_required(sa.Double, "stored_s"),
+    *_required(sa.Text, "host"),
+    *_required(sa.LargeBinary, "document"),
+    sa.Index("pyxfer_host_reports_stored", "stored_s"),
 )
 
 
@@ -154,17 +141,17 @@ def new_id(letter: str) -> str:
     return f"{letter}-{secrets.token_hex(6)}"
 
 
-def add_once(connection: Connection, table: Table, row: Row, *same: str) -> tuple[str, int | None]:
+def add_once(connection: sa.Connection, table: sa.Table, row: Row, *same: str) -> tuple[str, int | None]:
     """Insert a row, unless one is there with the same values in these columns.
 
     Returns the id of the row, and its number if it is new.
     """
     equal = (table.c[name] == row[name] for name in same)
-    known = connection.execute(select(table.c.id).where(*equal).limit(1)).scalar()
+    known = connection.execute(sa.select(table.c.id).where(*equal).limit(1)).scalar()
     return (str(known), None) if known is not None else (str(row["id"]), insert(connection, table, row))
 
 
-def insert(connection: Connection, table: Table, row: Row) -> int:
+def insert(connection: sa.Connection, table: sa.Table, row: Row) -> int:
     key = connection.execute(table.insert().values(row)).inserted_primary_key
     return int(key[0]) if key else 0
 
@@ -195,6 +182,10 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
             "from a backup; the others can be read."
         )
     return data
+
+
+def read_document(struct: type[T], what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> T:
+    return decode_stored(struct, unpack(what, sha256, packed, most_bytes), what)
 
 
 def decode_stored(struct: type[T], data: bytes, what: str) -> T:

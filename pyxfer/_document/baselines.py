@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from pyxfer._document.cells import Cell
-from pyxfer._document.checks import Problems, negative, not_positive, of_each
+from pyxfer._document.checks import Chance, Count, Problems, not_positive, of_each
 from pyxfer._document.links import Links, links_problems
 from pyxfer._document.machines import Fact, Moment, Remark, Runtime, SavedDocument
 from pyxfer._document.printing import HasTable
@@ -103,8 +103,8 @@ class CellComparison(msgspec.Struct, frozen=True):
     high: Fact[float]
     a_gbps: Fact[float]
     b_gbps: Fact[float]
-    a_processes: int
-    b_processes: int
+    a_processes: Count
+    b_processes: Count
     a_s: Fact[float]
     b_s: Fact[float]
     why: str
@@ -142,7 +142,7 @@ class Comparison(HasTable, SavedDocument, frozen=True):
 
     a: str
     b: str
-    tolerance: float
+    tolerance: Chance
     verdict: Verdict
     differences: tuple[Difference, ...]
     cells: tuple[CellComparison, ...]
@@ -248,8 +248,6 @@ class History(msgspec.Struct, frozen=True):
     schema_version: int = HISTORY_SCHEMA_VERSION
 
 
-# --- limits of baselines and comparisons ------------------------------------------------------------------------------
-
 MAX_RUNS = 1000
 """In one baseline."""
 
@@ -262,8 +260,6 @@ def baseline_problems(baseline: Baseline) -> Problems:
 
 
 def comparison_problems(comparison: Comparison) -> Problems:
-    if not 0 < comparison.tolerance < 1:
-        yield "tolerance", f"is {comparison.tolerance:g}"
     low, mean, high = (getattr(comparison, name).value for name in ("overall_low", "overall", "overall_high"))
     yield from _ratio_problems("overall", low, mean, high)
     yield from of_each("cells", comparison.cells, _compared_problems)
@@ -272,7 +268,6 @@ def comparison_problems(comparison: Comparison) -> Problems:
 def _compared_problems(row: CellComparison) -> Problems:
     yield from _ratio_problems("ratio", row.low.value, row.ratio.value, row.high.value)
     yield from not_positive(*((name, getattr(row, name).value) for name in ("a_gbps", "b_gbps", "a_s", "b_s")))
-    yield from negative(("a_processes", row.a_processes), ("b_processes", row.b_processes))
 
 
 def _ratio_problems(name: str, low: float | None, ratio: float | None, high: float | None) -> Problems:

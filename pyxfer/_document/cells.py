@@ -12,14 +12,14 @@ A text has the parts of a cell, joined by colons:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Protocol, get_args
 
 import msgspec
 
-from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowSide, Latency, LinkGroup, SmallCopies
+from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowPlan, Latency, LinkGroup, SmallCopies
 from pyxfer._document.runs import Direction, Measurement, Memory, Variant
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, parse_size
@@ -158,17 +158,6 @@ def _size_text(nbytes: int) -> str:
 # --- the cells of rows -----------------------------------------------------------------------------------------------
 
 
-class FlowLike(Protocol):
-    """A stream of copies, planned or measured."""
-
-    @property
-    def source(self) -> int: ...
-    @property
-    def destination(self) -> int: ...
-    @property
-    def side(self) -> FlowSide: ...
-
-
 class TrafficLike(Protocol):
     """Copies that run at once, planned or measured."""
 
@@ -183,7 +172,7 @@ class TrafficLike(Protocol):
     @property
     def node(self) -> int | None: ...
     @property
-    def flows(self) -> tuple[FlowLike, ...]: ...
+    def flows(self) -> tuple[FlowPlan, ...]: ...
 
 
 def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
@@ -200,7 +189,7 @@ def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
     return dict(zip(names, ((HOST_END,), (gpu,)), strict=True))
 
 
-def cell_of_flow(traffic: TrafficLike, flow: FlowLike) -> Cell:
+def cell_of_flow(traffic: TrafficLike, flow: FlowPlan) -> Cell:
     return _traffic_cell(traffic, flow.side, (flow.source,), (flow.destination,))
 
 
@@ -287,9 +276,24 @@ _EXAMPLE = (
 _MAX_LENGTH = 300
 _NUMBER = re.compile(r"[.0-9]")
 _BATCH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
-_MODE = re.compile(r"memcpy|async|batch|staged")
 _END = re.compile(r"(host|all|gpu|node)([0-9]{0,6})", re.ASCII)
-_SIDES: tuple[CellSide, ...] = ("h2d", "d2h", "sum")
+
+
+def _part(name: str, words: str) -> str:
+    """A pattern of a part that may be left out."""
+    return rf"(?::(?P<{name}>{words})(?![^:]))?"
+
+
+_SIZE_AND_VARIANT = _part("nbytes", "[.0-9][^:]*") + _part("variant", "|".join(get_args(Variant)))
+_RAW = re.compile(
+    rf"(?P<direction>{'|'.join(get_args(Direction))})(?:(?<=both)/(?P<side>h2d|d2h|sum))?(?![^:])"
+    + _part("gpu", "gpu[0-9]{1,6}")
+    + _part("memory", "|".join(get_args(Memory)))
+    + _part("mode", "memcpy|async|batch|staged|streams(?::[^:]+)?")
+    + _SIZE_AND_VARIANT,
+    re.ASCII,
+)
+_ROUTE = re.compile(rf"(?P<case>.+?){_SIZE_AND_VARIANT}", re.DOTALL)
 
 
 def parse_cell(text: str) -> CellPattern:
@@ -300,8 +304,10 @@ def parse_cell(text: str) -> CellPattern:
     head = parts[0].split(".")
     if head[0] == LINKS:
         return _links_pattern(head[1:], parts[1:], text)
-    direction, side = _way(parts[0])
-    return _raw_pattern(direction, side, parts[1:], text) if direction else _route_pattern(parts, text)
+    raw, route = _RAW.match(":".join(parts)), _ROUTE.fullmatch(":".join(parts))
+    if raw is not None:
+        return _raw_pattern(_known(raw), raw.string[raw.end() :], text)
+    return _route_pattern({} if route is None else _known(route), text)
 
 
 def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
@@ -344,53 +350,29 @@ def _end(text: str) -> tuple[Ends, int | None] | None:
     return tuple(numbers), node
 
 
-def _raw_pattern(direction: CellDirection, side: CellSide | None, parts: list[str], text: str) -> CellPattern:
-    rest = list(parts)
-    gpu = _taken(rest, lambda part: bool(re.fullmatch(r"gpu[0-9]{1,6}", part, re.ASCII)))
-    memory = _taken(rest, lambda part: part in get_args(Memory))
-    mode = _taken(rest, lambda part: bool(_MODE.fullmatch(part)))
-    if rest[:1] == ["streams"]:
-        mode = ":".join(rest[:2])
-        del rest[:2]
-    size = _taken(rest, lambda part: bool(_NUMBER.match(part)))
-    variant = _taken(rest, lambda part: part in get_args(Variant))
+def _raw_pattern(fields: dict[str, Any], rest: str, text: str) -> CellPattern:
     if rest:
         raise UsageError(
-            f"{rest[0]!r} in the cell {text!r} is not a GPU, memory, mode, size or variant, or is in the wrong place: "
+            f"{rest.split(':')[1]!r} in the cell {text!r} is not a GPU, memory, mode, size or variant, or is in the "
+            f"wrong place: {_EXAMPLE}"
+        )
+    if "nbytes" in fields:
+        fields["nbytes"] = parse_size(fields["nbytes"])
+    if gpu := fields.pop("gpu", None):
+        fields |= _ends_of_gpu(fields["direction"], int(gpu.removeprefix("gpu")))
+    return CellPattern(("raw", "route") if fields["direction"] == "ingest" else ("raw",), fields)
+
+
+def _route_pattern(fields: dict[str, Any], text: str) -> CellPattern:
+    if "." not in fields.get("case", ""):
+        raise UsageError(
+            f"{text!r} is not a cell, because {fields.get('case')!r} is not a direction or a route such as torch.to: "
             f"{_EXAMPLE}"
         )
-    nbytes = None if size is None else parse_size(size)
-    known = {"direction": direction, "side": side, "memory": memory, "mode": mode, "variant": variant, "nbytes": nbytes}
-    ends = {} if gpu is None else _ends_of_gpu(direction, int(gpu.removeprefix("gpu")))
-    return CellPattern(("raw", "route") if direction == "ingest" else ("raw",), {**_known(known), **ends})
+    if size := fields.pop("nbytes", None):
+        fields |= {"batch": int(size)} if _BATCH.fullmatch(size) else {"nbytes": parse_size(size)}
+    return CellPattern(("raw", "route"), fields)
 
 
-def _route_pattern(parts: list[str], text: str) -> CellPattern:
-    rest = parts[::-1]  # from the end, because the route may contain colons
-    variant = _taken(rest, lambda part: part in get_args(Variant))
-    size = _taken(rest, lambda part: bool(_NUMBER.match(part))) if len(rest) > 1 else None
-    route = ":".join(rest[::-1])
-    if "." not in route:
-        raise UsageError(
-            f"{text!r} is not a cell, because {route!r} is not a direction or a route such as torch.to: {_EXAMPLE}"
-        )
-    batch = int(size) if size is not None and _BATCH.fullmatch(size) else None
-    nbytes = parse_size(size) if size is not None and batch is None else None
-    return CellPattern(("raw", "route"), _known({"case": route, "variant": variant, "nbytes": nbytes, "batch": batch}))
-
-
-def _way(text: str) -> tuple[CellDirection | None, CellSide | None]:
-    name, slash, side_text = text.partition("/")
-    direction = next((direction for direction in get_args(Direction) if direction == name), None)
-    side = next((side for side in _SIDES if side == side_text), None)
-    if slash and (direction != "both" or side is None):
-        return None, None
-    return direction, side
-
-
-def _taken(parts: list[str], fits: Callable[[str], bool]) -> str | None:
-    return parts.pop(0) if parts and fits(parts[0]) else None
-
-
-def _known(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if value is not None}
+def _known(found: re.Match[str]) -> dict[str, Any]:
+    return {name: value for name, value in found.groupdict().items() if value is not None}

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from pyxfer.errors import DocumentError
 
 T = TypeVar("T")
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Chance = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 Problems = Iterator[tuple[str, str]]
 """The path of a field, such as `measurements[3].trials[0]`, and what is wrong with it."""
 TOLERANCE = 1e-6

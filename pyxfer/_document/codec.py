@@ -31,8 +31,6 @@ from pyxfer.errors import DocumentError, UsageError
 T = TypeVar("T")
 Json = dict[str, Any]
 
-# --- the kinds -------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, eq=False)
 class Kind(Generic[T]):
@@ -71,9 +69,6 @@ HOST = Kind("host", HostReport, "the document of a host", "pyxfer fleet host --e
 FLEET = Kind("fleet", Fleet, "a fleet", "pyxfer fleet judge --export-json", fleet_problems)
 KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET)
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
-
-
-# --- encode and decode -----------------------------------------------------------------------------------------------
 
 
 def encode(document: object) -> bytes:
@@ -240,9 +235,6 @@ def _has_huge_integer(document: Any) -> bool:
     return isinstance(document, int) and not -_MAX_INTEGER <= document <= _MAX_INTEGER
 
 
-# --- JSON text -------------------------------------------------------------------------------------------------------
-
-
 _LINE_END = re.compile(rb"\n\s*")
 
 
@@ -273,9 +265,6 @@ def _escape_surrogates(value: Any) -> Any:
     return [_escape_surrogates(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
 def save(document: object, path: Path) -> None:
     write_whole(path, encode(document))
 
@@ -290,7 +279,6 @@ def load(path: Path) -> Any:
     Raises:
         DocumentError: it is not such a document, was made by a later pyxfer, or was changed since.
         UsageError: the file cannot be read.
-
     """
     return load_any(path, [kind.struct for kind in KINDS])
 
@@ -300,9 +288,6 @@ def load_any(path: Path, structs: Sequence[type[Any]]) -> Any:
     data = read_whole(path)
     struct = kind_of(data).struct
     return decode(struct if struct in structs else structs[0], data, repr(os.fspath(path)))
-
-
-# --- schemas ---------------------------------------------------------------------------------------------------------
 
 
 SCHEMA_PYTHON = (3, 11)

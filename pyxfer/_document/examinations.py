@@ -202,15 +202,11 @@ class Examination(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: it is not a status of a finding.
-
         """
         known = get_args(Status)
         if status not in known:
             raise UsageError(f"{status!r:.80} is not a status of a finding; choose one of {', '.join(known)}.")
         return tuple(finding for finding in self.findings if finding.status == status)
-
-
-# --- limits of an examination -----------------------------------------------------------------------------------------
 
 
 def examination_problems(examination: Examination) -> Problems:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 import msgspec
 
 from pyxfer._document.cells import Cell, is_of_host
-from pyxfer._document.checks import TOLERANCE, Problems, negative, not_positive, of_each, repeated
+from pyxfer._document.checks import TOLERANCE, Amount, Chance, Problems, not_positive, of_each, repeated
 from pyxfer._document.examinations import Finding
 from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark, Runtime, SavedDocument, unknown
 from pyxfer._document.printing import HasTable
@@ -62,7 +62,7 @@ class HostReport(HasTable, SavedDocument, frozen=True):
     kind: Literal["host"]
     ended: Ending
     began_at: Moment
-    duration_s: float
+    duration_s: Amount
     runtime: Runtime
     runtime_reason: str
     environment: Environment | None
@@ -95,10 +95,10 @@ class FleetSettings(msgspec.Struct, frozen=True):
     deviation) even if they were more equal. `power`: chance of finding a loss of the stated limit.
     """
 
-    error_rate: float = 0.01
-    least_loss: float = 0.01
+    error_rate: Chance = 0.01
+    least_loss: Chance = 0.01
     least_spread: float = 0.003
-    power: float = 0.95
+    power: Chance = 0.95
     smallest_cohort: int = 5
 
 
@@ -251,7 +251,6 @@ class Fleet(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: there is no such verdict.
-
         """
         if verdict not in get_args(HostVerdict):
             raise UsageError(f"verdict {verdict!r:.40} is unknown: choose one of {', '.join(get_args(HostVerdict))}.")
@@ -262,7 +261,6 @@ class Fleet(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the fleet has no such host.
-
         """
         found = sorted((host for host in self.hosts if host.host == name), key=lambda host: host.state == "duplicate")
         if not found:
@@ -302,11 +300,7 @@ class HostPoint(msgspec.Struct, frozen=True):
     figures: dict[str, tuple[float, float | None]]
 
 
-# --- limits of hosts and fleets ---------------------------------------------------------------------------------------
-
-
 def host_problems(report: HostReport) -> Problems:
-    yield from negative(("duration_s", report.duration_s))
     yield from repeated("cells", [cell.cell for cell in report.cells])
     numbers = {number for cell in report.cells for number in (*cell.cell.source, *cell.cell.destination)}
     if not {number for number in numbers if number >= 0} <= {device.index for device in report.devices}:
@@ -330,9 +324,6 @@ def _cell_problems(cell: HostCell) -> Problems:
 
 
 def fleet_problems(fleet: Fleet) -> Problems:
-    settings = fleet.settings
-    if not 0 < settings.error_rate < 1 or not 0 < settings.power < 1 or not 0 < settings.least_loss < 1:
-        yield "settings", "are outside of 0 to 1"
     yield from of_each("cohorts", fleet.cohorts, lambda cohort: _cohort_problems(cohort, len(fleet.hosts)))
     yield from of_each("hosts", fleet.hosts, lambda host: _member_problems(host, fleet.cohorts))
     for number, contrast in enumerate(fleet.contrasts):

@@ -11,19 +11,20 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated, within
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    LinkKind,
-    Remark,
-    Runtime,
-    SavedDocument,
-    link_problems,
-    unknown,
+from pyxfer._document import checks, machines
+from pyxfer._document.checks import (
+    Amount,
+    AtLeastOne,
+    Chance,
+    Count,
+    Part,
+    Positive,
+    Problems,
+    of_each,
+    repeated,
+    within,
 )
+from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, SavedDocument, unknown
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
@@ -92,7 +93,7 @@ class PeerLink(msgspec.Struct, frozen=True):
     source: int
     destination: int
     access: Fact[bool]
-    kind: LinkKind
+    kind: machines.LinkKind
     nvlinks: Fact[int]
     peak_gbps: Fact[float]
 
@@ -104,23 +105,28 @@ class LinkTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     crosses an end of the interval in proportion; `overlap`: the time in which all were busy over that in which any was.
     """
 
-    round: int
-    seconds: float
-    nbytes: tuple[float, ...]
-    overlap: float = 1.0
+    round: Count
+    seconds: Amount
+    nbytes: tuple[Amount, ...]
+    overlap: Part = 1.0
     invalid: str | None = None
 
 
-class LinkFlow(msgspec.Struct, frozen=True):
-    """One stream of copies of a traffic. `device` issues them: it reads, writes, or is the GPU of a host copy.
-
-    `alone_share`: its rate over that of the same copies alone, in the same rounds.
-    """
+class FlowPlan(msgspec.Struct, frozen=True):
+    """One stream of copies; `device` issues them."""
 
     source: int
     destination: int
     device: int
     side: FlowSide
+
+
+class LinkFlow(FlowPlan, frozen=True):
+    """One stream of copies of a traffic. `device` issues them: it reads, writes, or is the GPU of a host copy.
+
+    `alone_share`: its rate over that of the same copies alone, in the same rounds.
+    """
+
     rate: Fact[Rate]
     alone_share: Fact[Share]
     peak_share: Fact[float]
@@ -226,10 +232,10 @@ class Latency(ShortRepr, msgspec.Struct, frozen=True):
 
     device: int
     target: int
-    footprint_bytes: int
-    places: int
-    hops: int
-    load: float
+    footprint_bytes: AtLeastOne
+    places: AtLeastOne
+    hops: AtLeastOne
+    load: Part
     p50: Fact[Chased]
     p99: Fact[Chased]
     load_gbps: Fact[float]
@@ -262,14 +268,14 @@ class SmallCopies(msgspec.Struct, frozen=True):
     device: int
     direction: Literal["h2d", "d2h"]
     mode: Literal["batch", "queue"]
-    nbytes: int
-    copies: int
+    nbytes: AtLeastOne
+    copies: AtLeastOne
     rate: Fact[Rate]
     verified: Fact[bool]
-    seconds: tuple[float, ...] = ()
-    caller_copies: int = 0
+    seconds: tuple[Amount, ...] = ()
+    caller_copies: Count = 0
     caller_rate: Fact[Rate] = unknown("not measured")
-    caller_seconds: tuple[float, ...] = ()
+    caller_seconds: tuple[Amount, ...] = ()
 
     @property
     def gbps(self) -> float | None:
@@ -324,13 +330,9 @@ class LinksSharing(msgspec.Struct, frozen=True):
     groups: Fact[tuple[SharedGroup, ...]]
     slow: Fact[tuple[SlowLink, ...]]
     tree: Fact[tuple[tuple[int, ...], ...]]
-    error_rate: float
+    error_rate: Chance
     pairs_measured: int
     pairs: int
-
-    def __post_init__(self) -> None:
-        if not 0 < self.error_rate < 1:
-            raise ValueError(f"error_rate is a probability above 0 and below 1; got {self.error_rate}")
 
     def keep(self, device: int, beside: int, direction: HostDirection = "h2d") -> float | None:
         """The share that a GPU keeps beside another one; None if it is not known."""
@@ -349,8 +351,8 @@ class LinksParameters(msgspec.Struct, frozen=True):
     host_bytes: int
     peer_bytes: int
     local_bytes: int
-    precision: float
-    budget_s: float
+    precision: Positive
+    budget_s: Positive
     seed: int
 
 
@@ -361,7 +363,7 @@ class Links(HasTable, SavedDocument, frozen=True):
 
     kind: Literal["links"]
     ended: Ending
-    runtime: Runtime
+    runtime: machines.Runtime
     runtime_reason: str
     parameters: LinksParameters
     environment: Environment
@@ -371,7 +373,7 @@ class Links(HasTable, SavedDocument, frozen=True):
     latencies: tuple[Latency, ...] = ()
     small: tuple[SmallCopies, ...] = ()
     sharing: LinksSharing | None = None
-    duration_s: float = 0.0
+    duration_s: Amount = 0.0
     environment_after: Environment | None = None
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
@@ -400,7 +402,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has no such row; the text says which pairs it has.
-
         """
         rows = self._rows("pairs", access, engine)
         for row in rows:
@@ -416,7 +417,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has no such row.
-
         """
         found = self._found("together", direction, engine)
         if found is None:
@@ -431,7 +431,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has no such row.
-
         """
         for row in sorted(self.latencies, key=lambda row: row.footprint_bytes):
             place = "host" if row.target == HOST_END else "self" if row.target == row.device else "peer"
@@ -445,7 +444,6 @@ class Links(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has none.
-
         """
         if self.sharing is None:
             raise UsageError("This run has no interference map; it takes two GPUs and the group together.")
@@ -472,23 +470,16 @@ def alone_of(traffic: Traffic, number: int, alone: Alone) -> Traffic | None:
     return None if found is traffic else found
 
 
-# --- limits of a run of links -----------------------------------------------------------------------------------------
-
-
 def links_problems(run: Links) -> Problems:
     known = [each.device.index for each in run.devices]
     if not known or len(set(known)) != len(known) or tuple(known) != run.parameters.devices:
         yield "devices", "are not those of the parameters, each once"
         return
-    parameters, rows = run.parameters, run.traffics
-    yield from not_positive(
-        ("parameters.precision", parameters.precision), ("parameters.budget_s", parameters.budget_s)
-    )
-    yield from negative(("duration_s", run.duration_s))
+    rows = run.traffics
     keys = [(row.group, row.case, row.engine, *map(row.key, range(len(row.flows)))) for row in rows]
     yield from repeated("traffics", keys)
     yield from repeated("small", [(row.device, row.direction, row.mode, row.nbytes) for row in run.small])
-    yield from of_each("devices", run.devices, lambda each: within("link", link_problems(each.link)))
+    yield from of_each("devices", run.devices, lambda each: within("link", machines.link_problems(each.link)))
     yield from of_each("traffics", rows, lambda row: _traffic_problems(row, known))
     yield from of_each("latencies", run.latencies, lambda row: _latency_problems(row, known))
     yield from of_each("small", run.small, lambda row: _small_problems(row, known))
@@ -515,11 +506,6 @@ def _traffic_problems(row: Traffic, known: Sequence[int]) -> Problems:
 def _link_trial_problems(trial: LinkTrial, flows: int) -> Problems:
     if len(trial.nbytes) != flows:
         yield "nbytes", f"has {len(trial.nbytes)} numbers for {flows} flows"
-    yield from negative(
-        ("round", trial.round), ("seconds", trial.seconds), *(("nbytes", each) for each in trial.nbytes)
-    )
-    if not 0 <= trial.overlap <= 1:
-        yield "overlap", f"is {trial.overlap:g}, not a share"
     if trial.invalid is None and (trial.seconds <= 0 or (flows > 1 and trial.overlap < MIN_OVERLAP)):
         yield "invalid", f"is null with an overlap of {trial.overlap:g} in {trial.seconds:g} s"
 
@@ -538,26 +524,17 @@ def _flow_problems(flow: LinkFlow, known: Sequence[int]) -> Problems:
 def _latency_problems(row: Latency, known: Sequence[int]) -> Problems:
     if row.device not in known or row.target not in (*known, HOST_END):
         yield "device", "or target is none of the devices"
-    if not 0 <= row.load <= 1:
-        yield "load", f"is {row.load:g}, not a share"
-    yield from not_positive(("hops", row.hops), ("places", row.places), ("footprint_bytes", row.footprint_bytes))
     for i, trial in enumerate(row.trials):
-        if trial.invalid is None and not _is_possible(trial):
+        p99 = trial.p50_ns if trial.p99_ns is None else trial.p99_ns
+        is_possible = 0 < trial.p50_ns <= p99 < math.inf and trial.launches > 0 and (trial.load_gbps or 0.0) >= 0
+        if trial.invalid is None and not is_possible:
             yield f"trials[{i}]", "has a quantile or a load that is negative, not finite or out of order"
     for name in ("p50", "p99"):
         found = getattr(row, name).value
         if found is not None:
-            yield from interval_problems(f"{name}.low_ns", "high_ns", (found.low_ns, found.ns, found.high_ns))
-
-
-def _is_possible(trial: LatencyTrial) -> bool:
-    p99 = trial.p50_ns if trial.p99_ns is None else trial.p99_ns
-    return 0 < trial.p50_ns <= p99 < math.inf and trial.launches > 0 and (trial.load_gbps or 0.0) >= 0
+            yield from checks.interval_problems(f"{name}.low_ns", "high_ns", (found.low_ns, found.ns, found.high_ns))
 
 
 def _small_problems(row: SmallCopies, known: Sequence[int]) -> Problems:
     if row.device not in known:
         yield "device", "is none of the devices"
-    yield from not_positive(("nbytes", row.nbytes), ("copies", row.copies))
-    yield from negative(("caller_copies", row.caller_copies))
-    yield from negative(*(("seconds", seconds) for seconds in (*row.seconds, *row.caller_seconds)))

@@ -9,7 +9,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from pyxfer._document.checks import Problems, negative, within
+from pyxfer._document.checks import Count, Problems
 from pyxfer._document.printing import ShortRepr
 from pyxfer.units import format_gbps
 
@@ -30,7 +30,6 @@ class SavedDocument(msgspec.Struct, frozen=True):
 
         Raises:
             UsageError: the file cannot be written; the text says why.
-
         """
         from pyxfer._document import codec
 
@@ -42,7 +41,6 @@ class SavedDocument(msgspec.Struct, frozen=True):
 
         Raises:
             DocumentError: the file cannot be read, or is not such a document; the text says why.
-
         """
         from pyxfer._document import codec
 
@@ -131,13 +129,17 @@ class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
     fix: str | None = None
 
 
+MAX_DEVICES = 1024
+"""CUDA numbers the devices of a host from zero on, and there are some tens of them."""
+
+
 class Device(ShortRepr, msgspec.Struct, frozen=True):
     """A device. `index` is CUDA's number under the current CUDA_VISIBLE_DEVICES."""
 
-    index: int
+    index: Annotated[int, msgspec.Meta(ge=0, lt=MAX_DEVICES)]
     runtime: Runtime
     name: str
-    memory_bytes: int
+    memory_bytes: Count
     uuid: Fact[str]
     pci: Fact[str]
     compute_capability: Fact[str]
@@ -236,17 +238,13 @@ class Link(ShortRepr, msgspec.Struct, frozen=True):
 
     def peak_gbps(self, side: Side) -> Fact[float]:
         """The protocol peak of a side; for `sum`, that of both directions together."""
-        if side == "h2d":
-            return self.h2d_peak_gbps
-        if side == "d2h":
-            return self.d2h_peak_gbps
+        peaks = {"h2d": self.h2d_peak_gbps, "d2h": self.d2h_peak_gbps}
         if side == "ingest":
             return Fact(reason="what stays in host memory crosses no link")
-        if self.h2d_peak_gbps.value is None:
-            return self.h2d_peak_gbps
-        if self.d2h_peak_gbps.value is None:
-            return self.d2h_peak_gbps
-        return Fact(self.h2d_peak_gbps.value + self.d2h_peak_gbps.value)
+        if side != "sum":
+            return peaks[side]
+        missing = [peak for peak in peaks.values() if peak.value is None]
+        return missing[0] if missing else Fact(sum(peak.value or 0.0 for peak in peaks.values()))
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -298,20 +296,9 @@ class Environment(msgspec.Struct, frozen=True):
     virtual_machine: Fact[str]
 
 
-# --- limits of a device and its link ----------------------------------------------------------------------------------
-
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 """Lanes of a PCI Express link."""
-MAX_DEVICES = 1024
 PAYLOADS = tuple(128 << step for step in range(6))
-
-
-def machine_problems(device: Device, link: Link) -> Problems:
-    """CUDA numbers the devices of a host from zero on, and there are some tens of them."""
-    if not 0 <= device.index < MAX_DEVICES:
-        yield "device.index", f"is {device.index}"
-    yield from negative(("device.memory_bytes", device.memory_bytes))
-    yield from within("link", link_problems(link))
 
 
 def link_problems(link: Link) -> Problems:
@@ -331,11 +318,6 @@ def link_problems(link: Link) -> Problems:
     for name, (state, most) in states.items():
         if state is not None and (state.generation not in GIGATRANSFERS or state.width not in WIDTHS):
             yield name, f"is generation {state.generation} with {state.width} lanes"
-        if any(_is_beyond(state, limit) for limit in most):
-            yield name, "is more than the link can do"
-
-
-def _is_beyond(state: LinkState | None, most: LinkState | None) -> bool:
-    if state is None or most is None:
-        return False
-    return state.generation > most.generation or state.width > most.width
+        for limit in filter(None, most):
+            if state is not None and (state.generation > limit.generation or state.width > limit.width):
+                yield name, "is more than the link can do"

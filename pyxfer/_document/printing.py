@@ -45,7 +45,6 @@ class HasCharts(ShortRepr):
 
         Raises:
             UsageError: it has no such chart (the text names those that it has), or Altair is not installed.
-
         """
         return cast("alt.Chart", _kinds().altair_chart(self, name))
 
@@ -70,7 +69,6 @@ class HasPage(HasCharts):
 
         Raises:
             UsageError: `columns` is not a whole number above zero.
-
         """
         return str(_kinds().page_text(self, columns, details=details))
 
@@ -79,7 +77,6 @@ class HasPage(HasCharts):
 
         Raises:
             UsageError: the name has another ending, the file cannot be written, or what draws charts is not installed.
-
         """
         _kinds().write_report(self, os.fspath(path))
 
@@ -105,29 +102,15 @@ class HasTable(HasPage):
         return str(_kinds().to_markdown(self))
 
 
-class HasTables(HasPage):
-    """A watch, which has several tables: `steps`, `copies`, `calls` and `ranges`."""
+class HasTables(HasTable):
+    """A watch, which has several tables: `steps`, `copies`, `calls` and `ranges`. Another name is a UsageError."""
 
     __slots__ = ()
 
     def table(self, name: str = "steps") -> Table:
-        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB.
-
-        Raises:
-            UsageError: the table does not exist.
-
-        """
+        """Return the table `steps`, `copies`, `calls` or `ranges`, for pandas, polars, pyarrow or DuckDB."""
         return cast("Table", _kinds().table_of(self, name).table())
 
     def to_csv(self, table: str = "steps") -> str:
-        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
-
-        Raises:
-            UsageError: the table does not exist.
-
-        """
+        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers."""
         return str(_kinds().table_of(self, table).to_csv())
-
-    def to_markdown(self) -> str:
-        """Markdown with the verdict and all tables, with rounded numbers."""
-        return str(_kinds().to_markdown(self))

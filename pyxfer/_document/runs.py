@@ -12,23 +12,9 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.checks import Problems, interval_problems, negative, not_positive, of_each, repeated
-from pyxfer._document.machines import (
-    NOT_STAGED,
-    STAGED,
-    Device,
-    Environment,
-    Fact,
-    Link,
-    Placement,
-    Remark,
-    Ring,
-    Runtime,
-    SavedDocument,
-    Side,
-    machine_problems,
-    unknown,
-)
+from pyxfer._document import checks, machines
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Positive, Problems, negative
+from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
@@ -47,7 +33,6 @@ PartName = Literal[
     "preparing", "waiting", "copying", "staging", "gaps", "kernels", "other copies", "returning", "finishing"
 ]
 PARTS: tuple[PartName, ...] = get_args(PartName)
-_TRACED = "a traced trial"
 # The parts are sums of floating-point numbers.
 _ROUNDING = 1e-6
 
@@ -74,14 +59,10 @@ class Dma(msgspec.Struct, frozen=True):
     """
 
     seconds: Fact[float]
-    nbytes: int
-    copies: float
+    nbytes: Count
+    copies: Amount
     source: str
-    trials: int
-
-    def __post_init__(self) -> None:
-        check_amounts(_TRACED, seconds=self.seconds.value, nbytes=self.nbytes, copies=self.copies)
-        _check_trials(self.trials)
+    trials: AtLeastOne
 
     @property
     def gbps(self) -> float | None:
@@ -93,10 +74,7 @@ class Part(msgspec.Struct, frozen=True):
     """A named part of a trial's time."""
 
     name: PartName
-    seconds: float
-
-    def __post_init__(self) -> None:
-        check_amounts(_TRACED, seconds=self.seconds)
+    seconds: Amount
 
 
 class Breakdown(msgspec.Struct, frozen=True):
@@ -109,21 +87,18 @@ class Breakdown(msgspec.Struct, frozen=True):
     maps.
     """
 
-    elapsed_s: float
+    elapsed_s: Amount
     parts: tuple[Part, ...]
-    dispatch_s: float
-    wall_s: float
-    faults: float
-    switches: float
-    preemptions: float
-    trials: int
-    left_out: int = 0
-    page_bytes: int = 4096
+    dispatch_s: Amount
+    wall_s: Amount
+    faults: Amount
+    switches: Amount
+    preemptions: Amount
+    trials: AtLeastOne
+    left_out: Count = 0
+    page_bytes: Count = 4096
 
     def __post_init__(self) -> None:
-        amounts = ("elapsed_s", "dispatch_s", "wall_s", "faults", "switches", "preemptions", "left_out", "page_bytes")
-        check_amounts(_TRACED, **{name: getattr(self, name) for name in amounts})
-        _check_trials(self.trials)
         whole = sum(part.seconds for part in self.parts)
         if abs(whole - self.elapsed_s) > _ROUNDING * self.elapsed_s:
             raise ValueError(f"the parts of a breakdown sum to its elapsed_s; {whole:g} s is not {self.elapsed_s:g} s")
@@ -131,18 +106,6 @@ class Breakdown(msgspec.Struct, frozen=True):
     def seconds(self, name: PartName) -> float:
         """The length of a part; 0 if the trial has no such part."""
         return sum(part.seconds for part in self.parts if part.name == name)
-
-
-def check_amounts(of: str, **amounts: float | None) -> None:
-    """Raise ValueError for an amount that is negative or not finite. None is allowed."""
-    for name, amount in amounts.items():
-        if amount is not None and not 0 <= amount < math.inf:
-            raise ValueError(f"{name} of {of} is zero or above, and finite; got {amount}")
-
-
-def _check_trials(trials: int) -> None:
-    if trials < 1:
-        raise ValueError(f"a traced row has at least one trial; got {trials}")
 
 
 Workload = Literal["copy", "image-batch"]
@@ -217,19 +180,19 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     so a gated trial has it from as many copies without a gate, right after those of `elapsed_s`, or not at all.
     """
 
-    round: int
-    elapsed_s: float
-    dispatch_s: float | None = None
-    wall_s: float | None = None
-    copies: int = 1
+    round: Count
+    elapsed_s: Amount
+    dispatch_s: Amount | None = None
+    wall_s: Amount | None = None
+    copies: AtLeastOne = 1
     invalid: str | None = None
-    faults: float | None = None
+    faults: Amount | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
     """Statistics of the valid trials of a measurement, in seconds."""
 
-    n: int
+    n: AtLeastOne
     median_s: float
     low_s: float | None
     high_s: float | None
@@ -284,7 +247,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     mode: str
     variant: Variant
     bracket: Bracket
-    nbytes: int
+    nbytes: Count
     moved_bytes: int
     rate: Fact[Rate]
     peak_share: Fact[float]
@@ -298,7 +261,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
     worker: str | None = None
     route_info: RouteInfo | None = None
-    batch: int | None = None
+    batch: AtLeastOne | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
 
@@ -355,7 +318,7 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     @property
     def may_be_ceiling(self) -> bool:
         """Whether this is a raw copy that is neither staged nor into a fresh destination."""
-        return self.route_info is None and self.mode != STAGED and self.variant == "warm"
+        return self.route_info is None and self.mode != machines.STAGED and self.variant == "warm"
 
     @property
     def overhead_s(self) -> float | None:
@@ -418,7 +381,7 @@ class LockingCost(msgspec.Struct, frozen=True):
     """The cost of page-locking host memory, and the number of transfers after which it pays."""
 
     memory: Memory
-    nbytes: int
+    nbytes: AtLeastOne
     summary: Summary | None
     s_per_gib: Fact[float]
     pays_after_transfers: Fact[int]
@@ -432,16 +395,16 @@ class Parameters(msgspec.Struct, frozen=True):
     directions: tuple[Direction, ...]
     memories: tuple[Memory, ...]
     modes: tuple[str, ...]
-    sizes_bytes: tuple[int, ...]
+    sizes_bytes: tuple[AtLeastOne, ...]
     fresh: bool
-    precision: float
-    budget_s: float
+    precision: Positive
+    budget_s: Positive
     seed: int
     min_rounds: int
     frameworks: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
     workload: Workload = "copy"
-    batches: tuple[int, ...] = ()
+    batches: tuple[AtLeastOne, ...] = ()
     explained: str = ""
 
 
@@ -460,10 +423,10 @@ class Run(HasTable, SavedDocument, frozen=True):
     parameters: Parameters
     device: Device
     link: Link
-    placement: Placement
+    placement: machines.Placement
     environment: Environment
     environment_after: Environment | None = None
-    duration_s: float = 0.0
+    duration_s: Amount = 0.0
     measurements: tuple[Measurement, ...] = ()
     curves: tuple[Curve, ...] = ()
     locking: tuple[LockingCost, ...] = ()
@@ -472,7 +435,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     workers: tuple[Worker, ...] = ()
     published: tuple[Published, ...] = ()
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
-    ring: Fact[Ring] = unknown(NOT_STAGED)
+    ring: Fact[machines.Ring] = unknown(machines.NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
 
     def _summary(self) -> str:
@@ -498,7 +461,6 @@ class Run(HasTable, SavedDocument, frozen=True):
 
         Raises:
             UsageError: the run has none; the text says which sizes it has.
-
         """
         direction = word_of(direction, get_args(Direction), "direction")
         side: Side = "sum" if direction == "both" else direction
@@ -514,30 +476,19 @@ class Run(HasTable, SavedDocument, frozen=True):
         return max(known, key=lambda row: row.gbps or 0.0)
 
 
-# --- limits of a run's figures ----------------------------------------------------------------------------------------
-
-
 def run_problems(run: Run) -> Problems:
-    parameters = run.parameters
-    yield from not_positive(
-        ("parameters.precision", parameters.precision),
-        ("parameters.budget_s", parameters.budget_s),
-        *((f"parameters.sizes_bytes[{i}]", size) for i, size in enumerate(parameters.sizes_bytes)),
-        *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
-    )
-    yield from negative(("duration_s", run.duration_s))
-    yield from machine_problems(run.device, run.link)
-    yield from of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
+    yield from checks.within("link", machines.link_problems(run.link))
+    yield from checks.of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
     yield from _asked_problems(run)
-    yield from repeated("locking", [cost.memory for cost in run.locking])
-    yield from of_each("locking", run.locking, _locking_problems)
+    yield from checks.repeated("locking", [cost.memory for cost in run.locking])
+    yield from checks.of_each("locking", run.locking, _locking_problems)
 
 
 def _asked_problems(run: Run) -> Problems:
     """Each row is there once, and its direction, its fresh memory and the explained route were asked for."""
     rows = run.measurements
     keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
-    yield from repeated("measurements", keys)
+    yield from checks.repeated("measurements", keys)
     for i, row in enumerate(rows):
         if row.direction not in run.parameters.directions:
             yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
@@ -549,7 +500,6 @@ def _asked_problems(run: Run) -> Problems:
 
 
 def _locking_problems(cost: LockingCost) -> Problems:
-    yield from not_positive(("nbytes", cost.nbytes))
     if cost.memory == "pageable":
         yield "memory", "is pageable, which is not page-locked"
     if cost.summary is not None:
@@ -558,8 +508,8 @@ def _locking_problems(cost: LockingCost) -> Problems:
 
 def row_problems(row: Measurement, link: Link) -> Problems:
     """Numbers are not negative, quantiles are in order, and no rate is above what the link can carry."""
-    yield from negative(("nbytes", row.nbytes), ("first_s", row.first_s.value))
-    yield from not_positive(("batch", row.batch))
+    traced_s = None if row.dma.value is None else row.dma.value.seconds.value
+    yield from negative(("first_s", row.first_s.value), ("dma.value.seconds", traced_s))
     yield from _trial_problems(row.trials)
     for name in ("summary", "dispatch", "wall"):
         summary = getattr(row, name)
@@ -570,7 +520,7 @@ def row_problems(row: Measurement, link: Link) -> Problems:
     if rate is not None and most is not None and rate.gbps > most:
         yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
     if share is not None:
-        yield from interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
+        yield from checks.interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
 
 
 def _crossed_problems(row: Measurement) -> Problems:
@@ -586,18 +536,14 @@ def _crossed_problems(row: Measurement) -> Problems:
 def _trial_problems(trials: Sequence[Trial]) -> Problems:
     rounds: set[int] = set()
     for i, trial in enumerate(trials):
-        amounts = (trial.round, trial.elapsed_s, trial.dispatch_s, trial.wall_s, trial.faults, trial.copies - 1)
-        if any(amount is not None and amount < 0 for amount in amounts):
-            yield f"trials[{i}]", "has a negative number"
         if trial.round in rounds:
             yield f"trials[{i}].round", f"is {trial.round}, as that of an earlier trial"
         rounds.add(trial.round)
 
 
 def _summary_problems(name: str, summary: Summary) -> Problems:
-    yield from not_positive((f"{name}.n", summary.n))
     parts = ("min_s", "q1_s", "median_s", "q3_s", "max_s")
     values = [getattr(summary, part) for part in parts]
     if not values[0] >= 0 or values != sorted(values) or not values[-1] < math.inf:
         yield name, f"has {', '.join(parts)} that are not in this order"
-    yield from interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
+    yield from checks.interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))

@@ -6,19 +6,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from pyxfer._document import machines
 from pyxfer._document.checks import Problems, of_each, within
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    Moment,
-    Placement,
-    Runtime,
-    SavedDocument,
-    machine_problems,
-    unknown,
-)
 from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Ending, Measurement, Parameters, Run, row_problems
 
@@ -45,11 +34,11 @@ class Judged(msgspec.Struct, frozen=True):
 class TestMachine(msgspec.Struct, frozen=True):
     """A device that tests have used, its link, and the environment of the first of these tests."""
 
-    runtime: Runtime
+    runtime: machines.Runtime
     runtime_reason: str
-    device: Device
-    link: Link
-    environment: Environment
+    device: machines.Device
+    link: machines.Link
+    environment: machines.Environment
 
 
 class Tested(msgspec.Struct, frozen=True):
@@ -62,21 +51,21 @@ class Tested(msgspec.Struct, frozen=True):
     outcome: Outcome
     place: int
     measurement: Measurement
-    ceiling: Fact[Measurement]
+    ceiling: machines.Fact[Measurement]
     expected: Expected
     judged: Judged
     precision: float
     budget_s: float
 
 
-class XferSession(HasTable, SavedDocument, frozen=True):
+class XferSession(HasTable, machines.SavedDocument, frozen=True):
     """The document of a session: the tests that have measured, in the order in which they ended, and their places."""
 
     DERIVED_BY: ClassVar[str] = "pyxfer._pytest.derived:derive_pytest"
 
     kind: Literal["pytest"]
     ended: Literal["complete", "interrupted"]
-    began_at: Moment
+    began_at: machines.Moment
     pytest: str
     places: tuple[TestMachine, ...]
     tests: tuple[Tested, ...]
@@ -114,7 +103,12 @@ def _run(session: XferSession, number: int) -> Run:
         parameters=_parameters(str(place.device.index), results),
         device=place.device,
         link=place.link,
-        placement=Placement(unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN)),
+        placement=machines.Placement(
+            machines.unknown(_NOT_TAKEN),
+            machines.unknown(_NOT_TAKEN),
+            machines.unknown(_NOT_TAKEN),
+            machines.unknown(_NOT_TAKEN),
+        ),
         environment=place.environment,
         measurements=tuple(result.measurement for result in results),
     )
@@ -136,12 +130,9 @@ def _parameters(device: str, results: list[Tested]) -> Parameters:
     )
 
 
-# --- limits of a session ----------------------------------------------------------------------------------------------
-
-
 def session_problems(session: XferSession) -> Problems:
     places = session.places
-    yield from of_each("places", places, lambda place: machine_problems(place.device, place.link))
+    yield from of_each("places", places, lambda place: within("link", machines.link_problems(place.link)))
 
     def of_test(result: Tested) -> Problems:
         if not 0 <= result.place < len(places):

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.checks import Problems, negative, of_each
-from pyxfer._document.machines import (
-    Device,
-    Environment,
-    Fact,
-    Link,
-    Moment,
-    Remark,
-    Runtime,
-    SavedDocument,
-    machine_problems,
-)
+from pyxfer._document import machines
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, of_each, within
+from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime
 from pyxfer._document.printing import HasTables
-from pyxfer._document.runs import Summary, Tracing, check_amounts
+from pyxfer._document.runs import Summary, Tracing
 from pyxfer.units import format_seconds
 
 # Every instant belongs to the first part that applies. In the last three the device is idle.
@@ -45,32 +36,26 @@ class Parts(msgspec.Struct, frozen=True):
     their ends are known; its time is in idle and host then.
     """
 
-    period_s: float
-    kernels_s: float | None
-    h2d_s: float | None
-    d2h_s: float | None
-    other_copies_s: float | None
-    input_s: float | None
-    idle_s: float | None
-    host_s: float
-    hidden_h2d_s: float | None = None
-    hidden_d2h_s: float | None = None
+    period_s: Amount
+    kernels_s: Amount | None
+    h2d_s: Amount | None
+    d2h_s: Amount | None
+    other_copies_s: Amount | None
+    input_s: Amount | None
+    idle_s: Amount | None
+    host_s: Amount
+    hidden_h2d_s: Amount | None = None
+    hidden_d2h_s: Amount | None = None
 
     def __post_init__(self) -> None:
-        hidden = {"hidden_h2d_s": self.hidden_h2d_s, "hidden_d2h_s": self.hidden_d2h_s}
-        named = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in self.named()}
-        check_amounts("a period", period_s=self.period_s, **named, **hidden)
-        most_s = max(sum(named.values()), *(seconds or 0.0 for seconds in hidden.values()))
+        most_s = max(sum(dict(self.named()).values()), self.hidden_h2d_s or 0.0, self.hidden_d2h_s or 0.0)
         if most_s > (1 + _ROUNDING) * self.period_s:
             raise ValueError(f"the parts of a period sum to its period_s; {most_s:g} s exceeds {self.period_s:g} s")
 
     def named(self) -> tuple[tuple[StepPartName, float], ...]:
         """The known parts in their order."""
-        values = (
-            *(self.kernels_s, self.h2d_s, self.d2h_s, self.other_copies_s),
-            *(self.input_s, self.idle_s, self.host_s),
-        )
-        return tuple((name, value) for name, value in zip(STEP_PARTS, values, strict=True) if value is not None)
+        values = [(name, getattr(self, f"{name.replace(' ', '_')}_s")) for name in STEP_PARTS]
+        return tuple((name, value) for name, value in values if value is not None)
 
     def share(self, *names: StepPartName) -> float:
         """The share of the period that these parts have together; 0 if the period is 0 s long."""
@@ -96,17 +81,11 @@ class SlowSteps(msgspec.Struct, frozen=True):
     steps. `mostly`: the part with at least half of `more_s`; null if no part has, or if parts are not known.
     """
 
-    count: int
-    longest_s: float
-    more_s: float
-    share: float
+    count: AtLeastOne
+    longest_s: Annotated[float, msgspec.Meta(gt=0)]
+    more_s: Annotated[float, msgspec.Meta(gt=0)]
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)]
     mostly: StepPartName | None
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"the count of slow steps is at least one; got {self.count}")
-        if not (0 < self.more_s < math.inf and 0 < self.longest_s < math.inf and 0 < self.share <= 1):
-            raise ValueError("more_s and longest_s of slow steps are above 0 and finite, and their share is at most 1")
 
 
 # The kinds of steps that are found in an unchanged script: calls of the function that was named, batches of Keras fit,
@@ -125,33 +104,26 @@ class Steps(msgspec.Struct, frozen=True):
     the functions whose calls are the steps.
     """
 
-    watched: int
-    skipped: int
-    failed: int
-    unclosed: int
+    watched: Count
+    skipped: Count
+    failed: Count
+    unclosed: Count
     failure: str | None
     period: Fact[Summary]
-    between_s: float | None = None
-    inside_s: float | None = None
-    waiting_s: float | None = None
+    between_s: Amount | None = None
+    inside_s: Amount | None = None
+    waiting_s: Amount | None = None
     each: tuple[WatchedStep, ...] = ()
     slow: SlowSteps | None = None
     finder: StepFinder | None = None
     functions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_amounts("a watch", watched=self.watched, skipped=self.skipped, failed=self.failed, unclosed=self.unclosed)
-        check_amounts("a step", between_s=self.between_s, inside_s=self.inside_s, waiting_s=self.waiting_s)
         if self.slow is not None and self.usual < 1:
             raise ValueError(f"most steps are usual ones; got {self.slow.count} slow steps of {self.watched}")
-        if len(self.each) == self.watched:
-            self._check_those_listed()
-
-    def _check_those_listed(self) -> None:
-        listed = [step.parts.period_s for step in self.each if step.slow]
-        count = 0 if self.slow is None else self.slow.count
-        if len(listed) != count:
-            raise ValueError(f"every slow step is marked in the list; got {count} slow steps, and {len(listed)} marked")
+        marked, count = sum(step.slow for step in self.each), self.watched - self.usual
+        if len(self.each) == self.watched and marked != count:
+            raise ValueError(f"every slow step is marked in the list; got {count} slow steps, and {marked} marked")
 
     @property
     def usual(self) -> int:
@@ -286,9 +258,9 @@ class Surprise(msgspec.Struct, frozen=True):
     call: str
     line: Fact[str]
     range: str | None
-    count: int
-    seconds: float
-    nbytes: int
+    count: Count
+    seconds: Amount
+    nbytes: Count
     per_step: float | None
     over_time: tuple[CallSums, ...]
 
@@ -344,8 +316,7 @@ class Lane(msgspec.Struct, frozen=True):
         ends = [moment for span in self.spans for moment in span]
         if any(late < early for early, late in itertools.pairwise(ends)):
             raise ValueError(f"the spans of {self.what} are in order and do not overlap")
-        check_amounts(f"the lane {self.what}", busy_s=self.busy_s)
-        if self.busy_s > (1 + _ROUNDING) * self.drawn_s:
+        if not 0 <= self.busy_s <= (1 + _ROUNDING) * self.drawn_s:
             raise ValueError(f"{self.what} ran only in its spans, {self.drawn_s:g} s; got busy_s {self.busy_s:g}")
 
     @property
@@ -369,14 +340,15 @@ class Timeline(msgspec.Struct, frozen=True):
     number of spans is bounded; 0 if none is.
     """
 
-    begin_s: float
-    end_s: float
-    merged_s: float
+    begin_s: Amount
+    end_s: Amount
+    merged_s: Amount
     steps: tuple[StepSpan, ...]
     lanes: tuple[Lane, ...]
 
     def __post_init__(self) -> None:
-        check_amounts("a timeline", begin_s=self.begin_s, merged_s=self.merged_s, length=self.end_s - self.begin_s)
+        if self.end_s < self.begin_s:
+            raise ValueError(f"a timeline ends after its begin_s {self.begin_s:g}; got end_s {self.end_s:g}")
         for lane in self.lanes:
             if not self.merged_s and not math.isclose(lane.busy_s, lane.drawn_s, rel_tol=_ROUNDING, abs_tol=_TICK_S):
                 raise ValueError(f"no gap of {lane.what} is left out, so its busy_s is that of its spans")
@@ -431,17 +403,13 @@ class NamedRange(msgspec.Struct, frozen=True):
 
     name: str
     source: RangeSource
-    count: int
-    seconds: float
-    share: float
-    busy_s: float | None
-    h2d_bytes: int | None
-    d2h_bytes: int | None
+    count: Count
+    seconds: Amount
+    share: Amount
+    busy_s: Amount | None
+    h2d_bytes: Count | None
+    d2h_bytes: Count | None
     over_time: tuple[RangeSums, ...]
-
-    def __post_init__(self) -> None:
-        check_amounts("a range", count=self.count, seconds=self.seconds, share=self.share)
-        check_amounts("a range", busy_s=self.busy_s, h2d_bytes=self.h2d_bytes, d2h_bytes=self.d2h_bytes)
 
 
 class ThreadUse(msgspec.Struct, frozen=True):
@@ -487,7 +455,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     points: dict[CopyDirectionName, tuple[tuple[int, float], ...]] = {}
 
 
-class Watched(HasTables, SavedDocument, frozen=True):
+class Watched(HasTables, machines.SavedDocument, frozen=True):
     """The document of a watch: one window of a program.
 
     `outside_s`: the part of the window that is in no step of the thread whose steps take the most of it.
@@ -502,8 +470,8 @@ class Watched(HasTables, SavedDocument, frozen=True):
     link: Link
     environment: Environment
     tracing: Fact[Tracing]
-    window_s: float
-    outside_s: float
+    window_s: Amount
+    outside_s: Amount
     steps: Steps
     parts: Parts
     verdict: Verdict
@@ -519,26 +487,19 @@ class Watched(HasTables, SavedDocument, frozen=True):
     kind: Literal["watch"] = "watch"
     schema_version: int = WATCH_SCHEMA_VERSION
 
-    def __post_init__(self) -> None:
-        check_amounts("a watch", window_s=self.window_s, outside_s=self.outside_s)
-
     def _summary(self) -> str:
         steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"
         what = steps if self.steps.watched else format_seconds(self.window_s)
         return f"{what} on {self.device.name}: {self.verdict.text}"
 
 
-# --- limits of a watch ------------------------------------------------------------------------------------------------
-
-
 def watch_problems(watched: Watched) -> Problems:
-    yield from machine_problems(watched.device, watched.link)
+    yield from within("link", machines.link_problems(watched.link))
     yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
     activity = watched.activity.value
     if activity is None:
         return
     yield from of_each("activity.value.copies", activity.copies, _copies_problems)
-    yield from of_each("activity.value.surprises", activity.surprises, _surprise_problems)
     for i, row in enumerate(activity.allocated):
         counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
         if any(not 0 <= count <= nbytes for count, nbytes in counts):
@@ -548,7 +509,3 @@ def watch_problems(watched: Watched) -> Problems:
 def _copies_problems(copies: CopyClass) -> Problems:
     if copies.direction in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
         yield "memory", f"is {copies.memory}, of copies that have no host memory"
-
-
-def _surprise_problems(call: Surprise) -> Problems:
-    return negative(("count", call.count), ("nbytes", call.nbytes), ("seconds", call.seconds))

@@ -8,9 +8,10 @@ import msgspec
 
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_total
 from pyxfer._document.fleets import MAX_FIGURE, MIN_FIGURE, CellUnit, HostCell, HostReport
-from pyxfer._document.links import HOST_END, LinkFlow, Links, Traffic
+from pyxfer._document.links import HOST_END, Links, Traffic
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Run
+from pyxfer._links.rows import peak_of
 from pyxfer._measure import stats
 
 replace = msgspec.structs.replace
@@ -41,7 +42,7 @@ def cells_of_links(links: Links) -> Iterator[HostCell]:
 def _cells_of_traffic(links: Links, traffic: Traffic) -> Iterator[HostCell]:
     for number, flow in enumerate(traffic.flows):
         samples = [] if flow.rate.value is None else _flow_rates(traffic, [number])
-        yield _cell(cell_of_flow(traffic, flow), samples, flow.rate.reason, _peak(links, traffic, flow))
+        yield _cell(cell_of_flow(traffic, flow), samples, flow.rate.reason, peak_of(flow, links.devices, links.peers))
     if traffic.group == "together" and len(traffic.flows) > 1:
         samples = [] if traffic.total.value is None else _flow_rates(traffic, range(len(traffic.flows)))
         yield _cell(cell_of_total(traffic), samples, traffic.total.reason, unknown("each GPU has its own"))
@@ -50,14 +51,6 @@ def _cells_of_traffic(links: Links, traffic: Traffic) -> Iterator[HostCell]:
 def _flow_rates(traffic: Traffic, numbers: Sequence[int]) -> list[float]:
     rates = [sum(trial.nbytes[number] for number in numbers) / trial.seconds / 1e9 for trial in traffic.valid]
     return [rate for rate in rates if rate > 0]
-
-
-def _peak(links: Links, traffic: Traffic, flow: LinkFlow) -> Fact[float]:
-    if traffic.group == "pairs":
-        peers = (peer for peer in links.peers if (peer.source, peer.destination) == (flow.source, flow.destination))
-        return next((peer.peak_gbps for peer in peers), unknown("the link between the two was not read"))
-    device = next(each for each in links.devices if each.device.index == flow.device)
-    return device.host_peak_gbps(flow.side)
 
 
 def unit_of(cell: Cell) -> CellUnit:

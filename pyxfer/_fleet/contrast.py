@@ -23,8 +23,6 @@ Key = tuple[bool, str]
 
 @dataclass(frozen=True)
 class Member:
-    """A host with its place in the fleet."""
-
     place: int
     facts: Mapping[Key, str]
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TypedDict
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,19 +15,11 @@ import numpy as np
 from pyxfer._document import fleets
 from pyxfer._document.cells import Cell
 from pyxfer._document.machines import Fact, Remark, unknown, version_of
+from pyxfer._fleet import small_cohorts
 from pyxfer._fleet.cohorts import Table, columns_of, rows_of, signs_of, tables_of
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import Member, contrasts, facts_of
 from pyxfer._fleet.losses import Floats, Judged, answers_of, controls_of, judge_figures, looks_again
-from pyxfer._fleet.small_cohorts import (
-    FEWEST,
-    Expected,
-    expected_again,
-    expected_of,
-    judge_few,
-    peaks_of,
-    slower_than_known,
-)
 from pyxfer.units import parse_moment
 
 _MAX_LOG = 50.0
@@ -55,18 +47,14 @@ class _Verdicts:
 
 
 def judge(
-    arrivals: Iterable[Arrival],
-    *,
-    confirmations: Confirmations | None = None,
-    unanswered: Sequence[Arrival] = (),
-    settings: fleets.FleetSettings | None = None,
+    arrivals: Iterable[Arrival], *, confirmations: Confirmations | None = None, unanswered: Sequence[Arrival] = ()
 ) -> fleets.Fleet:
-    """The verdicts, by default with one false alarm in 100 fleets.
+    """The verdicts, with one false alarm in 100 fleets.
 
     `confirmations`: by name, the documents of hosts that were measured again, flagged ones and controls.
     `unanswered`: what came back from hosts that were to be measured again, without a document.
     """
-    settings = settings or fleets.FleetSettings()
+    settings = fleets.FleetSettings()
     rows = _newest_only(list(arrivals))
     again, too_early = _later_only(confirmations or {}, rows)
     judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
@@ -76,13 +64,13 @@ def judge(
     cohorts = []
     for table in tables:
         reports = [report for place in table.places if (report := rows[place].report) is not None]
-        expected = expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
+        expected = small_cohorts.expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
         looks = {row: again.get(rows[place].host) for row, place in enumerate(table.places)}
         measured = {row: rows_of(found, table.columns)[0] for row, found in looks.items() if found}
         verdicts = _judge_cohort(table, expected, measured, tests, settings)
-        of_all = None if expected else slower_than_known(table, verdicts.judged.medians, reports)
+        of_all = None if expected else small_cohorts.slower_than_known(table, verdicts.judged.medians, reports)
         remarks = (*([of_all] if of_all else []), *verdicts.remarks)
-        known_peaks = peaks_of(reports)
+        known_peaks = small_cohorts.peaks_of(reports)
         found_peaks = (known_peaks.get(column.cell) for column in table.columns)
         peaks = tuple(unknown(fleets.NO_PEAK) if peak is None else Fact(peak) for peak in found_peaks)
         cohorts.append(replace(verdicts, peaks=peaks, remarks=remarks))
@@ -97,27 +85,24 @@ def judge(
 
 
 def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
-    """The fleet judged again by the figures in it."""
     tables = [_table_of(fleet, number) for number in range(len(fleet.cohorts))]
     tests, cohorts = _count_tests(tables), []
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
         is_few = len(table.places) < fleet.settings.smallest_cohort
-        expected = expected_again(cohort.cells, table) if is_few else []
-        verdicts = _judge_cohort(table, expected, _again_in(fleet, table), tests, fleet.settings)
+        expected = small_cohorts.expected_again(cohort.cells, table) if is_few else []
+        looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
+        signs = signs_of(table.columns)
+        again = {row: signs * np.log(np.array(found, np.float64)) for row, found in looks.items()}
+        verdicts = _judge_cohort(table, expected, again, tests, fleet.settings)
         peaks = tuple(cell.peak for cell in cohort.cells)
         cohorts.append(replace(verdicts, peaks=peaks, remarks=cohort.remarks))
     hosts = [msgspec.structs.replace(host, verdict="not judged", losses=(), control=False) for host in fleet.hosts]
     return msgspec.structs.replace(fleet, **_parts_of(cohorts, hosts, fleet.settings))
 
 
-class _Parts(TypedDict):
-    cohorts: tuple[fleets.Cohort, ...]
-    hosts: tuple[fleets.FleetHost, ...]
-    contrasts: tuple[fleets.Contrast, ...]
-
-
-def _parts_of(cohorts: Sequence[_Verdicts], hosts: list[fleets.FleetHost], settings: fleets.FleetSettings) -> _Parts:
-    """What a fleet says of its cohorts and hosts."""
+def _parts_of(
+    cohorts: Sequence[_Verdicts], hosts: list[fleets.FleetHost], settings: fleets.FleetSettings
+) -> dict[str, Any]:
     for number, cohort in enumerate(cohorts):
         _put_verdicts(number, cohort, hosts)
     return {
@@ -148,11 +133,6 @@ def _table_of(fleet: fleets.Fleet, number: int) -> Table:
         for name in ("values", "errors")
     )
     return Table(fleet.cohorts[number].alike, places, columns, signs_of(columns) * np.log(values), errors)
-
-
-def _again_in(fleet: fleets.Fleet, table: Table) -> dict[int, Floats]:
-    looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
-    return {row: signs_of(table.columns) * np.log(np.array(found, np.float64)) for row, found in looks.items()}
 
 
 def hosts_to_confirm(fleet: fleets.Fleet) -> tuple[str, ...]:
@@ -225,7 +205,7 @@ def _not_judged(row: Arrival) -> fleets.FleetHost:
 
 def _judge_cohort(
     table: Table,
-    expected: Sequence[Expected | None],
+    expected: Sequence[small_cohorts.Expected | None],
     measured: Mapping[int, Floats],
     tests: int,
     s: fleets.FleetSettings,
@@ -239,7 +219,7 @@ def _judge_cohort(
         judged.flagged[:, ~enough] = False
         reason = f"{count} hosts that should be equal"
     else:
-        judged = judge_few(table, expected)
+        judged = small_cohorts.judge_few(table, expected)
         judges = tuple("none" if each is None else each.judge for each in expected)
         reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)
@@ -269,7 +249,8 @@ def _few_reason(hosts: int, judges: Sequence[fleets.Judge], s: fleets.FleetSetti
     words = " and ".join(beside[each] for each in dict.fromkeys(judges) if each in beside)
     count = "1 host" if hosts == 1 else f"{hosts} hosts"
     least = f"fewer than {s.smallest_cohort} equal hosts show no spread"
-    missing = f"no known host has this GPU and link, no peak is known, and {FEWEST} hosts are needed to compare them"
+    fewest = small_cohorts.FEWEST
+    missing = f"no known host has this GPU and link, no peak is known, and {fewest} hosts are needed to compare them"
     return f"{count}; {least}; held against {words}" if words else f"{count}; {least}; {missing}"
 
 

@@ -84,14 +84,11 @@ class Answer:
                 return found
             if self.state == "answered":
                 first = self.output.strip()[:_LONGEST_START]
-                return found if first.startswith(b"{") else replace(found, reason=_no_document(first))
+                line = first.decode(errors="replace").splitlines()[0]
+                why = f"it wrote what is not JSON, such as {line!r}; start files of its shell must not print anything"
+                return found if first.startswith(b"{") else replace(found, reason=why)
         state: HostState = "failed" if self.state == "answered" else self.state
         return Arrival(self.host, state, self.reason or "it wrote nothing", None, source)
-
-
-def _no_document(output: bytes) -> str:
-    line = output.decode(errors="replace").splitlines()[0]
-    return f"it wrote what is not JSON, such as {line!r}; start files of its shell must not print anything"
 
 
 class Launcher(Protocol):

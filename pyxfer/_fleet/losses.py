@@ -51,8 +51,6 @@ _GROUP_DISTANCES = (6000.0, 250.0, 75.0, 36.0, 28.0, 14.0, 8.5, 6.0)
 
 @dataclass(frozen=True)
 class Split:
-    """Two groups in one cell, as rows."""
-
     slower: Places
     faster: Places
 

@@ -83,7 +83,6 @@ def _container(deployment: Deployment, script: str, target: str) -> str:
 
 
 def _volume(deployment: Deployment) -> str:
-    """The folder of the documents, below a container."""
     source = f"hostPath: {{path: {_quoted(deployment.folder)}, type: DirectoryOrCreate}}"
     if deployment.claim is not None:
         source = f"persistentVolumeClaim: {{claimName: {_quoted(deployment.claim)}}}"

@@ -91,8 +91,6 @@ def _nodes(ray: Any, *, cpu_too: bool) -> dict[str, dict[str, Any]]:
 
 
 class _Round:
-    """The tasks of one list of hosts."""
-
     def __init__(self, ray: Any, nodes: dict[str, dict[str, Any]], settings: dict[str, Any], tell: Any) -> None:
         self._ray = ray
         self._nodes = nodes

@@ -198,12 +198,14 @@ class Framework:
     """Distributions of which one is needed for a GPU, if the framework alone is not enough."""
 
 
-# Pageable memory, which the driver stages, page-locked memory, the ring of `pyxfer.upload`, and host memory alone.
+# Pageable memory, which the driver stages; page-locked memory, that of the framework or the user's; the ring of
+# `pyxfer.upload`; host memory alone.
 onto_gpu = partial(
     Route, direction="h2d", memory="pageable", dma="pageable", host_copies=0, returns="done", bracket="drained"
 )
 off_gpu = partial(onto_gpu, direction="d2h")
-from_pinned = partial(onto_gpu, memory="pinned", dma="pinned", returns="queued")
+through_pinned = partial(onto_gpu, host_copies=1, dma="pinned", returns="queued")
+from_pinned = partial(through_pinned, memory="pinned", host_copies=0)
 into_pinned = partial(from_pinned, direction="d2h")
 ring_upload = partial(onto_gpu, dma="pinned", host_copies=1, staged=True)
 ring_download = partial(ring_upload, direction="d2h")
@@ -234,48 +236,55 @@ def first_line(error: BaseException) -> str:
 # --- base classes of the transfers of several frameworks -------------------------------------------------------------
 
 
+class ArrayTransfer(Transfer):
+    """A transfer whose results and arrays on the GPU are those of a framework."""
+
+    def place_of(self, array: Any) -> Where:
+        raise NotImplementedError
+
+    def address_of(self, array: Any) -> int:
+        raise NotImplementedError
+
+    def where(self) -> Where:
+        return self.place_of(self.result)
+
+
 class FromHost(Transfer):
     """From an array in host memory, a new one in each trial."""
 
     kind: SourceKind = "pageable"
-    shape: tuple[int, ...] = (-1,)
 
-    def __init__(self, context: RouteContext) -> None:
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(context)
+        self.shape = shape
         self.source: Any = None
 
     def refresh(self) -> None:
         self.source = self.context.source(self.kind).reshape(self.shape)
 
 
-class HostUpload(FromHost):
+class HostUpload(FromHost, ArrayTransfer):
     """From host memory to the GPU, by the method `upload` of a subclass."""
 
-    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(context)
-        self.shape = shape
+    def arrived(self) -> NDArray[Any]:
+        return self.context.fetch(self.address_of(self.result), self.result.nbytes)
 
     def run(self) -> None:
         self.result = self.upload()
 
     def upload(self) -> Any:
-        """The framework's array on the GPU."""
         raise NotImplementedError
 
 
 class Slots:
-    """Arrays of one route that take turns."""
-
     def __init__(self, make: Callable[[], Any]) -> None:
         self._pieces = [make() for _ in range(SLOTS)]
         self._turns = itertools.cycle(self._pieces)
 
     def take(self) -> Any:
-        """The next array."""
         return next(self._turns)
 
     def fill(self, data: NDArray[Any]) -> None:
-        """Write the data into all arrays."""
         for piece in self._pieces:
             np.asarray(piece)[:] = data
 
@@ -288,7 +297,6 @@ class SlotsUpload(HostUpload):
         self._slots = self.slots()
 
     def slots(self) -> Slots:
-        """The page-locked arrays."""
         raise NotImplementedError
 
     def write(self, data: NDArray[Any]) -> None:
@@ -311,15 +319,23 @@ class RingUpload(HostUpload):
         return self._uploader.upload(self.source, self.framework)
 
 
-class IntoNumpy(Transfer):
-    """Into a NumPy array."""
+class IntoHost(Transfer):
+    """Into an array of the framework in host memory, which NumPy reads in place."""
 
+    def arrived(self) -> NDArray[Any]:
+        return np.asarray(self.result)
+
+
+class IntoNumpy(IntoHost):
     def where(self) -> Where:
         return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
 
-    def arrived(self) -> NDArray[Any]:
-        found: NDArray[Any] = self.result
-        return found
+
+class FromArray(ArrayTransfer):
+    array: Any
+
+    def write(self, data: NDArray[Any]) -> None:
+        self.context.store(self.address_of(self.array), data)
 
 
 class RingDownload(IntoNumpy):
@@ -329,16 +345,13 @@ class RingDownload(IntoNumpy):
     arrays take turns.
     """
 
+    array: Any
+
     def __init__(self, context: RouteContext, *, into: bool = False) -> None:
         super().__init__(context)
         self._uploader = context.uploader()
         self._targets = Slots(lambda: np.ones(context.nbytes, np.uint8)) if into else None
         self._target: NDArray[np.uint8] | None = None
-
-    @property
-    def on_device(self) -> Any:
-        """The framework's array on the GPU."""
-        raise NotImplementedError
 
     def refresh(self) -> None:
         super().refresh()
@@ -346,10 +359,10 @@ class RingDownload(IntoNumpy):
             self._target = self._targets.take()
 
     def run(self) -> None:
-        self.result = self._uploader.download(self.on_device, self._target)
+        self.result = self._uploader.download(self.array, self._target)
 
 
-class ImageRow(Transfer):
+class ImageRow(IntoHost, ArrayTransfer):
     """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -358,8 +371,8 @@ class ImageRow(Transfer):
         self.row: Any = None
         """The row on the GPU, which shows that the cast ran there; `result` is its copy on the host."""
 
-    def arrived(self) -> NDArray[Any]:
-        return np.asarray(self.result)
+    def where(self) -> Where:
+        return self.place_of(self.row)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
         _, width, channels = IMAGE_SHAPE
@@ -382,6 +395,11 @@ class ImageBatch(ImageRow):
 
     def refresh(self) -> None:
         self.sending.refresh()
+
+
+def both(images: Callable[..., ImageBatch], sending: Callable[..., HostUpload]) -> tuple[Make, Make]:
+    """A transfer of an array, and one of a batch of images that sends as the former does."""
+    return sending, partial(images, sending=sending)
 
 
 class HostCopy(FromHost):

@@ -9,13 +9,14 @@ from typing import Any, get_args
 
 import msgspec
 
+from pyxfer import errors
 from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, raw_head
 from pyxfer._ceiling.stages import Stages, prepare_raw, too_long
 from pyxfer._document.machines import Device, Fact, Placement, Remark
-from pyxfer._document.runs import Direction, Measurement, Memory, Tracing
+from pyxfer._document.runs import Direction, Measurement, Memory
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Make, Route, SourceKind
 from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Ready, Rows, Task, Tracer
@@ -25,15 +26,6 @@ from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.run import cleanup
 from pyxfer._measure.sampler import FEWEST_ROUNDS, Progress
-from pyxfer.errors import (
-    CancelledError,
-    CudaError,
-    CudaUnavailableError,
-    DeviceLostError,
-    DeviceTimeoutError,
-    ForkedError,
-    UsageError,
-)
 from pyxfer.native import Choice
 from pyxfer.units import format_size
 
@@ -56,12 +48,7 @@ class Bench:
     """Measures one task. Use it once, in the thread that may call the framework."""
 
     def __init__(
-        self,
-        task: Task,
-        routes: Sequence[Route],
-        choice: Choice,
-        device: Device,
-        lack_of_gpu: str | None,
+        self, task: Task, routes: Sequence[Route], choice: Choice, device: Device, lack_of_gpu: str | None
     ) -> None:
         """`lack_of_gpu` is the reason why routes over the link cannot be measured, or None if they can."""
         self._task = task
@@ -90,7 +77,7 @@ class Bench:
             with bind(self._choice.engine, device_node(self._device)) as placement:
                 self._allocate(send, placement)
                 self._measure(send, marker, wait_to_begin)
-        except CancelledError:
+        except errors.CancelledError:
             pass
         finally:
             send(Rows(self.measurements()))
@@ -130,9 +117,6 @@ class Bench:
             gc.collect()
             send(Rows(self.measurements()))
 
-        def send_tracing(tracing: Fact[Tracing]) -> None:
-            send(Tracer(tracing))
-
         stages = Stages(
             resources=self._resources,
             limits=self._task,
@@ -140,8 +124,8 @@ class Bench:
             prepare_item=prepare_item,
             on_progress=report,
             save=save,
-            on_tracing=send_tracing,
-            group_key=_by_size_and_direction,
+            on_tracing=lambda tracing: send(Tracer(tracing)),
+            group_key=lambda item: (item.nbytes, DIRECTIONS.index(item.head.direction)),
             most_rounds=MAX_ROUNDS,
             # Of all routes only the largest size, whose records the page shows: tracing takes as long as measuring.
             traced_sizes=None if self._task.traces_all_sizes else {max(self._task.sizes)},
@@ -176,7 +160,13 @@ class Bench:
             item.no_rate = ALIASED if aliased else None
             if item.verified.value is False:  # the time of a wrong result has no meaning
                 _drop(item)
-        except (CancelledError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, ForkedError):
+        except (
+            errors.CancelledError,
+            errors.CudaUnavailableError,
+            errors.DeviceLostError,
+            errors.DeviceTimeoutError,
+            errors.ForkedError,
+        ):
             raise
         except BaseException as error:  # noqa: BLE001 - a route may raise anything
             item.unavailable = describe_error(error)
@@ -189,12 +179,9 @@ class Bench:
         repeats = self._task.workload == "image-batch"
         context = RouteContext(item.nbytes, self._device.index, arena, copier, engine, rotates=not repeats)
         transfer = make(context)
-        least_s = self._least_s(item)
-        return RouteSubject(item.head.source, transfer, context, engine, marker, repeats=repeats, least_s=least_s)
-
-    def _least_s(self, item: Item[Route]) -> float:
         most_gbps = self._link.most_gbps(item.head.sides[0])
-        return 0.0 if most_gbps is None else item.nbytes / most_gbps / 1e9
+        least_s = 0.0 if most_gbps is None else item.nbytes / most_gbps / 1e9
+        return RouteSubject(item.head.source, transfer, context, engine, marker, repeats=repeats, least_s=least_s)
 
     def _release(self) -> None:
         for item in self._routes:
@@ -203,13 +190,12 @@ class Bench:
         try:
             if self._arena is not None:
                 self._arena.close()
-        except (CudaError, DeviceTimeoutError) as error:
+        except (errors.CudaError, errors.DeviceTimeoutError) as error:
             faults.append(str(error))
         self.remarks += map(cleanup, faults)
 
 
 def route_head(route: Route, task: Task) -> Head[Route]:
-    """The head of a framework's route in a worker."""
     return Head(
         source=route,
         route=route.name,
@@ -258,26 +244,20 @@ def _image_bytes(task: Task) -> int | None:
     return IMAGE_BYTES if task.workload == "image-batch" else None
 
 
-def _by_size_and_direction(item: Item[Any]) -> tuple[int, ...]:
-    return (item.nbytes, DIRECTIONS.index(item.head.direction))
-
-
 SOURCE_KINDS = len(get_args(SourceKind))
 
 
 def _check_source_memory(largest: int) -> None:
-    """Raise a UsageError if the host has too little memory for the sources."""
     available = available_host_bytes().value
     needed = SOURCE_KINDS * 2 * largest
     if available is not None and needed > available:
-        raise UsageError(
+        raise errors.UsageError(
             f"Transfers of {format_size(largest)} need about {format_size(needed)} of host memory for sources, and "
             f"{format_size(available)} is free. Choose smaller sizes or batches."
         )
 
 
 def _drop(item: Item[Route]) -> None:
-    """Take the item out of the rounds and release its events."""
     subject, item.subject = item.subject, None
     if subject is not None:
         subject.close()

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, HostBuffer
 
-# --- contexts --------------------------------------------------------------------------------------------------------
-
 MALLOC_HEADER = 16
 ALIGNMENT = 4096
 # Sources of one size rotate, so that staging does not read from a cache. More than this many would not help.
@@ -74,12 +72,7 @@ class RouteContext(ShortRepr):
         return self._arena.uploader()
 
     def check_images(self) -> None:
-        """Check that the size is a whole number of images.
-
-        Raises:
-            RefusedError: it is not.
-
-        """
+        """Raise a RefusedError if the size is no whole number of images."""
         if self.nbytes % IMAGE_BYTES:
             height, width, channels = IMAGE_SHAPE
             raise RefusedError(
@@ -135,8 +128,7 @@ class Reused:
         """The memory of the last array if nothing refers to it any more, or else new memory."""
         if self._whole.size < nbytes + ALIGNMENT or sys.getrefcount(self._whole) > _OWN_REFERENCES:
             self._whole = np.empty(nbytes + ALIGNMENT, np.uint8)
-        begin = -self._whole.ctypes.data % ALIGNMENT
-        return self._whole[begin : begin + nbytes]
+        return _aligned(self._whole, nbytes)
 
 
 class HostArena:
@@ -169,22 +161,21 @@ class HostArena:
         return self._uploader
 
     def holds(self, array: NDArray[Any]) -> bool:
-        """Whether the array is in one of these buffers."""
         return any(np.may_share_memory(array, whole) for whole in self._arrays.values())
 
     def _whole(self, kind: SourceKind) -> NDArray[np.uint8]:
         if kind not in self._arrays:
-            self._arrays[kind] = self._pinned_array() if kind == "pinned" else _aligned(self._total + ALIGNMENT)
-            self._engine.fill(self._arrays[kind].ctypes.data, self._arrays[kind].size, 1)
+            nbytes = self._total + ALIGNMENT
+            if kind == "pinned":
+                self._pinned = self._engine.HostBuffer(nbytes, "pinned", self._device)
+                array = as_array(self._pinned.address, nbytes)
+            else:
+                array = _aligned(np.empty(nbytes + ALIGNMENT, np.uint8), nbytes)
+            self._arrays[kind] = array
+            self._engine.fill(array.ctypes.data, array.size, 1)
         return self._arrays[kind]
 
-    def _pinned_array(self) -> NDArray[np.uint8]:
-        nbytes = self._total + ALIGNMENT
-        self._pinned = self._engine.HostBuffer(nbytes, "pinned", self._device)
-        return as_array(self._pinned.address, nbytes)
-
     def close(self) -> None:
-        """Free the page-locked memory and the uploader."""
         self._arrays.clear()
         uploader, pinned = self._uploader, self._pinned
         self._uploader = self._pinned = None
@@ -199,8 +190,7 @@ def as_array(address: int, nbytes: int) -> NDArray[np.uint8]:
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
-def _aligned(nbytes: int) -> NDArray[np.uint8]:
-    whole = np.empty(nbytes + ALIGNMENT, np.uint8)
+def _aligned(whole: NDArray[np.uint8], nbytes: int) -> NDArray[np.uint8]:
     begin = -whole.ctypes.data % ALIGNMENT
     return whole[begin : begin + nbytes]
 

@@ -9,40 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks.base import (
-    Framework,
-    FromHost,
-    HostUpload,
-    ImageBatch,
-    IntoNumpy,
-    RingDownload,
-    RingUpload,
-    Slots,
-    SlotsUpload,
-    Started,
-    Transfer,
-    Where,
-    first_line,
-    from_pinned,
-    importing,
-    ingest_route,
-    into_pinned,
-    off_gpu,
-    on_stream,
-    onto_gpu,
-    ring_download,
-    ring_upload,
-)
+from pyxfer._frameworks import base
 from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from pyxfer._frameworks.context import RouteContext
     from pyxfer._measure.bracket import StreamLike
 
 
-class CupyTransfer(Transfer):
+class CupyTransfer(base.ArrayTransfer):
     """A transfer on CuPy's current stream."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -56,15 +31,15 @@ class CupyTransfer(Transfer):
         """Its handle; 0 is the legacy default stream."""
         return int(self.cupy.cuda.get_current_stream().ptr)
 
-    def where(self) -> Where:
-        return "gpu" if isinstance(self.result, self.cupy.ndarray) else "cpu"
+    def place_of(self, array: Any) -> base.Where:
+        return "gpu" if isinstance(array, self.cupy.ndarray) else "cpu"
+
+    def address_of(self, array: Any) -> int:
+        return int(array.data.ptr)
 
 
-class Upload(HostUpload, CupyTransfer):
+class Upload(base.HostUpload, CupyTransfer):
     """From host memory to the GPU."""
-
-    def arrived(self) -> NDArray[Any]:
-        return self.context.fetch(self.result.data.ptr, self.result.nbytes)
 
 
 class Asarray(Upload):
@@ -74,9 +49,7 @@ class Asarray(Upload):
         return self.cupy.asarray(self.source)
 
 
-class UploadThroughRing(RingUpload, Upload):
-    """`pyxfer.upload`."""
-
+class UploadThroughRing(base.RingUpload, Upload):
     framework = "cupy"
 
 
@@ -92,10 +65,10 @@ class Set(Upload):
         return self.target
 
 
-class FromPinned(SlotsUpload):
+class FromPinned(base.SlotsUpload):
     """From arrays of `cupyx.empty_pinned`."""
 
-    def slots(self) -> Slots:
+    def slots(self) -> base.Slots:
         return pinned_slots(self.context.nbytes)
 
 
@@ -107,26 +80,16 @@ class SetPinned(FromPinned, Set):
     """`ndarray.set` from page-locked memory."""
 
 
-class Images(ImageBatch, CupyTransfer):
-    """A batch of images, sent as an `Upload` does."""
-
+class Images(base.ImageBatch, CupyTransfer):
     def run(self) -> None:
         self.row = self.sending.upload().astype(self.cupy.float32)[0, 0]
         self.result = self.row.get()
 
-    def where(self) -> Where:
-        return "gpu" if isinstance(self.row, self.cupy.ndarray) else "cpu"
 
-
-class Download(IntoNumpy, CupyTransfer):
-    """From the GPU to a NumPy array."""
-
+class Download(base.IntoNumpy, base.FromArray, CupyTransfer):
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self.array = self.cupy.empty(context.nbytes, self.cupy.uint8)
-
-    def write(self, data: NDArray[Any]) -> None:
-        self.context.store(self.array.data.ptr, data)
 
 
 class Get(Download):
@@ -136,12 +99,8 @@ class Get(Download):
         self.result = self.array.get()
 
 
-class DownloadThroughRing(RingDownload, Download):
+class DownloadThroughRing(base.RingDownload, Download):
     """`pyxfer.download`, into a new NumPy array or into existing ones."""
-
-    @property
-    def on_device(self) -> Any:
-        return self.array
 
 
 class GetPinned(Download):
@@ -165,7 +124,7 @@ class GetPinned(Download):
         self.result = self.array.get(out=self._target, blocking=False)
 
 
-class Ingest(FromHost, IntoNumpy):
+class Ingest(base.FromHost, base.IntoNumpy):
     """A copy into page-locked memory of CuPy's pool, the only kind of host array that CuPy has."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -182,21 +141,21 @@ class Ingest(FromHost, IntoNumpy):
         self.result[...] = self.source
 
 
-def pinned_slots(nbytes: int) -> Slots:
+def pinned_slots(nbytes: int) -> base.Slots:
     import cupyx
 
-    return Slots(lambda: cupyx.empty_pinned(nbytes, np.uint8))
+    return base.Slots(lambda: cupyx.empty_pinned(nbytes, np.uint8))
 
 
 _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
 
-def _start(device: int | None, setting: str) -> Started:
+def _start(device: int | None, setting: str) -> base.Started:
     del setting  # no route of CuPy has one
-    with importing("CuPy", "cupy"):
+    with base.importing("CuPy", "cupy"):
         import cupy
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
-    return Started(str(cupy.__version__), _choose_device(cupy, device), settings)
+    return base.Started(str(cupy.__version__), _choose_device(cupy, device), settings)
 
 
 def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
@@ -208,38 +167,25 @@ def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
         cupy.zeros(1, cupy.uint8).get()
         version = cupy.cuda.runtime.runtimeGetVersion()
     except (RuntimeError, ImportError, OSError) as error:
-        return unknown(f"CuPy cannot use GPU {device}: {first_line(error)}")
+        return unknown(f"CuPy cannot use GPU {device}: {base.first_line(error)}")
     return Fact(f"{version // 1000}.{version % 1000 // 10}")
 
 
 _ROUTES = (
-    onto_gpu(
-        "cupy.asarray",
-        "cupy.asarray(x)",
-        Asarray,
-        partial(Images, sending=Asarray),
-        host_copies=1,
-        dma="pinned",
-        returns="queued",
-        usual=True,
+    base.through_pinned("cupy.asarray", "cupy.asarray(x)", *base.both(Images, Asarray), usual=True),
+    base.from_pinned("cupy.asarray-pinned", "cupy.asarray(pinned)", *base.both(Images, AsarrayPinned)),
+    base.onto_gpu("cupy.set", "array.set(x)", Set, returns="staged"),
+    base.from_pinned("cupy.set-pinned", "array.set(pinned)", SetPinned),
+    base.ring_upload(
+        "cupy.upload", 'pyxfer.upload(x, to="cupy")', *base.both(Images, UploadThroughRing), returns="staged"
     ),
-    from_pinned("cupy.asarray-pinned", "cupy.asarray(pinned)", AsarrayPinned, partial(Images, sending=AsarrayPinned)),
-    onto_gpu("cupy.set", "array.set(x)", Set, returns="staged"),
-    from_pinned("cupy.set-pinned", "array.set(pinned)", SetPinned),
-    ring_upload(
-        "cupy.upload",
-        'pyxfer.upload(x, to="cupy")',
-        UploadThroughRing,
-        partial(Images, sending=UploadThroughRing),
-        returns="staged",
-    ),
-    off_gpu("cupy.get", "array.get()", Get, usual=True),
-    into_pinned("cupy.get-pinned", "array.get(out=pinned, blocking=False)", GetPinned),
-    ring_download("cupy.download", "pyxfer.download(array)", DownloadThroughRing),
-    ring_download("cupy.download-into", "pyxfer.download(array, out=x)", partial(DownloadThroughRing, into=True)),
+    base.off_gpu("cupy.get", "array.get()", Get, usual=True),
+    base.into_pinned("cupy.get-pinned", "array.get(out=pinned, blocking=False)", GetPinned),
+    base.ring_download("cupy.download", "pyxfer.download(array)", DownloadThroughRing),
+    base.ring_download("cupy.download-into", "pyxfer.download(array, out=x)", partial(DownloadThroughRing, into=True)),
 )
 _INGEST = (
-    ingest_route(
+    base.ingest_route(
         "cupy.ingest",
         "cupyx.empty_pinned(x.shape, x.dtype)[...] = x",
         Ingest,
@@ -249,11 +195,11 @@ _INGEST = (
     ),
 )
 
-FRAMEWORK = Framework(
+FRAMEWORK = base.Framework(
     name="cupy",
     title="CuPy",
     owner="cupy",
     distributions=("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
     start=_start,
-    routes=(*on_stream(*_ROUTES), *_INGEST),
+    routes=(*base.on_stream(*_ROUTES), *_INGEST),
 )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pyxfer._ceiling import plans as raw_plans
 from pyxfer._ceiling.plans import DEFAULT_PRECISION
 from pyxfer._ceiling.plans import make_request as make_raw_request
 from pyxfer._ceiling.session import checked_choice, run_request
-from pyxfer._document.machines import STAGED, Runtime
+from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
-from pyxfer._document.runs import Direction, OneWay, Run, Workload
+from pyxfer._document.runs import OneWay, Run
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.process import STEP_PATIENCE_S
-from pyxfer._frameworks.registry import all_names, load_framework
-from pyxfer._frameworks.session import DIRECTIONS, Request, make_request, run_workers
+from pyxfer._frameworks.registry import all_names, load_framework, similar
+from pyxfer._frameworks.session import DIRECTIONS, make_request, run_workers
 from pyxfer._measure.sampler import OnProgress, SaveTo
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, size_of, word_of
@@ -52,7 +51,6 @@ def explain(
     Raises:
         UsageError: the route is unknown, or cannot be explained at this size; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
-
     """
     nbytes = size_of(size, "size")
     found = _find(route)
@@ -62,7 +60,7 @@ def explain(
                 device,
                 (word_of("h2d" if direction is None else direction, DIRECTIONS, "direction"),),
                 tuple(dict.fromkeys((found.memory, *_RAW_MEMORIES))),
-                _modes_beside(found),
+                tuple(dict.fromkeys((found.mode, *_RAW_MODES, *((STAGED,) if found.memory == "pageable" else ())))),
                 (nbytes,),
                 fresh=False,
                 precision=precision,
@@ -77,66 +75,30 @@ def explain(
             save_to=save_to,
         )
     framework, own = found
-    _check_direction(own, direction)
+    if direction not in (None, own.direction):
+        raise UsageError(
+            f"{own.name} goes {own.direction}; a direction is for raw routes, which have both. Leave it out."
+        )
     choice = checked_choice(device, require_gpu=require_gpu)
-    request = _request(framework, own, nbytes, device, choice.runtime, precision, budget, seed)
-    request = replace(request, complete=complete)
+    limits: dict[str, Any] = {"precision": precision, "budget": budget, "seed": seed}
+    request = make_request([framework.name], device, choice.runtime, routes=(), **_asked(own, nbytes), **limits)
+    request = replace(request, explained=own.name, complete=complete)
     return run_workers(choice, request, patience, on_progress, save_to)
 
 
-def _modes_beside(route: RouteStatus) -> tuple[str, ...]:
-    """The modes to measure beside a raw route: `staged` only beside pageable memory."""
-    staged = (STAGED,) if route.memory == "pageable" else ()
-    return tuple(dict.fromkeys((route.mode, *_RAW_MODES, *staged)))
-
-
-def _request(
-    framework: Framework,
-    route: Route,
-    nbytes: int,
-    device: int | str,
-    runtime: Runtime,
-    precision: str | float,
-    budget: str | float,
-    seed: int | None,
-) -> Request:
-    workload = _workload(route, nbytes)
+def _asked(route: Route, nbytes: int) -> dict[str, Any]:
+    """What a run is asked for to measure one route; images, if it supports only these."""
     ingest = route.direction == "ingest"
-    request = make_request(
-        [framework.name],
-        device,
-        runtime,
-        routes=(),
-        workload=workload,
-        sizes=(nbytes,) if workload == "copy" else None,
-        batches=None if workload == "copy" else (nbytes // IMAGE_BYTES,),
-        directions=() if ingest else (route.direction,),
-        ingest=ingest,
-        precision=precision,
-        budget=budget,
-        seed=seed,
-    )
-    return replace(request, explained=route.name)
-
-
-def _workload(route: Route, nbytes: int) -> Workload:
-    """`copy`, unless the route supports only images."""
+    directions = {"directions": () if ingest else (route.direction,), "ingest": ingest}
     if route.copy is not None:
-        return "copy"
+        return {**directions, "workload": "copy", "sizes": (nbytes,), "batches": None}
     if nbytes % IMAGE_BYTES:
         near = max(1, round(nbytes / IMAGE_BYTES)) * IMAGE_BYTES
         raise UsageError(
             f"{route.name} sends images of {IMAGE_BYTES} bytes, and {format_size(nbytes)} is not a whole number of "
             f"images; take the size {near}."
         )
-    return "image-batch"
-
-
-def _check_direction(route: Route, direction: Direction | str | None) -> None:
-    if direction not in (None, route.direction):
-        raise UsageError(
-            f"{route.name} goes {route.direction}; a direction is for raw routes, which have both. Leave it out."
-        )
+    return {**directions, "workload": "image-batch", "sizes": None, "batches": (nbytes // IMAGE_BYTES,)}
 
 
 def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
@@ -153,15 +115,8 @@ def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
         for route in framework.routes:
             if route.name == name:
                 return framework, route
-    ways = raw_plans.list_routes(checked_choice(0, require_gpu=False).engine)
-    for way in ways:
-        if way.name == name:
-            return way
+    raw = {route.name: route for route in raw_plans.list_routes(checked_choice(0, require_gpu=False).engine)}
+    if name in raw:
+        return raw[name]
     names = [route.name for framework in frameworks for route in framework.routes]
-    raise UsageError(_unknown(name, [*names, *(way.name for way in ways)]))
-
-
-def _unknown(name: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
-    meant = f" Did you mean {', '.join(close)}?" if close else ""
-    return f"Unknown route {name!r}.{meant} See pyxfer list routes."
+    raise UsageError(f"Unknown route {name!r}.{similar(name, [*names, *raw])}")

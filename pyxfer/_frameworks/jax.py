@@ -11,28 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks.base import (
-    Framework,
-    FromHost,
-    HostUpload,
-    ImageBatch,
-    IntoNumpy,
-    RingDownload,
-    RingUpload,
-    Started,
-    Transfer,
-    Where,
-    first_line,
-    from_pinned,
-    importing,
-    ingest_route,
-    installed_version,
-    into_pinned,
-    off_gpu,
-    onto_gpu,
-    ring_download,
-    ring_upload,
-)
+from pyxfer._frameworks import base
 from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -48,7 +27,7 @@ OPTIONS = "jax_pjrt_client_create_options"
 UNSTAGED = {"should_stage_host_to_device_transfers": False}
 
 
-class JaxTransfer(Transfer):
+class JaxTransfer(base.ArrayTransfer):
     """A transfer on JAX's hidden streams; `wait` waits until the result is ready."""
 
     waits = True
@@ -58,20 +37,23 @@ class JaxTransfer(Transfer):
         import jax
 
         self.jax: Any = jax
-        self.device = find_gpu(jax, context.device)
+        self.device = self.find_device()
+
+    def find_device(self) -> Any:
+        return find_gpu(self.jax, self.context.device)
 
     def wait(self) -> None:
         self.result.block_until_ready()
 
-    def where(self) -> Where:
-        return place_of(self.result)
+    def place_of(self, array: Any) -> base.Where:
+        return place_of(array)
+
+    def address_of(self, array: Any) -> int:
+        return int(array.unsafe_buffer_pointer())
 
 
-class Upload(HostUpload, JaxTransfer):
+class Upload(base.HostUpload, JaxTransfer):
     """From host memory to the GPU."""
-
-    def arrived(self) -> NDArray[Any]:
-        return self.context.fetch(self.result.unsafe_buffer_pointer(), self.result.nbytes)
 
 
 class DevicePut(Upload):
@@ -81,10 +63,7 @@ class DevicePut(Upload):
     copy out, and the driver stages. JAX still reads the source after the call has returned.
     """
 
-    def run(self) -> None:
-        self.result = self.jax.device_put(self.source, self.device)
-
-    def upload(self) -> Any:  # of a batch of images
+    def upload(self) -> Any:
         return self.jax.device_put(self.source, self.device)
 
 
@@ -103,14 +82,11 @@ class DevicePutUnstaged(DevicePut):
             raise RefusedError(f"this route needs JAX to be started with the option {next(iter(UNSTAGED))}:false")
 
 
-class UploadThroughRing(RingUpload, Upload):
+class UploadThroughRing(base.RingUpload, Upload):
     """`pyxfer.upload`, after which JAX gets memory that already holds the bytes."""
 
     framework = "jax"
     waits = False
-
-    def run(self) -> None:
-        self.result = self._uploader.upload(self.source, "jax")
 
 
 class PinnedHostToDevice(Upload):
@@ -124,43 +100,31 @@ class PinnedHostToDevice(Upload):
     def refresh(self) -> None:
         self.source = self.jax.device_put(self.context.source(), self._from).block_until_ready()
 
-    def run(self) -> None:
-        self.result = self.jax.device_put(self.source, self._to)
+    def upload(self) -> Any:
+        return self.jax.device_put(self.source, self._to)
 
     def release(self) -> None:
         super().release()
         self.source = None
 
 
-class Images(ImageBatch, JaxTransfer):
-    """A batch of images, sent as an `Upload` does."""
-
+class Images(base.ImageBatch, JaxTransfer):
     waits = False
 
     def __init__(self, context: RouteContext, sending: type[Upload]) -> None:
         super().__init__(context, sending)
-        self._onto_gpu = self.sending.upload
         self._first_row = self.jax.jit(_first_row)
 
     def run(self) -> None:
-        self.row = self._first_row(self._onto_gpu())
+        self.row = self._first_row(self.sending.upload())
         self.result = np.asarray(self.row)
-
-    def where(self) -> Where:
-        return place_of(self.row)
 
 
 def find_gpu(jax: Any, index: int) -> Any:
-    """The JAX device with this CUDA index.
-
-    Raises:
-        RefusedError: JAX does not see it.
-
-    """
     try:
         devices = jax.local_devices(backend="gpu")
     except (RuntimeError, AssertionError) as error:
-        raise RefusedError(f"JAX sees no GPU: {first_line(error)}") from error
+        raise RefusedError(f"JAX sees no GPU: {base.first_line(error)}") from error
     for device in devices:
         if device.local_hardware_id == index:
             return device
@@ -169,34 +133,22 @@ def find_gpu(jax: Any, index: int) -> Any:
 
 
 def find_cpu(jax: Any) -> Any:
-    """JAX's device for host memory.
-
-    Raises:
-        RefusedError: JAX has no CPU device.
-
-    """
     try:
         return jax.local_devices(backend="cpu")[0]
     except (RuntimeError, AssertionError) as error:
         raise RefusedError(
-            f"JAX has no CPU device ({first_line(error)}): add cpu to JAX_PLATFORMS, or unset it"
+            f"JAX has no CPU device ({base.first_line(error)}): add cpu to JAX_PLATFORMS, or unset it"
         ) from error
 
 
 def sharding(jax: Any, device: Any, kind: str) -> Any:
-    """The sharding of an array in one kind of memory of a device.
-
-    Raises:
-        RefusedError: the device has no memory of this kind.
-
-    """
     try:
         return jax.sharding.SingleDeviceSharding(device, memory_kind=kind)
     except (TypeError, ValueError) as error:
         raise RefusedError(f"not available in JAX {jax.__version__}: {device} has no memory of kind {kind}") from error
 
 
-def place_of(array: Any) -> Where:
+def place_of(array: Any) -> base.Where:
     # Page-locked host memory also belongs to a GPU, as another kind of memory.
     on_gpu = all(device.platform != "cpu" for device in array.devices())
     return "gpu" if on_gpu and array.sharding.memory_kind in OWN_MEMORY else "cpu"
@@ -206,7 +158,7 @@ def _first_row(images: Any) -> Any:
     return images.astype(np.float32)[0, 0]
 
 
-class Download(JaxTransfer):
+class Download(base.FromArray, JaxTransfer):
     """From the GPU to host memory.
 
     An array caches its host value, so every trial gets a new array. It is copied on the GPU from an array whose memory
@@ -216,42 +168,37 @@ class Download(JaxTransfer):
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         zeros = np.zeros(context.nbytes, np.uint8)
-        self._array = self.jax.device_put(zeros, self.device).block_until_ready()
-        self._fresh: Any = None
+        self._kept = self.jax.device_put(zeros, self.device).block_until_ready()
 
     def write(self, data: NDArray[Any]) -> None:
-        self.context.store(self._array.unsafe_buffer_pointer(), data)
+        self.context.store(self.address_of(self._kept), data)
 
     def refresh(self) -> None:
-        self._fresh = self.jax.numpy.array(self._array, copy=True).block_until_ready()
-        if place_of(self._fresh) != "gpu":
+        self.array = self.jax.numpy.array(self._kept, copy=True).block_until_ready()
+        if self.place_of(self.array) != "gpu":
             raise RefusedError("JAX keeps the source array in host memory")
 
     def release(self) -> None:
         super().release()
-        self._fresh = None
+        self.array = None
 
 
-class Asarray(IntoNumpy, Download):
+class Asarray(base.IntoNumpy, Download):
     """`np.asarray`: the DMA writes into page-locked memory, from which a callback of the stream copies."""
 
     waits = False
 
     def run(self) -> None:
-        self.result = np.asarray(self._fresh)
+        self.result = np.asarray(self.array)
 
 
-class DownloadThroughRing(RingDownload, Download):
+class DownloadThroughRing(base.RingDownload, Download):
     """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
     waits = False
 
-    @property
-    def on_device(self) -> Any:
-        return self._fresh
 
-
-class ToPinnedHost(Download):
+class ToPinnedHost(base.IntoHost, Download):
     """Into a JAX array in page-locked host memory."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -259,32 +206,14 @@ class ToPinnedHost(Download):
         self._to = sharding(self.jax, self.device, PINNED_HOST)
 
     def run(self) -> None:
-        self.result = self.jax.device_put(self._fresh, self._to)
-
-    def arrived(self) -> NDArray[Any]:
-        return np.asarray(self.result)
+        self.result = self.jax.device_put(self.array, self._to)
 
 
-class Ingest(FromHost):
+class Ingest(base.IntoHost, base.FromHost, JaxTransfer):
     """NumPy to an array on JAX's CPU device."""
 
-    waits = True
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        import jax
-
-        self.jax: Any = jax
-        self.device = find_cpu(jax)
-
-    def wait(self) -> None:
-        self.result.block_until_ready()
-
-    def where(self) -> Where:
-        return place_of(self.result)
-
-    def arrived(self) -> NDArray[Any]:
-        return np.asarray(self.result)
+    def find_device(self) -> Any:
+        return find_cpu(self.jax)
 
 
 class IngestAsarray(Ingest):
@@ -311,18 +240,13 @@ class IngestDevicePut(Ingest):
 NOSTAGE = "nostage"
 _PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
 _VARIABLES = (
-    "JAX_PLATFORMS",
-    "XLA_FLAGS",
-    "XLA_PYTHON_CLIENT_PREALLOCATE",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION",
-    "XLA_PYTHON_CLIENT_ALLOCATOR",
-    "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB",
-    "XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE",
+    *("JAX_PLATFORMS", "XLA_FLAGS", "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
+    *("XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE"),
 )
 
 
-def _start(device: int | None, setting: str) -> Started:
-    with importing("JAX", "jax"):
+def _start(device: int | None, setting: str) -> base.Started:
+    with base.importing("JAX", "jax"):
         import jax
     if setting == NOSTAGE:
         _leave_staging_out(jax)
@@ -330,7 +254,7 @@ def _start(device: int | None, setting: str) -> Started:
     cuda = _choose_device(jax, device)
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     settings[OPTIONS] = str(getattr(jax.config, OPTIONS, None) or "not set")
-    return Started(str(jax.__version__), cuda, settings)
+    return base.Started(str(jax.__version__), cuda, settings)
 
 
 def _leave_staging_out(jax: Any) -> None:
@@ -372,7 +296,7 @@ def _hide_other_devices(jax: Any, device: int | None) -> None:
 def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     if device is None:
         return unknown("no GPU was requested")
-    if installed_version(_PLUGINS) is None:
+    if base.installed_version(_PLUGINS) is None:
         return unknown(f"jax {jax.__version__} is installed without its CUDA plugin: pip install 'jax[cuda13]'")
     try:
         found = find_gpu(jax, device)
@@ -385,54 +309,41 @@ def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     return Fact(f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}")
 
 
-def _images(sending: type[Upload]) -> partial[Images]:
-    return partial(Images, sending=sending)
-
-
 _H2D = (
-    onto_gpu(
-        "jax.device-put",
-        "jax.device_put(x)",
-        DevicePut,
-        _images(DevicePut),
-        host_copies=1,
-        dma="pinned",
-        returns="queued",
-        usual=True,
-    ),
-    from_pinned("jax.device-put-pinned", "jax.device_put(pinned)", DevicePutPinned, _images(DevicePutPinned)),
-    onto_gpu(
+    base.through_pinned("jax.device-put", "jax.device_put(x)", *base.both(Images, DevicePut), usual=True),
+    base.from_pinned("jax.device-put-pinned", "jax.device_put(pinned)", *base.both(Images, DevicePutPinned)),
+    base.onto_gpu(
         "jax.device-put-nostage",
         "jax.device_put(x), should_stage_host_to_device_transfers:false",
         DevicePutUnstaged,
         returns="queued",
         setting=NOSTAGE,
     ),
-    from_pinned(
+    base.from_pinned(
         "jax.pinned-host-to-device",
         'jax.device_put(x_in_pinned_host, SingleDeviceSharding(gpu, memory_kind="device"))',
         PinnedHostToDevice,
     ),
-    ring_upload("jax.upload", 'pyxfer.upload(x, to="jax")', UploadThroughRing, _images(UploadThroughRing)),
+    base.ring_upload("jax.upload", 'pyxfer.upload(x, to="jax")', *base.both(Images, UploadThroughRing)),
 )
 
 _D2H = (
-    off_gpu("jax.asarray", "np.asarray(x)", Asarray, host_copies=1, dma="pinned", usual=True),
-    into_pinned(
+    base.off_gpu("jax.asarray", "np.asarray(x)", Asarray, host_copies=1, dma="pinned", usual=True),
+    base.into_pinned(
         "jax.to-pinned-host", 'jax.device_put(x, SingleDeviceSharding(gpu, memory_kind="pinned_host"))', ToPinnedHost
     ),
-    ring_download("jax.download", "pyxfer.download(x)", DownloadThroughRing),
-    ring_download("jax.download-into", "pyxfer.download(x, out=array)", partial(DownloadThroughRing, into=True)),
+    base.ring_download("jax.download", "pyxfer.download(x)", DownloadThroughRing),
+    base.ring_download("jax.download-into", "pyxfer.download(x, out=array)", partial(DownloadThroughRing, into=True)),
 )
 
 _INGEST = (
-    ingest_route(
+    base.ingest_route(
         "jax.ingest", "with jax.default_device(cpu): jnp.asarray(x)", IngestAsarray, host_copies=2, usual=True
     ),
-    ingest_route("jax.ingest-device-put", "jax.device_put(aligned, cpu)", IngestDevicePut),
+    base.ingest_route("jax.ingest-device-put", "jax.device_put(aligned, cpu)", IngestDevicePut),
 )
 
-FRAMEWORK = Framework(
+FRAMEWORK = base.Framework(
     name="jax",
     title="JAX",
     owner="jax",

@@ -30,11 +30,9 @@ class Marker:
         self.handle = os.memfd_create("pyxfer-marker", 0) if handle is None else handle
 
     def set(self, route: str, nbytes: int, phase: str) -> None:
-        """Write the step down, right before it begins."""
         os.pwrite(self.handle, f"{route}\t{nbytes}\t{phase}".encode()[:_BYTES].ljust(_BYTES, b"\0"), 0)
 
     def clear(self) -> None:
-        """Erase the step, right after its end."""
         os.pwrite(self.handle, b"\0", 0)
 
     def read(self) -> Mark | None:
@@ -146,18 +144,6 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 ToWorker = Task | Begin | Stop
 FromWorker = Hello | Awake | Doing | Ready | Tracer | Rows | Refused | Failed | Finished
 
-_encoder = msgspec.msgpack.Encoder()
-_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
-_from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
-
-
-def pack(message: ToWorker | FromWorker) -> bytes:
-    return _encoder.encode(message)
-
-
-def unpack_order(data: bytes) -> ToWorker:
-    return _to_worker.decode(data)
-
-
-def unpack_report(data: bytes) -> FromWorker:
-    return _from_worker.decode(data)
+pack = msgspec.msgpack.Encoder().encode
+unpack_order = msgspec.msgpack.Decoder[ToWorker](ToWorker).decode
+unpack_report = msgspec.msgpack.Decoder[FromWorker](FromWorker).decode

@@ -38,12 +38,7 @@ class Reference:
 
 
 def find_reference(function: Callable[..., Any]) -> Reference:
-    """Where another process can import this function.
-
-    Raises:
-        UsageError: it cannot: a lambda, a nested function, or a function typed at a prompt.
-
-    """
+    """Where another process can import this function."""
     module = getattr(function, "__module__", None) or ""
     name = getattr(function, "__qualname__", "") or ""
     home = sys.modules.get(module)
@@ -65,12 +60,7 @@ def find_reference(function: Callable[..., Any]) -> Reference:
 
 
 def resolve_reference(reference: Reference) -> Callable[..., Any]:
-    """Import the function, in the worker.
-
-    Raises:
-        RefusedError: its module or script does not define it when it is imported.
-
-    """
+    """Import the function, in the worker."""
     home = importlib.import_module(reference.module) if reference.script is None else _script(reference.script)
     found = _attribute(home, reference.name)
     if found is None:
@@ -147,48 +137,27 @@ _SOURCE = "https://github.com/tensorflow/tensorflow/issues/51951"
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-def _row(framework: str, label: str, route: str, gpu: str, *mbps: float) -> tuple[str, Published]:
-    return framework, Published(label, route, gpu, dict(zip(_BATCHES, mbps, strict=True)), _SOURCE)
+def _row(label: str, route: str, gpu: str, *mbps: float) -> Published:
+    return Published(label, route, gpu, dict(zip(_BATCHES, mbps, strict=True)), _SOURCE)
 
 
 _IMAGE_BATCH = (
-    _row(
-        *("tensorflow", "TF", "tf.function", "RTX 2080 Ti"),
-        *(364, 874, 1223, 2807, 2376, 2792, 3555, 4112, 2089, 2189),
-    ),
-    _row(
-        *("tensorflow", "TF", "tf.function", "GTX 1060"),
-        *(401, 598, 1260, 1750, 2394, 3138, 3652, 3976, 1692, 1693),
-    ),
-    _row(
-        *("tensorflow", "TF jit", "tf.function-jit", "GTX 1060"),
-        *(317, 590, 1372, 1753, 2479, 3504, 6524, 4683, 1731, 1776),
-    ),
-    _row(
-        *("torch", "PyTorch", "torch.to", "RTX 2080 Ti"),
-        *(2540, 4013, 4594, 6283, 8537, 9351, 8548, 9048, 9320, 9352),
-    ),
-    _row(
-        *("torch", "PyTorch", "torch.to", "GTX 1060"),
-        *(2634, 3630, 4524, 5448, 6379, 6549, 6715, 6895, 6965, 6958),
-    ),
+    _row("TF", "tf.function", "RTX 2080 Ti", 364, 874, 1223, 2807, 2376, 2792, 3555, 4112, 2089, 2189),
+    _row("TF", "tf.function", "GTX 1060", 401, 598, 1260, 1750, 2394, 3138, 3652, 3976, 1692, 1693),
+    _row("TF jit", "tf.function-jit", "GTX 1060", 317, 590, 1372, 1753, 2479, 3504, 6524, 4683, 1731, 1776),
+    _row("PyTorch", "torch.to", "RTX 2080 Ti", 2540, 4013, 4594, 6283, 8537, 9351, 8548, 9048, 9320, 9352),
+    _row("PyTorch", "torch.to", "GTX 1060", 2634, 3630, 4524, 5448, 6379, 6549, 6715, 6895, 6965, 6958),
 )
 
 
 def published_for(workload: Workload, frameworks: Sequence[str]) -> tuple[Published, ...]:
-    """The published figures of these frameworks."""
     if workload != "image-batch":
         return ()
-    return tuple(figures for framework, figures in _IMAGE_BATCH if framework in frameworks)
+    owners = {load_framework(name).owner for name in frameworks}
+    return tuple(figures for figures in _IMAGE_BATCH if figures.route.partition(".")[0] in owners)
 
 
-_TABLES = {
-    "torch": "pyxfer._frameworks.torch",
-    "tensorflow": "pyxfer._frameworks.tensorflow",
-    "cupy": "pyxfer._frameworks.cupy",
-    "jax": "pyxfer._frameworks.jax",
-}
-FRAMEWORKS = tuple(_TABLES)
+FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.[a-z0-9][a-z0-9_.-]*")
 _RESERVED_OWNER = "raw"
 
@@ -196,15 +165,10 @@ _registered: dict[str, list[Route]] = {}
 
 
 def load_framework(name: str) -> Framework:
-    """The framework of this name, with the routes that users have added.
-
-    Raises:
-        UsageError: the name is unknown.
-
-    """
-    own = tuple(_registered.get(name, ()))
-    if name in _TABLES:
-        framework: Framework = importlib.import_module(_TABLES[name]).FRAMEWORK
+    """The framework of this name, with the routes that users have added."""
+    own = registered_routes(name)
+    if name in FRAMEWORKS:
+        framework = _table(name)
         return replace(framework, routes=(*framework.routes, *own))
     if own:
         return Framework(name, name, name, (), _start_own, own)
@@ -212,17 +176,20 @@ def load_framework(name: str) -> Framework:
     raise UsageError(f"Unknown framework {name!r}. Known are {known}; pyxfer.register_route() adds your own.")
 
 
+def _table(name: str) -> Framework:
+    framework: Framework = importlib.import_module(f"pyxfer._frameworks.{name}").FRAMEWORK
+    return framework
+
+
 def known_route(framework: str, name: str) -> Route | None:
     """A route of the tables that come with the package, whatever users have added."""
-    if framework not in _TABLES:
-        return None
-    routes: tuple[Route, ...] = importlib.import_module(_TABLES[framework]).FRAMEWORK.routes
+    routes = _table(framework).routes if framework in FRAMEWORKS else ()
     return next((route for route in routes if route.name == name), None)
 
 
 def all_names() -> tuple[str, ...]:
     """The four frameworks, and the owners of other registered routes."""
-    return (*FRAMEWORKS, *(name for name in _registered if name not in _TABLES))
+    return (*FRAMEWORKS, *(name for name in _registered if name not in FRAMEWORKS))
 
 
 def register_route(route: Route, framework: str | None = None) -> None:
@@ -234,7 +201,6 @@ def register_route(route: Route, framework: str | None = None) -> None:
 
     Raises:
         UsageError: the name is not `owner.name` or is taken, or its functions cannot be imported.
-
     """
     if not isinstance(route, Route):
         raise UsageError(f"register_route() takes a pyxfer.Route; got {type(route).__name__}.")
@@ -246,7 +212,7 @@ def register_route(route: Route, framework: str | None = None) -> None:
     _check_fields(route)
     framework = next((name for name in FRAMEWORKS if load_framework(name).owner == framework), framework)
     home = framework or next((name for name in FRAMEWORKS if load_framework(name).owner == route.owner), route.owner)
-    if framework is not None and framework not in _TABLES:
+    if framework is not None and framework not in FRAMEWORKS:
         raise UsageError(f"Unknown framework {framework!r}. Known are {', '.join(FRAMEWORKS)}, or leave it out.")
     if any(route.name == other.name for name in all_names() for other in load_framework(name).routes):
         raise UsageError(f"A route {route.name!r} exists already; choose another name.")
@@ -272,7 +238,6 @@ def unregister_route(name: str) -> None:
 
     Raises:
         UsageError: no route of this name is registered.
-
     """
     for home, routes in list(_registered.items()):
         kept = [route for route in routes if route.name != name]
@@ -285,7 +250,6 @@ def unregister_route(name: str) -> None:
 
 
 def registered_routes(framework: str) -> tuple[Route, ...]:
-    """The routes that users have added to a framework."""
     return tuple(_registered.get(framework, ()))
 
 
@@ -297,12 +261,6 @@ def select_routes(routes: Sequence[Route], patterns: Sequence[str]) -> tuple[Rou
 
 
 def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
-    """Check that each pattern matches a route of these frameworks.
-
-    Raises:
-        UsageError: a pattern matches none; suggests similar names.
-
-    """
     names = {route.name: framework for framework in all_names() for route in load_framework(framework).routes}
     for pattern in patterns:
         homes = [framework for name, framework in names.items() if fnmatchcase(name, pattern)]
@@ -311,14 +269,15 @@ def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
 
 
 def _hint(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
-    if homes:
-        return f" It belongs to {homes[0]}, which was not named."
-    close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+    return f" It belongs to {homes[0]}, which was not named." if homes else similar(pattern, names)
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=3, cutoff=0.4)
     return f" Did you mean {', '.join(close)}?" * bool(close) + " See pyxfer list routes."
 
 
 def _check_fields(route: Route) -> None:
-    """Raise a UsageError if a field has a value that the document cannot store."""
     words = {
         "direction": ("h2d", "d2h", "ingest"),
         "memory": get_args(Memory),

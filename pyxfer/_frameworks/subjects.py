@@ -5,30 +5,24 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import BOTH_CONTENTS_BYTES
 from pyxfer._ceiling.subjects import traced_call
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Trial
-from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
+from pyxfer._frameworks.base import HOST_COPY, Route, Transfer, first_line
+from pyxfer._frameworks.context import RouteContext
+from pyxfer._frameworks.messages import Marker
 from pyxfer._measure.bracket import Bracket, HostClock
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.collector import Usage
+from pyxfer._trace.collector import Traced, TrialRecorder, Usage
 from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.base import Route
-    from pyxfer._frameworks.context import RouteContext
-    from pyxfer._frameworks.messages import Marker
-    from pyxfer._trace.collector import Traced, TrialRecorder
-    from pyxfer.native import Engine
-
+from pyxfer.native import Engine
 
 ELIDED = (
     "elided: it took less time than the link needs for its bytes, so they did not all cross it, or the shown link is "
@@ -45,8 +39,6 @@ MAX_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 
 
 class RouteSubject:
-    """One route at one size."""
-
     ceiling_of = None
 
     def __init__(
@@ -66,11 +58,14 @@ class RouteSubject:
         """
         self._least_s = least_s
         self.route = route
+        self._side = cast("Side", route.direction)
         self._repeats = repeats
         self._calls = 1
         self._last_s = 0.0
         self.key = route.name
-        self.anchor: str | None = anchor_of(route)
+        # The key of its ceiling: queued copies of pinned memory, or one NumPy copy for ingest.
+        ingests = route.direction == "ingest"
+        self.anchor: str | None = HOST_COPY.name if ingests else CopyPlan(route.direction, "pinned", "async").key
         self._transfer = transfer
         self._context = context
         self._engine = engine
@@ -92,7 +87,7 @@ class RouteSubject:
                 self._untimed()
             trial, _ = self._once(round_index, self._calls)
         self._last_s = trial.elapsed_s * trial.copies
-        return {side_of(self.route): trial}
+        return {self._side: trial}
 
     def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """One call and its records. With a seed it sends fresh content; returns whether that arrived intact.
@@ -104,10 +99,10 @@ class RouteSubject:
             if self._last_s < (WAKE_BELOW_S if data is None else LONG_CALL_S):
                 self._untimed()  # also because the fresh content may use memory of former results
             if data is None:
-                return {side_of(self.route): self._recorded(taking)}, True
+                return {self._side: self._recorded(taking)}, True
             with self._context.holding(data):
                 self._transfer.write(data)
-                recorded = {side_of(self.route): self._recorded(taking)}
+                recorded = {self._side: self._recorded(taking)}
                 return recorded, _same(self._transfer.arrived(), self._transfer.expected(data))
 
     @contextlib.contextmanager
@@ -130,9 +125,7 @@ class RouteSubject:
         self._engine.synchronize(self._context.device)
         taking.begin()
         trial, usage = self._timed(0, 1)
-        return traced_call(
-            side_of(self.route), self._bracket, trial.copies, usage, taking.take(), staged=self.route.staged
-        )
+        return traced_call(self._side, self._bracket, trial.copies, usage, taking.take(), staged=self.route.staged)
 
     def _once(self, round_index: int, calls: int = 1) -> tuple[Trial, Usage]:
         self._transfer.refresh()
@@ -229,15 +222,6 @@ class RouteSubject:
 
     def close(self) -> None:
         self._bracket.close()
-
-
-def anchor_of(route: Route) -> str:
-    """The key of its ceiling: queued copies of pinned memory, or one NumPy copy for ingest."""
-    return HOST_COPY.name if route.direction == "ingest" else CopyPlan(route.direction, "pinned", "async").key
-
-
-def side_of(route: Route) -> Side:
-    return cast("Side", route.direction)
 
 
 def describe_error(error: BaseException) -> str:

@@ -11,24 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
+from pyxfer._frameworks import base
 from pyxfer._frameworks import tensorflow_tensors as tensors
-from pyxfer._frameworks.base import (
-    Framework,
-    FromHost,
-    RingDownload,
-    RingUpload,
-    SourceKind,
-    Started,
-    Transfer,
-    Where,
-    from_pinned,
-    ingest_route,
-    off_gpu,
-    onto_gpu,
-    ring_download,
-    ring_upload,
-)
-from pyxfer._frameworks.tensorflow_tensors import import_tensorflow
 from pyxfer.errors import INSTALL, RefusedError
 
 if TYPE_CHECKING:
@@ -37,45 +21,52 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.context import RouteContext
 
 
-class Aliasing(FromHost):
+class TensorTransfer(base.ArrayTransfer):
+    needs_gpu = True
+
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self.tf = tensors.import_tensorflow()
+        if self.needs_gpu:
+            tensors.require_gpu(self.tf)
+
+    def place_of(self, array: Any) -> base.Where:
+        return tensors.where_is(array)
+
+
+class Aliasing(base.FromHost):
     """A tensor that uses the array's memory, which must be aligned."""
 
-    kind: SourceKind = "aligned"
+    kind: base.SourceKind = "aligned"
 
     def refresh(self) -> None:
         super().refresh()
         tensors.check_alias(self.source)
 
 
-class OntoGpu(FromHost):
+class OntoGpu(base.HostUpload, TensorTransfer):
     """From host memory to the GPU; the result is read past TensorFlow."""
 
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.tf = tensors.import_tensorflow()
-        tensors.require_gpu(self.tf)
-
-    def where(self) -> Where:
-        return tensors.where_is(self.result)
-
     def arrived(self) -> NDArray[Any]:
-        return tensors.fetch_tensor(self.tf, self.context, self.result)
+        dtype = np.dtype(self.result.dtype.as_numpy_dtype)
+        with tensors.device_memory(self.tf, self.result) as address:
+            return self.context.fetch(address, self.result.shape.num_elements() * dtype.itemsize).view(dtype)
 
 
 class Constant(OntoGpu):
     """`tf.constant` under a device scope: NumPy copies, TensorFlow copies to aligned memory, and the driver stages."""
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         with self.tf.device(tensors.GPU):
-            self.result = self.tf.constant(self.source)
+            return self.tf.constant(self.source)
 
 
 class CastEager(OntoGpu):
     """`tf.cast` of an array, which the GPU converts after the copy."""
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         with self.tf.device(tensors.GPU):
-            self.result = self.tf.cast(self.source, self.tf.float32)
+            return self.tf.cast(self.source, self.tf.float32)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
         return data.astype(np.float32)
@@ -94,8 +85,8 @@ class Function(OntoGpu):
 
         self._function = tf.function(onto_gpu)
 
-    def run(self) -> None:
-        self.result = self._function(self.source)
+    def upload(self) -> Any:
+        return self._function(self.source)
 
 
 class FunctionJit(OntoGpu):
@@ -105,9 +96,9 @@ class FunctionJit(OntoGpu):
         super().__init__(context)
         self._function = self.tf.function(self.tf.bitwise.invert, jit_compile=True)
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         with self.tf.device(tensors.GPU):
-            self.result = self._function(self.source)
+            return self._function(self.source)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
         inverted: NDArray[Any] = np.invert(data)
@@ -121,8 +112,8 @@ class RawOp(Aliasing, OntoGpu):
         super().__init__(context)
         self._tensor = tensors.eager_tensor_type(self.tf)
 
-    def run(self) -> None:
-        self.result = self._tensor(self.source, tensors.CPU, None)._copy_to_device(tensors.GPU)
+    def upload(self) -> Any:
+        return self._tensor(self.source, tensors.CPU, None)._copy_to_device(tensors.GPU)
 
 
 class CpuOp(OntoGpu):
@@ -140,8 +131,8 @@ class CpuOp(OntoGpu):
         with self.tf.device(tensors.CPU):
             self._made = self.tf.bitwise.bitwise_or(operand, operand)
 
-    def run(self) -> None:
-        self.result = self._made._copy_to_device(tensors.GPU)
+    def upload(self) -> Any:
+        return self._made._copy_to_device(tensors.GPU)
 
     def release(self) -> None:
         super().release()
@@ -151,23 +142,25 @@ class CpuOp(OntoGpu):
 class Dlpack(Aliasing, OntoGpu):
     """A tensor in the array's memory, new in every trial because a tensor caches its copy on the GPU."""
 
-    def __init__(self, context: RouteContext, kind: SourceKind) -> None:
-        self.kind = kind
-        super().__init__(context)
+    def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(context, shape)
         tensors.eager_tensor_type(self.tf)
         self._import = self.tf.experimental.dlpack.from_dlpack
 
-    def run(self) -> None:
-        self.result = self._import(self.source.__dlpack__())._copy_to_device(tensors.GPU)
+    def upload(self) -> Any:
+        return self._import(self.source.__dlpack__())._copy_to_device(tensors.GPU)
 
 
-class UploadThroughRing(RingUpload, OntoGpu):
+class DlpackPinned(Dlpack):
+    """The same from page-locked memory."""
+
+    kind = "pinned"
+
+
+class UploadThroughRing(base.RingUpload, OntoGpu):
     """`pyxfer.upload`, after which TensorFlow gets memory that already holds the bytes, through DLPack."""
 
     framework = "tensorflow"
-
-    def run(self) -> None:
-        self.result = self._uploader.upload(self.source, "tensorflow")
 
 
 class DataPrefetch(OntoGpu):
@@ -231,7 +224,56 @@ class Prefetch(OntoGpu):
             self.result = element
 
 
-class OffGpu(Transfer):
+class Argument(OntoGpu):
+    """The array itself, which a function sends."""
+
+    def upload(self) -> Any:
+        return self.source
+
+
+class Images(base.ImageBatch, TensorTransfer):
+    """A batch of images, sent as an `OntoGpu` does, and a tf.function on the GPU."""
+
+    jit_compile: bool | None = None
+
+    def __init__(self, context: RouteContext, sending: type[OntoGpu] = Argument) -> None:
+        super().__init__(context, sending)
+        tf = self.tf
+
+        def row(x: Any) -> Any:
+            with tf.device(tensors.GPU):
+                return tf.cast(x, tf.float32)[0, 0]
+
+        self._function = tf.function(row, jit_compile=self.jit_compile)
+
+    def run(self) -> None:
+        self.row = self.first_row()
+        self.result = self.row.numpy()
+
+    def first_row(self) -> Any:
+        """Row [0, 0] as float32, still a tensor."""
+        return self._function(self.sending.upload())
+
+
+class ImagesJit(Images):
+    """The function under XLA, which fuses the cast and the row into one kernel."""
+
+    jit_compile = True
+
+    def first_row(self) -> Any:
+        with self.tf.device(tensors.GPU):
+            return super().first_row()
+
+
+class ImagesConstant(Images):
+    """`tf.constant` under a device scope, then single operations."""
+
+    def first_row(self) -> Any:
+        with self.tf.device(tensors.GPU):
+            return self.tf.cast(self.tf.constant(self.sending.upload()), self.tf.float32)[0, 0]
+
+
+class OffGpu(base.IntoNumpy, TensorTransfer):
     """From a tensor on the GPU, with a new handle to it in every trial.
 
     A handle caches its host copy, and would return that copy in the next trial.
@@ -239,11 +281,9 @@ class OffGpu(Transfer):
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        self.tf = tensors.import_tensorflow()
-        tensors.require_gpu(self.tf)
         with self.tf.device(tensors.GPU):
             self._kept = self.tf.constant(np.zeros(context.nbytes, np.uint8))
-        self.tensor: Any = None
+        self.array: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
         with tensors.device_memory(self.tf, self._kept) as address:
@@ -251,54 +291,39 @@ class OffGpu(Transfer):
 
     def refresh(self) -> None:
         with self.tf.device(tensors.GPU):
-            self.tensor = self.tf.identity(self._kept)
-
-    def where(self) -> Where:
-        return "cpu" if isinstance(self.result, np.ndarray) else tensors.where_is(self.result)
-
-    def arrived(self) -> NDArray[Any]:
-        return np.asarray(self.result)
+            self.array = self.tf.identity(self._kept)
 
     def release(self) -> None:
         super().release()
-        self.tensor = None
+        self.array = None
 
 
 class Numpy(OffGpu):
     """`Tensor.numpy`, which copies the downloaded bytes once more."""
 
     def run(self) -> None:
-        self.result = self.tensor.numpy()
+        self.result = self.array.numpy()
 
 
 class ArrayView(OffGpu):
     """`np.asarray`, which returns a read-only view of the downloaded bytes."""
 
     def run(self) -> None:
-        self.result = np.asarray(self.tensor)
+        self.result = np.asarray(self.array)
 
 
-class DownloadThroughRing(RingDownload, OffGpu):
+class DownloadThroughRing(base.RingDownload, OffGpu):
     """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
-    @property
-    def on_device(self) -> Any:
-        return self.tensor
 
-
-class Ingest(FromHost):
+class Ingest(base.FromHost, TensorTransfer):
     """`tf.constant` on the CPU: NumPy copies, then TensorFlow copies to aligned memory."""
 
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.tf = tensors.import_tensorflow()
+    needs_gpu = False
 
     def run(self) -> None:
         with self.tf.device(tensors.CPU):
             self.result = self.tf.constant(self.source)
-
-    def where(self) -> Where:
-        return tensors.where_is(self.result)
 
     def arrived(self) -> NDArray[Any]:
         return tensors.view_tensor(self.result)
@@ -326,62 +351,43 @@ class IngestDlpack(Aliasing, Ingest):
 COMPATIBLE = "force-gpu-compatible"
 # Variables that affect memory: TensorFlow's pools, and the malloc of its CPU tensors and of NumPy.
 VARIABLES = (
-    "CUDA_VISIBLE_DEVICES",
-    "GLIBC_TUNABLES",
-    "LD_PRELOAD",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TRIM_THRESHOLD_",
-    "NUMPY_MADVISE_HUGEPAGE",
-    "TF_CPP_MIN_LOG_LEVEL",
-    "TF_FORCE_GPU_ALLOW_GROWTH",
-    "TF_FORCE_UNIFIED_MEMORY",
-    "TF_GPU_ALLOCATOR",
-    "TF_GPU_HOST_MEM_LIMIT_IN_MB",
-    "TF_XLA_FLAGS",
-    "XLA_FLAGS",
+    *("CUDA_VISIBLE_DEVICES", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_"),
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "NUMPY_MADVISE_HUGEPAGE", "TF_CPP_MIN_LOG_LEVEL"),
+    *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_FORCE_UNIFIED_MEMORY", "TF_GPU_ALLOCATOR", "TF_GPU_HOST_MEM_LIMIT_IN_MB"),
+    *("TF_XLA_FLAGS", "XLA_FLAGS"),
 )
 
 ROUTES = (
-    onto_gpu(
+    base.onto_gpu(
         "tf.constant",
         "with tf.device('/GPU:0'): tf.constant(x)",
         Constant,
-        tensors.ImagesConstant,
+        ImagesConstant,
         host_copies=2,
         usual=True,
         usual_for_images=False,
     ),
-    onto_gpu(
-        "tf.function", "tf.function(f)(x)", Function, tensors.ImagesFunction, host_copies=2, usual_for_images=True
+    base.onto_gpu("tf.function", "tf.function(f)(x)", Function, Images, host_copies=2, usual_for_images=True),
+    base.onto_gpu("tf.function-jit", "tf.function(f, jit_compile=True)(x)", FunctionJit, ImagesJit, host_copies=2),
+    base.onto_gpu("tf.cast-eager", "with tf.device('/GPU:0'): tf.cast(x, tf.float32)", CastEager, host_copies=2),
+    base.onto_gpu("tf.rawop", "EagerTensor(x, 'CPU:0', None)._copy_to_device('GPU:0')", RawOp),
+    base.onto_gpu("tf.cpu-op", "tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')", CpuOp),
+    base.onto_gpu(
+        "tf.dlpack-pageable", "from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')", *base.both(Images, Dlpack)
     ),
-    onto_gpu(
-        "tf.function-jit", "tf.function(f, jit_compile=True)(x)", FunctionJit, tensors.ImagesFunctionJit, host_copies=2
-    ),
-    onto_gpu("tf.cast-eager", "with tf.device('/GPU:0'): tf.cast(x, tf.float32)", CastEager, host_copies=2),
-    onto_gpu("tf.rawop", "EagerTensor(x, 'CPU:0', None)._copy_to_device('GPU:0')", RawOp),
-    onto_gpu("tf.cpu-op", "tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')", CpuOp),
-    onto_gpu(
-        "tf.dlpack-pageable",
-        "from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')",
-        partial(Dlpack, kind="aligned"),
-        partial(tensors.ImagesDlpack, kind="aligned"),
-    ),
-    from_pinned(
+    base.from_pinned(
         "tf.dlpack-pinned",
         "from_dlpack(pinned.__dlpack__())._copy_to_device('GPU:0')",
-        partial(Dlpack, kind="pinned"),
-        partial(tensors.ImagesDlpack, kind="pinned"),
+        *base.both(Images, DlpackPinned),
         returns="done",
     ),
-    onto_gpu(
+    base.onto_gpu(
         "tf.data-prefetch",
         "Dataset.from_tensor_slices(x).batch(8).apply(prefetch_to_device('/GPU:0'))",
         DataPrefetch,
         host_copies=1,
     ),
-    onto_gpu(
+    base.onto_gpu(
         "tf.data-prefetch-compatible",
         "GPUOptions(force_gpu_compatible=True); ds.apply(prefetch_to_device('/GPU:0'))",
         DataPrefetch,
@@ -389,23 +395,23 @@ ROUTES = (
         dma="pinned",
         setting=COMPATIBLE,
     ),
-    ring_upload("tf.upload", 'pyxfer.upload(x, to="tensorflow")', UploadThroughRing, tensors.ImagesThroughRing),
-    ring_upload("tf.prefetch", 'pyxfer.prefetch(batches, to="tensorflow")', Prefetch),
-    off_gpu("tf.numpy", "t.numpy()", Numpy, host_copies=1, usual=True),
-    off_gpu("tf.array-view", "np.asarray(t)", ArrayView),
-    ring_download("tf.download", "pyxfer.download(t)", DownloadThroughRing),
-    ring_download("tf.download-into", "pyxfer.download(t, out=array)", partial(DownloadThroughRing, into=True)),
-    ingest_route("tf.ingest", "with tf.device('/CPU:0'): tf.constant(x)", Ingest, host_copies=2, usual=True),
-    ingest_route("tf.ingest-rawop", "EagerTensor(x, 'CPU:0', None)", IngestRawOp),
-    ingest_route("tf.ingest-dlpack", "tf.experimental.dlpack.from_dlpack(x.__dlpack__())", IngestDlpack),
+    base.ring_upload("tf.upload", 'pyxfer.upload(x, to="tensorflow")', *base.both(Images, UploadThroughRing)),
+    base.ring_upload("tf.prefetch", 'pyxfer.prefetch(batches, to="tensorflow")', Prefetch),
+    base.off_gpu("tf.numpy", "t.numpy()", Numpy, host_copies=1, usual=True),
+    base.off_gpu("tf.array-view", "np.asarray(t)", ArrayView),
+    base.ring_download("tf.download", "pyxfer.download(t)", DownloadThroughRing),
+    base.ring_download("tf.download-into", "pyxfer.download(t, out=array)", partial(DownloadThroughRing, into=True)),
+    base.ingest_route("tf.ingest", "with tf.device('/CPU:0'): tf.constant(x)", Ingest, host_copies=2, usual=True),
+    base.ingest_route("tf.ingest-rawop", "EagerTensor(x, 'CPU:0', None)", IngestRawOp),
+    base.ingest_route("tf.ingest-dlpack", "tf.experimental.dlpack.from_dlpack(x.__dlpack__())", IngestDlpack),
 )
 
 
-def start(device: int | None, setting: str) -> Started:
+def start(device: int | None, setting: str) -> base.Started:
     """Import TensorFlow and let it see only this GPU, or none."""
     if setting not in {"", COMPATIBLE}:
         raise RefusedError(f"unknown setting {setting!r}; TensorFlow has only {COMPATIBLE}")
-    tf = import_tensorflow()
+    tf = tensors.import_tensorflow()
     if setting:
         _force_gpu_compatible(tf)
     # Otherwise every size logs a warning about tracing the function again.
@@ -415,7 +421,7 @@ def start(device: int | None, setting: str) -> Started:
         cuda = _choose_gpu(tf, device)
     except RuntimeError as error:
         raise RefusedError(f"TensorFlow was used in this process before its GPU could be chosen: {error}") from error
-    return Started(tf.__version__, cuda, _settings(setting))
+    return base.Started(tf.__version__, cuda, _settings(setting))
 
 
 def _force_gpu_compatible(tf: Any) -> None:
@@ -474,7 +480,7 @@ def _why_no_gpu(tf: Any, device: int | None, gpus: int) -> str:
     )
 
 
-FRAMEWORK = Framework(
+FRAMEWORK = base.Framework(
     name="tensorflow",
     title="TensorFlow",
     owner="tf",

@@ -1,113 +1,17 @@
-"""Access to the memory of TensorFlow's tensors, and its routes of the workload image-batch."""
+"""Access to the memory of TensorFlow's tensors."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pyxfer._frameworks.base import IMAGE_SHAPE, FromHost, ImageRow, SourceKind, Where, importing
+from pyxfer._frameworks.base import Where, importing
 from pyxfer.errors import MeasurementError, RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.context import RouteContext
-
-
-class Images(ImageRow, FromHost):
-    """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self.shape = (context.batch, *IMAGE_SHAPE)
-        self.tf = import_tensorflow()
-        require_gpu(self.tf)
-
-    def run(self) -> None:
-        self.row = self.first_row()
-        self.result = self.row.numpy()
-
-    def first_row(self) -> Any:
-        """Row [0, 0] as float32, still a tensor."""
-        raise NotImplementedError
-
-    def where(self) -> Where:
-        return where_is(self.row)
-
-
-class ImagesFunction(Images):
-    """The images as argument of a tf.function on the GPU."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._function = row_function(self.tf)
-
-    def first_row(self) -> Any:
-        return self._function(self.source)
-
-
-class ImagesFunctionJit(Images):
-    """The same under XLA, which fuses the cast and the row into one kernel."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._function = row_function(self.tf, jit_compile=True)
-
-    def first_row(self) -> Any:
-        with self.tf.device(GPU):
-            return self._function(self.source)
-
-
-class ImagesConstant(Images):
-    """`tf.constant` under a device scope, then single operations."""
-
-    def first_row(self) -> Any:
-        with self.tf.device(GPU):
-            return self.tf.cast(self.tf.constant(self.source), self.tf.float32)[0, 0]
-
-
-class ImagesDlpack(Images):
-    """A tensor in the images' memory, copied to the GPU, and the function there."""
-
-    def __init__(self, context: RouteContext, kind: SourceKind) -> None:
-        self.kind = kind
-        super().__init__(context)
-        eager_tensor_type(self.tf)
-        self._import = self.tf.experimental.dlpack.from_dlpack
-        self._function = row_function(self.tf)
-
-    def refresh(self) -> None:
-        super().refresh()
-        check_alias(self.source)
-
-    def first_row(self) -> Any:
-        return self._function(self._import(self.source.__dlpack__())._copy_to_device(GPU))
-
-
-class ImagesThroughRing(Images):
-    """The images by `pyxfer.upload`, and the function on the GPU."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._uploader = context.uploader()
-        self._function = row_function(self.tf)
-
-    def first_row(self) -> Any:
-        return self._function(self._uploader.upload(self.source, "tensorflow"))
-
-
-def row_function(tf: Any, jit_compile: bool | None = None) -> Any:
-
-    def row(x: Any) -> Any:
-        with tf.device(GPU):
-            return tf.cast(x, tf.float32)[0, 0]
-
-    return tf.function(row, jit_compile=jit_compile)
-
 
 CPU = "/device:CPU:0"
 # Only the measured GPU is visible, so it is the first.
@@ -139,30 +43,18 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 
 def import_tensorflow() -> Any:
-    """Import TensorFlow.
-
-    Raises:
-        RefusedError: it is not installed, or cannot be imported.
-
-    """
     with importing("TensorFlow", "tensorflow"):
         import tensorflow
     return tensorflow
 
 
 def require_gpu(tf: Any) -> None:
-    """Raise a RefusedError if TensorFlow has no GPU."""
     if GPU not in {device.name for device in tf.config.list_logical_devices()}:
         raise RefusedError("TensorFlow has no GPU in this process")
 
 
 def eager_tensor_type(tf: Any) -> Any:
-    """The class whose constructor aliases an aligned array, and whose `_copy_to_device` does not cache the copy.
-
-    Raises:
-        RefusedError: this version of TensorFlow does not have it.
-
-    """
+    """The class whose constructor aliases an aligned array, and whose `_copy_to_device` does not cache the copy."""
     try:
         from tensorflow.python.framework.ops import EagerTensor
     except ImportError as error:
@@ -177,14 +69,7 @@ def _moved(tf: Any, why: str) -> RefusedError:
 
 
 def check_alias(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array if a tensor can use its memory.
-
-    TensorFlow does not check this: its first CPU operation on an unaligned buffer ends the process.
-
-    Raises:
-        RefusedError: a tensor cannot use the memory.
-
-    """
+    """TensorFlow does not check this itself: its first CPU operation on an unaligned buffer ends the process."""
     wrong = ""
     if array.size == 0:
         wrong = "the array is empty"
@@ -209,12 +94,7 @@ def where_is(tensor: Any) -> Where:
 
 @contextlib.contextmanager
 def device_memory(tf: Any, tensor: Any) -> Iterator[int]:
-    """The address of a tensor on the GPU. A capsule keeps the memory alive inside the block.
-
-    Raises:
-        MeasurementError: the tensor is not in the GPU's memory.
-
-    """
+    """The address of a tensor on the GPU. A capsule keeps the memory alive inside the block."""
     capsule = tf.experimental.dlpack.to_dlpack(tensor)
     described = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     if described.device_type != KDL_CUDA:
@@ -223,13 +103,6 @@ def device_memory(tf: Any, tensor: Any) -> Iterator[int]:
             f"(DLPack device type {described.device_type})"
         )
     yield described.data + described.byte_offset
-
-
-def fetch_tensor(tf: Any, context: RouteContext, tensor: Any) -> NDArray[Any]:
-    """The elements of a tensor on the GPU as a flat array, read past TensorFlow."""
-    dtype = np.dtype(tensor.dtype.as_numpy_dtype)
-    with device_memory(tf, tensor) as address:
-        return context.fetch(address, tensor.shape.num_elements() * dtype.itemsize).view(dtype)
 
 
 def view_tensor(tensor: Any) -> NDArray[Any]:

@@ -10,29 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks.base import (
-    Framework,
-    FromHost,
-    HostUpload,
-    ImageBatch,
-    RingDownload,
-    RingUpload,
-    Slots,
-    SlotsUpload,
-    Started,
-    Transfer,
-    Where,
-    first_line,
-    from_pinned,
-    importing,
-    ingest_route,
-    into_pinned,
-    off_gpu,
-    on_stream,
-    onto_gpu,
-    ring_download,
-    ring_upload,
-)
+from pyxfer._frameworks import base
 from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -49,7 +27,7 @@ BATCHES = 8
 SAMPLES = 8
 
 
-class TorchTransfer(Transfer):
+class TorchTransfer(base.ArrayTransfer):
     """A transfer on PyTorch's current stream of the device."""
 
     def __init__(self, context: RouteContext) -> None:
@@ -63,17 +41,19 @@ class TorchTransfer(Transfer):
     def stream(self) -> StreamLike | None:
         return int(self.torch.cuda.current_stream(self.device).cuda_stream)
 
-    def where(self) -> Where:
-        return place_of(self.result)
+    def place_of(self, array: Any) -> base.Where:
+        return "gpu" if array.device.type == "cuda" else "cpu"
+
+    def address_of(self, array: Any) -> int:
+        return int(array.data_ptr())
 
 
-class Upload(HostUpload, TorchTransfer):
+class Upload(base.HostUpload, TorchTransfer):
     """From host memory to the GPU."""
 
     def arrived(self) -> NDArray[Any]:
         """The tensor's elements in the order of its memory."""
-        found = self.context.fetch(self.result.data_ptr(), self.result.numel() * self.result.element_size())
-        return found.view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
+        return super().arrived().view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
 
 
 class To(Upload):
@@ -100,19 +80,17 @@ class PinTo(Upload):
         return self.torch.from_numpy(self.source).pin_memory().to(self.device, non_blocking=True)
 
 
-class PinnedNonBlocking(SlotsUpload, Upload):
+class PinnedNonBlocking(base.SlotsUpload, Upload):
     """From tensors that were created page-locked."""
 
-    def slots(self) -> Slots:
+    def slots(self) -> base.Slots:
         return pinned_slots(self.torch, self.context.nbytes)
 
     def upload(self) -> Any:
         return self.source.to(self.device, non_blocking=True)
 
 
-class UploadThroughRing(RingUpload, Upload):
-    """`pyxfer.upload`."""
-
+class UploadThroughRing(base.RingUpload, Upload):
     framework = "torch"
 
 
@@ -206,49 +184,32 @@ class LoaderPinned(Upload):
             self.result = batch.to(self.device, non_blocking=True)
 
 
-class Images(ImageBatch, TorchTransfer):
-    """A batch of images, sent as an `Upload` does."""
-
+class Images(base.ImageBatch, TorchTransfer):
     def run(self) -> None:
         # Reading back waits for all work before it. `to` does nothing if the upload has cast the batch.
         self.row = self.sending.upload().to(self.torch.float32)[0, 0]
         self.result = self.row.cpu().numpy()
-
-    def where(self) -> Where:
-        return place_of(self.row)
 
 
 def device_of(torch: Any, index: int) -> Any:
     return torch.device("cuda", index)
 
 
-def place_of(tensor: Any) -> Where:
-    return "gpu" if tensor.device.type == "cuda" else "cpu"
+def pinned_slots(torch: Any, nbytes: int) -> base.Slots:
+    return base.Slots(lambda: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True))
 
 
-def pinned_slots(torch: Any, nbytes: int) -> Slots:
-    return Slots(lambda: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True))
-
-
-class Download(TorchTransfer):
-    """From the GPU to host memory."""
-
+class Download(base.IntoHost, base.FromArray, TorchTransfer):
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        self.tensor = self.torch.empty(context.nbytes, dtype=self.torch.uint8, device=self.device)
-
-    def write(self, data: NDArray[Any]) -> None:
-        self.context.store(self.tensor.data_ptr(), data)
-
-    def arrived(self) -> NDArray[Any]:
-        return memory_of(self.result)
+        self.array = self.torch.empty(context.nbytes, dtype=self.torch.uint8, device=self.device)
 
 
 class Cpu(Download):
     """`Tensor.cpu` into new pageable memory, which the copy touches first."""
 
     def run(self) -> None:
-        self.result = self.tensor.cpu()
+        self.result = self.array.cpu()
 
 
 class CopyToPinned(Download):
@@ -263,7 +224,7 @@ class CopyToPinned(Download):
         self._target = self._slots.take()
 
     def run(self) -> None:
-        self.result = self._target.copy_(self.tensor, non_blocking=True)
+        self.result = self._target.copy_(self.array, non_blocking=True)
 
 
 class ToCpuNonBlocking(Download):
@@ -282,31 +243,15 @@ class ToCpuNonBlocking(Download):
             )
 
     def run(self) -> None:
-        self.result = self.tensor.to("cpu", non_blocking=True)
+        self.result = self.array.to("cpu", non_blocking=True)
 
 
-class DownloadThroughRing(RingDownload, Download):
+class DownloadThroughRing(base.RingDownload, Download):
     """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
-    @property
-    def on_device(self) -> Any:
-        return self.tensor
 
-
-class Ingest(FromHost):
+class Ingest(base.IntoHost, base.FromHost, TorchTransfer):
     """NumPy to a tensor in host memory, without a GPU."""
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        import torch
-
-        self.torch: Any = torch
-
-    def where(self) -> Where:
-        return place_of(self.result)
-
-    def arrived(self) -> NDArray[Any]:
-        return memory_of(self.result)
 
 
 class FromNumpy(Ingest):
@@ -323,26 +268,20 @@ class IngestCopy(Ingest):
         self.result = self.torch.tensor(self.source)
 
 
-def memory_of(tensor: Any) -> NDArray[Any]:
-    """A CPU tensor's memory as NumPy sees it, without a copy."""
-    found: NDArray[Any] = tensor.numpy()
-    return found
-
-
 # PyTorch still reads the second name, an older one of the first.
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
-def _start(device: int | None, setting: str) -> Started:
+def _start(device: int | None, setting: str) -> base.Started:
     del setting  # no route of PyTorch has one
-    with importing("PyTorch", "torch"):
+    with base.importing("PyTorch", "torch"):
         import torch
     cuda = _choose_device(torch, device)
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     settings["threads"] = str(torch.get_num_threads())
     if cuda.value is not None:
         settings["allocator"] = torch.cuda.get_allocator_backend()
-    return Started(str(torch.__version__), cuda, settings)
+    return base.Started(str(torch.__version__), cuda, settings)
 
 
 def _choose_device(torch: Any, device: int | None) -> Fact[str]:
@@ -358,84 +297,67 @@ def _choose_device(torch: Any, device: int | None) -> Fact[str]:
         torch.cuda.set_device(device)
         torch.zeros(1, device=torch.device("cuda", device)).item()
     except (RuntimeError, AssertionError) as error:
-        return unknown(f"PyTorch cannot use GPU {device}: {first_line(error)}")
+        return unknown(f"PyTorch cannot use GPU {device}: {base.first_line(error)}")
     return Fact(str(torch.version.cuda))
 
 
-def _images(sending: type[Upload]) -> partial[Images]:
-    return partial(Images, sending=sending)
-
-
 _H2D = (
-    onto_gpu("torch.to", 'torch.from_numpy(x).to("cuda")', To, _images(To), usual=True),
-    onto_gpu(
+    base.onto_gpu("torch.to", 'torch.from_numpy(x).to("cuda")', *base.both(Images, To), usual=True),
+    base.onto_gpu(
         "torch.to-nonblocking", 'torch.from_numpy(x).to("cuda", non_blocking=True)', ToNonBlocking, returns="staged"
     ),
-    onto_gpu(
-        "torch.pin-to",
-        'torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)',
-        PinTo,
-        _images(PinTo),
-        host_copies=1,
-        dma="pinned",
-        returns="queued",
+    base.through_pinned(
+        "torch.pin-to", 'torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)', *base.both(Images, PinTo)
     ),
-    from_pinned(
-        "torch.pinned-nonblocking",
-        'pinned.to("cuda", non_blocking=True)',
-        PinnedNonBlocking,
-        _images(PinnedNonBlocking),
+    base.from_pinned(
+        "torch.pinned-nonblocking", 'pinned.to("cuda", non_blocking=True)', *base.both(Images, PinnedNonBlocking)
     ),
-    onto_gpu(
+    base.onto_gpu(
         "torch.cast-blocking",
         'torch.from_numpy(x).to("cuda", torch.float32)',
-        CastBlocking,
-        _images(CastBlocking),
+        *base.both(Images, CastBlocking),
         host_copies=1,
         inflation=4.0,
     ),
-    onto_gpu(
+    base.onto_gpu(
         "torch.cast-nonblocking",
         'torch.from_numpy(x).to("cuda", torch.float32, non_blocking=True)',
-        CastNonBlocking,
-        _images(CastNonBlocking),
+        *base.both(Images, CastNonBlocking),
         returns="staged",
     ),
-    onto_gpu("torch.noncontiguous", 'torch.from_numpy(wide)[:, ::2].to("cuda")', Noncontiguous, host_copies=1),
-    onto_gpu(
+    base.onto_gpu("torch.noncontiguous", 'torch.from_numpy(wide)[:, ::2].to("cuda")', Noncontiguous, host_copies=1),
+    base.onto_gpu(
         "torch.channels-last", 'torch.from_numpy(nchw).to("cuda", memory_format=torch.channels_last)', ChannelsLast
     ),
-    onto_gpu(
+    base.through_pinned(
         "torch.loader-pinned",
         'for x in DataLoader(samples, 8, pin_memory=True): x.to("cuda", non_blocking=True)',
         LoaderPinned,
         host_copies=2,
-        dma="pinned",
-        returns="queued",
     ),
-    ring_upload(
-        "torch.upload", 'pyxfer.upload(x, to="torch")', UploadThroughRing, _images(UploadThroughRing), returns="staged"
+    base.ring_upload(
+        "torch.upload", 'pyxfer.upload(x, to="torch")', *base.both(Images, UploadThroughRing), returns="staged"
     ),
 )
 
 _D2H = (
-    off_gpu("torch.cpu", "x.cpu()", Cpu, usual=True),
-    into_pinned("torch.copy-to-pinned", "pinned.copy_(x, non_blocking=True)", CopyToPinned),
-    into_pinned("torch.to-cpu-nonblocking", 'x.to("cpu", non_blocking=True)', ToCpuNonBlocking),
-    ring_download("torch.download", "pyxfer.download(x)", DownloadThroughRing),
-    ring_download("torch.download-into", "pyxfer.download(x, out=array)", partial(DownloadThroughRing, into=True)),
+    base.off_gpu("torch.cpu", "x.cpu()", Cpu, usual=True),
+    base.into_pinned("torch.copy-to-pinned", "pinned.copy_(x, non_blocking=True)", CopyToPinned),
+    base.into_pinned("torch.to-cpu-nonblocking", 'x.to("cpu", non_blocking=True)', ToCpuNonBlocking),
+    base.ring_download("torch.download", "pyxfer.download(x)", DownloadThroughRing),
+    base.ring_download("torch.download-into", "pyxfer.download(x, out=array)", partial(DownloadThroughRing, into=True)),
 )
 
 _INGEST = (
-    ingest_route("torch.ingest", "torch.from_numpy(x)", FromNumpy, usual=True),
-    ingest_route("torch.ingest-copy", "torch.tensor(x)", IngestCopy, host_copies=1),
+    base.ingest_route("torch.ingest", "torch.from_numpy(x)", FromNumpy, usual=True),
+    base.ingest_route("torch.ingest-copy", "torch.tensor(x)", IngestCopy, host_copies=1),
 )
 
-FRAMEWORK = Framework(
+FRAMEWORK = base.Framework(
     name="torch",
     title="PyTorch",
     owner="torch",
     distributions=("torch",),
     start=_start,
-    routes=(*on_stream(*_H2D, *_D2H), *_INGEST),
+    routes=(*base.on_stream(*_H2D, *_D2H), *_INGEST),
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyxfer._document.links import HOST_END, LatencyTrial
 from pyxfer._document.machines import Remark, Side
 from pyxfer._document.runs import Trial
-from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
+from pyxfer._links.plan import LatencyPlan, TrafficPlan, h2d, read
 from pyxfer._links.surroundings import MULTIPROCESSORS, attribute
 from pyxfer._links.traffic import LinkSubject, copied_between
 from pyxfer._measure.run import own_failure
@@ -139,10 +139,6 @@ class LatencySubject(LinkSubject):
             raise MeasurementError("the rate of the link alone is not known, so there is no share of it to copy")
         self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self._most_load_bytes)
         copies = h2d(plan.device) if plan.target == HOST_END else read(plan.target, plan.device)
-        pace = 0.0 if plan.load >= 1 else plan.load * (rate or 0.0) * 1e9
-        return self._load_flow(copies, pace)
-
-    def _load_flow(self, copies: FlowPlan, pace: float) -> Flow:
         memory, resources = self._resources.memory, self._resources
         return resources.any_flow(
             device=copies.device,
@@ -152,7 +148,7 @@ class LatencySubject(LinkSubject):
             nbytes=self._load_bytes,
             kernels=resources.known_kernels(copies.device, needed=False),
             depth=DEPTH,
-            pace_bytes_per_s=pace,
+            pace_bytes_per_s=0.0 if plan.load >= 1 else plan.load * (rate or 0.0) * 1e9,
             source_device=copies.source,
             destination_device=copies.destination,
         )

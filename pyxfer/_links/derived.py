@@ -80,20 +80,8 @@ def _as_planned(run: links.Links) -> links.Links:
 
 
 def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
-    flows = tuple(
-        replace(flow, source=own.source, destination=own.destination, device=own.device, side=own.side)
-        for flow, own in zip(row.flows, plan.flows, strict=True)
-    )
-    return replace(
-        row,
-        group=plan.group,
-        case=plan.case,
-        engine=plan.engine,
-        nbytes=plan.nbytes,
-        flows=flows,
-        peer_access=plan.peer_access,
-        node=plan.node,
-    )
+    flows = tuple(replace(flow, **msgspec.structs.asdict(own)) for flow, own in zip(row.flows, plan.flows, strict=True))
+    return replace(row, **{**vars(plan), "flows": flows})
 
 
 def _planned_latency(row: links.Latency, plan: LatencyPlan, places: int) -> links.Latency:
@@ -130,7 +118,7 @@ def _flow(row: links.Traffic, number: int, run: links.Links) -> links.LinkFlow:
     rate = (
         unknown(WRONG) if flow.verified.value is False else _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
     )
-    peak = peak_of(flow, {each.device.index: each for each in run.devices}, run.peers)
+    peak = peak_of(flow, run.devices, run.peers)
     return replace(flow, rate=rate, peak_share=stats.share_of_peak(rate, peak))
 
 

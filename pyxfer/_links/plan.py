@@ -8,17 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
+from pyxfer._document import links
 from pyxfer._document.cells import cell_of_total
-from pyxfer._document.links import (
-    COPY_ENGINES,
-    GROUPS,
-    HOST_END,
-    CopyEngine,
-    FlowSide,
-    LinkGroup,
-    LinksParameters,
-    end_name,
-)
+from pyxfer._document.links import FlowPlan
 from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
@@ -41,20 +33,10 @@ MAX_FULL_PAIRS = 16
 
 
 @dataclass(frozen=True)
-class FlowPlan:
-    """One stream of copies; `device` issues them."""
-
-    source: int
-    destination: int
-    device: int
-    side: FlowSide
-
-
-@dataclass(frozen=True)
 class TrafficPlan:
-    group: LinkGroup
+    group: links.LinkGroup
     case: str
-    engine: CopyEngine
+    engine: links.CopyEngine
     nbytes: int
     flows: tuple[FlowPlan, ...]
     peer_access: bool | None = None
@@ -67,7 +49,7 @@ class TrafficPlan:
     @property
     def devices(self) -> frozenset[int]:
         ends = {end for flow in self.flows for end in (flow.source, flow.destination, flow.device)}
-        return frozenset(ends - {HOST_END})
+        return frozenset(ends - {links.HOST_END})
 
 
 @dataclass(frozen=True)
@@ -85,7 +67,7 @@ class LatencyPlan:
         each = "" if self.quick else ", on each multiprocessor"
         load = f", at {self.load * 100:.0f} % load" if self.load else ""
         node = "" if self.node is None else f", node {self.node}"
-        return f"latency of {end_name(self.target)} from GPU {self.device}, {far}{each}{load}{node}"
+        return f"latency of {links.end_name(self.target)} from GPU {self.device}, {far}{each}{load}{node}"
 
 
 @dataclass(frozen=True)
@@ -96,8 +78,8 @@ class LinksRequest:
     """
 
     devices: tuple[str | int, ...]
-    groups: tuple[LinkGroup, ...]
-    engines: tuple[CopyEngine, ...]
+    groups: tuple[links.LinkGroup, ...]
+    engines: tuple[links.CopyEngine, ...]
     host_bytes: int
     peer_bytes: int
     local_bytes: int
@@ -123,8 +105,8 @@ class LinksRequest:
         peer = min(self.peer_bytes, _power_of_two(share // (2 * (devices + 1))))
         return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
 
-    def parameters(self, devices: Sequence[int]) -> LinksParameters:
-        return LinksParameters(
+    def parameters(self, devices: Sequence[int]) -> links.LinksParameters:
+        return links.LinksParameters(
             devices=tuple(devices),
             groups=self.groups,
             engines=self.engines,
@@ -145,7 +127,7 @@ def _power_of_two(nbytes: int) -> int:
 
 
 # nvbandwidth's test cases by the beginning of their names. docs/other-tools.md has the row of each.
-_NVBANDWIDTH: dict[str, LinkGroup] = {
+_NVBANDWIDTH: dict[str, links.LinkGroup] = {
     "host_to_device_": "host",
     "device_to_host_": "host",
     "host_to_all_": "together",
@@ -160,13 +142,13 @@ _NVBANDWIDTH: dict[str, LinkGroup] = {
 }
 
 
-def groups_of(groups: Iterable[str] | str, name: str) -> tuple[LinkGroup, ...]:
+def groups_of(groups: Iterable[str] | str, name: str) -> tuple[links.LinkGroup, ...]:
     """The groups, which may be given by test cases of nvbandwidth."""
     given = [
         next((group for case, group in _NVBANDWIDTH.items() if item.startswith(case)), item)
         for item in items_of(groups, name)
     ]
-    return words_of(given, GROUPS, name)
+    return words_of(given, links.GROUPS, name)
 
 
 def make_request(
@@ -191,7 +173,7 @@ def make_request(
     return LinksRequest(
         devices=_selectors(devices),
         groups=groups_of(groups, "group"),
-        engines=words_of(engines, COPY_ENGINES, "engine"),
+        engines=words_of(engines, links.COPY_ENGINES, "engine"),
         host_bytes=nbytes or HOST_BYTES,
         peer_bytes=nbytes or PEER_BYTES,
         local_bytes=nbytes or LOCAL_BYTES,
@@ -234,11 +216,11 @@ def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]
 
 
 def h2d(device: int) -> FlowPlan:
-    return FlowPlan(HOST_END, device, device, "h2d")
+    return FlowPlan(links.HOST_END, device, device, "h2d")
 
 
 def d2h(device: int) -> FlowPlan:
-    return FlowPlan(device, HOST_END, device, "d2h")
+    return FlowPlan(device, links.HOST_END, device, "d2h")
 
 
 def write(source: int, destination: int) -> FlowPlan:
@@ -252,14 +234,14 @@ def read(source: int, destination: int) -> FlowPlan:
 _HOST_CASES = {"h2d": (h2d,), "d2h": (d2h,), "both": (h2d, d2h)}
 
 
-def _host(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+def _host(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
     for device in devices:
         for case, makers in _HOST_CASES.items():
             flows = tuple(make(device) for make in makers)
             yield TrafficPlan("host", case, engine, request.host_bytes, flows)
 
 
-def _together(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+def _together(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
     for case, makers in _HOST_CASES.items():
         flows = tuple(make(device) for make in makers for device in devices)
         yield TrafficPlan("together", case, engine, request.host_bytes, flows)
@@ -273,27 +255,18 @@ def _together(request: LinksRequest, engine: CopyEngine, devices: Sequence[int])
 
 def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
     if len(devices) == 1:
-        return [TrafficPlan("host", "both", "ce", request.host_bytes, (h2d(devices[0]), d2h(devices[0])))]
-    directions = (("h2d", h2d), ("d2h", d2h))
-    alone = [
-        TrafficPlan("host", case, "ce", request.host_bytes, (make(device),))
-        for device in devices
-        for case, make in directions
-    ]
-    together = [
-        TrafficPlan("together", case, "ce", request.host_bytes, tuple(make(device) for device in devices))
-        for case, make in directions
-    ]
-    return [*alone, *together, _ring(request, "ce", devices)]
+        return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
+    plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
+    return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
 
 
-def _ring(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> TrafficPlan:
+def _ring(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> TrafficPlan:
     following = [*devices[1:], devices[0]]
     flows = tuple(write(one, other) for one, other in zip(devices, following, strict=True))
     return TrafficPlan("pairs", "ring", engine, request.peer_bytes, flows, peer_access=True)
 
 
-def _pairs(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+def _pairs(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
     def plan(case: str, *flows: FlowPlan, peer_access: bool = True) -> TrafficPlan:
         nbytes = request.peer_bytes if peer_access else request.host_bytes
         return TrafficPlan("pairs", case, engine, nbytes, flows, peer_access)
@@ -324,7 +297,7 @@ def _chosen_pairs(devices: Sequence[int], seed: int) -> tuple[Sequence[tuple[int
     return [order for one, other in chosen for order in ((one, other), (other, one))], chosen
 
 
-def _local(request: LinksRequest, engine: CopyEngine, device: int) -> TrafficPlan:
+def _local(request: LinksRequest, engine: links.CopyEngine, device: int) -> TrafficPlan:
     return TrafficPlan("local", "copy", engine, request.local_bytes, (FlowPlan(device, device, device, "local"),))
 
 
@@ -341,17 +314,19 @@ LOADS = (0.0, 0.5, 1.0)
 def latencies(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[LatencyPlan]:
     """Every latency of the request. The quick ones have few loads a launch, so that their spread is seen."""
     if request.brief:
-        return [LatencyPlan(device, HOST_END, large=False, quick=True) for device in devices]
+        return [LatencyPlan(device, links.HOST_END, large=False, quick=True) for device in devices]
     found: list[LatencyPlan] = []
     if "latency" in request.groups:
         for device in devices:
             peers = [other for other in devices if other != device]
-            for target in (HOST_END, *peers, device):
+            for target in (links.HOST_END, *peers, device):
                 found += [LatencyPlan(device, target, large, quick=False) for large in (False, True)]
                 loads = LOADS if target != device else LOADS[:1]
                 found += [LatencyPlan(device, target, large=False, quick=True, load=load) for load in loads]
     if "numa" in request.groups and len(nodes) > 1:
         found += [
-            LatencyPlan(device, HOST_END, large=False, quick=False, node=node) for device in devices for node in nodes
+            LatencyPlan(device, links.HOST_END, large=False, quick=False, node=node)
+            for device in devices
+            for node in nodes
         ]
     return found

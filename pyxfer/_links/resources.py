@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyxfer._document.links import HOST_END
+from pyxfer._document.links import HOST_END, FlowPlan
 from pyxfer._document.machines import Fact
 from pyxfer._machine.numa import bind, verify_pages
 from pyxfer._measure.run import Resource, Resources
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer._links.plan import FlowPlan, TrafficPlan
+    from pyxfer._links.plan import TrafficPlan
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, DeviceBuffer, Flow, FlowStamps, HostBuffer, Kernels
 
@@ -97,21 +97,18 @@ class Memory:
             self._fill(block, offset, size, POISON)
 
     def arrived(self, block: Block, nbytes: int, seed: int) -> bool:
-        return all(
-            self._first_wrong(block, offset, size, seed + number) is None
-            for number, offset, size in self._checked(nbytes)
-        )
+        def wrong(offset: int, size: int, seed: int) -> int | None:
+            if block.device == HOST_END:
+                return self._engine.first_unlike(block.address + offset, size, seed)
+            return self._engine.first_wrong_at(block.device, block.address + offset, size, seed)
+
+        return all(wrong(offset, size, seed + number) is None for number, offset, size in self._checked(nbytes))
 
     def _fill(self, block: Block, offset: int, nbytes: int, seed: int) -> None:
         if block.device == HOST_END:
             self._engine.fill(block.address + offset, nbytes, seed)
         else:
             self._engine.fill_device(block.device, block.address + offset, nbytes, seed)
-
-    def _first_wrong(self, block: Block, offset: int, nbytes: int, seed: int) -> int | None:
-        if block.device == HOST_END:
-            return self._engine.first_unlike(block.address + offset, nbytes, seed)
-        return self._engine.first_wrong_at(block.device, block.address + offset, nbytes, seed)
 
     def chased(self, device: int, target: int, nbytes: int, node: int | None) -> Block:
         key = ("chase", device if target == HOST_END else target, target, nbytes, node)
@@ -194,18 +191,16 @@ class LinkResources(Resources):
         return "kernel" if all(self.kernels_s(device).value is not None for device in devices) else "host"
 
     def flow(self, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
-        return self._kept(
-            self.engine.Flow(
-                device=plan.device,
-                engine=traffic.engine,
-                destination=self.memory.landing(plan, traffic.node, traffic.nbytes).address,
-                source=self.memory.source(plan, traffic.node, traffic.nbytes).address,
-                nbytes=traffic.nbytes,
-                kernels=self.known_kernels(plan.device, needed=traffic.engine == "sm"),
-                depth=depth,
-                source_device=plan.source,
-                destination_device=plan.destination,
-            )
+        return self.any_flow(
+            device=plan.device,
+            engine=traffic.engine,
+            destination=self.memory.landing(plan, traffic.node, traffic.nbytes).address,
+            source=self.memory.source(plan, traffic.node, traffic.nbytes).address,
+            nbytes=traffic.nbytes,
+            kernels=self.known_kernels(plan.device, needed=traffic.engine == "sm"),
+            depth=depth,
+            source_device=plan.source,
+            destination_device=plan.destination,
         )
 
     def known_kernels(self, device: int, *, needed: bool) -> Kernels | None:
@@ -215,11 +210,8 @@ class LinkResources(Resources):
         return self._kernels[device] if self.kernels_s(device).value is not None else None
 
     def any_flow(self, **settings: Any) -> Flow:
-        return self._kept(self.engine.Flow(**settings))
-
-    def _kept(self, flow: Flow) -> Flow:
-        self._flows.append(flow)
-        return flow
+        self._flows.append(self.engine.Flow(**settings))
+        return self._flows[-1]
 
     def drop(self, flow: Flow) -> None:
         self._flows.remove(flow)

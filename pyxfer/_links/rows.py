@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -12,7 +13,6 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Rate, Share
 from pyxfer._links import sharing
 from pyxfer._links.chases import LatencySubject
-from pyxfer._links.plan import FlowPlan
 from pyxfer._links.traffic import WRONG, SmallSubject, TrafficSubject
 from pyxfer._measure import stats
 from pyxfer._measure.doubts import instability
@@ -24,46 +24,34 @@ NO_ALONE = "the same copies were not measured alone"
 NO_PEAK_INSIDE = "copies inside a GPU cross no link"
 
 
+@dataclass(frozen=True)
 class Assembler:
-    """Makes rows. `ended_early`: the reason for rows without trials in a run that ended early."""
+    """Makes rows. `ended_early`: the reason for rows without trials in a run that ended early; `failures`: by key."""
 
-    def __init__(
-        self,
-        devices: Sequence[links.LinkDevice],
-        peers: Sequence[links.PeerLink],
-        precision: float,
-        budget_s: float,
-        ended_early: str | None,
-    ) -> None:
-        self._devices = {each.device.index: each for each in devices}
-        self._peers = peers
-        self._precision = precision
-        self._budget_s = budget_s
-        self._no_trial = ended_early or NO_TRIAL
+    devices: Sequence[links.LinkDevice]
+    peers: Sequence[links.PeerLink]
+    precision: float
+    budget_s: float
+    ended_early: str | None
+    failures: Mapping[str, str]
 
-    def traffics(self, subjects: Sequence[TrafficSubject], failures: Mapping[str, str]) -> tuple[links.Traffic, ...]:
-        rows = [self._traffic(subject, failures.get(subject.key)) for subject in subjects]
+    def traffics(self, subjects: Sequence[TrafficSubject]) -> tuple[links.Traffic, ...]:
+        rows = list(map(self._traffic, subjects))
         alone = links.alone_by_key(rows)
         return tuple(with_shares(row, alone) for row in rows)
 
-    def _traffic(self, subject: TrafficSubject, failure: str | None) -> links.Traffic:
-        plan = subject.plan
+    def _traffic(self, subject: TrafficSubject) -> links.Traffic:
+        plan, failure = subject.plan, self.failures.get(subject.key)
         valid = [trial for trial in subject.trials if trial.invalid is None]
         reason = subject.unavailable or self._why_missing(subject.trials, failure)
         total = rate_of(valid, range(len(plan.flows)), reason)
         flows = tuple(self._flow(plan.flows[i], valid, i, subject.verified[i], reason) for i in range(len(plan.flows)))
         rates = [flow.gbps for flow in flows if flow.gbps is not None]
         return links.Traffic(
-            group=plan.group,
-            case=plan.case,
-            engine=plan.engine,
-            nbytes=plan.nbytes,
-            flows=flows,
+            **{**vars(plan), "flows": flows},
             total=total,
             sum_alone_gbps=unknown(NO_ALONE),
             slowest_gbps=Fact(min(rates)) if rates else unknown(reason),
-            peer_access=plan.peer_access,
-            node=plan.node,
             pages_by_node=subject.pages,
             counted=tuple(subject.counted),
             trials=tuple(subject.trials),
@@ -72,20 +60,17 @@ class Assembler:
 
     def _why_missing(self, trials: Sequence[links.LinkTrial | links.LatencyTrial], failure: str | None) -> str:
         faults = [trial.invalid for trial in trials if trial.invalid]
-        return failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
+        return failure or (f"no trial counts: {faults[-1]}" if faults else self.ended_early or NO_TRIAL)
 
     def _flow(
-        self, plan: FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
+        self, plan: links.FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
     ) -> links.LinkFlow:
         rate = unknown(WRONG) if verified.value is False else rate_of(valid, [number], reason)
         return links.LinkFlow(
-            source=plan.source,
-            destination=plan.destination,
-            device=plan.device,
-            side=plan.side,
+            **msgspec.structs.asdict(plan),
             rate=rate,
             alone_share=unknown(NO_ALONE),
-            peak_share=stats.share_of_peak(rate, peak_of(plan, self._devices, self._peers)),
+            peak_share=stats.share_of_peak(rate, peak_of(plan, self.devices, self.peers)),
             verified=verified,
         )
 
@@ -101,16 +86,13 @@ class Assembler:
         return (*remarks, *self._doubts(seconds))
 
     def _doubts(self, seconds: Sequence[float]) -> tuple[Remark, ...]:
-        found = instability(seconds, self._precision, self._budget_s) if seconds else None
+        found = instability(seconds, self.precision, self.budget_s) if seconds else None
         return (found,) if found else ()
 
-    def latencies(self, subjects: Sequence[LatencySubject], failures: Mapping[str, str]) -> tuple[links.Latency, ...]:
-        return tuple(self._latency(subject, failures.get(subject.key)) for subject in subjects)
-
-    def _latency(self, subject: LatencySubject, failure: str | None) -> links.Latency:
+    def latency(self, subject: LatencySubject) -> links.Latency:
         plan = subject.plan
         valid = [trial for trial in subject.trials if trial.invalid is None]
-        missing = subject.unavailable or self._why_missing(subject.trials, failure)
+        missing = subject.unavailable or self._why_missing(subject.trials, self.failures.get(subject.key))
         loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
         few = missing if not valid else "too few launches in a trial for a p99"
         each = sorted(ns for _, ns in subject.multiprocessors)
@@ -133,11 +115,8 @@ class Assembler:
             remarks=(*self._doubts([trial.p50_ns / 1e9 for trial in valid]), *subject.remarks),
         )
 
-    def small(self, subjects: Sequence[SmallSubject], failures: Mapping[str, str]) -> tuple[links.SmallCopies, ...]:
-        return tuple(self._small(subject, failures.get(subject.key)) for subject in subjects)
-
-    def _small(self, subject: SmallSubject, failure: str | None) -> links.SmallCopies:
-        missing = subject.unavailable or failure or self._no_trial
+    def small(self, subject: SmallSubject) -> links.SmallCopies:
+        missing = subject.unavailable or self.failures.get(subject.key) or self.ended_early or NO_TRIAL
 
         def rate(seconds: Sequence[float]) -> Fact[Rate]:
             return Fact(stats.rate(subject.nbytes, stats.summarise(seconds))) if seconds else unknown(missing)
@@ -157,16 +136,14 @@ class Assembler:
         )
 
 
-def peak_of(
-    flow: FlowPlan | links.LinkFlow, devices: Mapping[int, links.LinkDevice], peers: Sequence[links.PeerLink]
-) -> Fact[float]:
+def peak_of(flow: links.FlowPlan, devices: Sequence[links.LinkDevice], peers: Sequence[links.PeerLink]) -> Fact[float]:
     if flow.side == "local":
         return unknown(NO_PEAK_INSIDE)
     if flow.side == "peer":
         ends = (flow.source, flow.destination)
         found = (peer.peak_gbps for peer in peers if (peer.source, peer.destination) == ends)
         return next(found, unknown("the link between the two was not read"))
-    return devices[flow.device].host_peak_gbps(flow.side)
+    return next(each for each in devices if each.device.index == flow.device).host_peak_gbps(flow.side)
 
 
 def rate_of(valid: Sequence[links.LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
@@ -221,13 +198,15 @@ def interference(
     peers: Sequence[links.PeerLink],
     tree: Fact[tuple[tuple[int, ...], ...]],
 ) -> links.LinksSharing | None:
-    beside = [row for row in traffics if row.group == "together" and row.engine == "ce" and _is_pair(row, len(devices))]
+    cases = ("h2d", "d2h") if len(devices) == 2 else ("beside-h2d", "beside-d2h")  # noqa: PLR2004 - two are the only pair
+    beside = [row for row in traffics if row.group == "together" and row.engine == "ce" and row.case in cases]
     if not beside:
         return None
     keeps = [keep for row in beside for keep in _keeps(row)]
     classes = _classes(traffics, peers)
     # Each direction and each class of links could name something by chance.
     error_rate = sharing.ERROR_RATE / (2 + len(classes))
+    has_rounds = any(len(row.valid) >= sharing.MIN_ROUNDS for row in beside)
     groups = [
         links.SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
         for direction in ("h2d", "d2h")
@@ -236,21 +215,13 @@ def interference(
     measured = {frozenset(flow.device for flow in row.flows) for row in beside}
     return links.LinksSharing(
         keeps=tuple(keeps),
-        groups=Fact(tuple(groups)) if _has_rounds(beside) else unknown("too few rounds of pairs were measured"),
+        groups=Fact(tuple(groups)) if has_rounds else unknown("too few rounds of pairs were measured"),
         slow=_slow(classes, error_rate),
         tree=tree,
         error_rate=sharing.ERROR_RATE,
         pairs_measured=len(measured),
         pairs=len(devices) * (len(devices) - 1) // 2,
     )
-
-
-def _is_pair(row: links.Traffic, devices: int) -> bool:
-    return row.case in (("h2d", "d2h") if devices == 2 else ("beside-h2d", "beside-d2h"))  # noqa: PLR2004
-
-
-def _has_rounds(rows: Sequence[links.Traffic]) -> bool:
-    return any(len(row.valid) >= sharing.MIN_ROUNDS for row in rows)
 
 
 def _direction(row: links.Traffic) -> links.HostDirection:

@@ -84,7 +84,6 @@ def links(
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: a device failed before anything was measured.
-
     """
     request = replace(make_request(device, group, engine, size, precision, budget, seed), complete=complete)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)
@@ -103,7 +102,8 @@ def run_on(
         for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
         interpreted = choice.runtime == "host" and "sm" in request.engines
-        request = request.fitted(_least_free(choice, devices), len(devices), interpreted=interpreted)
+        least_free = min(choice.engine.memory_info(device.index)[0] for device in devices)
+        request = request.fitted(least_free, len(devices), interpreted=interpreted)
         return Session(choice, devices, request, on_progress or silent, save_to or unsaved).run()
 
 
@@ -116,10 +116,6 @@ def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
         if numbers.count(device.index) > 1:
             raise UsageError(f"{selector!r} names device {device.index}, as another one does: name each device once.")
     return tuple(found)
-
-
-def _least_free(choice: Choice, devices: Sequence[Device]) -> int:
-    return min(choice.engine.memory_info(device.index)[0] for device in devices)
 
 
 def _name(device: Device) -> str:
@@ -326,20 +322,17 @@ class Session(RunSession[Links]):
             presence.look()
         self._save_to(self._document("interrupted", None))
 
-    def _failures(self) -> dict[str, str]:
-        return {
+    def _document(self, ended: Ending, failure: str | None) -> Links:
+        parameters = self._parameters
+        failures = {
             series.subject.key: series.failure
             for group in self._groups
             for series in group.series
             if series.failure is not None
         }
-
-    def _document(self, ended: Ending, failure: str | None) -> Links:
-        parameters = self._parameters
-        early = NOT_MEASURED.get(ended)
-        assembler = Assembler(self._devices, self._peers, parameters.precision, parameters.budget_s, early)
-        failures = self._failures()
-        rows = assembler.traffics(self._traffics, failures)
+        limits = parameters.precision, parameters.budget_s
+        assembler = Assembler(self._devices, self._peers, *limits, NOT_MEASURED.get(ended), failures)
+        rows = assembler.traffics(self._traffics)
         return Links(
             kind="links",
             ended=ended,
@@ -351,8 +344,8 @@ class Session(RunSession[Links]):
             devices=tuple(self._devices),
             peers=self._peers,
             traffics=rows,
-            latencies=assembler.latencies(self._latencies, failures),
-            small=assembler.small(self._small, failures),
+            latencies=tuple(map(assembler.latency, self._latencies)),
+            small=tuple(map(assembler.small, self._small)),
             sharing=interference(rows, self._numbers, self._peers, self._tree),
             duration_s=time.perf_counter() - self._started,
             remarks=(*self._remarks, *self._circumstances()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Flow, FlowStamps, Lane
 
     ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
+    Readings = Mapping[int, Mapping[Counter, Fact[int]]]
 
 Nanoseconds = NDArray[np.int64]
 
@@ -50,8 +52,6 @@ LONGER, MAX_LONGER = 1.5, 4.0
 
 
 class LinkSubject:
-    """Something that is measured in the rounds of a run of links."""
-
     anchor: str | None = None
     ceiling_of: str | None = None
     unavailable: str | None = None
@@ -155,15 +155,10 @@ class TrafficSubject(LinkSubject):
             self.verified[number] = Fact(memory.arrived(memory.landing(flow, node, nbytes), nbytes, seed))
         return stamps
 
-    def _counters(self, read: ReadCounters | None) -> dict[int, Mapping[Counter, Fact[int]]]:
+    def _counters(self, read: ReadCounters | None) -> Readings:
         return {} if read is None else {device: read(device) for device in sorted(self.plan.devices)}
 
-    def _note_counters(
-        self,
-        before: Mapping[int, Mapping[Counter, Fact[int]]],
-        after: Mapping[int, Mapping[Counter, Fact[int]]],
-        stamps: Sequence[FlowStamps],
-    ) -> None:
+    def _note_counters(self, before: Readings, after: Readings, stamps: Sequence[FlowStamps]) -> None:
         for device in after:
             sent, received = (self._crossed(device, stamps, outwards=outwards) for outwards in (True, False))
             for counter, counted in counted_between(before[device], after[device]).items():
@@ -260,28 +255,23 @@ MAX_IN_BATCH = 256
 NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
 
 
+@dataclass(eq=False)
 class SmallSubject(LinkSubject):
-    def __init__(
-        self,
-        device: int,
-        direction: Literal["h2d", "d2h"],
-        mode: Literal["batch", "queue"],
-        nbytes: int,
-        resources: LinkResources,
-    ) -> None:
-        self.device = device
-        self.direction: Literal["h2d", "d2h"] = direction
-        self.mode: Literal["batch", "queue"] = mode
-        self.nbytes = nbytes
+    device: int
+    direction: Literal["h2d", "d2h"]
+    mode: Literal["batch", "queue"]
+    nbytes: int
+    resources: LinkResources
+    seconds: list[float] = field(default_factory=list)
+    caller_seconds: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         # No driver can merge copies with gaps between them into one large copy.
-        self._stride = nbytes + PLACE_BYTES
+        self._stride = self.nbytes + PLACE_BYTES
         self._slots = WINDOW_BYTES // self._stride
         self.caller_copies = min(MAX_IN_BATCH, self._slots)
-        self.copies = min(MAX_QUEUED, self.caller_copies) if mode == "queue" else self.caller_copies
+        self.copies = min(MAX_QUEUED, self.caller_copies) if self.mode == "queue" else self.caller_copies
         self.verified: Fact[bool] = unknown(NOT_PREPARED)
-        self.seconds: list[float] = []
-        self.caller_seconds: list[float] = []
-        self._resources = resources
         self._lane: Lane | None = None
 
     @property
@@ -294,10 +284,10 @@ class SmallSubject(LinkSubject):
 
     def prepare(self, seed: int) -> None:
         with own_failure(self._give_up):
-            engine = self._resources.engine
+            engine = self.resources.engine
             if self.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
                 raise MeasurementError(NO_BATCH)
-            host, device, scratch = self._resources.memory.small(self.device, WINDOW_BYTES)
+            host, device, scratch = self.resources.memory.small(self.device, WINDOW_BYTES)
             addresses = host.address, device.address
             lane = engine.Lane(self.direction, *addresses, self.nbytes, self._stride, self._slots)
             self.verified = Fact(self._arrives(lane, seed, (scratch.address, scratch.nbytes)))
@@ -307,7 +297,7 @@ class SmallSubject(LinkSubject):
 
     def _arrives(self, lane: Lane, seed: int, scratch: tuple[int, int]) -> bool:
         """Whether the first and the last copy of a window arrive, behind a gate and without one."""
-        engine, copier = self._resources.engine, self._resources.copier(self.device)
+        engine, copier = self.resources.engine, self.resources.copier(self.device)
         windows: tuple[tuple[int, Callable[[], object]], ...] = (
             (self.copies, lambda: copier.gated(self._call, lane, self.copies, 0, 0)),
             (self.caller_copies, lambda: copier.on_stream(self._call, lane, 0, self.caller_copies)),
@@ -327,7 +317,7 @@ class SmallSubject(LinkSubject):
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         if self._lane is None:
             raise MeasurementError(NOT_PREPARED)
-        copier = self._resources.copier(self.device)
+        copier = self.resources.copier(self.device)
         sample = copier.gated(self._call, self._lane, self.copies, 1, 0)
         issued = copier.on_stream(self._call, self._lane, 0, self.caller_copies)
         invalid = sample.invalid or None

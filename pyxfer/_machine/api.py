@@ -30,7 +30,6 @@ def link(device: int | str = 0) -> Link:
 
     Raises:
         UsageError: no device or more than one matches.
-
     """
     engine = choose(device).engine
     return read_link(engine, find_device(engine, 0 if device == HOST else device))

@@ -32,7 +32,8 @@ def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None
     if len(matches) == 1:
         return matches[0]
     problem = "matches more than one device" if matches else "is none of the devices that CUDA shows"
-    listing = "; ".join(_describe(device) for device in matches or devices) or "none"
+    keys = [(str(each.index), each.name, each.uuid.value, each.pci.value) for each in matches or devices]
+    listing = "; ".join(" ".join(filter(None, known)) for known in keys) or "none"
     raise UsageError(f"device {str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
 
@@ -62,21 +63,13 @@ def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
     start = _UUID_START.fullmatch(selector)
     if start is None:
         return ()
-    return tuple(device for device in devices if _has_uuid(device, start["digits"].lower()))
+    digits = start["digits"].lower()
+    return tuple(d for d in devices if (d.uuid.value or "").lower().partition("-")[2].startswith(digits))
 
 
 def _without_cuda(text: str) -> str:
     found = _CUDA_NAME.fullmatch(text)
     return text if found is None else found["index"] or "0"
-
-
-def _has_uuid(device: Device, digits: str) -> bool:
-    return (device.uuid.value or "").lower().partition("-")[2].startswith(digits)
-
-
-def _describe(device: Device) -> str:
-    keys = [str(device.index), device.name, device.uuid.value, device.pci.value]
-    return " ".join(key for key in keys if key)
 
 
 def _read_device(engine: Engine, index: int, nvml: Nvml) -> Device:

@@ -71,7 +71,6 @@ def _container_signs(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def read_system(root: Path = Path("/")) -> Fact[str]:
-    """Maker and model of the machine, from its firmware."""
     folder = root / "sys/class/dmi/id"
     parts = [read_text(folder / name) for name in ("sys_vendor", "product_name")]
     words = " ".join(part.value for part in parts if part.value is not None)
@@ -153,7 +152,7 @@ _GOVERNOR = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 def read_environment(
     engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None
 ) -> Environment:
-    nvml = nvml or management.shared()
+    nvml, visible = nvml or management.shared(), os.environ.get("CUDA_VISIBLE_DEVICES")
     return Environment(
         host=platform.node(),
         taken_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -163,7 +162,7 @@ def read_environment(
         cuda_runtime=cuda_version(engine.RUNTIME_VERSION) + (", host runtime" if is_host(engine) else ""),
         driver=_driver(nvml, root),
         driver_cuda=_driver_cuda(engine),
-        visible_devices=_variable("CUDA_VISIBLE_DEVICES"),
+        visible_devices=Fact(reason="CUDA_VISIBLE_DEVICES is not set") if visible is None else Fact(visible),
         gpu_clocks=management.clocks(nvml, device),
         throttle_reasons=management.throttle_reasons(nvml, device),
         performance_state=management.performance_state(nvml, device),
@@ -187,11 +186,6 @@ def read_environment(
 def cuda_version(number: int) -> str:
     """`12.9` for 12090."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def _variable(name: str) -> Fact[str]:
-    value = os.environ.get(name)
-    return Fact(reason=f"{name} is not set") if value is None else Fact(value)
 
 
 def _driver(nvml: Nvml, root: Path) -> Fact[str]:
@@ -261,8 +255,9 @@ def _huge_pages(root: Path) -> Fact[str]:
 
 def _iommu(device: Device, root: Path) -> Fact[str]:
     """The device's IOMMU group and its type, and the kernel's options about the IOMMU."""
-    words = [_iommu_group(device, root), *_iommu_options(root)]
-    return Fact("; ".join(word for word in words if word))
+    words = (read_text(root / "proc/cmdline").value or "").split()
+    options = [word for word in words if re.match(r"(?:\w+_)?iommu(?:\.\w+)?=", word)]
+    return Fact("; ".join([_iommu_group(device, root), *options]))
 
 
 def _iommu_group(device: Device, root: Path) -> str:
@@ -272,8 +267,3 @@ def _iommu_group(device: Device, root: Path) -> str:
             kind = read_text(group / "type").value or "of unknown type"
             return f"group {group.resolve().name}, {kind}"
     return "on, and none of its groups holds this device" if has_groups(root) else NO_GROUPS
-
-
-def _iommu_options(root: Path) -> list[str]:
-    command_line = read_text(root / "proc/cmdline").value or ""
-    return [word for word in command_line.split() if re.match(r"(?:\w+_)?iommu(?:\.\w+)?=", word)]

@@ -11,7 +11,7 @@ from pyxfer._machine.environment import read_translation
 from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
 from pyxfer._machine.numa import device_node
 from pyxfer._machine.nvml import Nvml, field
-from pyxfer._machine.pci import decode_device_control, find_pci_express, path_to_root, read_config
+from pyxfer._machine.pci import LARGEST_CODE, decode_device_control, find_pci_express, path_to_root, read_config
 from pyxfer._machine.sysfs import read_text
 from pyxfer.native import Engine
 
@@ -45,7 +45,6 @@ def read_device_memory(nvml: Nvml, device: Device) -> DeviceMemory:
 
 _CLASSIC_BYTES = 256
 _DEVICE_CAPABILITIES = 4
-_LARGEST_CODE = 5  # 4096 bytes
 _ACCESS_CONTROL = 0x000D
 _ACS_CONTROL = 6
 _REDIRECT = 0x000C  # requests (bit 2) and completions (bit 3)
@@ -94,7 +93,7 @@ def _read_port(folder: Path) -> PortControl:
 def _payload_most(config: bytes, capability: int, name: str) -> Fact[int]:
     begin = capability + _DEVICE_CAPABILITIES
     code = int.from_bytes(config[begin : begin + 4], "little") & 7
-    if code > _LARGEST_CODE:
+    if code > LARGEST_CODE:
         return Fact(reason=f"the MaxPayload in Device Capabilities of {name} is a reserved value")
     return Fact(128 << code)
 

@@ -9,25 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pyxfer._document.machines import (
-    COMPLETION_OVERHEAD_BYTES,
-    SMALLEST_PAYLOAD_BYTES,
-    WRITE_OVERHEAD_BYTES,
-    Device,
-    Fact,
-    Hop,
-    Link,
-    LinkKind,
-    LinkState,
-    Remark,
-)
+from pyxfer._document import machines
+from pyxfer._document.machines import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer.native import Engine
 
-_RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
+RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 
 
 def link_remarks(link: Link) -> tuple[Remark, ...]:
@@ -48,9 +38,9 @@ def _under_load(link: Link) -> Iterator[Remark]:
     where = f" of {link.hops[0].pci}" if link.hops else ""
     text = f"the link{where} runs at {describe(seen)} under load, though device and slot can do {describe(most)}"
     if seen.width < most.width:
-        yield Remark("link-narrow", text, _RESEAT)
+        yield Remark("link-narrow", text, RESEAT)
     elif seen.generation < most.generation:
-        yield Remark("link-slow", text, _RESEAT)
+        yield Remark("link-slow", text, RESEAT)
 
 
 def _slot(link: Link) -> Iterator[Remark]:
@@ -74,12 +64,12 @@ def _above(link: Link) -> Iterator[Remark]:
             "hop-narrow",
             f"the narrowest link between device and CPU is that of {narrowest.pci}, a port above the device: "
             f"{describe(now)}, and the device's own link is {describe(own)}",
-            _RESEAT,
+            RESEAT,
         )
 
 
 def _packets(link: Link) -> Iterator[Remark]:
-    if link.max_payload_bytes.value == SMALLEST_PAYLOAD_BYTES:
+    if link.max_payload_bytes.value == machines.SMALLEST_PAYLOAD_BYTES:
         yield Remark(
             "max-payload-128",
             "MaxPayload is 128 bytes, so packet headers take 14 to 16 % of the link; with 256 bytes they take 7 to 9 %",
@@ -116,13 +106,17 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
     if engine.device_properties(device.index).integrated:
         return _no_link("the GPU and the CPU share one memory, so copies cross no link")
     nvml = nvml or management.shared()
-    hops = _hops(device, root)
-    control = _device_control(device, root)
+    hops, address = _hops(device, root), device.pci.value
+    # NVML gives the generation of the device alone, but the width only together with the slot.
+    device_most = management.link_device_most(nvml, device)
+    if address is not None:
+        device_most = _first_known(pci.read_device_most(address, root), device_most)
+    control = Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
     link = Link(
         kind=_link_kind(nvml, device),
         now=_first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
         under_load=Fact(reason=NOT_UNDER_LOAD),
-        device_most=_device_most(nvml, device, root),
+        device_most=device_most,
         system_most=_first_known(management.link_system_most(nvml, device), _nearest(hops, lambda hop: hop.most)),
         max_payload_bytes=control.then(lambda read: read.max_payload_bytes),
         max_read_request_bytes=control.then(lambda read: read.max_read_request_bytes),
@@ -167,8 +161,8 @@ def _with_peaks(link: Link) -> Link:
         link,
         narrowest_hop=narrowest_hop(link),
         raw_peak_gbps=pci.raw_peak_gbps(state),
-        h2d_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
-        d2h_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
+        h2d_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, machines.COMPLETION_OVERHEAD_BYTES),
+        d2h_peak_gbps=pci.protocol_peak_gbps(state, link.max_payload_bytes, machines.WRITE_OVERHEAD_BYTES),
     )
 
 
@@ -208,17 +202,6 @@ def _link_kind(nvml: Nvml, device: Device) -> LinkKind:
 
 def _hops(device: Device, root: Path) -> tuple[Hop, ...]:
     return () if device.pci.value is None else pci.read_hops(device.pci.value, root)
-
-
-def _device_most(nvml: Nvml, device: Device, root: Path) -> Fact[LinkState]:
-    # NVML gives the generation of the device alone, but the width only together with the slot.
-    second = management.link_device_most(nvml, device)
-    return second if device.pci.value is None else _first_known(pci.read_device_most(device.pci.value, root), second)
-
-
-def _device_control(device: Device, root: Path) -> Fact[pci.DeviceControl]:
-    address = device.pci.value
-    return Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
 
 
 def _nearest(hops: tuple[Hop, ...], part: Callable[[Hop], Fact[LinkState]]) -> Fact[LinkState]:

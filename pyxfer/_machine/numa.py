@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyxfer._document.machines import Device, Fact, Placement
@@ -39,11 +39,12 @@ def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = N
 
 def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
     """The CPUs of every node. Nodes without CPUs (of a GPU, of a memory expander) are left out."""
-    online = read_cpu_list(root / _NODES / "online")
-    if online.value is None:
-        return Fact(reason=online.reason)
-    lists = {node: read_cpu_list(root / _NODES / f"node{node}/cpulist") for node in sorted(online.value)}
-    return Fact({node: cpus.value for node, cpus in lists.items() if cpus.value})
+
+    def processors(online: frozenset[int]) -> dict[int, frozenset[int]]:
+        lists = {node: read_cpu_list(root / _NODES / f"node{node}/cpulist").value for node in sorted(online)}
+        return {node: cpus for node, cpus in lists.items() if cpus}
+
+    return read_cpu_list(root / _NODES / "online").then(processors)
 
 
 def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
@@ -77,45 +78,26 @@ def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator
     if cpus.value is None or node.value is None:
         yield _unbound(node, cpus.reason or "")
         return
-    before = os.sched_getaffinity(0)
-    refusal = _pin_thread(cpus.value)
+    before, shown = os.sched_getaffinity(0), format_cpu_list(cpus.value)
+    refusal = _refusal(f"CPUs {shown}", os.sched_setaffinity, 0, cpus.value)
     if refusal is not None:
         yield _unbound(node, refusal)
         return
     try:
-        with _memory_preferred(engine, node.value) as memory_node:
-            yield Placement(node, Fact(format_cpu_list(cpus.value)), memory_node, _NO_PAGES)
+        refusal = _refusal(f"to prefer memory of NUMA node {node.value}", engine.prefer_node, node.value)
+        yield Placement(node, Fact(shown), node if refusal is None else Fact(reason=refusal), _NO_PAGES)
     finally:
         os.sched_setaffinity(0, before)
+        if refusal is None:
+            engine.prefer_node(None)
 
 
-def _pin_thread(cpus: frozenset[int]) -> str | None:
-    """Pin the calling thread. The reason if the kernel refuses, else None."""
+def _refusal(what: str, call: Callable[..., None], *arguments: object) -> str | None:
+    """Make the call; returns the reason if the kernel refuses."""
     try:
-        os.sched_setaffinity(0, cpus)
+        call(*arguments)
     except OSError as error:
-        return f"the kernel refuses CPUs {format_cpu_list(cpus)}: {error.strerror}"
-    return None
-
-
-@contextlib.contextmanager
-def _memory_preferred(engine: Engine, node: int) -> Iterator[Fact[int]]:
-    refusal = _prefer(engine, node)
-    if refusal is not None:
-        yield Fact(reason=refusal)
-        return
-    try:
-        yield Fact(node)
-    finally:
-        engine.prefer_node(None)
-
-
-def _prefer(engine: Engine, node: int) -> str | None:
-    """Prefer memory of a node. The reason if the kernel refuses, else None."""
-    try:
-        engine.prefer_node(node)
-    except OSError as error:
-        return f"the kernel refuses to prefer memory of NUMA node {node}: {error.strerror or error}"
+        return f"the kernel refuses {what}: {error.strerror or error}"
     return None
 
 

@@ -201,12 +201,10 @@ def _state(nvml: Nvml, device: Device, generation_call: str, width_call: str) ->
 
 
 def is_mig(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether the GPU is split into MIG instances; CUDA then shows only instances."""
     return nvml.ask_whether(device, "nvmlDeviceGetMigMode", lambda modes: bool(modes[0]))
 
 
 def is_vgpu(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether the device is a virtual GPU: a hypervisor's share of a GPU."""
     return nvml.ask_whether(device, "nvmlDeviceGetVirtualizationMode", lambda mode: bool(mode == _VGPU_GUEST))
 
 
@@ -230,7 +228,6 @@ def _is_protected_pcie(nvml: Nvml) -> bool:
 
 
 def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether host and device are connected chip to chip (NVLink-C2C)."""
     return nvml.ask_whether(device, "nvmlDeviceGetC2cModeInfoV1", lambda info: bool(info.isC2cEnabled))
 
 
@@ -244,7 +241,6 @@ def has_cpu_nvlink(nvml: Nvml, device: Device) -> bool:
 
 
 def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
-    """The NUMA node whose memory is nearest to the device."""
     # Not nvmlDeviceGetNumaNodeId: if the GPU's own memory is a node, it returns that node.
     words = nvml.ask_device(device, "nvmlDeviceGetMemoryAffinity", _NODE_WORDS, 0)
     if words.value is None:
@@ -292,7 +288,6 @@ def temperature_c(nvml: Nvml, device: Device) -> Fact[int]:
 
 
 def persistence(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether the driver keeps the GPU initialised while it is not used."""
     return nvml.ask_device(device, "nvmlDeviceGetPersistenceMode").then(bool)
 
 

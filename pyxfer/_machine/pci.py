@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from pyxfer._document.machines import GIGATRANSFERS, Fact, Hop, LinkState
+from pyxfer._document.machines import GIGATRANSFERS, WIDTHS, Fact, Hop, LinkState
 from pyxfer._machine.sysfs import read_int, read_text
 
 _FIRST_WITH_FLITS = 6
@@ -37,7 +37,6 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s")
-_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 # The port that QEMU emulates. Its capabilities are defaults (16 GT/s, formerly 2.5 GT/s x1) that limit no real link.
 _EMULATED_PORT = ("0x1b36", "0x000c")
@@ -45,7 +44,7 @@ _EMULATED_PORT = ("0x1b36", "0x000c")
 _CAPABILITY_LIST = 0x10
 _PCI_EXPRESS = 0x10
 _DEVICE_CONTROL = 8
-_LARGEST_CODE = 5  # 4096 bytes
+LARGEST_CODE = 5  # 4096 bytes
 _HEADER_BYTES = 64
 
 
@@ -98,13 +97,12 @@ def path_to_root(address: str, root: Path = Path("/")) -> list[Path]:
 
 
 def read_device_most(address: str, root: Path = Path("/")) -> Fact[LinkState]:
-    """The largest state that the device supports, in any slot."""
     return _read_state(device_path(address, root), "max")
 
 
 def _read_hop(lower: Path, upper: Path | None) -> Hop:
     most = _read_state(lower, "max")
-    if upper is not None and not _is_emulated(upper):
+    if upper is not None and tuple(read_text(upper / name).value for name in ("vendor", "device")) != _EMULATED_PORT:
         most = lesser(most, _read_state(upper, "max"))
     return Hop(lower.name, _read_state(lower, "current"), most)
 
@@ -122,10 +120,6 @@ def hop_gbps(state: Fact[LinkState]) -> float:
     return float("inf") if state.value is None else state.value.gbps
 
 
-def _is_emulated(port: Path) -> bool:
-    return (read_text(port / "vendor").value, read_text(port / "device").value) == _EMULATED_PORT
-
-
 def _read_state(path: Path, which: str) -> Fact[LinkState]:
     speed = read_text(path / f"{which}_link_speed")
     if speed.value is None:
@@ -136,7 +130,7 @@ def _read_state(path: Path, which: str) -> Fact[LinkState]:
     generation = generation_of(speed.value)
     if generation is None:
         return Fact(reason=f"{path.name} gives the link speed as {speed.value!r}")
-    if width.value not in _WIDTHS:
+    if width.value not in WIDTHS:
         # 0 without a link; 63 if every bit reads as one because the device is off or gone.
         return Fact(reason=f"{path.name} gives the link width as {width.value}, which no working link has")
     return Fact(LinkState(generation, width.value))
@@ -160,7 +154,6 @@ def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceCont
 
 
 def read_config(folder: Path) -> Fact[bytes]:
-    """Read as much of a function's configuration space as this process may."""
     path = folder / "config"
     try:
         return Fact(path.read_bytes())
@@ -204,6 +197,6 @@ def decode_device_control(config: bytes, capability: int, address: str) -> Fact[
         return Fact(reason=f"the configuration space of {address} ends in the middle of its PCI Express capability")
     control = int.from_bytes(register, "little")
     payload, request = control >> 5 & 7, control >> 12 & 7
-    if max(payload, request) > _LARGEST_CODE:
+    if max(payload, request) > LARGEST_CODE:
         return Fact(reason=f"Device Control of {address} is {control:#06x}, whose sizes are reserved values")
     return Fact(DeviceControl(128 << payload, 128 << request, bool(control & 0x10)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from pyxfer._document.machines import Fact
+
+T = TypeVar("T")
 
 _MOUNT = "sys/fs/cgroup"
 
@@ -37,23 +40,21 @@ def read_text(path: Path) -> Fact[str]:
 
 
 def read_int(path: Path) -> Fact[int]:
-    text = read_text(path)
-    if text.value is None:
-        return Fact(reason=text.reason)
-    try:
-        return Fact(int(text.value))
-    except ValueError:
-        return Fact(reason=f"{path} contains {text.value!r}, which is not a number")
+    return _parsed(path, int, "a number")
 
 
 def read_cpu_list(path: Path) -> Fact[frozenset[int]]:
+    return _parsed(path, parse_cpu_list, "a list of CPUs")
+
+
+def _parsed(path: Path, parse: Callable[[str], T], what: str) -> Fact[T]:
     text = read_text(path)
     if text.value is None:
         return Fact(reason=text.reason)
     try:
-        return Fact(parse_cpu_list(text.value))
+        return Fact(parse(text.value))
     except ValueError:
-        return Fact(reason=f"{path} contains {text.value!r}, which is not a list of CPUs")
+        return Fact(reason=f"{path} contains {text.value!r}, which is not {what}")
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -6,20 +6,17 @@ import mmap
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import IGNORED_SHARE, PARTS, Breakdown, Dma, Part
 from pyxfer._trace import records
 from pyxfer._trace.collector import Traced, nearest
 from pyxfer.units import format_seconds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 NOTHING_CROSSES = "nothing crosses the link"
 

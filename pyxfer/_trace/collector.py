@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pyxfer._document.machines import Side
 from pyxfer._document.runs import Direction, Tracing
@@ -63,8 +63,7 @@ class TrialRecorder:
         self._copier = self._remote = self._host = None
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(NamedTuple):
     """Page faults of the process, and how often the calling thread waited (`switches`) or was preempted."""
 
     faults: int
@@ -77,9 +76,7 @@ class Usage:
         return cls(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, thread.ru_nvcsw, thread.ru_nivcsw)
 
     def since(self, before: Usage) -> Usage:
-        return Usage(
-            self.faults - before.faults, self.switches - before.switches, self.preemptions - before.preemptions
-        )
+        return Usage(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -104,14 +104,11 @@ def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
     seldom = f"in {times} of {len(trials)} traced trials " if times < len(trials) else ""
     if fewest == 0:
         return f"elided: {seldom}nothing crossed the link instead of {format_size(wanted)}"
-    words = f"elided: {seldom}only {_of_sizes(fewest, wanted)} crossed the link"
+    part, whole = format_size(fewest), format_size(wanted)
+    sizes = f"{part} of {whole}" if part != whole else f"{fewest:.0f} of {wanted} bytes"
+    words = f"elided: {seldom}only {sizes} crossed the link"
     alike = len({trial.nbytes for trial in trials}) == 1
     return f"{words}{_conversion(wanted / fewest)}" if expected.verified and alike else words
-
-
-def _of_sizes(fewest: float, wanted: int) -> str:
-    sizes = format_size(fewest), format_size(wanted)
-    return f"{sizes[0]} of {sizes[1]}" if sizes[0] != sizes[1] else f"{fewest:.0f} of {wanted} bytes"
 
 
 def _conversion(part: float) -> str:

@@ -13,17 +13,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyxfer import errors
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
-from pyxfer.errors import (
-    CancelledError,
-    CudaError,
-    CudaUnavailableError,
-    DeviceLostError,
-    MeasurementError,
-    TraceUnavailableError,
-)
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -60,10 +53,6 @@ class Candidate:
     least_trials: int = MIN_TRIALS
     trials: int = 0
 
-    @property
-    def trials_per_round(self) -> int:
-        return EXPLAINED_TRIALS if self.is_near else 1
-
 
 def trace_candidates(
     engine: Engine,
@@ -86,12 +75,21 @@ def trace_candidates(
         for candidate in candidates:
             if started.reason is not None or candidate.trace is None:
                 candidate.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
-        if recorder is not None:
-            remaining = [candidate for candidate in candidates if candidate.trace is not None]
-            began_s = time.perf_counter()
-            _rounds(remaining, recorder, (min(began_s + seconds, latest_s), latest_s), seed, cancelled, on_round)
-            began_s = time.perf_counter()
-            _search(remaining, recorder, min(began_s + SEARCH_SHARE * seconds, latest_s), cancelled)
+        if recorder is None:
+            return
+        remaining = [candidate for candidate in candidates if candidate.trace is not None]
+        until_s = min(time.perf_counter() + seconds, latest_s)
+        order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
+        for number in range(TRIALS):
+            on_round(number)
+            for candidate in order.sample(remaining, len(remaining)):
+                _end_if(cancelled)
+                # The least trials of each may take longer than the others.
+                if time.perf_counter() > (latest_s if number < candidate.least_trials else until_s):
+                    continue
+                if not all(_trial(candidate, recorder) for _ in range(EXPLAINED_TRIALS if candidate.is_near else 1)):
+                    remaining.remove(candidate)
+        _search(remaining, recorder, min(time.perf_counter() + SEARCH_SHARE * seconds, latest_s), cancelled)
 
 
 def leave_out(candidates: Sequence[Candidate]) -> None:
@@ -112,7 +110,7 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None,
         try:
             collector = stack.enter_context(closing(Collector(engine)))
             started = stack.enter_context(collector.running())
-        except TraceUnavailableError as error:
+        except errors.TraceUnavailableError as error:
             reason = f"trace: unavailable: {error}"
         if reason:
             yield None, unknown(reason)
@@ -120,37 +118,17 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None,
             yield stack.enter_context(closing(TrialRecorder(engine, collector, device))), Fact(started)
 
 
-def _rounds(
-    remaining: list[Candidate],
-    recorder: TrialRecorder,
-    until: tuple[float, float],
-    seed: int,
-    cancelled: Callable[[], bool],
-    on_round: Callable[[int], None],
-) -> None:
-    """`until`: the end for further trials, and that for the least trials of each."""
-    order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
-    for number in range(TRIALS):
-        on_round(number)
-        for candidate in order.sample(remaining, len(remaining)):
-            _end_if(cancelled)
-            if time.perf_counter() > until[number < candidate.least_trials]:
-                continue
-            if not all(_trial(candidate, recorder) for _ in range(candidate.trials_per_round)):
-                remaining.remove(candidate)
-
-
-def _search(remaining: list[Candidate], recorder: TrialRecorder, until: float, cancelled: Callable[[], bool]) -> None:
+def _search(remaining: list[Candidate], recorder: TrialRecorder, until_s: float, cancelled: Callable[[], bool]) -> None:
     for row in remaining:
         while row.is_near is not None and 0 < row.trials < MAX_EXPLAINED_TRIALS and not row.is_near():
             _end_if(cancelled)
-            if time.perf_counter() > until or not _trial(row, recorder):
+            if time.perf_counter() > until_s or not _trial(row, recorder):
                 break
 
 
 def _end_if(cancelled: Callable[[], bool]) -> None:
     if cancelled():
-        raise CancelledError("the measurement was asked to end")
+        raise errors.CancelledError("the measurement was asked to end")
 
 
 def _trial(candidate: Candidate, recorder: TrialRecorder) -> bool:
@@ -159,9 +137,9 @@ def _trial(candidate: Candidate, recorder: TrialRecorder) -> bool:
         if candidate.trace is not None:
             candidate.trace(recorder, candidate.trials == 0)
         candidate.trials += 1
-    except (CancelledError, CudaUnavailableError, DeviceLostError):
+    except (errors.CancelledError, errors.CudaUnavailableError, errors.DeviceLostError):
         raise
-    except (CudaError, MeasurementError, TraceUnavailableError) as error:
+    except (errors.CudaError, errors.MeasurementError, errors.TraceUnavailableError) as error:
         candidate.give_up(f"its traced trial failed: {error}", True)
         return False
     return True

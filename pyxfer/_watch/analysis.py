@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyKind, clip, intervals, total_ns, union
+from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
-from pyxfer._watch.ceilings import remarks_on_shares
-from pyxfer._watch.copies import DIRECTIONS, Ceilings, CopyTable, allocated, overlap, streams, stretches
+from pyxfer._watch.ceilings import Ceilings, remarks_on_shares
+from pyxfer._watch.copies import DIRECTIONS, Chosen, CopyTable, allocated, overlap, streams, stretches
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
 from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, line_uses, named_ranges, ranges_of
-from pyxfer._watch.window import LOST
+from pyxfer._watch.step_tracking import Step
+from pyxfer._watch.window import LOST, Window
 from pyxfer.units import format_percent, format_seconds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._trace.records import Capture
-    from pyxfer._watch.copies import Chosen
-    from pyxfer._watch.step_tracking import Step
-    from pyxfer._watch.window import Window
-
 
 # A larger deviation of the clocks can move time between the parts of a step, and gets a remark.
 MAX_CLOCK_ERROR_S = 20e-6

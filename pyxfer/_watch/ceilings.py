@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyxfer._document.machines import Fact, LinkState, Remark
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
+from pyxfer._machine.link import describe
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
@@ -60,7 +62,7 @@ def _link_remarks(measured: Link, here: Link) -> list[Remark]:
     then, now = _best_state(measured), _best_state(here)
     if then is None or now is None or then == now:
         return []
-    text = f"the ceiling was measured over another link: {_link_text(then)}; this one is {_link_text(now)}"
+    text = f"the ceiling was measured over another link: {describe(then)}; this one is {describe(now)}"
     return [Remark("other-link", text, _MEASURE_HERE)]
 
 
@@ -72,10 +74,6 @@ def _best_state(link: Link) -> LinkState | None:
     return min(ends, key=lambda end: (end.generation, end.width), default=None)
 
 
-def _link_text(state: LinkState) -> str:
-    return f"PCIe {state.generation}.0 x{state.width}"
-
-
 def _size_remarks(run: Run, needed: Mapping[OneWay, Sequence[int]]) -> list[Remark]:
     found = []
     for direction, sizes in needed.items():
@@ -84,17 +82,13 @@ def _size_remarks(run: Run, needed: Mapping[OneWay, Sequence[int]]) -> list[Rema
         far = [size for size in taken if measured and not min(measured) / FARTHEST <= size <= max(measured) * FARTHEST]
         if far:
             sizes_run = f"{format_size(min(measured))} to {format_size(max(measured))}"
+            about = " to ".join(dict.fromkeys(map(format_size, (min(far), max(far)))))
             text = (
-                f"copies {direction} of {_sizes_text(far)} are far from the sizes of the saved run, {sizes_run}; their "
+                f"copies {direction} of about {about} are far from the sizes of the saved run, {sizes_run}; their "
                 "share of the ceiling is a guess"
             )
             found.append(Remark("other-sizes", text, _MEASURE_HERE))
     return found
-
-
-def _sizes_text(sizes: Sequence[int]) -> str:
-    least, most = format_size(min(sizes)), format_size(max(sizes))
-    return f"about {least}" if least == most else f"about {least} to {most}"
 
 
 BUDGET_S = 1.0
@@ -105,17 +99,17 @@ Points = tuple[tuple[int, float], ...]
 """Ascending sizes, with the seconds of one copy."""
 
 
-class RunCeilings:
-    """The ceilings of a run. Between two measured sizes, the time is interpolated in both logarithms."""
+@dataclass
+class Ceilings:
+    """What copies can reach, or why that is not known. Between two sizes, the time is interpolated in logarithms."""
 
-    def __init__(self, run: Run, source: Literal["measured", "saved"] = "saved") -> None:
-        environment = run.environment
-        self._curves = _curves(run)
-        self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at, self._curves))
+    source: Fact[CeilingSource]
 
     def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
         """GB/s of the best raw copy. Below the smallest size its time is used, above the largest its rate."""
-        points = self._curves.get(direction)
+        if self.source.value is None:
+            return Fact(reason=self.source.reason)
+        points = self.source.value.points.get(direction)
         if not points:
             return Fact(reason=f"no ceiling was measured for {direction} and pinned memory")
         if nbytes <= 0:
@@ -123,20 +117,16 @@ class RunCeilings:
         return Fact(nbytes / seconds_at(points, nbytes) / 1e9)
 
 
-class NoCeilings:
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-        self.source: Fact[CeilingSource] = Fact(reason=reason)
-
-    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
-        return Fact(reason=self._reason)
+def ceilings_of(run: Run, source: Literal["measured", "saved"] = "saved") -> Ceilings:
+    host, taken_at = run.environment.host, run.environment.taken_at
+    return Ceilings(Fact(CeilingSource(source, run.device.name, host, taken_at, _curves(run))))
 
 
-def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCeilings, tuple[Remark, ...]]:
+def measure_ceilings(window: Window, target: Target) -> tuple[Ceilings, tuple[Remark, ...]]:
     """Measure raw copies of pinned memory in the directions and sizes of the window's copies. Takes about a second."""
     directions, sizes = sizes_to_measure(window)
     if not sizes:
-        return NoCeilings("nothing crossed the link in this window"), ()
+        return Ceilings(Fact(reason="nothing crossed the link in this window")), ()
     from pyxfer._ceiling.session import ceiling
 
     try:
@@ -151,10 +141,10 @@ def measure_ceilings(window: Window, target: Target) -> tuple[RunCeilings | NoCe
         )
     except PyxferError as error:
         why = f"the ceiling could not be measured: {error}"
-        return NoCeilings(why), (Remark("no-ceiling", why),)
+        return Ceilings(Fact(reason=why)), (Remark("no-ceiling", why),)
     if run.ended == "interrupted":
         raise KeyboardInterrupt
-    return RunCeilings(run, "measured"), ()
+    return ceilings_of(run, "measured"), ()
 
 
 def sizes_to_measure(window: Window) -> tuple[tuple[OneWay, ...], tuple[int, ...]]:
@@ -177,7 +167,6 @@ def sizes_of_copies(window: Window) -> Mapping[OneWay, Sequence[int]]:
 
 
 def _curves(run: Run) -> dict[CopyDirectionName, Points]:
-    """The shortest times of raw copies of pinned memory."""
     curves: dict[CopyDirectionName, Points] = {}
     for way in get_args(OneWay):
         best: dict[int, float] = {}

@@ -9,22 +9,19 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.files import Path, whole_file
 from pyxfer._trace.records import CopyKind, Kind, no_records
 from pyxfer._watch.copies import COPY_KINDS, MEMORIES
 from pyxfer._watch.device_records import issuing, outermost_indices, split_stream_key, stream_keys
 from pyxfer._watch.ranges import ranges_of
+from pyxfer._watch.window import Window
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.window import Window
-
-    Details = Callable[[NDArray[Any]], list[str]]
+Details = Callable[[NDArray[Any]], list[str]]
 
 # Number of records that are converted to text at once, about ten megabytes.
 CHUNK = 1 << 15

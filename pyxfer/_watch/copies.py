@@ -5,26 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import OneWay
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
-from pyxfer._watch.device_records import Cover, Stretches, split_stream_key, stream_keys
+from pyxfer._watch.ceilings import Ceilings
+from pyxfer._watch.device_records import Cover, DeviceRecords, Stretches, split_stream_key, stream_keys
 from pyxfer.units import format_size
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.device_records import DeviceRecords
-
-    Values = NDArray[np.float64]
-    Places = NDArray[np.intp]
-    Chosen = NDArray[np.bool_]
+Values = NDArray[np.float64]
+Places = NDArray[np.intp]
+Chosen = NDArray[np.bool_]
 
 # At most this many streams are listed.
 MAX_STREAMS = 64
@@ -159,15 +156,6 @@ NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
 _ISSUED = "their ceiling contains the time to issue a copy, and the device's records do not"
 _TOO_SMALL = f"a copy below {format_size(watches.MIN_OF_CEILING)} goes within a command and has no ceiling"
-
-
-class Ceilings(Protocol):
-    """The bandwidth that copies of pinned memory can reach, and where it is from."""
-
-    @property
-    def source(self) -> Fact[watches.CeilingSource]: ...
-
-    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]: ...
 
 
 def sizes_needed(records: DeviceRecords) -> dict[OneWay, tuple[int, ...]]:

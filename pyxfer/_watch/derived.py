@@ -128,6 +128,9 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
     fetched = sum(row.nbytes for row in copies if row.direction == "d2h")
     busy_s = math.fsum(each.busy_s for each in stretches)
     overlap = _overlap(activity.overlap, copies, streams)
+    # Those that are listed, and more only if the list is full.
+    is_full = len(activity.surprises) >= MAX_GROUPS
+    listed = sum(row.count for row in activity.surprises if row.what == "allocation") if steps.watched else 0
     return replace(
         activity,
         copies=copies,
@@ -136,7 +139,7 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
         pageable=tuple(_pageable(each, copies, steps, points.get(each.direction, ())) for each in activity.pageable),
         surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
         allocated=allocated(stretches),
-        allocation_calls_in_steps=_allocation_calls(activity, steps.watched),
+        allocation_calls_in_steps=max(listed, activity.allocation_calls_in_steps) if is_full else listed,
     )
 
 
@@ -266,12 +269,6 @@ def _surprise(row: watches.Surprise, fetched: int, steps: int) -> watches.Surpri
         nbytes=min(nbytes, fetched),
         per_step=None if row.per_step is None or not steps else count / steps,
     )
-
-
-def _allocation_calls(activity: watches.Activity, steps: int) -> int:
-    """Those that are listed, and more only if the list is full."""
-    listed = sum(row.count for row in activity.surprises if row.what == "allocation") if steps else 0
-    return max(listed, activity.allocation_calls_in_steps) if len(activity.surprises) >= MAX_GROUPS else listed
 
 
 def _range(row: watches.NamedRange, watched: watches.Watched) -> watches.NamedRange:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.watches import MAX_STRETCHES
 from pyxfer._trace.records import Capture, CopyKind, Flag, Kind, MemoryKind, intervals, union
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.window import Window
-
+from pyxfer._watch.window import Window
 
 _COPIES = ("cudaMemcpy", "cuMemcpy")
 # These return before the copy is done, or their copy does not involve the host.

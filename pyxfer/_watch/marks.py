@@ -212,7 +212,6 @@ class Mark:
 
     Raises:
         UsageError: the name is not a string, or it is empty.
-
     """
 
     __slots__ = ("name",)
@@ -244,7 +243,6 @@ class Mark:
 
         Raises:
             UsageError: it is not a function, or it is an asynchronous generator, whose end cannot be seen.
-
         """
         if isinstance(function, type) or not callable(function):
             raise UsageError(

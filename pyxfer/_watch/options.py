@@ -25,12 +25,9 @@ class Target:
 
     def used_bytes(self) -> Fact[int]:
         """Bytes of the device's memory in use by all processes. NVML is asked, which creates no CUDA context."""
-        library = nvml.shared()
-        answer = library.ask_device(self.device, "nvmlDeviceGetMemoryInfo")
-        return Fact(reason=answer.reason) if answer.value is None else Fact(int(answer.value.used))
+        return nvml.shared().ask_device(self.device, "nvmlDeviceGetMemoryInfo").then(lambda memory: int(memory.used))
 
     def remarks(self) -> tuple[Remark, ...]:
-        """A remark if host memory is watched because no GPU can be used."""
         if not self.choice.reason:
             return ()
         return (Remark("no-gpu", f"{self.choice.reason} What other libraries do is not seen"),)

@@ -228,7 +228,6 @@ class Session:
         return self._empty_window(Remark("never-opened", why, "skip fewer steps"), taken)
 
     def _empty_window(self, remark: Remark, skipped: int) -> Window:
-        """A window of no length; the remark says why."""
         from pyxfer._watch.window import Window
 
         now, why = perf_counter_ns(), remark.text

@@ -13,20 +13,17 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from time import perf_counter_ns
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyxfer._watch.step_tracking import error_line
+from pyxfer._document.watches import StepFinder
+from pyxfer._watch.step_tracking import AnySteps, error_line
 from pyxfer.errors import UsageError
-
-if TYPE_CHECKING:
-    from pyxfer._document.watches import StepFinder
-    from pyxfer._watch.step_tracking import AnySteps
 
 MAIN = "__main__"
 OPTIMIZER = "torch.optim.optimizer"
@@ -352,11 +349,20 @@ Hook = Callable[[ModuleType], None]
 
 def _on_import(hooks: Mapping[str, Hook]) -> Callable[[], None]:
     """Call each hook with its module as soon as that has been imported. The result stops waiting."""
-    finder = _Finder({name: hook for name, hook in hooks.items() if name not in sys.modules})
+    waiting = {name: hook for name, hook in hooks.items() if name not in sys.modules}
+
+    def loaded(module: ModuleType) -> None:
+        hook = waiting.pop(module.__name__, None)
+        if not waiting:
+            finder.stop_waiting()
+        if hook is not None:
+            _call_hook(hook, module)
+
+    finder = _Finder(waiting, lambda spec, loader: _HookingLoader(loader, loaded))
     for name, hook in hooks.items():
         if name in sys.modules:
             _call_hook(hook, sys.modules[name])
-    if finder.hooks:
+    if waiting:
         sys.meta_path.insert(0, finder)
     return finder.stop_waiting
 
@@ -366,17 +372,29 @@ def _call_hook(hook: Hook, module: ModuleType) -> None:
         hook(module)
 
 
-class _Finder(MetaPathFinder):
-    """Notices the import of some modules, and leaves finding them to the other finders."""
+def compile_main_with(named: NamedFunction, name: str) -> None:
+    """Have runpy execute the main module of this name as `named.compiled_main` compiles it."""
 
-    def __init__(self, hooks: dict[str, Hook]) -> None:
-        self.hooks = hooks
+    def wrap(spec: ModuleSpec, loader: Any) -> Loader:
+        finder.stop_waiting()
+        return _MainLoader(spec, loader, named) if hasattr(loader, "get_source") else loader
+
+    finder = _Finder({name}, wrap)
+    sys.meta_path.insert(0, finder)
+
+
+class _Finder(MetaPathFinder):
+    """Has `wrap` replace the loaders of some modules, and leaves finding them to the other finders."""
+
+    def __init__(self, names: Container[str], wrap: Callable[[ModuleSpec, Loader], Loader]) -> None:
+        self._names = names
+        self._wrap = wrap
         self._finding = ""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self.hooks or fullname == self._finding:
+        if fullname not in self._names or fullname == self._finding:
             return None
         self._finding = fullname
         try:
@@ -384,15 +402,8 @@ class _Finder(MetaPathFinder):
         finally:
             self._finding = ""
         if spec is not None and spec.loader is not None:
-            spec.loader = _HookingLoader(spec.loader, self)
+            spec.loader = self._wrap(spec, spec.loader)
         return spec
-
-    def loaded(self, module: ModuleType) -> None:
-        hook = self.hooks.pop(module.__name__, None)
-        if not self.hooks:
-            self.stop_waiting()
-        if hook is not None:
-            _call_hook(hook, module)
 
     def stop_waiting(self) -> None:
         with suppress(ValueError):
@@ -400,11 +411,11 @@ class _Finder(MetaPathFinder):
 
 
 class _HookingLoader(Loader):
-    """Loads with the module's own loader, and hooks the module when it has been loaded."""
+    """Loads with the module's own loader, and calls `on_loaded` with the module when it has been loaded."""
 
-    def __init__(self, loader: Loader, finder: _Finder) -> None:
+    def __init__(self, loader: Loader, on_loaded: Hook) -> None:
         self._loader = loader
-        self._finder = finder
+        self._on_loaded = on_loaded
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -415,32 +426,7 @@ class _HookingLoader(Loader):
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._finder.loaded(module)
-
-
-def compile_main_with(named: NamedFunction, name: str) -> None:
-    """Have runpy execute the main module of this name as `named.compiled_main` compiles it."""
-    sys.meta_path.insert(0, _MainFinder(named, name))
-
-
-class _MainFinder(MetaPathFinder):
-    """Gives runpy the code of the main module, and is used once."""
-
-    def __init__(self, named: NamedFunction, name: str) -> None:
-        self._named = named
-        self._name = name
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and hasattr(spec.loader, "get_source"):
-            loader: Any = spec.loader
-            spec.loader = _MainLoader(spec, loader, self._named)
-        return spec
+        self._on_loaded(module)
 
 
 class _MainLoader(Loader):

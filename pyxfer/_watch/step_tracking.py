@@ -11,10 +11,9 @@ from contextlib import AbstractContextManager
 from threading import get_native_id
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from pyxfer._document.watches import StepFinder
+from pyxfer._document.watches import StepFinder
 
 # A step takes about 200 bytes. This is more than a minute and a half of a thousand steps a second.
 MAX_STEPS = 100_000

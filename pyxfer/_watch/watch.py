@@ -8,21 +8,20 @@ import signal
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
-from pyxfer._watch.ceilings import NoCeilings, RunCeilings, measure_ceilings, remarks_on_saved, sizes_of_copies
+from pyxfer._watch.ceilings import Ceilings, ceilings_of, measure_ceilings, remarks_on_saved, sizes_of_copies
 from pyxfer._watch.launch import SignalSwitch, numbered, print_message
-from pyxfer._watch.options import DEFAULT_CAPACITY, MEASURED, WatchOptions, checked_ceilings, make_options
+from pyxfer._watch.options import DEFAULT_CAPACITY, MEASURED, Target, WatchOptions, checked_ceilings, make_options
 from pyxfer._watch.session import WANTED_ENDINGS, Session
 from pyxfer._watch.step_tracking import StepContext
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._document.machines import Remark
     from pyxfer._document.watches import Watched
-    from pyxfer._watch.options import Target
     from pyxfer._watch.window import Window
 
 
@@ -38,12 +37,11 @@ def make_document(window: Window, target: Target, ceilings: Run | str | None, *,
     window = within_capacity(window)
     choice, device = target.choice, target.device
     link = read_link(choice.engine, device)
-    found: RunCeilings | NoCeilings
     remarks: tuple[Remark, ...] = ()
     if isinstance(ceilings, Run):
-        found, remarks = RunCeilings(ceilings), remarks_on_saved(ceilings, device, link, sizes_of_copies(window))
+        found, remarks = ceilings_of(ceilings), remarks_on_saved(ceilings, device, link, sizes_of_copies(window))
     elif ceilings is None:
-        found = NoCeilings("no ceilings were requested")
+        found = Ceilings(Fact(reason="no ceilings were requested"))
     else:
         found, remarks = measure_ceilings(window, target)
     machine = Machine(choice.runtime, choice.reason, device, link, read_environment(choice.engine, device))
@@ -89,7 +87,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: this or another watch is active in this process, or there is no such device.
-
         """
         self._session.start()
 
@@ -114,7 +111,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: the program uses the signal itself, this is not its main thread, or the file cannot be written.
-
         """
         target = None if save_to is None else os.fspath(save_to)
         if target is not None:
@@ -129,7 +125,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: no window has closed yet.
-
         """
         window = self._closed_window()
         if self._result is None or self._result_window is not window:
@@ -161,7 +156,6 @@ class Watch(ShortRepr):
 
         Raises:
             UsageError: no window has closed yet, or the file cannot be written.
-
         """
         from pyxfer._watch.chrome import write_chrome_trace
         from pyxfer._watch.window import within_capacity
@@ -215,6 +209,5 @@ def watch(
     Raises:
         UsageError: an argument is invalid.
         DocumentError: the saved run cannot be read.
-
     """
     return Watch(make_options(skip, steps, duration, device, lines, capacity), checked_ceilings(ceilings))

@@ -10,8 +10,8 @@ from link_samples import RateOf, h200_rate, make_links
 from samples import make_environment
 
 from pyxfer._baseline.samples import Sample
-from pyxfer._document.links import Links
-from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._document.links import FlowPlan, Links
+from pyxfer._links.plan import TrafficPlan
 
 SPREAD = 0.003
 GROUPS = ("host", "together", "pairs", "local")

@@ -15,9 +15,9 @@ from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.cells import parse_cell
-from pyxfer._document.links import Links
+from pyxfer._document.links import FlowPlan, Links
 from pyxfer._document.machines import Fact
-from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._links.plan import TrafficPlan
 from pyxfer.errors import UsageError
 
 MADE_AT = "2025-11-21T09:00:00+00:00"

@@ -164,13 +164,18 @@ def test_a_silent_field_without_a_reason_fails(tmp_path: Path, monkeypatch: pyte
         (("window_s",), 0.1),
         (("window_s",), 0.3),
         (("steps", "watched"), 22),
-        (("device", "index"), 10**15),
     ],
 )
 def test_a_resealed_figure_of_a_watch_is_refused(path: tuple[str | int, ...], value: Any) -> None:
     watched = make_watched()
     with pytest.raises(DocumentError, match="changed after pyxfer wrote it"):
         codec.decode(type(watched), changed(watched, *path, value=value))
+
+
+def test_a_resealed_number_that_cannot_be_is_refused_with_its_path() -> None:
+    watched = make_watched()
+    with pytest.raises(DocumentError, match=r"\$\.device\.index"):
+        codec.decode(type(watched), changed(watched, "device", "index", value=10**15))
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from pyxfer._document.examinations import (
     Examination,
     Status,
 )
-from pyxfer._document.links import Counted
+from pyxfer._document.links import Counted, FlowPlan
 from pyxfer._document.machines import Fact, Placement, unknown
 from pyxfer._document.runs import Run, Trial
-from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._links.plan import TrafficPlan
 from pyxfer._measure.link_runs import runs_of
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import UsageError

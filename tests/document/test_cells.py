@@ -22,7 +22,7 @@ from pyxfer._document.cells import (
     is_of_host,
     parse_cell,
 )
-from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowSide, LinkGroup
+from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowPlan, LinkGroup
 from pyxfer._document.machines import Side
 from pyxfer._document.runs import Memory
 from pyxfer.errors import UsageError
@@ -48,20 +48,13 @@ def raw_cells(draw: st.DrawFn) -> Cell:
 
 
 @dataclass(frozen=True)
-class Flow:
-    source: int
-    destination: int
-    side: FlowSide
-
-
-@dataclass(frozen=True)
 class Copies:
     group: LinkGroup
     case: str
     engine: CopyEngine
     nbytes: int
     node: int | None
-    flows: tuple[Flow, ...]
+    flows: tuple[FlowPlan, ...]
 
 
 @st.composite
@@ -72,11 +65,12 @@ def link_cells(draw: st.DrawFn) -> Cell:
     gpus = draw(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True))
     if group in ("pairs", "local"):
         flows = [
-            Flow(one, other, "peer" if group == "pairs" else "local")
+            FlowPlan(one, other, one, "peer" if group == "pairs" else "local")
             for one, other in zip(gpus, (*gpus[1:], gpus[0]), strict=True)
         ]
     else:
-        there, back = [Flow(HOST_END, gpu, "h2d") for gpu in gpus], [Flow(gpu, HOST_END, "d2h") for gpu in gpus]
+        there = [FlowPlan(HOST_END, gpu, gpu, "h2d") for gpu in gpus]
+        back = [FlowPlan(gpu, HOST_END, gpu, "d2h") for gpu in gpus]
         # Only copies in one direction are measured from a NUMA node.
         flows = draw(st.sampled_from((there, back) if group == "numa" else (there, back, there + back)))
     node = draw(NODES) if group == "numa" else None

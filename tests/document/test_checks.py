@@ -13,7 +13,7 @@ from samples import make_link, make_measurement, make_missing, make_run, retimed
 
 from pyxfer import Run
 from pyxfer._document import checks, codec
-from pyxfer._document.fleets import fleet_problems, host_problems
+from pyxfer._document.fleets import Fleet, fleet_problems, host_problems
 from pyxfer._document.machines import Fact, Hop, LinkState, unknown
 from pyxfer._document.runs import Measurement, Share
 from pyxfer._machine.link import with_load
@@ -28,9 +28,10 @@ def refusal(run: Run) -> str:
     """The field that a run is refused for."""
     with pytest.raises(DocumentError) as caught:
         codec.decode(Run, codec.encode(run), "run.json")
-    source, _, rest = str(caught.value).partition(": ")
-    assert source == "run.json"
-    return rest.split()[0]
+    text = str(caught.value)
+    assert text.startswith("run.json")
+    _, of_type, field = text.partition(" - at `$.")
+    return field.partition("`")[0] if of_type else text.partition(": ")[2].split()[0]
 
 
 def accepted(run: Run) -> None:
@@ -198,7 +199,7 @@ def test_a_changed_file_is_refused_where_it_is_loaded(tmp_path: Path) -> None:
     run.save(path)
     assert Run.load(path) == run
     text = path.read_text()
-    changed = text.replace(f'"nbytes": {16 << 20}', f'"nbytes": {-(16 << 20)}', 1)
+    changed = text.replace(f'"nbytes": {16 << 20}', f'"nbytes": {17 << 20}', 1)
     assert changed != text
     path.write_text(changed)
     with pytest.raises(DocumentError, match=r"run\.json' was changed after pyxfer wrote it"):
@@ -223,10 +224,14 @@ CELL = HOST.cells[0]
         (fleet_problems(FLEET), []),
         (host_problems(replace(HOST, cells=(replace(CELL, samples=(1.0,)),))), ["cells[0].value"]),
         (host_problems(replace(HOST, cells=(CELL, CELL))), ["cells"]),
-        (fleet_problems(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))), ["settings"]),
         (fleet_problems(replace(FLEET, cohorts=())), ["hosts[0].cohort"]),
     ],
-    ids=["host", "fleet", "samples", "twice", "settings", "cohorts"],
+    ids=["host", "fleet", "samples", "twice", "cohorts"],
 )
 def test_limits_of_hosts_and_fleets(found: checks.Problems, fields: list[str]) -> None:
     assert [field for field, _ in found][:1] == fields
+
+
+def test_a_loss_of_everything_is_no_setting_of_a_fleet() -> None:
+    with pytest.raises(DocumentError, match=r"at `\$\.settings\.least_loss`"):
+        codec.decode(Fleet, codec.encode(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))))

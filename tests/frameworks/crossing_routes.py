@@ -73,10 +73,6 @@ class Downloaded(RingDownload):
         super().__init__(context, into=into)
         self.array = DeviceArray(DevicePool(load("host"), 0, 0), (context.nbytes,), np.dtype(np.uint8))
 
-    @property
-    def on_device(self) -> Any:
-        return self.array
-
     def write(self, data: Any) -> None:
         self.context.store(self.array.address, data)
 

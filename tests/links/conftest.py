@@ -13,9 +13,9 @@ import pytest
 from links.wiring import Host
 
 import pyxfer
-from pyxfer._document.links import HOST_END, Links
+from pyxfer._document.links import HOST_END, FlowPlan, Links
 from pyxfer._links import chases, session, traffic
-from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._links.plan import TrafficPlan
 from pyxfer._links.resources import LinkResources
 from pyxfer._machine import devices
 from pyxfer.native import Engine

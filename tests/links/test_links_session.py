@@ -11,11 +11,11 @@ from links.wiring import Host
 
 import pyxfer
 from pyxfer._document import codec
-from pyxfer._document.links import Links, Traffic
+from pyxfer._document.links import FlowPlan, Links, Traffic
 from pyxfer._document.machines import unknown
 from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links import chases, resources, session, traffic
-from pyxfer._links.plan import FlowPlan, d2h, h2d, write
+from pyxfer._links.plan import d2h, h2d, write
 from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CleanupWarning, CudaError, UsageError

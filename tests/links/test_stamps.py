@@ -206,7 +206,7 @@ def test_a_p99_of_some_trials_only_is_not_given_beside_a_p50_of_all() -> None:
     plan = LatencyPlan(0, HOST_END, large=False, quick=True, load=0.0)
     subject = LatencySubject(plan, None, 1, lambda _: None, 0)  # type: ignore[arg-type]
     subject.trials = [LatencyTrial(0, 300, 10.0, 12.0, None), LatencyTrial(1, 40, 32.0, None, None)]
-    (row,) = Assembler((), (), 0.005, 30.0, None).latencies([subject], {})
+    row = Assembler((), (), 0.005, 30.0, None, {}).latency(subject)
     assert row.ns == 21.0
     assert row.p99.value is None
     assert "too few launches" in (row.p99.reason or "")

@@ -15,10 +15,10 @@ from link_samples import h200_rate, make_links, peer_links
 from report_samples import DOCUMENTS, make_links_of_four
 
 from pyxfer._doctor.links import ways_around
-from pyxfer._document.links import Counted, Links, LinksSharing
+from pyxfer._document.links import Counted, FlowPlan, Links, LinksSharing
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT
-from pyxfer._links.plan import FlowPlan, TrafficPlan
+from pyxfer._links.plan import TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
 from pyxfer._report.layout import Page
 from pyxfer._report.link_words import limits, losing_sides, remarks, sentence

@@ -20,7 +20,14 @@ from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
 from pyxfer._trace.records import CopyKind
-from pyxfer._watch.ceilings import RunCeilings, measure_ceilings, remarks_on_saved, remarks_on_shares, sizes_to_measure
+from pyxfer._watch.ceilings import (
+    Ceilings,
+    ceilings_of,
+    measure_ceilings,
+    remarks_on_saved,
+    remarks_on_shares,
+    sizes_to_measure,
+)
 from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer._watch.watch import make_document
 from pyxfer.native import Engine
@@ -284,7 +291,7 @@ def test_the_source_of_a_saved_ceiling_has_its_machine_and_time(engine: Engine) 
     assert "other-device" in {remark.code for remark in watched.remarks}
 
 
-def gbps(ceilings: RunCeilings, nbytes: int) -> float:
+def gbps(ceilings: Ceilings, nbytes: int) -> float:
     found = ceilings.gbps("h2d", nbytes)
     assert found.value is not None, found.reason
     return found.value
@@ -302,33 +309,33 @@ def best_s(run: Run, nbytes: int) -> float:
 
 
 def test_the_ceiling_at_a_measured_size_is_the_measurement(run: Run) -> None:
-    assert gbps(RunCeilings(run), 16 * MIB) == pytest.approx(16 * MIB / best_s(run, 16 * MIB) / 1e9)
+    assert gbps(ceilings_of(run), 16 * MIB) == pytest.approx(16 * MIB / best_s(run, 16 * MIB) / 1e9)
 
 
 def test_the_time_between_two_sizes_is_interpolated_in_logarithms(run: Run) -> None:
     middle = 256 * KIB  # as many octaves from 4 KiB as from 16 MiB
     seconds = (best_s(run, 4 * KIB) * best_s(run, 16 * MIB)) ** 0.5
-    assert gbps(RunCeilings(run), middle) == pytest.approx(middle / seconds / 1e9)
+    assert gbps(ceilings_of(run), middle) == pytest.approx(middle / seconds / 1e9)
 
 
 def test_below_the_smallest_size_the_time_is_constant(run: Run) -> None:
-    assert gbps(RunCeilings(run), 4) == pytest.approx(4 / best_s(run, 4 * KIB) / 1e9)
+    assert gbps(ceilings_of(run), 4) == pytest.approx(4 / best_s(run, 4 * KIB) / 1e9)
 
 
 def test_above_the_largest_size_the_rate_is_constant(run: Run) -> None:
-    ceilings = RunCeilings(run)
+    ceilings = ceilings_of(run)
     assert gbps(ceilings, 1024 * MIB) == pytest.approx(gbps(ceilings, 16 * MIB))
 
 
 def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(run: Run) -> None:
     rows = tuple(structs.replace(row, memory="write-combined") for row in run.measurements)
-    found = RunCeilings(structs.replace(run, measurements=rows)).gbps("h2d", 4096)
+    found = ceilings_of(structs.replace(run, measurements=rows)).gbps("h2d", 4096)
     assert found.reason == "no ceiling was measured for h2d and pinned memory"
 
 
 def test_a_staged_copy_is_not_a_ceiling(run: Run) -> None:
     staged = structs.replace(run.measurements[0], memory="pinned", mode="staged", route="raw.pageable-staged")
-    found = RunCeilings(structs.replace(run, measurements=(staged,))).gbps("h2d", staged.nbytes)
+    found = ceilings_of(structs.replace(run, measurements=(staged,))).gbps("h2d", staged.nbytes)
     assert found.reason == "no ceiling was measured for h2d and pinned memory"
 
 

@@ -13,6 +13,7 @@ from pyxfer._document.runs import Direction, Tracing
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind, Flag, Kind, MemoryKind
 from pyxfer._watch.analysis import Machine, analyse
+from pyxfer._watch.ceilings import Ceilings
 from pyxfer._watch.marks import Range, Seen
 from pyxfer._watch.step_tracking import Step
 from pyxfer._watch.window import Window
@@ -147,7 +148,7 @@ def make_window(script: Script | None, length: float, steps: Sequence[Step] = ()
     )
 
 
-class Flat:
+class Flat(Ceilings):
     """The same ceiling for every size, or none."""
 
     def __init__(self, gbps: float | None, reason: str = "it was not measured") -> None:
@@ -157,7 +158,7 @@ class Flat:
         source = CeilingSource(
             "measured", "NVIDIA H200", "vm", "2026-01-04T00:00:00+00:00", {"h2d": points, "d2h": points}
         )
-        self.source: Fact[CeilingSource] = unknown(reason) if gbps is None else Fact(source)
+        super().__init__(unknown(reason) if gbps is None else Fact(source))
 
     def gbps(self, direction: Direction, nbytes: int) -> Fact[float]:
         self.asked.append((direction, nbytes))
