@@ -43,6 +43,10 @@ DEFAULT_BUDGET_BYTES = 256 << 20
 # The driver sends copies up to this size together with the command, which no slot can beat.
 DIRECT_BYTES = 32 << 10
 
+# The driver has read an upload of this size when its call returns, without a wait for the earlier work of the stream
+# (csrc/ring/ring.hpp).
+MAX_AT_ONCE_BYTES = 1 << 20
+
 # An upload of two chunks to this many has ended before a second thread is awake (csrc/ring/settings.hpp).
 _CHUNKS_OF_DRIVER = 4
 LARGEST_TUNED_CHUNK_BYTES = 256 << 10

@@ -291,7 +291,7 @@ class Torch(Target):
     def _is_plain(self, x: Any) -> bool:
         if not x.is_cpu or x.layout is not self.torch.strided or x.dtype not in self._kinds.values():
             return False
-        return x.is_contiguous() and not (x.requires_grad or x.is_neg() or x.is_conj())
+        return x.is_contiguous() and not (x.requires_grad or x.is_neg() or (x.is_complex() and x.is_conj()))
 
     def _send_tensor(self, ring: Ring, x: Any, stream: int) -> Any:
         if not self._is_plain(x):
@@ -369,8 +369,11 @@ class Cupy(Target):
         return array if ring.upload_at_once(x, array.data.ptr, cuda.get_current_stream().ptr) else None
 
     def stream(self) -> int | None:
-        with self.cupy.cuda.Device(self.device):
-            return int(self.cupy.cuda.get_current_stream().ptr)
+        cuda = self.cupy.cuda
+        if cuda.runtime.getDevice() == self.device:  # changing the device takes 1 us
+            return int(cuda.get_current_stream().ptr)
+        with cuda.Device(self.device):
+            return int(cuda.get_current_stream().ptr)
 
     def plain(self, y: Any) -> PlainArray | None:
         if type(y) is self.cupy.ndarray and y.dtype in DLPACK_TYPES and y.flags.c_contiguous:

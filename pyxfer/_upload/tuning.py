@@ -42,6 +42,7 @@ from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.settings import (
     DEFAULT_BUDGET_BYTES,
     DIRECT_BYTES,
+    MAX_AT_ONCE_BYTES,
     MIN_CHUNK_BYTES,
     MIN_SLOTS,
     PartialSettings,
@@ -140,8 +141,6 @@ def tune_and_keep(
         return _keep(tuning_key(engine, device), cache_path(environ), tuned)
 
 
-# Larger uploads wait inside the driver for the earlier work of a busy stream (csrc/ring/ring.hpp).
-_MAX_AT_ONCE_BYTES = 1 << 20
 # For fewer chunks the ring's threads wake too late (H100: 512 KiB take 50 us, and 60 us through the ring).
 _MIN_RING_CHUNKS = 8
 
@@ -150,7 +149,7 @@ def at_once_bytes(chosen: ChosenSettings) -> int:
     """The largest upload that is left to the driver, on the framework's own stream and past the ring."""
     least = max(DIRECT_BYTES, _MIN_RING_CHUNKS * chosen.settings.chunk_bytes)
     pays_from = None if chosen.tuning is None else chosen.tuning.pays_from_bytes.value
-    return min(_MAX_AT_ONCE_BYTES, least if pays_from is None else max(least, pays_from - 1))
+    return min(MAX_AT_ONCE_BYTES, least if pays_from is None else max(least, pays_from - 1))
 
 
 def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:

@@ -20,7 +20,7 @@ from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
-from pyxfer._upload.movers import RingMover, copy_on_host, make_mover
+from pyxfer._upload.movers import MAX_FETCHED_BYTES, RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
 from pyxfer._upload.pools import HostPool, block_bytes
@@ -72,9 +72,6 @@ def _whole(value: int | None) -> int | None:
     """A number of NumPy's as Python's; the settings check the rest."""
     return int(value) if isinstance(value, np.integer) else value
 
-
-# Larger results are in memory that is used again, which the ring fills as fast.
-_MAX_FETCHED_BYTES = 128 << 10
 
 _CLOSED = "this Uploader is closed: make a new one"
 
@@ -337,7 +334,7 @@ class Uploader(ShortRepr):
         mover, kind = self._mover, type(x)
         if not isinstance(mover, RingMover) or (kind is not np.ndarray and kind is not target.own_type):
             return None
-        if x.nbytes > mover.at_once_bytes or may_be_of_a_file(x) or native_call.exit_begun:
+        if not mover.goes_at_once(x.nbytes) or may_be_of_a_file(x) or native_call.exit_begun:
             return None
         if os.getpid() != self._pid:
             return None
@@ -353,7 +350,7 @@ class Uploader(ShortRepr):
         target = None if name is None else self._targets.get(name)
         if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
             return None
-        if y.nbytes > min(mover.at_once_bytes, _MAX_FETCHED_BYTES) or (plain := target.plain(y)) is None:
+        if y.nbytes > MAX_FETCHED_BYTES or (plain := target.plain(y)) is None:
             return None
         address, shape, dtype = plain
         stream = target.stream()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyxfer._upload import uploader
+from pyxfer._upload import movers, uploader
 from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.targets import TARGETS, Target
 from pyxfer._upload.uploader import Uploader
@@ -56,6 +57,7 @@ class OwnStream(Target):
 @pytest.fixture
 def up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploader]:
     monkeypatch.setitem(TARGETS, "own", OwnStream)
+    monkeypatch.setattr(movers, "_ASLEEP_S", math.inf)
     with Uploader("host", threads=2, chunk_bytes=CHUNK, slots=2) as made:
         made.upload(np.zeros(1, np.uint8), OWN)
         testing.reset()
@@ -129,6 +131,24 @@ def test_other_sources_take_the_ring(up: Uploader, x: Any) -> None:
 def test_a_large_array_is_not_sent_at_once(up: Uploader) -> None:
     sent(up, bytes_of(MOST + 1))
     assert at_once() == 0
+
+
+def test_up_to_1_mib_goes_at_once_while_the_threads_of_the_ring_sleep(
+    up: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(movers, "_ASLEEP_S", 0.5)
+    now_s = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    for count, after_s, expected in [
+        ((1 << 20) + 1, 0.0, 0),  # the ring's, which wakes its threads
+        (1 << 20, 0.4, 0),
+        (1 << 20, 0.6, 1),
+        ((1 << 20) + 1, 9.0, 1),
+    ]:
+        now_s[0] += after_s
+        x = bytes_of(count)
+        assert np.array_equal(sent(up, x), x)
+        assert at_once() == expected
 
 
 def test_an_array_that_is_not_contiguous_goes_at_once(up: Uploader) -> None:
