@@ -255,11 +255,27 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def markdown(result: NeverSlower) -> str:
-    """The table for docs/results.md."""
-    where = shared.machine_line(result.device, result.environment)
-    caption = escape_markdown(f"{result.framework} {result.version}; {where}.")
-    return f"{caption}\n\n{markdown_table(HEADER, [cells(row) for row in result.rows])}"
+def markdown(results: Sequence[NeverSlower]) -> str:
+    """One table of all frameworks, for docs/never-slower.md."""
+    captions = [
+        escape_markdown(f"{of.framework} {of.version}: {shared.machine_line(of.device, of.environment)}.")
+        for of in results
+    ]
+    names = list(dict.fromkeys(row.name for of in results for row in of.rows))
+    body = [[name, *(_cell(of, name) for of in results)] for name in names]
+    table = markdown_table(["row", *(of.framework for of in results)], body)
+    return "\n\n".join([*captions, table])
+
+
+def _cell(result: NeverSlower, name: str) -> str:
+    row = next((row for row in result.rows if row.name == name), None)
+    if row is None:
+        return "-"
+    ratio = row.ratio()
+    interval = "" if ratio.low_s is None else f" ({ratio.low_s:.2f} to {ratio.high_s:.2f})"
+    told = f"{format_seconds(row.median(OWN))}, {ratio.median_s:.2f}{interval}, {row.other()}"
+    beside = f"; {_medians(row, row.references)}" if row.references else ""
+    return f"{told}{beside}" if row.mark() != "slower" else f"{told}{beside}; slower"
 
 
 def _medians(row: Row, names: Iterable[str]) -> str:

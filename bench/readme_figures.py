@@ -222,12 +222,12 @@ def _table_or_reason(path: Path, table: Callable[[Run], str]) -> str:
 
 
 def never_slower_tables(results: Path) -> str:
-    """A table of each framework; `UsageError` if none was measured."""
+    """The rows of all measured frameworks; `UsageError` if none was measured."""
     paths = sorted(results.glob("never_slower_*.json.gz"))
     if not paths:
         raise UsageError(f"{results} has no never_slower_*.json.gz.")
     loaded = [load_own(path, never_slower.NeverSlower, "never_slower.py") for path in paths]
-    return "\n".join(map(never_slower.markdown, loaded))
+    return never_slower.markdown(loaded)
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
