@@ -364,7 +364,9 @@ void layout::copy_parts(std::size_t begin, std::size_t end, linear_side const& o
     auto const first = std::max(begin, next->offset);
     auto const last = std::min(end, next->end());
     other.clear(done - begin, first - begin);
-    other.copy({next->address + (first - next->offset), 0}, first - begin, 1, last - first);
+    if (first < last) {  // an array without items may have no address
+      other.copy({next->address + (first - next->offset), 0}, first - begin, 1, last - first);
+    }
     done = last;
   }
   other.clear(done - begin, end - begin);
