@@ -122,8 +122,6 @@ class Target:
 
     title: ClassVar[str]
     module: ClassVar[str]
-    own_type: type | None = None
-    """The framework's arrays on the host that `upload_at_once` takes, apart from NumPy's."""
     takes_all: ClassVar[str] = ""
     """Advice in out-of-memory errors, for a framework that leaves no device memory to others."""
 
@@ -148,13 +146,18 @@ class Target:
         """The framework's array in memory of pyxfer's."""
         return array
 
+    def is_plain(self, x: Any) -> bool:
+        """Whether it is the framework's array on the host, contiguous and of a known dtype, with nothing special."""
+        del x
+        return False
+
     def as_array(self, x: Any) -> NDArray[Any] | None:
-        """The framework's array on the host as NumPy's, without a copy; None if `x` is none or has particulars."""
+        """A plain array of the framework's as NumPy's, without a copy; None if that is not possible."""
         del x
         return None
 
     def upload_at_once(self, ring: Ring, x: Any) -> Any:
-        """Upload a small array of NumPy's or of the framework's own type by one native call; None if it cannot be."""
+        """Upload a small array of NumPy's, or a plain one of the framework's, by one native call; None if it cannot."""
         del ring, x
         return None
 
@@ -220,7 +223,6 @@ class Torch(Target):
             self.place = self.torch.device("cpu")
             return
         # What Triton calls too: it makes no stream object, which takes 3 us.
-        self.own_type = self.torch.Tensor
         self._raw_stream = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
         self.place = self.torch.device("cuda", self.device)
         if not self.torch.cuda.is_available():
@@ -279,8 +281,15 @@ class Torch(Target):
         tensor = self.torch.empty(x.shape, dtype=kind, device=self.place)
         return tensor if ring.upload_at_once(x, tensor.data_ptr(), self._raw_stream(self.device)) else None
 
+    def is_plain(self, x: Any) -> bool:
+        if type(x) is not self.torch.Tensor or not x.is_cpu or x.layout is not self.torch.strided or x.is_nested:
+            return False
+        if x.dtype not in self._kinds.values() or not x.is_contiguous():
+            return False
+        return not (x.requires_grad or x.is_neg() or (x.is_complex() and x.is_conj()))
+
     def as_array(self, x: Any) -> NDArray[Any] | None:
-        if type(x) is not self.torch.Tensor or x.dtype == self.torch.bfloat16 or not self._is_plain(x):
+        if not self.is_plain(x) or x.dtype == self.torch.bfloat16:
             return None
         try:
             array: NDArray[Any] = x.numpy()
@@ -288,14 +297,7 @@ class Torch(Target):
             return None
         return array
 
-    def _is_plain(self, x: Any) -> bool:
-        if not x.is_cpu or x.layout is not self.torch.strided or x.dtype not in self._kinds.values():
-            return False
-        return x.is_contiguous() and not (x.requires_grad or x.is_neg() or (x.is_complex() and x.is_conj()))
-
     def _send_tensor(self, ring: Ring, x: Any, stream: int) -> Any:
-        if not self._is_plain(x):
-            return None
         tensor = self.torch.empty(x.shape, dtype=x.dtype, device=self.place)
         try:
             address = x.data_ptr()

@@ -332,7 +332,7 @@ class Uploader(ShortRepr):
     def _upload_at_once(self, x: Any, target: Target) -> Any:
         """The short way of a small array with nothing special; None if it cannot be taken."""
         mover, kind = self._mover, type(x)
-        if not isinstance(mover, RingMover) or (kind is not np.ndarray and kind is not target.own_type):
+        if not isinstance(mover, RingMover) or (kind is not np.ndarray and not target.is_plain(x)):
             return None
         if not mover.goes_at_once(x.nbytes) or may_be_of_a_file(x) or native_call.exit_begun:
             return None

@@ -304,7 +304,8 @@ def test_tensors_of_torch_are_sent_as_arrays_are(up: Uploader) -> None:
             assert torch.equal(up.upload(source, "torch").cpu(), source)
         assert all(torch.equal(y.cpu(), x + n) for n, y in enumerate(up.upload([x + n for n in range(5)], "torch")))
     negative = torch.imag(torch.tensor([1 + 2j, 3 + 4j]).conj())
-    for refused in (negative, torch.ones(3, requires_grad=True)):
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for refused in (negative, torch.ones(3, requires_grad=True), torch.eye(3).to_sparse(), nested):
         with pytest.raises(UsageError):
             up.upload(refused, "torch")
 

@@ -39,7 +39,7 @@ class OwnTensor:
 class OwnStream(Target):
     """A framework with a stream of its own."""
 
-    title, module, own_type = "Own", "own", OwnTensor
+    title, module = "Own", "own"
 
     def __init__(self, pool: Any) -> None:
         super().__init__(pool)
@@ -47,6 +47,9 @@ class OwnStream(Target):
 
     def stream(self) -> int | None:
         return self.used.handle
+
+    def is_plain(self, x: Any) -> bool:
+        return isinstance(x, OwnTensor)
 
     def upload_at_once(self, ring: Any, x: Any) -> Any:
         address, finish = self.empty(x.array.shape if isinstance(x, OwnTensor) else x.shape, np.dtype(np.uint8))
