@@ -81,8 +81,8 @@ class chunk_plan {
   }
   static constexpr int enough_to_attend = 8;
   /// How many adjacent chunks a thread takes at a time in an upload beside the caller's work. Few
-  /// threads read faster from larger ranges: four read 20 GB/s in ranges of 256 KiB, and 34 to 47 in
-  /// ranges of 1 MiB (H200). Each thread takes chunks twice at least.
+  /// threads read faster from larger ranges: four read 20 GB/s in ranges of 256 KiB, and 34 to 47
+  /// in ranges of 1 MiB (H200). Each thread takes chunks twice at least.
   [[nodiscard]] std::size_t chunks_beside() const noexcept {
     auto const most = std::max<std::size_t>(1, bytes_beside / chunk_bytes_);
     return std::clamp<std::size_t>(chunks() / (2 * static_cast<std::size_t>(threads())), 1, most);

@@ -172,8 +172,8 @@ TEST_F(pages, a_missing_node_is_refused_with_the_kernels_error) {
 
 TEST(shared_pages, are_unmapped_and_keep_their_contents) {
   auto const size = 64 * page_bytes();
-  auto* const memory = static_cast<unsigned char*>(::mmap(
-      nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* const memory = static_cast<unsigned char*>(
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);
   std::memset(memory, 7, size);
   auto const address = reinterpret_cast<std::uintptr_t>(memory);

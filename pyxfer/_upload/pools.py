@@ -90,11 +90,17 @@ class Pool(Generic[AnyBlock]):
         self._settle()
 
     def _settle(self) -> None:
-        while self._is_unsettled() and self._lock.acquire(blocking=False):
+        while self._is_unsettled():
+            # Ctrl-C between the acquisition and its note would leave the lock held: `extend` makes both in one step.
+            held: list[bool] = []
             try:
+                held.extend(map(self._lock.acquire, (False,)))
+                if not held[0]:
+                    return
                 self._sort()
             finally:
-                self._lock.release()
+                if any(held):
+                    self._lock.release()
 
     def _is_unsettled(self) -> bool:
         return bool(self._returned or (self._closed and self._idle))

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,9 +41,14 @@ def send_arrays(tree: Any, send: Callable[[list[Any]], Iterable[Any]], name: str
     copied, arrays = arrays_of(tree, name)
     try:
         sent = iter(send(arrays))
-    except RefusedError as refused:
-        raise_at(tree, refused, name)
-    return map_arrays(copied, lambda _: next(sent), name)
+    except RefusedError as error:
+        index, why = error.index, error.why
+    else:
+        return map_arrays(copied, lambda _: next(sent), name)
+    try:
+        raise located(tree, index, why, name)
+    finally:
+        del why  # the frames of its traceback refer to this one
 
 
 def arrays_of(tree: Any, name: str) -> tuple[Any, list[Any]]:
@@ -75,17 +80,22 @@ class RefusedError(Exception):
         self.why = why
 
 
-def raise_at(tree: Any, refused: RefusedError, name: str) -> NoReturn:
-    """Raise the refusal with the place of the array."""
+def located(tree: Any, index: int, why: UsageError, name: str) -> UsageError:
+    """A refusal with the place of the array. Call it outside of `except`: a cycle of errors would keep the array."""
     places = itertools.count()
+    errors = [why]
+    del why
 
     def find(array: Any) -> Any:
-        if next(places) == refused.index:
-            raise refused.why
+        if next(places) == index:
+            raise errors.pop()
         return array
 
-    map_arrays(tree, find, name)
-    raise refused.why
+    try:
+        map_arrays(tree, find, name)
+    except UsageError as error:
+        return error
+    return errors.pop()
 
 
 # --- small arrays that cross together --------------------------------------------------------------------------------
@@ -238,8 +248,10 @@ def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
     if isinstance(tree, tuple):
         if all(value is child for value, child in zip(values, children.values, strict=True)):
             return tree  # such as time.struct_time, which cannot be made from its items
-        # without the type's constructor, whose arguments may differ from the items
-        made = tuple.__new__(type(tree), values)
+        try:  # without the type's constructor, whose arguments may differ from the items
+            made = tuple.__new__(type(tree), values)
+        except TypeError:  # a result of PyTorch, such as of max(dim=0)
+            return type(tree)(values)
         if hasattr(tree, "__dict__"):
             vars(made).update(vars(tree))
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import math
 import os
 import threading
 import time
@@ -35,7 +36,7 @@ from pyxfer._upload.prefetch import (
 )
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
-from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, raise_at, send_arrays
+from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, located, send_arrays
 from pyxfer._upload.tuning import at_once_bytes, settings_for
 from pyxfer.errors import (
     INSTALL,
@@ -350,11 +351,11 @@ class Uploader(ShortRepr):
         target = None if name is None else self._targets.get(name)
         if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
             return None
-        if y.nbytes > MAX_FETCHED_BYTES or (plain := target.plain(y)) is None:
+        if (plain := target.plain(y)) is None:
             return None
         address, shape, dtype = plain
         stream = target.stream()
-        if stream is None or isinstance(dtype, str):
+        if stream is None or isinstance(dtype, str) or math.prod(shape) * dtype.itemsize > MAX_FETCHED_BYTES:
             return None
         result = np.empty(shape, dtype)
         with native_call() as allowed:
@@ -434,13 +435,18 @@ class Uploader(ShortRepr):
         try:
             for places, small in self._groups(mover, target, arrays):
                 started.append(self._started(mover, target, arrays, places, small))
-        except RefusedError as refused:
-            self._dropped.add(started)
-            raise_at(tree, refused, name)
+        except RefusedError as error:
+            index, why = error.index, error.why
         except BaseException:
             self._dropped.add(started)
             raise
-        return Upload(tree, started, self._dropped, self)
+        else:
+            return Upload(tree, started, self._dropped, self)
+        self._dropped.add(started)
+        try:
+            raise located(tree, index, why, name)
+        finally:
+            del why  # the frames of its traceback refer to this one
 
     def _started(
         self, mover: Mover, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -164,3 +168,25 @@ def test_groups_are_of_small_contiguous_arrays(own: Target) -> None:
     small, large = np.zeros(10), np.zeros(100_000)
     found = trees.groups_of([small, large, small, small[::2], small, small], own)
     assert found == [([1], None), ([3], None), ([0, 2, 4, 5], [small] * 4)]
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_refusal_keeps_no_array(up: Uploader, own: Target, block: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        array = np.array(["text"])
+        gone = weakref.ref(array)
+        with suppress(UsageError):
+            up.upload([filled(0, 3), array], own, block=block)
+        del array
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_sequence_of_fields_comes_back_as_one(up: Uploader, own: Target) -> None:
+    fields: list[Any] = [filled(0, 3), *range(1, 9)]
+    made: Any = up.upload(time.struct_time(fields), own)
+    assert np.array_equal(np.from_dlpack(made[0]), fields[0])
+    assert type(made) is time.struct_time
