@@ -54,7 +54,7 @@ class DevicePool(Pool["DeviceBuffer"]):
             with self._lock:
                 self._sort()
                 first = 0 if if_short else -1  # the blocks of a size are in the order of their return
-                if any(blocks[first][1] == self._synchronised for blocks in self._idle.values()):
+                if any(blocks[first][1] == self._synchronised for blocks in self._idle.values() if blocks):
                     self._synchronise()
         finally:
             self._settle()

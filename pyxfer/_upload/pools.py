@@ -91,7 +91,8 @@ class Pool(Generic[AnyBlock]):
 
     def _settle(self) -> None:
         while self._is_unsettled():
-            # Ctrl-C between the acquisition and its note would leave the lock held: `extend` makes both in one step.
+            # Python handles Ctrl-C after a call. So the acquisition and its note are one call, and nothing is called
+            # before the release.
             held: list[bool] = []
             try:
                 held.extend(map(self._lock.acquire, (False,)))
@@ -99,7 +100,7 @@ class Pool(Generic[AnyBlock]):
                     return
                 self._sort()
             finally:
-                if any(held):
+                if held and held[0]:
                     self._lock.release()
 
     def _is_unsettled(self) -> bool:
@@ -130,13 +131,13 @@ class Pool(Generic[AnyBlock]):
 
     def _free_down_to(self, max_bytes: int) -> None:
         while self.idle_bytes > max_bytes:
-            self._pop(next(iter(self._idle))).close()
+            self._pop(next(size for size, blocks in self._idle.items() if blocks)).close()
 
     def _pop(self, size: int, *, last: bool = False) -> AnyBlock:
         blocks = self._idle[size]
         block, _ = blocks.pop() if last else blocks.popleft()
         if not blocks:
-            del self._idle[size]
+            self._idle.pop(size, None)  # Ctrl-C may come before, and leave no blocks of a size
         return block
 
 
@@ -192,7 +193,7 @@ class HostPool(Pool["Mapping"]):
         return time.monotonic()
 
     def _reuse(self, size: int) -> Mapping | None:
-        return self._pop(size, last=True) if size in self._idle else None
+        return self._pop(size, last=True) if self._idle.get(size) else None
 
     def _is_unsettled(self) -> bool:
         return super()._is_unsettled() or (self._closed and self._alarm is not None)
@@ -225,9 +226,9 @@ class HostPool(Pool["Mapping"]):
         """Free what was idle for `IDLE_S`. Returns the seconds until the next block was; None if none is idle."""
         now = self._moment()
         for size in list(self._idle):
-            while size in self._idle and self._idle[size][0][1] <= now - IDLE_S:
+            while self._idle.get(size) and self._idle[size][0][1] <= now - IDLE_S:
                 self._pop(size).close()
-        oldest = min((blocks[0][1] for blocks in self._idle.values()), default=None)
+        oldest = min((blocks[0][1] for blocks in self._idle.values() if blocks), default=None)
         return None if oldest is None else max(0.0, oldest + IDLE_S - now)
 
 
