@@ -64,12 +64,6 @@ known_as known_memory(std::uintptr_t address, std::size_t bytes) {
   return holds_all ? known_as::page_locked : known_as::partly_locked;
 }
 
-bool accesses_pageable_memory(int device) {
-  int value = 0;
-  PYXFER_TRY(cudaDeviceGetAttribute(&value, cudaDevAttrPageableMemoryAccess, device));
-  return value != 0;
-}
-
 device_buffer::device_buffer(std::size_t bytes, int device)
     : owned_memory{bytes, device, [](void* data) { PYXFER_TRY(cudaFree(data)); }} {
   device_guard const guard{device};

@@ -23,9 +23,6 @@ enum class known_as { pageable, page_locked, partly_locked, of_device };
 
 [[nodiscard]] known_as known_memory(std::uintptr_t address, std::size_t bytes);
 
-/// Whether the device reads pageable memory of the host itself, through the page tables.
-[[nodiscard]] bool accesses_pageable_memory(int device);
-
 /// Owns memory, or its page lock.
 class owned_memory : public owned_handle<void*> {
  public:

@@ -49,9 +49,9 @@ void leak(void* state) {
 struct ring::state {
   state(int on, ring_settings const& made)
       : context{primary_context(on)},
-        reads_pageable_memory{accesses_pageable_memory(on)},
         begins{on, event_use::order},
-        moving{std::make_unique<staging>(on, context, made)} {}
+        moving{std::make_unique<staging>(on, context, made)},
+        reads_pageable_memory{moving->reads_pageable_memory()} {}
 
   staged run(staging_request request, std::optional<stream_view> after,
              std::atomic<bool>& cancelled);
@@ -60,9 +60,9 @@ struct ring::state {
   void release();
 
   CUcontext context;
-  bool reads_pageable_memory;
   event begins;
   std::unique_ptr<staging> moving;  ///< null when it is closed
+  bool const reads_pageable_memory;
   std::atomic<bool> abandoned{false};
   transfer_queue queue;
 };

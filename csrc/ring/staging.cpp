@@ -55,6 +55,12 @@ fill_function fill_for(staging_request const& request, ring_settings const& made
   return fill_kernel_of(kind).copy;
 }
 
+bool accesses_pageable_memory(int device) {
+  int value = 0;
+  PYXFER_TRY(cudaDeviceGetAttribute(&value, cudaDevAttrPageableMemoryAccess, device));
+  return value != 0;
+}
+
 }  // namespace
 
 staging::staging(int device, CUcontext context, ring_settings const& made)

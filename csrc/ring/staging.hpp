@@ -22,6 +22,8 @@ class staging {
 
   /// Waits until the device has left the slots; false after `seconds`.
   [[nodiscard]] bool await_idle(double seconds) const { return mover_.await_idle(seconds); }
+  /// Whether the device may read pageable memory after the call for a copy has returned.
+  [[nodiscard]] bool reads_pageable_memory() const noexcept { return reads_pageable_memory_; }
   /// Call it after the device has left the slots.
   void close();
 
@@ -36,7 +38,7 @@ class staging {
                   std::atomic<bool> const& cancelled) noexcept;
 
   ring_settings settings_;
-  bool reads_pageable_memory_;  ///< the device may read pageable memory after the call for a copy
+  bool reads_pageable_memory_;
   host_buffer slots_;
   chunk_mover mover_;
   crew crew_;

@@ -37,7 +37,7 @@ RAW_MODES: tuple[tuple[Memory, str], ...] = (("pinned", "async"), ("pageable", "
 
 # Many routes share the budget and a document: fast routes leave room for slow ones.
 MAX_ROUNDS = 200
-# Routes that take longest at the largest size get so many if six of all would end after the budget.
+# Routes that take longest at the largest size get this many trials if six of all would end after the budget.
 FEW_ROUNDS = 2
 ALIASED = "no bytes were moved: the result uses the memory of the array that it was made from"
 

@@ -72,7 +72,7 @@ class RouteContext(ShortRepr):
         return self._arena.uploader()
 
     def check_images(self) -> None:
-        """Raise a RefusedError if the size is no whole number of images."""
+        """Raise a RefusedError if the size is not a multiple of an image's."""
         if self.nbytes % IMAGE_BYTES:
             height, width, channels = IMAGE_SHAPE
             raise RefusedError(

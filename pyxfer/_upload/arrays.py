@@ -13,6 +13,7 @@ import math
 import mmap
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -327,7 +328,7 @@ def read_capsule(x: Any, capsule: Any, require_device: Callable[[Any, int, int],
         raise UsageError(f"items of {known} cannot be {remedy}")
     itemsize = itemsize_of(dtype)
     shape = _integers(extents, dimensions)
-    strides = _integers(steps, dimensions) if steps else [math.prod(shape[axis + 1 :]) for axis in range(dimensions)]
+    strides = _integers(steps, dimensions) if steps else strides_of(shape)
     return Source(
         address=data + offset,
         dtype=dtype,
@@ -338,6 +339,12 @@ def read_capsule(x: Any, capsule: Any, require_device: Callable[[Any, int, int],
         readonly=bool(flags & _READ_ONLY) or kind.__module__.partition(".")[0] in _IMMUTABLE,
         keep=capsule,
     )
+
+
+@lru_cache(maxsize=1024)
+def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, in items."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _integers(address: int, count: int) -> tuple[int, ...]:

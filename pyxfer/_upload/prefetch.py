@@ -343,8 +343,8 @@ def warn_of_pinning(batches: Iterable[Any], stacklevel: int) -> None:
 class Unmapper:
     """A thread in which the tensors that a loader's workers have shared end.
 
-    Unmapping a batch of 38.5 MB takes 3 to 8 ms, and the destructor of a tensor holds Python's lock meanwhile. So the
-    thread unmaps the pages before, without the lock. It runs from the first such tensor on until `stop`.
+    Unmapping a batch of 38.5 MB takes 3 to 8 ms, and the destructor of a tensor holds Python's lock for that time. So
+    the thread unmaps the pages before, without the lock. It runs from the first such tensor on until `stop`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -372,7 +372,7 @@ class Unmapper:
                 self._end(tensors.pop())
 
     def _end(self, tensor: Any) -> None:
-        if sys.getrefcount(tensor) > _LAST_REFERENCES:  # somebody keeps it, and would map its pages again
+        if sys.getrefcount(tensor) > _LAST_REFERENCES:  # a kept tensor would map its pages again
             return
         with native_call() as allowed:
             if allowed:

@@ -5,9 +5,8 @@ PyTorch and CuPy allocate the memory themselves. TensorFlow and JAX take pyxfer'
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
@@ -23,6 +22,7 @@ from pyxfer._upload.arrays import (
     itemsize_of,
     name_of,
     read_capsule,
+    strides_of,
     type_name,
 )
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
@@ -200,12 +200,6 @@ class Target:
         return UsageError(f"{self.title} has no {name_of(dtype)}: {advice}")
 
 
-@lru_cache(maxsize=1024)
-def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array in C order, in items."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 class Torch(Target):
     """Tensors that PyTorch allocates, filled on its current stream."""
 
@@ -214,10 +208,10 @@ class Torch(Target):
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
         self.torch = _imported(self, "torch.utils.dlpack")
-        self._kinds: dict[Dtype, Any] = {}  # looking a name up in torch takes 2 us
         self._raw_stream: Callable[[int], int] | None = None
-        names = [(name_of(dtype), dtype) for dtype in DLPACK_TYPES]
-        self._dtypes = {getattr(self.torch, name): dtype for name, dtype in names if hasattr(self.torch, name)}
+        kinds = {dtype: getattr(self.torch, name_of(dtype), None) for dtype in DLPACK_TYPES}
+        self._kinds = {dtype: kind for dtype, kind in kinds.items() if kind is not None}
+        self._dtypes = {kind: dtype for dtype, kind in self._kinds.items()}
         self._types = {self.torch.Tensor, self.torch.nn.Parameter}  # other classes may keep their items elsewhere
         if is_host(self.engine):
             self.place = self.torch.device("cpu")
@@ -237,10 +231,7 @@ class Torch(Target):
     def _kind(self, dtype: Dtype) -> Any:
         kind = self._kinds.get(dtype)
         if kind is None:
-            kind = getattr(self.torch, name_of(dtype), None)
-            if kind is None:
-                raise self.no_dtype(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
-            self._kinds[dtype] = kind
+            raise self.no_dtype(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
         return kind
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
@@ -284,7 +275,7 @@ class Torch(Target):
     def is_plain(self, x: Any) -> bool:
         if type(x) is not self.torch.Tensor or not x.is_cpu or x.layout is not self.torch.strided or x.is_nested:
             return False
-        if x.dtype not in self._kinds.values() or not x.is_contiguous():
+        if x.dtype not in self._dtypes or not x.is_contiguous():
             return False
         return not (x.requires_grad or x.is_neg() or (x.is_complex() and x.is_conj()))
 
@@ -341,12 +332,10 @@ class Cupy(Target):
         self.cupy = _imported(self)
         if is_host(self.engine):
             raise UsageError("CuPy needs a GPU, and this uploader has none: use another framework")
-        self._seen: set[Dtype] = set()
 
     def require_dtype(self, dtype: Dtype) -> None:
         if isinstance(dtype, str):
             raise self.no_dtype(dtype, "send its bits, as uint16")
-        self._seen.add(dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype) -> EmptyArray:
         self.require_dtype(dtype)
@@ -365,7 +354,7 @@ class Cupy(Target):
 
     def upload_at_once(self, ring: Ring, x: Any) -> Any:
         cuda = self.cupy.cuda
-        if x.dtype not in self._seen or cuda.runtime.getDevice() != self.device:
+        if x.dtype not in DLPACK_TYPES or cuda.runtime.getDevice() != self.device:
             return None
         array = self.cupy.empty(x.shape, x.dtype)
         return array if ring.upload_at_once(x, array.data.ptr, cuda.get_current_stream().ptr) else None

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyxfer._upload.targets import Target
 
     Group: TypeAlias = tuple[list[int], list[np.ndarray[Any, Any]] | None]
+
+Result = TypeVar("Result")
 
 MAX_DEPTH = 100
 
@@ -36,19 +38,11 @@ def map_arrays(tree: Any, send: Callable[[Any], Any], name: str = "batch") -> An
 def send_arrays(tree: Any, send: Callable[[list[Any]], Iterable[Any]], name: str) -> Any:
     """`map_arrays` by one call for all arrays of a structure, which must have one.
 
-    `send` names an array that it refuses by `RefusedError`.
+    `send` names an array that it refuses by `RefusedArrayError`.
     """
     copied, arrays = arrays_of(tree, name)
-    try:
-        sent = iter(send(arrays))
-    except RefusedError as error:
-        index, why = error.index, error.why
-    else:
-        return map_arrays(copied, lambda _: next(sent), name)
-    try:
-        raise located(tree, index, why, name)
-    finally:
-        del why  # the frames of its traceback refer to this one
+    sent = iter(naming_refused(tree, lambda: send(arrays), name))
+    return map_arrays(copied, lambda _: next(sent), name)
 
 
 def arrays_of(tree: Any, name: str) -> tuple[Any, list[Any]]:
@@ -71,7 +65,7 @@ def arrays_of(tree: Any, name: str) -> tuple[Any, list[Any]]:
     return copied, arrays
 
 
-class RefusedError(Exception):
+class RefusedArrayError(Exception):
     """One of the arrays of a structure was refused."""
 
     def __init__(self, index: int, why: UsageError) -> None:
@@ -80,8 +74,19 @@ class RefusedError(Exception):
         self.why = why
 
 
-def located(tree: Any, index: int, why: UsageError, name: str) -> UsageError:
-    """A refusal with the place of the array. Call it outside of `except`: a cycle of errors would keep the array."""
+def naming_refused(tree: Any, call: Callable[[], Result], name: str) -> Result:
+    """Call, and make a RefusedArrayError a UsageError with the place of its array."""
+    try:
+        return call()
+    except RefusedArrayError as error:
+        index, why = error.index, error.why
+    try:  # outside of `except`, because a cycle of errors would keep the array
+        raise _located(tree, index, why, name)
+    finally:
+        del why  # the frames of its traceback refer to this one
+
+
+def _located(tree: Any, index: int, why: UsageError, name: str) -> UsageError:
     places = itertools.count()
     errors = [why]
     del why

@@ -36,7 +36,7 @@ from pyxfer._upload.prefetch import (
 )
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
-from pyxfer._upload.trees import MIN_PACKED, RefusedError, arrays_of, groups_of, located, send_arrays
+from pyxfer._upload.trees import MIN_PACKED, RefusedArrayError, arrays_of, groups_of, naming_refused, send_arrays
 from pyxfer._upload.tuning import at_once_bytes, settings_for
 from pyxfer.errors import (
     INSTALL,
@@ -377,7 +377,7 @@ class Uploader(ShortRepr):
                 put(made, places, finish())
             except UsageError as error:
                 del finish  # the traceback would keep the memory
-                raise RefusedError(places[0], error) from error
+                raise RefusedArrayError(places[0], error) from error
             except BaseException:
                 del finish
                 raise
@@ -398,7 +398,7 @@ class Uploader(ShortRepr):
                 source = source_of(arrays[places[0]])
                 return (source, *target.empty(source.shape, source.dtype), source.keep)
             except UsageError as error:
-                raise RefusedError(places[0], error) from error
+                raise RefusedArrayError(places[0], error) from error
         pack = self._engine.Pack(small)
         parts = [(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
         return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
@@ -432,21 +432,17 @@ class Uploader(ShortRepr):
 
     def _start_all(self, mover: Mover, target: Target, tree: Any, arrays: list[Any], name: str) -> Upload:
         started: list[Started] = []
-        try:
+
+        def start() -> None:
             for places, small in self._groups(mover, target, arrays):
                 started.append(self._started(mover, target, arrays, places, small))
-        except RefusedError as error:
-            index, why = error.index, error.why
+
+        try:
+            naming_refused(tree, start, name)
         except BaseException:
             self._dropped.add(started)
             raise
-        else:
-            return Upload(tree, started, self._dropped, self)
-        self._dropped.add(started)
-        try:
-            raise located(tree, index, why, name)
-        finally:
-            del why  # the frames of its traceback refer to this one
+        return Upload(tree, started, self._dropped, self)
 
     def _started(
         self, mover: Mover, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None
@@ -456,7 +452,7 @@ class Uploader(ShortRepr):
             return Started(mover.start(source, address, target.stream()), finish, keep, places)
         except UsageError as error:
             del finish  # the traceback would keep the memory
-            raise RefusedError(places[0], error) from error
+            raise RefusedArrayError(places[0], error) from error
         except Exception:
             del finish
             raise
