@@ -163,7 +163,7 @@ def _result(peer: Peer, nbytes: int) -> Prepared:
     x = _bytes(nbytes)
     y = peer.on_device(x)
     check(peer, y, pyxfer.download(y))
-    return Prepared({OWN: lambda: pyxfer.download(y), **peer.downloads(y)})
+    return Prepared({OWN: lambda: pyxfer.download(peer.not_fetched(y)), **peer.downloads(y)})
 
 
 def _kept_results(peer: Peer, nbytes: int) -> Prepared:

@@ -86,6 +86,10 @@ class Peer:
         """Ways to fetch an array into new memory."""
         return {"plain": lambda: self.to_numpy(y)}
 
+    def not_fetched(self, y: Any) -> Any:
+        """An array like `y`, or itself, whose contents the framework does not keep on the host."""
+        return y
+
     def step(self, side: int, passes: int) -> Callable[[Any], object]:
         """Work on a batch: products of matrices on the device, and a sum over the first item of the batch."""
         raise NotImplementedError
@@ -266,8 +270,10 @@ class Jax(Peer):
         return {"device_put": lambda: self.on_device(tree)}
 
     def downloads(self, y: Any) -> Ways:
-        # An array of JAX keeps what np.asarray has fetched once, so each call gets an array of its own.
-        return {"np.asarray": lambda: np.asarray(self.jax.numpy.copy(y))}
+        return {"np.asarray": lambda: np.asarray(self.not_fetched(y))}
+
+    def not_fetched(self, y: Any) -> Any:
+        return self.jax.numpy.copy(y)  # `np.asarray` keeps what it has fetched
 
     def step(self, side: int, passes: int) -> Callable[[Any], object]:
         matrix = self.jax.device_put(np.full((side, side), 1 / side, np.float32), self.device)
@@ -321,7 +327,11 @@ class Tensorflow(Peer):
         return {"tf.constant": lambda: self.on_device(x), "convert_to_tensor": convert}
 
     def downloads(self, y: Any) -> Ways:
-        return {"numpy": y.numpy}
+        return {"numpy": lambda: self.not_fetched(y).numpy()}
+
+    def not_fetched(self, y: Any) -> Any:
+        with self.tf.device(self.device):
+            return self.tf.identity(y)  # `numpy` keeps what it has fetched
 
     def step(self, side: int, passes: int) -> Callable[[Any], object]:
         with self.tf.device(self.device):

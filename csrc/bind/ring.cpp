@@ -80,6 +80,14 @@ void bind_pack(py::module_& module) {
       .def_property_readonly("nbytes", [](pack const& self) { return self.all.bytes(); });
 }
 
+bool at_once(ring& through, layout const& from, std::uintptr_t to,
+             std::optional<std::uintptr_t> on) {
+  gil_released const released;
+  return run_interruptibly([&](interruption const& interrupted) {
+    return through.upload_at_once(from, to, stream_of(on), interrupted);
+  });
+}
+
 void bind_transfers(owner_class<ring>& kind) {
   kind.def(
       "upload",
@@ -108,26 +116,22 @@ void bind_transfers(owner_class<ring>& kind) {
   kind.def(
       "upload_at_once",
       [](ring& self, std::uintptr_t address, std::ptrdiff_t bytes, std::uintptr_t device_address,
-         std::uintptr_t on) {
-        gil_released const released;
-        return self.upload_at_once({address, 1, {bytes}, {1}}, device_address, view_of(on));
+         std::optional<std::uintptr_t> on) {
+        return at_once(self, {address, 1, {bytes}, {1}}, device_address, on);
       },
       py::arg("address"), py::arg("nbytes"), py::arg("device_address"), py::arg("stream"));
   // NumPy's attributes take 1 us to read in Python.
   kind.def(
       "upload_at_once",
-      [](ring& self, py::array const& array, std::uintptr_t device_address, std::uintptr_t on) {
-        auto const from = layout_of(array);
-        gil_released const released;
-        return self.upload_at_once(from, device_address, view_of(on));
+      [](ring& self, py::array const& array, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> on) {
+        return at_once(self, layout_of(array), device_address, on);
       },
       py::arg("array").noconvert(), py::arg("device_address"), py::arg("stream"));
   kind.def(
       "upload_at_once",
-      [](ring& self, pack const& from, std::uintptr_t device_address, std::uintptr_t on) {
-        gil_released const released;
-        return self.upload_at_once(from.all, device_address, view_of(on));
-      },
+      [](ring& self, pack const& from, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> on) { return at_once(self, from.all, device_address, on); },
       py::arg("pack"), py::arg("device_address"), py::arg("stream"));
   kind.def(
       "upload",

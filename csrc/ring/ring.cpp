@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <shared_mutex>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -50,6 +51,7 @@ struct ring::state {
   state(int on, ring_settings const& made)
       : context{primary_context(on)},
         begins{on, event_use::order},
+        small{on},
         moving{std::make_unique<staging>(on, context, made)},
         reads_pageable_memory{moving->reads_pageable_memory()} {}
 
@@ -61,6 +63,8 @@ struct ring::state {
 
   CUcontext context;
   event begins;
+  stream small;  ///< of uploads at once that have no stream of their caller
+  std::shared_mutex small_in_use;
   std::unique_ptr<staging> moving;  ///< null when it is closed
   bool const reads_pageable_memory;
   std::atomic<bool> abandoned{false};
@@ -78,15 +82,19 @@ staged ring::state::run(staging_request request, std::optional<stream_view> afte
   return moving->run(request, cancelled);
 }
 
-/// Polls until the device has left the slots or the time is over. An error does not mean that the
-/// device has left them, so the first one is noted and polling continues. A lost device uses
-/// nothing.
+/// Polls until the device has left the slots and done the small uploads, or the time is over. An
+/// error does not mean that the device has left them, so the first one is noted and polling
+/// continues. A lost device uses nothing.
 bool ring::state::await_idle(double seconds) const {
   polling const rest;
   for (bool noted = false; true; rest.pause()) {
     try {
       context_guard const guard{context};
-      return moving->await_idle(seconds - rest.waited_s());
+      if (!moving->await_idle(seconds - rest.waited_s())) { return false; }
+      for (; !is_idle(small.view()); rest.pause()) {
+        if (rest.waited_s() >= seconds) { return false; }
+      }
+      return true;
     } catch (cuda_error const& error) {
       if (!std::exchange(noted, true)) { note_cleanup_failure(error); }
       auto const is_lost = dynamic_cast<device_lost_error const*>(&error) != nullptr;
@@ -105,16 +113,18 @@ void ring::state::await_work_of(stream_view on, interruption const& interrupted)
     }
     asked = host_clock::now();
     if (queue.is_closed() || (interrupted && interrupted())) {
-      throw cancelled_error("cancelled before the download began");
+      throw cancelled_error("cancelled while it waited for a stream");
     }
   }
 }
 
 void ring::state::release() {
   queue.end_thread();
+  std::unique_lock const unused{small_in_use};
   closing all;
   all.close(*moving);
   all.close(begins);
+  all.close(small);
   moving.reset();
   all.finish();
 }
@@ -149,15 +159,18 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
                      after, front.cancelled());
 }
 
-bool ring::upload_at_once(layout const& from, std::uintptr_t to, stream_view on) {
+bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<stream_view> on,
+                          interruption const& interrupted) {
   note_process();
   require_device_memory(to, from);
+  std::shared_lock<std::shared_mutex> in_use;
+  if (!on) { in_use = std::shared_lock{state_->small_in_use}; }
   // A device that reads pageable memory itself may read the array after the call has returned.
   if (from.bytes() > most_at_once || state_->reads_pageable_memory || state_->queue.is_closed()) {
     return false;
   }
   context_guard const guard{state_->context};
-  require_no_capture(on);
+  if (on) { require_no_capture(*on); }
   if (from.bytes() == 0) { return true; }
   auto const* array = reinterpret_cast<void const*>(from.address());
   thread_local std::vector<unsigned char> gathered;
@@ -168,7 +181,9 @@ bool ring::upload_at_once(layout const& from, std::uintptr_t to, stream_view on)
   } else if (known_memory(from.address(), from.bytes()) != known_as::pageable) {
     return false;
   }
-  PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), on.handle()));
+  auto const used = on.value_or(state_->small.view());
+  PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), used.handle()));
+  if (!on) { state_->await_work_of(used, interrupted); }
   return true;
 }
 

@@ -25,6 +25,7 @@ namespace pyxfer {
 /// | field                   | written by                | read by                 | ordered by    |
 /// |-------------------------|---------------------------|-------------------------|---------------|
 /// | state::queue            | any thread                | any thread              | its own mutex |
+/// | state::small            | `close`                   | uploads at once         | small_in_use  |
 /// | state::begins, ::moving | the transfer at the front | the same                | the queue     |
 /// | state::abandoned        | `abandon`                 | `close`, the destructor | itself        |
 // clang-format on
@@ -57,9 +58,12 @@ class ring {
   staged download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
                   interruption const& interrupted = {});
   /// Copies a small array by the driver on the caller's own stream, past the transfers of the ring;
-  /// when it returns, the array has been read. Returns false, without a copy, if the array is
-  /// larger than `most_at_once` or may be read later, or if the ring is closed.
-  [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to, stream_view on);
+  /// when it returns, the array has been read. Without a stream its bytes are then on the device.
+  /// Returns false, without a copy, if the array is larger than `most_at_once` or may be read
+  /// later, or if the ring is closed.
+  [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to,
+                                    std::optional<stream_view> on,
+                                    interruption const& interrupted = {});
   /// The same in the other direction. It waits for the stream's earlier work, which `interrupted`
   /// can end, and then for the copy.
   [[nodiscard]] bool download_at_once(std::uintptr_t from, layout const& to, stream_view on,

@@ -241,6 +241,24 @@ TEST_F(ring_at_once, do_not_wait_for_the_transfers_of_the_ring) {
   other.join();
 }
 
+TEST_F(ring_at_once, without_a_stream_have_arrived_and_wait_for_no_other_work) {
+  ring made{0, settings};
+  gate held{own_.view(), 60};
+  array const from{100, 36};
+  EXPECT_TRUE(made.upload_at_once(from.view(), device(), std::nullopt));
+  EXPECT_EQ(on_device(100), from.contents());
+  held.open();
+}
+
+TEST_F(ring_at_once, without_a_stream_can_be_interrupted) {
+  ring made{0, settings};
+  hostrt::stall("cuMemcpyHtoDAsync", 1, 60);
+  EXPECT_THROW(static_cast<void>(made.upload_at_once(array{100}.view(), device(), std::nullopt,
+                                                     [] { return true; })),
+               cancelled_error);
+  hostrt::release_stalls();
+}
+
 TEST_F(ring_at_once, are_refused_where_the_ring_is_needed) {
   ring made{0, settings};
   array const little{100};

@@ -84,6 +84,10 @@ def download(y: Any, out: Any = None) -> Any:
         ForkedError: this process was forked from one that has uploaded.
 
     """
+    if out is None:
+        for uploader in tuple(_by_index.values()):  # asking an array for its device takes 2 us
+            if (made := uploader._download_at_once(y)) is not None:
+                return made
     return _uploader(_device_name_of(y)).download(y, out)
 
 

@@ -75,13 +75,16 @@ class RingMover:
         """Whether the driver's copy on a framework's own stream is faster: if it is small, or the threads sleep."""
         if nbytes <= self._at_once_bytes:
             return True
-        return nbytes <= MAX_AT_ONCE_BYTES and time.monotonic() - self._used_s > _ASLEEP_S
+        if nbytes > MAX_AT_ONCE_BYTES:
+            return False
+        asleep_s, self._used_s = time.monotonic() - self._used_s, time.monotonic()  # the next one soon after wakes them
+        return asleep_s > _ASLEEP_S
 
     def upload(self, source: Source | Pack, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
         is_pack = not isinstance(source, Source)
         is_small = is_pack and self.goes_at_once(source.nbytes)
-        if is_small and stream is not None and _transfer(self.ring.upload_at_once, source, address, stream):
+        if is_small and (wait or stream is not None) and _transfer(self.ring.upload_at_once, source, address, stream):
             return
         _transfer(self.ring.upload, source, address, stream, wait)
         self._used_s = time.monotonic()

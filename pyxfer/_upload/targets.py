@@ -69,7 +69,8 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
         framework = target(name)
         stream = framework.stream()
         if plain := framework.plain(y):
-            return OnDevice(*plain, stream, y)
+            address, shape, dtype = plain
+            return OnDevice(address, tuple(shape), dtype, stream, y)
         capsule = call_exporter(y, lambda: framework.export(y))
 
     def require_device(y: Any, kind: int, index: int) -> None:
@@ -158,8 +159,11 @@ class Target:
 
     def upload_at_once(self, ring: Ring, x: Any) -> Any:
         """Upload a small array of NumPy's, or a plain one of the framework's, by one native call; None if it cannot."""
-        del ring, x
-        return None
+        if x.dtype not in DLPACK_TYPES or self.stream() is not None:
+            return None
+        self.require_dtype(x.dtype)
+        array = self.own_array(x.shape, x.dtype)
+        return self.taken(array) if ring.upload_at_once(x, array.address, None) else None
 
     def stream(self) -> int | None:
         """The framework's current stream: copies wait for its earlier work, and its later work waits for copies.
@@ -311,9 +315,9 @@ class Torch(Target):
                 and y.device == self.place
                 and y.layout is self.torch.strided
                 and y.is_contiguous()
-                and not (y.is_conj() or y.is_neg())
+                and not (y.is_neg() or (y.is_complex() and y.is_conj()))
             ):
-                return y.data_ptr(), tuple(y.shape), self._dtypes[y.dtype]
+                return y.data_ptr(), y.shape, self._dtypes[y.dtype]
         except RuntimeError:  # a nested tensor, or one of torch.func without memory
             pass
         return None
@@ -409,9 +413,6 @@ class Tensorflow(Target):
         return capsule
 
 
-_MAX_COPIED_BYTES = 256 << 10
-
-
 class Jax(Target):
     """JAX's arrays in pyxfer's memory."""
 
@@ -423,22 +424,13 @@ class Jax(Target):
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
         self._jax = _imported(self, "jax.dlpack")
-        self._place: Any = None
         if is_host(self.engine):
             return
         try:
-            gpus = self._jax.local_devices(backend="gpu")
-            self._place = next((gpu for gpu in gpus if gpu.local_hardware_id == self.device), None)
+            self._jax.local_devices(backend="gpu")
         except (RuntimeError, AssertionError) as error:
             why = str(error).partition("\n")[0]
             raise UsageError(f"JAX {self._jax.__version__} sees no GPU: {why}") from error
-
-    def upload_at_once(self, ring: Ring, x: Any) -> Any:
-        """Send a copy by `device_put`, which may read its source after it has returned. DLPack alone takes as long."""
-        if self._place is None or x.nbytes > _MAX_COPIED_BYTES or x.dtype not in DLPACK_TYPES:
-            return None
-        self.require_dtype(x.dtype)
-        return self._jax.device_put(x.copy(), self._place)
 
     def require_dtype(self, dtype: Dtype) -> None:
         most_bytes = 8 if getattr(dtype, "kind", "") == "c" else 4

@@ -141,13 +141,15 @@ def tune_and_keep(
         return _keep(tuning_key(engine, device), cache_path(environ), tuned)
 
 
-# For fewer chunks the ring's threads wake too late (H100: 512 KiB take 50 us, and 60 us through the ring).
+# For fewer chunks the ring's threads wake too late (H100: 512 KiB take 50 us, and 60 us through the ring), unless the
+# chunks are large (H200: 1 MiB takes 100 us, and 4 MiB as long through the ring with chunks of 128 KiB).
 _MIN_RING_CHUNKS = 8
+_MOST_ANYWAY_BYTES = 512 << 10
 
 
 def at_once_bytes(chosen: ChosenSettings) -> int:
     """The largest upload that is left to the driver, on the framework's own stream and past the ring."""
-    least = max(DIRECT_BYTES, _MIN_RING_CHUNKS * chosen.settings.chunk_bytes)
+    least = max(DIRECT_BYTES, min(_MOST_ANYWAY_BYTES, _MIN_RING_CHUNKS * chosen.settings.chunk_bytes))
     pays_from = None if chosen.tuning is None else chosen.tuning.pays_from_bytes.value
     return min(MAX_AT_ONCE_BYTES, least if pays_from is None else max(least, pays_from - 1))
 

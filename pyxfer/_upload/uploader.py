@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import importlib
-import math
 import os
 import threading
 import time
@@ -351,11 +350,10 @@ class Uploader(ShortRepr):
         target = None if name is None else self._targets.get(name)
         if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
             return None
-        if (plain := target.plain(y)) is None:
+        if (plain := target.plain(y)) is None or y.nbytes > MAX_FETCHED_BYTES:
             return None
         address, shape, dtype = plain
-        stream = target.stream()
-        if stream is None or isinstance(dtype, str) or math.prod(shape) * dtype.itemsize > MAX_FETCHED_BYTES:
+        if isinstance(dtype, str) or (stream := target.stream()) is None:
             return None
         result = np.empty(shape, dtype)
         with native_call() as allowed:

@@ -251,11 +251,11 @@ class Ring:
     @overload
     def upload(self, pack: Pack, device_address: int, stream: int | None, wait: bool) -> Staged: ...
     @overload
-    def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int) -> bool:
-        """Copy a small array on `stream` itself. False: not done, because the ring may be faster or is needed."""
+    def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int | None) -> bool:
+        """Copy a small array on `stream` itself; on None, wait until it has arrived. False: the ring is needed."""
 
     @overload
-    def upload_at_once(self, array: NDArray[Any] | Pack, device_address: int, stream: int) -> bool: ...
+    def upload_at_once(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None) -> bool: ...
     def download(
         self,
         address: int,

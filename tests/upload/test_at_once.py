@@ -90,6 +90,14 @@ def test_a_small_array_goes_at_once(up: Uploader, count: int) -> None:
     assert at_once() == (1 if count else 0)
 
 
+def test_a_small_array_in_memory_of_pyxfers_has_arrived_after_the_call(up: Uploader, own: Target) -> None:
+    x = bytes_of(100)
+    used: Any = up._targets["own"]
+    testing.kernel("earlier", 0.05, used.used.handle)  # of another stream
+    assert np.array_equal(np.from_dlpack(up.upload(x, own)), x)
+    assert at_once() == 1
+
+
 def test_the_array_may_be_changed_after_the_call(up: Uploader) -> None:
     x = bytes_of(100)
     expected = x.copy()
@@ -146,6 +154,7 @@ def test_up_to_1_mib_goes_at_once_while_the_threads_of_the_ring_sleep(
         ((1 << 20) + 1, 0.0, 0),  # the ring's, which wakes its threads
         (1 << 20, 0.4, 0),
         (1 << 20, 0.6, 1),
+        (1 << 20, 0.2, 1),  # soon after: this one wakes them
         ((1 << 20) + 1, 9.0, 1),
     ]:
         now_s[0] += after_s

@@ -234,10 +234,10 @@ def test_a_program_ends_although_its_device_does_not_answer() -> None:
 def test_a_program_ends_although_a_pool_waits_for_its_device() -> None:
     ended = run_program(
         """
-        testing.stall("cudaMemcpyAsync", 1, 120.0)
+        testing.stall("cuMemcpyHtoDAsync", 1, 120.0)
         threading.excepthook = lambda _: None
         threading.Thread(target=lambda: up.upload(x, pooled), daemon=True).start()
-        while not testing.calls().get("cudaMemcpyAsync"):
+        while not testing.calls().get("cuMemcpyHtoDAsync"):
             pass
         """
     )
