@@ -264,6 +264,7 @@ class Jax(Peer):
         return {
             "device_put": lambda: self.on_device(x),
             "device_put of a copy": lambda: self.on_device(x.copy()),
+            "device_put and wait": lambda: self.on_device(x).block_until_ready(),
         }
 
     def structures(self, tree: Any) -> Ways:

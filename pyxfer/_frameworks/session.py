@@ -57,7 +57,7 @@ from pyxfer.units import items_of, seconds_of, share_of, sizes_of, word_of, word
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
 DEFAULT_BATCHES = "1:512:x2"
-DEFAULT_BUDGET_S = 5.0
+DEFAULT_BUDGET_S = 4.0
 # With less of each, frameworks are started and prepared one after the other. A worker of PyTorch with 15 routes and a
 # largest size of 256 MiB takes about 10 sizes of host memory and 6 of the device's.
 CPUS_OF_A_FRAMEWORK = 3

@@ -123,6 +123,8 @@ class Target:
 
     title: ClassVar[str]
     module: ClassVar[str]
+    allocates: ClassVar[bool] = False
+    """Whether the framework allocates the memory, so that copies run on its stream."""
     takes_all: ClassVar[str] = ""
     """Advice in out-of-memory errors, for a framework that leaves no device memory to others."""
 
@@ -207,7 +209,7 @@ class Target:
 class Torch(Target):
     """Tensors that PyTorch allocates, filled on its current stream."""
 
-    title, module = "PyTorch", "torch"
+    title, module, allocates = "PyTorch", "torch", True
 
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)
@@ -329,7 +331,7 @@ class Torch(Target):
 class Cupy(Target):
     """Arrays that CuPy allocates, filled on its current stream."""
 
-    title, module = "CuPy", "cupy"
+    title, module, allocates = "CuPy", "cupy", True
 
     def __init__(self, pool: DevicePool) -> None:
         super().__init__(pool)

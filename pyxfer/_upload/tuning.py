@@ -41,8 +41,6 @@ from pyxfer._measure.exclusive import Presence
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.settings import (
     DEFAULT_BUDGET_BYTES,
-    DIRECT_BYTES,
-    MAX_AT_ONCE_BYTES,
     MIN_CHUNK_BYTES,
     MIN_SLOTS,
     PartialSettings,
@@ -139,19 +137,6 @@ def tune_and_keep(
         if is_host(engine) and not on_host:
             return _chosen_by(tuned, f"the tuning is not kept: this is {HOST_REASON}")
         return _keep(tuning_key(engine, device), cache_path(environ), tuned)
-
-
-# For fewer chunks the ring's threads wake too late (H100: 512 KiB take 50 us, and 60 us through the ring), unless the
-# chunks are large (H200: 1 MiB takes 100 us, and 4 MiB as long through the ring with chunks of 128 KiB).
-_MIN_RING_CHUNKS = 8
-_MOST_ANYWAY_BYTES = 512 << 10
-
-
-def at_once_bytes(chosen: ChosenSettings) -> int:
-    """The largest upload that is left to the driver, on the framework's own stream and past the ring."""
-    least = max(DIRECT_BYTES, min(_MOST_ANYWAY_BYTES, _MIN_RING_CHUNKS * chosen.settings.chunk_bytes))
-    pays_from = None if chosen.tuning is None else chosen.tuning.pays_from_bytes.value
-    return min(MAX_AT_ONCE_BYTES, least if pays_from is None else max(least, pays_from - 1))
 
 
 def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:

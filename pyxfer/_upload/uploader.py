@@ -36,7 +36,7 @@ from pyxfer._upload.prefetch import (
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedArrayError, arrays_of, groups_of, naming_refused, send_arrays
-from pyxfer._upload.tuning import at_once_bytes, settings_for
+from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import (
     INSTALL,
     CleanupWarning,
@@ -315,7 +315,7 @@ class Uploader(ShortRepr):
                 raise UsageError(_CLOSED)
             if self._mover is None:
                 chosen = settings_for(self._engine, self._device, given=self._given, budget_bytes=self._budget_bytes)
-                self._mover = make_mover(self._engine, self._device, chosen.settings, at_once_bytes(chosen))
+                self._mover = make_mover(self._engine, self._device, chosen.settings)
             return self._mover
 
     def _target(self, to: str | Target) -> Target:
@@ -334,9 +334,9 @@ class Uploader(ShortRepr):
         mover, kind = self._mover, type(x)
         if not isinstance(mover, RingMover) or (kind is not np.ndarray and not target.is_plain(x)):
             return None
-        if not mover.goes_at_once(x.nbytes) or may_be_of_a_file(x) or native_call.exit_begun:
+        if not mover.goes_at_once(x.nbytes, waits=not target.allocates) or may_be_of_a_file(x):
             return None
-        if os.getpid() != self._pid:
+        if native_call.exit_begun or os.getpid() != self._pid:
             return None
         try:
             return target.upload_at_once(mover.ring, x)

@@ -14,7 +14,7 @@ from pyxfer._report.run import print_run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("gpu_engine")]
 # An upload that is smaller than the ring pays for is one copy of the driver, from pageable memory.
-SIZES = (1 << 20, 16 << 20)
+SIZES = (4 << 20, 16 << 20)
 USUAL = {"torch": "torch.to", "tensorflow": "tf.constant", "cupy": "cupy.asarray", "jax": "jax.device-put"}
 each_framework = pytest.mark.parametrize("name", USUAL)
 

@@ -20,7 +20,7 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 CHUNK = 4096
-MOST = 32 << 10  # of the driver, which is more than four chunks
+MOST = 1 << 20
 SEND = "cuMemcpyHtoDAsync"
 OWN: Any = "own"
 
@@ -39,7 +39,7 @@ class OwnTensor:
 class OwnStream(Target):
     """A framework with a stream of its own."""
 
-    title, module = "Own", "own"
+    title, module, allocates = "Own", "own", True
 
     def __init__(self, pool: Any) -> None:
         super().__init__(pool)
@@ -83,7 +83,7 @@ def at_once() -> int:
     return testing.calls().get(SEND, 0)
 
 
-@pytest.mark.parametrize("count", [0, 1, CHUNK, MOST - 1])
+@pytest.mark.parametrize("count", [0, 1, CHUNK, MOST])
 def test_a_small_array_goes_at_once(up: Uploader, count: int) -> None:
     x = bytes_of(count, count)
     assert np.array_equal(sent(up, x), x)
@@ -144,22 +144,23 @@ def test_a_large_array_is_not_sent_at_once(up: Uploader) -> None:
     assert at_once() == 0
 
 
-def test_up_to_1_mib_goes_at_once_while_the_threads_of_the_ring_sleep(
-    up: Uploader, monkeypatch: pytest.MonkeyPatch
+def test_more_than_512_kib_that_must_arrive_go_at_once_while_the_threads_of_the_ring_sleep(
+    up: Uploader, own: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(movers, "_ASLEEP_S", 0.5)
     now_s = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now_s[0])
     for count, after_s, expected in [
-        ((1 << 20) + 1, 0.0, 0),  # the ring's, which wakes its threads
+        ((1 << 20) + 1, 1.0, 0),  # the ring's, which wakes its threads
         (1 << 20, 0.4, 0),
-        (1 << 20, 0.6, 1),
-        (1 << 20, 0.2, 1),  # soon after: this one wakes them
-        ((1 << 20) + 1, 9.0, 1),
+        (512 << 10, 0.4, 1),
+        (1 << 20, 0.6, 2),
+        (1 << 20, 0.2, 2),  # soon after the last one: this one wakes them
+        ((1 << 20) + 1, 9.0, 2),
     ]:
         now_s[0] += after_s
         x = bytes_of(count)
-        assert np.array_equal(sent(up, x), x)
+        assert np.array_equal(np.from_dlpack(up.upload(x, own)), x)
         assert at_once() == expected
 
 
@@ -217,7 +218,7 @@ def test_nothing_is_sent_after_the_exit_has_begun(up: Uploader) -> None:
     assert at_once() == 0
 
 
-@pytest.mark.parametrize("count", [1, CHUNK, MOST - 1])
+@pytest.mark.parametrize("count", [1, CHUNK, movers.MAX_FETCHED_BYTES])
 def test_a_small_array_is_fetched_at_once(up: Uploader, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = bytes_of(count)
     made = up.upload(x, OWN)

@@ -18,13 +18,12 @@ import pytest
 from ring_samples import MIB
 from upload.tunings import LIMIT_S, QUICK_SIZES
 
-from pyxfer._document.machines import Fact
 from pyxfer._document.tunings import CopyDirection, CopyRate, Tuned
 from pyxfer._machine.engine import HOST_REASON
 from pyxfer._measure import exclusive
 from pyxfer._upload import tuning, uploader
 from pyxfer._upload.device_arrays import DevicePool
-from pyxfer._upload.settings import DEFAULT_BUDGET_BYTES, PartialSettings, default_settings, setup_of
+from pyxfer._upload.settings import DEFAULT_BUDGET_BYTES, PartialSettings, default_settings
 from pyxfer._upload.targets import Target
 from pyxfer._upload.tuning import (
     Bench,
@@ -32,7 +31,6 @@ from pyxfer._upload.tuning import (
     Copy,
     Times,
     Transfer,
-    at_once_bytes,
     rates_of,
     ratios,
     settings_for,
@@ -403,19 +401,3 @@ def test_the_affinity_of_the_caller_does_not_change(engine: Engine) -> None:
     before = os.sched_getaffinity(0)
     quick(engine)
     assert os.sched_getaffinity(0) == before
-
-
-@pytest.mark.parametrize(
-    ("pays_from", "most"),
-    [
-        (Fact(1 << 20), (1 << 20) - 1),
-        (Fact(64 << 10), 512 << 10),  # a few chunks are left to the driver in any case
-        (Fact(96 << 20), 1 << 20),
-        (Fact(reason="no time"), 512 << 10),
-    ],
-)
-def test_the_driver_sends_what_the_ring_does_not_pay_for(pays_from: Fact[int], most: int) -> None:
-    settings = default_settings()
-    tuned = Tuned("2026-11-27T00:00:00+00:00", setup_of(settings), 0, (), (), pays_from, 1.0, 1.0)
-    assert at_once_bytes(ChosenSettings(settings, "tuned", "", tuned)) == most
-    assert at_once_bytes(ChosenSettings(settings, "default", "")) == 512 << 10
