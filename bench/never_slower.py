@@ -256,7 +256,14 @@ def cells(row: Row) -> list[str]:
 
 
 def markdown(results: Sequence[NeverSlower]) -> str:
-    """One table of all frameworks, for docs/never-slower.md."""
+    """A table of all frameworks for each GPU, for docs/never-slower.md."""
+    by_gpu: dict[str, list[NeverSlower]] = {}
+    for of in sorted(results, key=lambda of: of.environment.taken_at, reverse=True):
+        by_gpu.setdefault(of.device.uuid.value or of.device.name, []).append(of)
+    return "\n\n".join(_table(sorted(of_gpu, key=lambda of: of.framework)) for of_gpu in by_gpu.values())
+
+
+def _table(results: Sequence[NeverSlower]) -> str:
     captions = [
         escape_markdown(f"{of.framework} {of.version}: {shared.machine_line(of.device, of.environment)}.")
         for of in results
