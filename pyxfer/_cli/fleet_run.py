@@ -311,5 +311,4 @@ def _from_files(folder: str, hosts: Sequence[str], wait_s: float, exports: Expor
 
     with exports.progress() as progress:
         arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
-    again, unreadable = read_confirmations([folder])
-    return judge(arrivals, confirmations=again, unanswered=unreadable), interrupted
+    return judge(arrivals, confirmations=read_confirmations([folder])), interrupted

@@ -174,8 +174,8 @@ class FleetHost(msgspec.Struct, frozen=True):
 
     `cohort`: its place in the fleet's cohorts, if it was judged. `values`: its figures, in the order of the cohort's
     cells. `errors`: the standard errors of their logarithms within the host. `again`: its figures in each measurement
-    after the first. `source`: the file or launcher that its document came from. `wrong`: codes of findings that are
-    wrong.
+    after the first. `source`: the file or launcher that its document came from. `named`: whether the user, Slurm or the
+    name of its file names the host, and not its document alone. `wrong`: codes of findings that are wrong.
     """
 
     host: str
@@ -183,6 +183,7 @@ class FleetHost(msgspec.Struct, frozen=True):
     reason: str | None
     source: str
     verdict: HostVerdict
+    named: bool = False
     cohort: int | None = None
     values: tuple[float | None, ...] = ()
     errors: tuple[float | None, ...] = ()

@@ -28,13 +28,17 @@ _BATCH = 50
 
 @dataclass(frozen=True)
 class Arrival:
-    """What came back from a host. `source`: the file, or what launched the host's job."""
+    """What came back from a host. `source`: the file, or what launched the host's job.
+
+    `named`: whether somebody else than the document says which host it is of: the launcher, or the name of the file.
+    """
 
     host: str
     state: HostState
     reason: str | None
     report: HostReport | None
     source: str
+    named: bool = False
 
 
 def read_reports(paths: Iterable[Path]) -> list[Arrival]:
@@ -64,22 +68,14 @@ def _share_cells(arrivals: Sequence[Arrival], known: dict[Cell, Cell]) -> None:
             msgspec.structs.force_setattr(figure, "cell", known.setdefault(figure.cell, figure.cell))
 
 
-def read_confirmations(paths: Iterable[Path]) -> tuple[dict[str, list[HostReport]], list[Arrival]]:
-    """The documents of hosts that were measured again, and a row for each that cannot be read.
+def read_confirmations(paths: Iterable[Path]) -> list[Arrival]:
+    """The documents of hosts that were measured again.
 
     They are in folders `confirmations` in and beside the given folders, and those of the given files.
     """
-    found: dict[str, list[HostReport]] = {}
-    unreadable: list[Arrival] = []
     given = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) for path in paths)
     folders = [os.path.join(path, place, CONFIRMATIONS) for path in given for place in ("", "..")]
-    for folder in dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)):
-        for arrival in read_reports([folder]):
-            if arrival.report is None:
-                unreadable.append(arrival)
-            else:
-                found.setdefault(arrival.host, []).append(arrival.report)
-    return found, unreadable
+    return read_reports(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
 
 
 def arrival_of(data: bytes, host: str | None, source: str) -> Arrival:
@@ -145,7 +141,8 @@ def _read(path: str, in_folder: bool) -> Arrival | None:
     if arrival.report is None:
         is_verdicts = in_folder and codec.kind_of(data) is codec.FLEET
         return None if is_verdicts else replace(arrival, host=_host_named_by(path))
-    return replace(arrival, report=without_samples(arrival.report))
+    named = arrival.host == _host_named_by(path)
+    return replace(arrival, report=without_samples(arrival.report), named=named)
 
 
 def _host_named_by(path: str) -> str:

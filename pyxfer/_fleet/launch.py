@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Literal, Protocol
 
@@ -95,6 +95,10 @@ class Launcher(Protocol):
     name: str
 
     @property
+    def named(self) -> Collection[str]:
+        """The hosts that the user or the scheduler has named. Others have named themselves."""
+
+    @property
     def running(self) -> int:
         """The number of hosts that have begun and not answered."""
 
@@ -159,6 +163,7 @@ class Processes:
     ) -> None:
         self.name = name
         self._hosts = list(hosts)
+        self.named = frozenset(hosts)
         self._command_of = command_of
         self._limit_s = limit_s
         self._at_once = at_once

@@ -30,8 +30,8 @@ def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -
     """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError(f"Ray is not installed: {INSTALL['ray']}, in the version of the cluster.")
-    launcher = RayLauncher(job, queue_s)
-    launcher.join(hosts)
+    launcher = RayLauncher(job, hosts, queue_s)
+    launcher.join()
     return launcher
 
 
@@ -40,10 +40,11 @@ class RayLauncher:
 
     name = "ray"
 
-    def __init__(self, job: HostJob, queue_s: float = QUEUE_S) -> None:
+    def __init__(self, job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> None:
         self._limit_s = 2 * QUEUE_S + queue_s + job.limit_s
         self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._hosts: list[str] = []
+        self.named = frozenset(hosts)
+        self._hosts = list(hosts)
         self._waiting: set[str] = set()
         self._begun: set[str] = set()
         self._over_at = 0.0
@@ -63,7 +64,7 @@ class RayLauncher:
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
-    def join(self, hosts: Sequence[str]) -> None:
+    def join(self) -> None:
         try:
             line = self._lines.get(timeout=JOIN_S)
         except queue.Empty:
@@ -76,7 +77,7 @@ class RayLauncher:
             self.stop()
             why = line.get("failure", "none of its nodes has a GPU" if "hosts" in line else "the process ended")
             raise UsageError(f"Ray gives no hosts ({why}): run this on a node of the cluster, or set RAY_ADDRESS.")
-        self._hosts = list(hosts) or found
+        self._hosts = self._hosts or found
 
     @property
     def running(self) -> int:

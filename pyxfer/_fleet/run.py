@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
-from pyxfer._fleet.collect import Arrival, has_figures, read_reports, row_of, without_samples
+from pyxfer._fleet.collect import Arrival, read_reports, row_of, without_samples
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._fleet.launch import Answer, Launcher
 from pyxfer._measure.sampler import OnProgress, Progress, silent
@@ -98,10 +98,7 @@ class FleetRun:
             fleet = judge(arrivals)
             flagged = hosts_to_confirm(fleet) if confirm and not self.interrupted else ()
             if flagged:
-                again = self._measure(flagged, AGAIN)
-                reports = {found.host: [found.report] for found in again if found.report and has_figures(found.report)}
-                missing = [found for found in again if found.report is None]
-                fleet = judge(arrivals, confirmations=reports, unanswered=missing)
+                fleet = judge(arrivals, confirmations=self._measure(flagged, AGAIN))
         finally:
             self.launcher.stop()
         return fleet
@@ -126,7 +123,8 @@ class FleetRun:
         if answer.output.strip():
             self.kept.put(part, answer.host, answer.output)
         arrival = answer.arrival(self.launcher.name)
-        return arrival if arrival.report is None else replace(arrival, report=without_samples(arrival.report))
+        report = None if arrival.report is None else without_samples(arrival.report)
+        return replace(arrival, report=report, named=answer.host in self.launcher.named)
 
 
 def wait_for_files(
@@ -195,4 +193,4 @@ def wait_for_stored(
     known = {arrival.host for arrival in arrivals}
     reason = "it had stored no document when the time was over"
     late = [Arrival(host, "late", reason, None, "store") for host in named if host not in known]
-    return [*arrivals, *late], interrupted
+    return [*(replace(arrival, named=arrival.host in named) for arrival in arrivals), *late], interrupted

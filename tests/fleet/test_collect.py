@@ -87,18 +87,15 @@ def test_confirmations_are_in_a_folder_of_their_own(place: str, tmp_path: Path) 
     write(tmp_path / place, "n1", "n2")
     write(tmp_path / "confirmations", "n2")
     assert [row.host for row in read_reports([tmp_path / place])] == ["n1", "n2"]
-    found, unreadable = read_confirmations([tmp_path / place])
-    assert found.keys() == {"n2"}
-    assert not unreadable
+    assert [(row.host, row.named) for row in read_confirmations([tmp_path / place])] == [("n2", True)]
 
 
 def test_confirmations_are_found_beside_files_and_bad_ones_are_rows(tmp_path: Path) -> None:
     write(tmp_path / "hosts", "n1")
     write(tmp_path / "confirmations", "n1", "n2")
     (tmp_path / "confirmations" / "n2.json").write_text("{")
-    found, unreadable = read_confirmations([tmp_path / "hosts" / "n1.json"])
-    assert found.keys() == {"n1"}
-    assert [(row.host, row.state) for row in unreadable] == [("n2", "unreadable")]
+    found = read_confirmations([tmp_path / "hosts" / "n1.json"])
+    assert [(row.host, row.state) for row in found] == [("n1", "measured"), ("n2", "unreadable")]
 
 
 def test_states_of_hosts() -> None:
