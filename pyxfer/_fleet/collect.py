@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
-import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,14 +16,17 @@ from pyxfer._document import codec
 from pyxfer._document.cells import Cell
 from pyxfer._document.files import Path, read_whole
 from pyxfer._document.fleets import HostReport, HostState
-from pyxfer.errors import DocumentError
+from pyxfer._python import python_command
+from pyxfer.errors import DocumentError, PyxferError
 
 CONFIRMATIONS = "confirmations"
 """The folder with documents of hosts that were measured again."""
 _ENDINGS = (".json", ".json.gz")
 _MANY = 500
 """The least number of files for which starting other processes saves time."""
-_BATCH = 50
+_BATCH = 1000
+_BOOT = "from pyxfer._fleet.collect import read_batch; read_batch()"
+_Files = Sequence[tuple[str, bool]]
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,17 @@ def read_reports(paths: Iterable[Path]) -> list[Arrival]:
     found = list(_files(paths))
     if len(found) < _MANY:
         return [arrival for file in found if (arrival := _read(*file)) is not None]
-    batches = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
     workers = min(len(os.sched_getaffinity(0)), 8)
+    size = min(_BATCH, -(-len(found) // workers))
+    batches = [found[start : start + size] for start in range(0, len(found), size)]
     decoder = msgspec.msgpack.Decoder(list[Arrival])
     arrivals: list[Arrival] = []
     cells: dict[Cell, Cell] = {}
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_reading) as pool:
-        for data in pool.map(_read_batch, batches):
-            arrivals += decoder.decode(data)
-            _share_cells(arrivals[-_BATCH:], cells)
+    with ThreadPoolExecutor(workers) as pool:
+        for data in pool.map(_read_in_process, batches):
+            read = decoder.decode(data)
+            _share_cells(read, cells)
+            arrivals += read
     return arrivals
 
 
@@ -121,14 +126,27 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
                     yield file, True
 
 
-def _begin_reading() -> None:
-    """Leave Ctrl-C to the process that waits. Documents have no circles, so collecting garbage would only take time."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()
+def _read_in_process(files: _Files) -> bytes:
+    ended = subprocess.run(  # noqa: S603 - this Python, and code of our own
+        python_command(_BOOT),
+        input=msgspec.msgpack.encode(files),
+        stdout=subprocess.PIPE,
+        check=False,
+        start_new_session=True,  # Ctrl-C is for the process that waits
+    )
+    if ended.returncode:
+        raise PyxferError(
+            f"A process that reads documents ended with {ended.returncode}: give it fewer files, or memory."
+        )
+    return ended.stdout
 
 
-def _read_batch(files: Sequence[tuple[str, bool]]) -> bytes:
-    return msgspec.msgpack.encode([arrival for file in files if (arrival := _read(*file)) is not None])
+def read_batch() -> None:
+    """Read the files that stdin names, and write their rows to stdout."""
+    gc.disable()  # documents have no circles, so collecting garbage would only take time
+    files = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[tuple[str, bool]])
+    rows = [arrival for file in files if (arrival := _read(*file)) is not None]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(rows))
 
 
 def _read(path: str, in_folder: bool) -> Arrival | None:

@@ -12,7 +12,7 @@ from fleet.stand_ins import StandIns, make_stand_ins
 from fleet_samples import make_host
 
 from pyxfer._document import codec
-from pyxfer._fleet import launch
+from pyxfer._fleet import launch, ray
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.launch import HostJob, Launcher, check_hosts
 from pyxfer.errors import UsageError
@@ -139,6 +139,13 @@ def test_srun_runs_one_step_on_each_host_of_the_allocation(
     words = made.calls()[0]
     assert words[words.index("--") + 1 :][:3] == ["pyxfer", "fleet", "host"]
     assert words[-1] == f"--label=rack={JOB.labels['rack']}"
+
+
+def test_what_ray_has_said_at_last_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "[2026-11-23 12:00:00,123 W 7 7] gcs_rpc_client.h:155: Failed to connect to GCS at address 10.0.0.1:6379"
+    monkeypatch.setattr(ray, "python_command", lambda _: ["sh", "-c", f"echo one >&2; echo '{said}' >&2"])
+    with pytest.raises(UsageError, match=r"the process ended: Failed to connect to GCS at address 10\.0\.0\.1:6379\)"):
+        ray.RayLauncher(JOB, []).join()
 
 
 @pytest.mark.parametrize("start", [launch.ssh_launcher, launch.srun_launcher])
