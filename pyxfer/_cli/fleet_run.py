@@ -32,7 +32,7 @@ TRANSPORTS: tuple[Transport, ...] = ("auto", "srun", "ssh", "ray", "files", "sto
 _DOCUMENTS_S = 1.0
 # Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _RAY_CLUSTER = "ray/ray_current_cluster"
-_MAX_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
+_MAX_AT_ONCE = 400
 
 Via = Annotated[
     str,
