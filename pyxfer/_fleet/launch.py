@@ -346,10 +346,11 @@ def ssh_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes:
     return Processes("ssh", found, command_of, job.limit_s, at_once, _explain_ssh, _KILL_S + GRACE_S)
 
 
-# sshd ends no job when the connection ends, but its stdin ends then.
+# sshd ends no job when the connection ends, but its stdin ends then. `timeout` leads a process group, which is ended as
+# a whole: `timeout` alone ends if the signal comes just when it has started the job.
 _UNTIL_STDIN_ENDS = (
     'exec 3<&0; "$@" </dev/null 3<&- & job=$!; (cat <&3; kill $job) >/dev/null 2>&1 & watch=$!; exec 3<&-; '
-    "wait $job; code=$?; kill $watch 2>/dev/null; exit $code"
+    "wait $job; code=$?; kill -s KILL -- -$job $watch 2>/dev/null; exit $code"
 )
 
 
