@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 import msgspec
 
 from pyxfer._document import codec
 from pyxfer._document.cells import Cell
 from pyxfer._document.files import Path, read_whole
-from pyxfer._document.fleets import HostReport, HostState
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport, HostState
 from pyxfer._python import python_command
 from pyxfer.errors import DocumentError, PyxferError
 
 CONFIRMATIONS = "confirmations"
 """The folder with documents of hosts that were measured again."""
+_LONGEST_NAME = 180
 _ENDINGS = (".json", ".json.gz")
 _MANY = 500
 """The least number of files for which starting other processes saves time."""
@@ -152,15 +155,28 @@ def read_batch() -> None:
 def _read(path: str, in_folder: bool) -> Arrival | None:
     """A file's row; None for the verdicts of a fleet that were saved beside the documents of its hosts."""
     try:
-        data = read_whole(path)
+        data = read_whole(path, MAX_HOST_BYTES)
     except DocumentError as error:
+        if (
+            in_folder and _host_named_by(path) == "fleet"
+        ):  # the verdicts on many hosts are larger than a host's document
+            return None
         return Arrival(_host_named_by(path), "unreadable", str(error), None, path)
     arrival = arrival_of(data, None, path)
     if arrival.report is None:
         is_verdicts = in_folder and codec.kind_of(data) is codec.FLEET
         return None if is_verdicts else replace(arrival, host=_host_named_by(path))
-    named = arrival.host == _host_named_by(path)
+    named = file_name(arrival.host) == _host_named_by(path)
     return replace(arrival, report=without_samples(arrival.report), named=named)
+
+
+def file_name(host: str) -> str:
+    """The name of a host's file. That of the host may have any characters; a long one is cut, and gets its digest."""
+    name = quote(host, safe="@ ")
+    if name.startswith("."):  # a hidden file is not read
+        name = f"%2E{name[1:]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}+{digest}"
 
 
 def _host_named_by(path: str) -> str:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
-from pyxfer._fleet.collect import Arrival, read_reports, row_of, without_samples
+from pyxfer._fleet.collect import Arrival, file_name, read_reports, row_of, without_samples
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._fleet.launch import Answer, Launcher
 from pyxfer._measure.sampler import OnProgress, Progress, silent
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 _LOOK_AGAIN_S = 2.0
-_LONGEST_NAME = 180
 _INTERRUPTED = "the run was interrupted before it had answered"
 
 FIRST, AGAIN = "hosts", "confirmations"
@@ -57,8 +55,7 @@ class Kept:
     _failure: str = ""
 
     def put(self, part: str, host: str, data: bytes) -> None:
-        """Write what a host sent. A host's name may have any characters."""
-        self._write(self.folder / part / f"{quote(host, safe='@ ')[:_LONGEST_NAME]}.json", data)
+        self._write(self.folder / part / f"{file_name(host)}.json", data)
 
     def put_fleet(self, data: bytes) -> None:
         self._write(self.folder / "fleet.json", data)
@@ -137,7 +134,7 @@ def wait_for_files(
         arrivals[:] = read_reports([folder])
         # The hosts that no document names, nor the name of its file.
         known = {name for each in arrivals for name in (each.host, Path(each.source).name.partition(".json")[0])}
-        return [host for host in hosts if host not in known and quote(host, safe="@ ") not in known]
+        return [host for host in hosts if not {host, file_name(host)} & known]
 
     missing, interrupted = _wait_for(look, len(hosts), wait_s, on_progress)
     reason = "its document was not in the folder when the time was over"
