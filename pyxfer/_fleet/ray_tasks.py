@@ -27,6 +27,7 @@ def host_job(
 
     Without a `program` the worker's own Python runs `boot`, with the modules of the worker.
     """
+    import signal
     import subprocess
     import sys
     import tempfile
@@ -59,6 +60,8 @@ def host_job(
             "failed": f"it wrote more than {most_bytes >> 20} MiB",
             "answered": f"exit code {code}: {said[-1] if said else 'it wrote nothing'}",
         }
+        if state == "answered" and code == -signal.SIGKILL:
+            reasons[state] = "the job was killed (SIGKILL; possibly out of memory)"
         yield state, b"" if state == "failed" else output.read(most_bytes), reasons[state]
 
 

@@ -190,4 +190,4 @@ def wait_for_stored(
     known = {arrival.host for arrival in arrivals}
     reason = "it had stored no document when the time was over"
     late = [Arrival(host, "late", reason, None, "store") for host in named if host not in known]
-    return [*(replace(arrival, named=arrival.host in named) for arrival in arrivals), *late], interrupted
+    return [*arrivals, *late], interrupted
