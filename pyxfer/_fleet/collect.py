@@ -148,7 +148,9 @@ def read_batch() -> None:
     """Read the files that stdin names, and write their rows to stdout."""
     gc.disable()  # documents have no circles, so collecting garbage would only take time
     files = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[tuple[str, bool]])
-    rows = [arrival for file in files if (arrival := _read(*file)) is not None]
+    read = (_read(*file) for file in files)
+    # Encoded one by one, because decoded they take much more memory.
+    rows = [msgspec.Raw(msgspec.msgpack.encode(arrival)) for arrival in read if arrival is not None]
     sys.stdout.buffer.write(msgspec.msgpack.encode(rows))
 
 
