@@ -10,7 +10,6 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,12 +84,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of the `Presence` files. This test process has its own, so that it meets no other process."""
-    folder = tmp_path_factory.mktemp("measuring")
+def meeting_place() -> Iterator[str]:
+    """Where a `Presence` meets others. This test process has its own, so that it meets no other process."""
+    place = f"pyxfer-test-{os.getpid()}"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exclusive, "_shared_folder", lambda: folder)
-        yield folder
+        patch.setattr(exclusive, "PLACE", place)
+        yield place
 
 
 @pytest.fixture(autouse=True, scope="session")

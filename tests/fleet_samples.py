@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -93,7 +94,7 @@ def make_hosts(
 
 def arrivals(hosts: list[HostReport]) -> list[Arrival]:
     """What a launcher has of these hosts."""
-    return [row_of(report, report.host or "", "file") for report in hosts]
+    return [replace(row_of(report, report.host or "", "file"), named=True) for report in hosts]
 
 
 def later(report: HostReport) -> HostReport:
@@ -108,10 +109,8 @@ def later(report: HostReport) -> HostReport:
 def judged(hosts: list[HostReport], again: list[HostReport] | None = None) -> Fleet:
     """The verdicts when flagged hosts and controls were measured again: by default with the same figures."""
     wanted = hosts_to_confirm(judge(arrivals(hosts)))
-    return judge(
-        arrivals(hosts),
-        confirmations={r.host or "": [later(r)] for r in (hosts if again is None else again) if r.host in wanted},
-    )
+    seconds = [later(report) for report in (hosts if again is None else again) if report.host in wanted]
+    return judge(arrivals(hosts), confirmations=arrivals(seconds))
 
 
 def slow_names(fleet: Fleet) -> list[str]:

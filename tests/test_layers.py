@@ -17,11 +17,12 @@ if not ENGINE.is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)
 
 # From the bottom up. The values are the layers that a layer may import.
-LOWEST = {"errors", "units", "_config"}
+LOWEST = {"errors", "units", "_config", "_python"}
 SHARED = {"native", "_document", "_machine", "_measure"} | LOWEST
 COMMANDS = {"_baseline", "_ceiling", "_doctor", "_fleet", "_frameworks", "_links", "_upload", "_watch"}
 PYTHON_LAYERS = {
     "_config": LOWEST,
+    "_python": LOWEST,
     "errors": LOWEST,
     "units": LOWEST,
     "native": {"native"} | LOWEST,

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import cell_of
 from pyxfer._document.links import CopyEngine, LinkGroup, Links
 from pyxfer._document.runs import Run
+from pyxfer._python import python_command
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.native import HOST
 from pyxfer.units import format_seconds
@@ -46,12 +46,9 @@ _LOG_BYTES = 64 * 1024
 _OUR_PREFIX = "pyxfer: "
 _USAGE = 2
 _EXIT_CODES = (0, 4, 130)
-# Sets sys.path first, so that a json.py in the current directory cannot shadow the standard library. Loads what it
-# needs, and waits for its arguments; without them its parent has ended or does not need it. The defaults that a user
-# keeps in files do not count, because the parent has said what to measure.
+# Loads what it needs, and waits for its arguments; without them its parent has ended or does not need it. The defaults
+# that a user keeps in files do not count, because the parent has said what to measure.
 _BOOT = """
-import sys
-sys.path[:] = sys.argv.pop(1).split("\\n")
 import json
 import pyxfer._ceiling.session
 import pyxfer._cli.measure
@@ -204,9 +201,8 @@ class Ready:
 
     def __init__(self) -> None:
         self.log: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        flags = ["-I"] if sys.flags.isolated else []
-        self.process = subprocess.Popen(  # noqa: S603 - this Python, and arguments of our own
-            [sys.executable, *flags, "-c", _BOOT, "\n".join(sys.path)],
+        self.process = subprocess.Popen(  # noqa: S603 - this Python, and code of our own
+            python_command(_BOOT),
             stdin=subprocess.PIPE,
             bufsize=0,
             stdout=subprocess.DEVNULL,

@@ -67,8 +67,7 @@ def judge(
     from pyxfer._fleet.judge import judge as judge_hosts
 
     exports = fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
-    again, unreadable = read_confirmations(files)
-    judged = judge_hosts(read_reports(files), confirmations=again, unanswered=unreadable)
+    judged = judge_hosts(read_reports(files), confirmations=read_confirmations(files))
     trouble = kept_in_store(judged, store, exports) if save else ""
     deliver_fleet(judged, exports, trouble)
 
@@ -186,7 +185,10 @@ def _print(fleet: Fleet, exports: Exports[Fleet]) -> None:
     exports.deliver(fleet, lambda page: print_fleet(fleet, page))
     nameless = [host.host for host in fleet.with_verdict("slow") if not can_be_drained(host)]
     if nameless:
-        say(f"{len(nameless)} of the slow hosts cannot be drained, because of their names, such as {nameless[0]!r:.80}")
+        say(
+            f"{len(nameless)} of the slow hosts cannot be drained, such as {nameless[0]!r:.80}: it names no single"
+            " node, or only its document does (name it with --hosts, or its file after it)"
+        )
 
 
 def _end_with_line(file: str, line: str, host: str | None) -> None:

@@ -32,7 +32,7 @@ TRANSPORTS: tuple[Transport, ...] = ("auto", "srun", "ssh", "ray", "files", "sto
 _DOCUMENTS_S = 1.0
 # Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _RAY_CLUSTER = "ray/ray_current_cluster"
-_MAX_AT_ONCE = 400  # each has two pipes, and many systems allow 1024 open files
+_MAX_AT_ONCE = 400
 
 Via = Annotated[
     str,
@@ -311,5 +311,4 @@ def _from_files(folder: str, hosts: Sequence[str], wait_s: float, exports: Expor
 
     with exports.progress() as progress:
         arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
-    again, unreadable = read_confirmations([folder])
-    return judge(arrivals, confirmations=again, unanswered=unreadable), interrupted
+    return judge(arrivals, confirmations=read_confirmations([folder])), interrupted

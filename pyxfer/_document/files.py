@@ -155,13 +155,14 @@ class Checkpoints:
             return None
 
 
-def read_whole(path: Path) -> bytes:
-    """Read a file, and decompress it if it is gzip."""
+def read_whole(path: Path, most_bytes: int | None = None) -> bytes:
+    """Read a file, and decompress it if it is gzip. `most_bytes`: before and after that, by default of any document."""
+    most_read, most_unpacked = most_bytes or MAX_READ_BYTES, most_bytes or MAX_DECOMPRESSED_BYTES
     shown = repr(os.fspath(path))
     try:
         with open(path, "rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size
-            data = b"" if size_bytes > MAX_READ_BYTES else _read_up_to(file, MAX_READ_BYTES + 1)
+            data = b"" if size_bytes > most_read else _read_up_to(file, most_read + 1)
     except FileNotFoundError as error:
         raise DocumentError(f"There is no file {shown}: check the name.") from error
     except IsADirectoryError as error:
@@ -170,10 +171,12 @@ def read_whole(path: Path) -> bytes:
         raise DocumentError(
             f"{shown} cannot be read ({_reason(error)}): check the name and who may read it."
         ) from error
-    if max(size_bytes, len(data)) > MAX_READ_BYTES:
-        limit = format_size(MAX_READ_BYTES)
-        raise DocumentError(f"{shown} is larger than {limit}, which no run is: name a file that pyxfer saved.")
-    return _decompressed(data, shown) if data.startswith(_GZIP_MAGIC) else data
+    if max(size_bytes, len(data)) > most_read:
+        limit = format_size(most_read)
+        raise DocumentError(
+            f"{shown} is larger than {limit}, which no such document is: name a file that pyxfer saved."
+        )
+    return _decompressed(data, shown, most_unpacked) if data.startswith(_GZIP_MAGIC) else data
 
 
 def _read_up_to(file: BinaryIO | gzip.GzipFile, most_bytes: int) -> bytes:
@@ -185,16 +188,16 @@ def _read_up_to(file: BinaryIO | gzip.GzipFile, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _decompressed(packed: bytes, shown: str) -> bytes:
+def _decompressed(packed: bytes, shown: str, most_bytes: int) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
-            data = _read_up_to(file, MAX_DECOMPRESSED_BYTES + 1)
+            data = _read_up_to(file, most_bytes + 1)
     except EOFError as error:
         raise DocumentError(f"{shown} is cut short (gzip): fetch it again from where it came.") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DocumentError(f"{shown} is damaged (gzip: {error}): fetch it again from where it came.") from error
-    if len(data) > MAX_DECOMPRESSED_BYTES:
-        limit = format_size(MAX_DECOMPRESSED_BYTES)
+    if len(data) > most_bytes:
+        limit = format_size(most_bytes)
         raise DocumentError(f"{shown} is larger than {limit} once decompressed: if pyxfer saved it, run gunzip first.")
     return data
 

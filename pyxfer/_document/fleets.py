@@ -22,7 +22,9 @@ from pyxfer.errors import UsageError
 HOST_SCHEMA_VERSION = 1
 FLEET_SCHEMA_VERSION = 1
 MAX_HOST_BYTES = 16 << 20
-"""Of a host's document that a launcher or a store takes; one of 16 GPUs has less than 1 MiB."""
+"""Of a host's document that a launcher, a store or a fleet takes; one of 16 GPUs has less than 1 MiB."""
+MAX_CELLS = 2000
+"""Of a host; one of 16 GPUs has a few hundred. Each is judged, so the cells of one host make verdicts on all slower."""
 
 MIN_FIGURE, MAX_FIGURE = 1e-6, 1e9
 """GB/s or nanoseconds: every figure of every host lies far inside."""
@@ -174,8 +176,8 @@ class FleetHost(msgspec.Struct, frozen=True):
 
     `cohort`: its place in the fleet's cohorts, if it was judged. `values`: its figures, in the order of the cohort's
     cells. `errors`: the standard errors of their logarithms within the host. `again`: its figures in each measurement
-    after the first. `source`: the file or launcher that its document came from. `wrong`: codes of findings that are
-    wrong.
+    after the first. `source`: the file or launcher that its document came from. `named`: whether the user, Slurm or the
+    name of its file names the host, and not its document alone. `wrong`: codes of findings that are wrong.
     """
 
     host: str
@@ -183,6 +185,7 @@ class FleetHost(msgspec.Struct, frozen=True):
     reason: str | None
     source: str
     verdict: HostVerdict
+    named: bool = False
     cohort: int | None = None
     values: tuple[float | None, ...] = ()
     errors: tuple[float | None, ...] = ()
@@ -301,6 +304,9 @@ class HostPoint(msgspec.Struct, frozen=True):
 
 
 def host_problems(report: HostReport) -> Problems:
+    if len(report.cells) > MAX_CELLS:
+        yield "cells", f"are {len(report.cells)}, and no host has more than {MAX_CELLS}"
+        return
     yield from repeated("cells", [cell.cell for cell in report.cells])
     numbers = {number for cell in report.cells for number in (*cell.cell.source, *cell.cell.destination)}
     if not {number for number in numbers if number >= 0} <= {device.index for device in report.devices}:

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
+import hashlib
 import os
-import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from urllib.parse import quote
 
 import msgspec
 
 from pyxfer._document import codec
 from pyxfer._document.cells import Cell
 from pyxfer._document.files import Path, read_whole
-from pyxfer._document.fleets import HostReport, HostState
-from pyxfer.errors import DocumentError
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport, HostState
+from pyxfer._python import python_command
+from pyxfer.errors import DocumentError, PyxferError
 
 CONFIRMATIONS = "confirmations"
 """The folder with documents of hosts that were measured again."""
+_LONGEST_NAME = 180
 _ENDINGS = (".json", ".json.gz")
 _MANY = 500
 """The least number of files for which starting other processes saves time."""
-_BATCH = 50
+_BATCH = 1000
+_BOOT = "from pyxfer._fleet.collect import read_batch; read_batch()"
+_Files = Sequence[tuple[str, bool]]
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """What came back from a host. `source`: the file, or what launched the host's job."""
+    """What came back from a host. `source`: the file, or what launched the host's job.
+
+    `named`: whether somebody else than the document says which host it is of: the launcher, or the name of the file.
+    """
 
     host: str
     state: HostState
     reason: str | None
     report: HostReport | None
     source: str
+    named: bool = False
 
 
 def read_reports(paths: Iterable[Path]) -> list[Arrival]:
@@ -45,15 +55,17 @@ def read_reports(paths: Iterable[Path]) -> list[Arrival]:
     found = list(_files(paths))
     if len(found) < _MANY:
         return [arrival for file in found if (arrival := _read(*file)) is not None]
-    batches = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
     workers = min(len(os.sched_getaffinity(0)), 8)
+    size = min(_BATCH, -(-len(found) // workers))
+    batches = [found[start : start + size] for start in range(0, len(found), size)]
     decoder = msgspec.msgpack.Decoder(list[Arrival])
     arrivals: list[Arrival] = []
     cells: dict[Cell, Cell] = {}
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_reading) as pool:
-        for data in pool.map(_read_batch, batches):
-            arrivals += decoder.decode(data)
-            _share_cells(arrivals[-_BATCH:], cells)
+    with ThreadPoolExecutor(workers) as pool:
+        for data in pool.map(_read_in_process, batches):
+            read = decoder.decode(data)
+            _share_cells(read, cells)
+            arrivals += read
     return arrivals
 
 
@@ -64,22 +76,14 @@ def _share_cells(arrivals: Sequence[Arrival], known: dict[Cell, Cell]) -> None:
             msgspec.structs.force_setattr(figure, "cell", known.setdefault(figure.cell, figure.cell))
 
 
-def read_confirmations(paths: Iterable[Path]) -> tuple[dict[str, list[HostReport]], list[Arrival]]:
-    """The documents of hosts that were measured again, and a row for each that cannot be read.
+def read_confirmations(paths: Iterable[Path]) -> list[Arrival]:
+    """The documents of hosts that were measured again.
 
     They are in folders `confirmations` in and beside the given folders, and those of the given files.
     """
-    found: dict[str, list[HostReport]] = {}
-    unreadable: list[Arrival] = []
     given = dict.fromkeys(path if os.path.isdir(path) else os.path.dirname(path) for path in paths)
     folders = [os.path.join(path, place, CONFIRMATIONS) for path in given for place in ("", "..")]
-    for folder in dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)):
-        for arrival in read_reports([folder]):
-            if arrival.report is None:
-                unreadable.append(arrival)
-            else:
-                found.setdefault(arrival.host, []).append(arrival.report)
-    return found, unreadable
+    return read_reports(dict.fromkeys(os.path.realpath(folder) for folder in folders if os.path.isdir(folder)))
 
 
 def arrival_of(data: bytes, host: str | None, source: str) -> Arrival:
@@ -125,27 +129,56 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
                     yield file, True
 
 
-def _begin_reading() -> None:
-    """Leave Ctrl-C to the process that waits. Documents have no circles, so collecting garbage would only take time."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()
+def _read_in_process(files: _Files) -> bytes:
+    ended = subprocess.run(  # noqa: S603 - this Python, and code of our own
+        python_command(_BOOT),
+        input=msgspec.msgpack.encode(files),
+        stdout=subprocess.PIPE,
+        check=False,
+        start_new_session=True,  # Ctrl-C is for the process that waits
+    )
+    if ended.returncode:
+        raise PyxferError(
+            f"A process that reads documents ended with {ended.returncode}: give it fewer files, or memory."
+        )
+    return ended.stdout
 
 
-def _read_batch(files: Sequence[tuple[str, bool]]) -> bytes:
-    return msgspec.msgpack.encode([arrival for file in files if (arrival := _read(*file)) is not None])
+def read_batch() -> None:
+    """Read the files that stdin names, and write their rows to stdout."""
+    gc.disable()  # documents have no circles, so collecting garbage would only take time
+    files = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[tuple[str, bool]])
+    read = (_read(*file) for file in files)
+    # Encoded one by one, because decoded they take much more memory.
+    rows = [msgspec.Raw(msgspec.msgpack.encode(arrival)) for arrival in read if arrival is not None]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(rows))
 
 
 def _read(path: str, in_folder: bool) -> Arrival | None:
     """A file's row; None for the verdicts of a fleet that were saved beside the documents of its hosts."""
     try:
-        data = read_whole(path)
+        data = read_whole(path, MAX_HOST_BYTES)
     except DocumentError as error:
+        if (
+            in_folder and _host_named_by(path) == "fleet"
+        ):  # the verdicts on many hosts are larger than a host's document
+            return None
         return Arrival(_host_named_by(path), "unreadable", str(error), None, path)
     arrival = arrival_of(data, None, path)
     if arrival.report is None:
         is_verdicts = in_folder and codec.kind_of(data) is codec.FLEET
         return None if is_verdicts else replace(arrival, host=_host_named_by(path))
-    return replace(arrival, report=without_samples(arrival.report))
+    named = file_name(arrival.host) == _host_named_by(path)
+    return replace(arrival, report=without_samples(arrival.report), named=named)
+
+
+def file_name(host: str) -> str:
+    """The name of a host's file. That of the host may have any characters; a long one is cut, and gets its digest."""
+    name = quote(host, safe="@ ")
+    if name.startswith("."):  # a hidden file is not read
+        name = f"%2E{name[1:]}"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}+{digest}"
 
 
 def _host_named_by(path: str) -> str:

@@ -25,7 +25,8 @@ from pyxfer.units import parse_moment
 _MAX_LOG = 50.0
 """A latency cannot rise further between the least and the most that documents may have."""
 _MAX_NAMED = 3
-Confirmations = Mapping[str, Sequence[fleets.HostReport]]
+_AHEAD_S = 600.0
+"""A host's clock may be ahead by this much."""
 _NO_CONTROL = Remark(
     "no-control",
     "no host without a loss was measured again: all hosts may be slower now, so no loss is confirmed",
@@ -46,17 +47,14 @@ class _Verdicts:
     peaks: tuple[Fact[float], ...] = ()
 
 
-def judge(
-    arrivals: Iterable[Arrival], *, confirmations: Confirmations | None = None, unanswered: Sequence[Arrival] = ()
-) -> fleets.Fleet:
+def judge(arrivals: Iterable[Arrival], *, confirmations: Sequence[Arrival] = ()) -> fleets.Fleet:
     """The verdicts, with one false alarm in 100 fleets.
 
-    `confirmations`: by name, the documents of hosts that were measured again, flagged ones and controls.
-    `unanswered`: what came back from hosts that were to be measured again, without a document.
+    `confirmations`: what came back from hosts that were measured again, flagged ones and controls.
     """
     settings = fleets.FleetSettings()
-    rows = _newest_only(list(arrivals))
-    again, too_early = _later_only(confirmations or {}, rows)
+    rows = _one_each(list(arrivals))
+    again, second_remarks = _second_looks(confirmations, rows)
     judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
     tables = tables_of(judged)
     tests = _count_tests(tables)
@@ -79,7 +77,7 @@ def judge(
         judged_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         pyxfer=version_of("pyxfer"),
         settings=settings,
-        remarks=(*_remarks(rows, hosts, tables), *_second_remarks(unanswered, too_early)),
+        remarks=(*_remarks(rows, hosts, tables), *second_remarks),
         **_parts_of(cohorts, hosts, settings),
     )
 
@@ -151,37 +149,58 @@ def _is_judged(row: Arrival) -> bool:
     return row.state in ("measured", "incomplete", "failed") and row.report is not None and has_figures(row.report)
 
 
-def _newest_only(rows: list[Arrival]) -> list[Arrival]:
-    """Of several documents of one host the newest is judged; the others stay as rows."""
+def _one_each(rows: list[Arrival]) -> list[Arrival]:
+    """Of several documents of one host one is judged; the others stay as rows.
+
+    It is the newest of those whose file is named after the host, or else of all. One of the future counts only if there
+    is no other: a clock that was once ahead would win over all later documents.
+    """
+    now = _now()
     by_host: dict[str, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         if row.report is not None:
             by_host[row.host].append(place)
     for places in by_host.values():
-        newest = max(places, key=lambda place: (_began_at(rows[place].report), place))
+        moments = [(place, _began_at(rows[place].report)) for place in places]
+        best, _ = max(moments, key=lambda each: (rows[each[0]].named, each[1] <= now + _AHEAD_S, each[1], each[0]))
         for place in places:
-            if place != newest:
-                reason = f"another document of this host is judged, the newest: {rows[newest].source}"
+            if place != best:
+                reason = f"another document of this host is judged: {rows[best].source}"
                 rows[place] = replace(rows[place], state="duplicate", reason=reason)
     return rows
 
 
-def _later_only(confirmations: Confirmations, rows: Sequence[Arrival]) -> tuple[Confirmations, int]:
-    """The second documents that are later than the first of their host, if its clock shows that, and how many are not.
+def _second_looks(
+    confirmations: Sequence[Arrival], rows: Sequence[Arrival]
+) -> tuple[dict[str, list[fleets.HostReport]], list[Remark]]:
+    """The second documents of each host that count, and why others do not.
 
-    A document that is a copy of the first, or of an earlier day, would confirm any later coincidence.
+    One that is not later than the first, by the host's clock, is a copy of it or of an earlier day, and would confirm
+    any later coincidence. One that names its host by itself cannot confirm the loss of a host that was named.
     """
-    first = {row.host: _began_at(row.report) for row in rows if row.report is not None and row.state != "duplicate"}
-    later = {
-        host: [report for report in reports if _began_at(report) > first.get(host, -math.inf)]
-        for host, reports in confirmations.items()
-    }
-    return later, sum(len(reports) for reports in confirmations.values()) - sum(map(len, later.values()))
+    first = {row.host: row for row in rows if row.report is not None and row.state != "duplicate"}
+    looks: dict[str, list[fleets.HostReport]] = defaultdict(list)
+    early = misnamed = 0
+    for row in confirmations:
+        judged = first.get(row.host)
+        if row.report is None or not has_figures(row.report):
+            continue
+        if judged is not None and _began_at(row.report) <= _began_at(judged.report):
+            early += 1
+        elif judged is not None and judged.named and not row.named:
+            misnamed += 1
+        else:
+            looks[row.host].append(row.report)
+    return looks, list(_second_remarks([row for row in confirmations if row.report is None], early, misnamed))
 
 
 def _began_at(report: fleets.HostReport | None) -> float:
     """Seconds since 1970 by the host's clock; no document is the oldest."""
     return -math.inf if report is None else parse_moment(report.began_at).timestamp()
+
+
+def _now() -> float:
+    return datetime.now(timezone.utc).timestamp()
 
 
 def _not_judged(row: Arrival) -> fleets.FleetHost:
@@ -191,6 +210,7 @@ def _not_judged(row: Arrival) -> fleets.FleetHost:
         state=row.state,
         reason=row.reason,
         source=row.source,
+        named=row.named,
         verdict="not judged",
         labels={} if report is None else report.labels,
         facts={} if report is None else report.facts,
@@ -389,26 +409,45 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
     if shared:
         yield Remark(
             "one-machine",
-            f"several hosts call themselves by one name: {', '.join(shared[:3])}",
+            f"several hosts call themselves by one name: {_few(shared)}",
             "if they are one machine under several names, its jobs slowed each other down; name it once",
         )
+    contended = [row.host for row in rows if row.report and any(r.code == "contended" for r in row.report.remarks)]
+    if contended:
+        yield Remark(
+            "contended",
+            f"another pyxfer measured at the same time on {_few(contended)}",
+            "wait until an earlier run has ended, and measure again",
+        )
+    now = _now()
+    ahead = [row.host for row in rows if _began_at(row.report) > now + _AHEAD_S]
+    if ahead:
+        yield Remark("future", f"the clock was ahead on {_few(ahead)}: documents are of the future", "set these clocks")
     doubled = sorted({row.host for row in rows if row.state == "duplicate"})
     if doubled:
         have = "1 host has" if len(doubled) == 1 else f"{len(doubled)} hosts have"
         yield Remark(
             "duplicates",
-            f"{have} several documents, of which the newest is judged",
+            f"{have} several documents, of which one is judged: the newest, or that whose file has the host's name",
             "if they are different hosts, give them different names",
         )
 
 
-def _second_remarks(unanswered: Sequence[Arrival], too_early: int) -> Iterator[Remark]:
+def _few(hosts: Sequence[str], mark: str = ", ") -> str:
+    more = len(hosts) - _MAX_NAMED
+    return mark.join([*hosts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _second_remarks(unanswered: Sequence[Arrival], too_early: int, misnamed: int) -> Iterator[Remark]:
     if unanswered:
-        named, more = unanswered[:_MAX_NAMED], len(unanswered) - _MAX_NAMED
-        which = "; ".join(f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in named)
-        rest = f"; and {more} more" if more > 0 else ""
-        yield Remark("unanswered", f"no second measurement of {which}{rest}", "measure these hosts again")
+        which = _few([f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in unanswered], "; ")
+        yield Remark("unanswered", f"no second measurement of {which}", "measure these hosts again")
     if too_early:
-        count = "1 document does" if too_early == 1 else f"{too_early} documents do"
-        text = "of hosts that were measured again: the judged ones are as new or newer"
-        yield Remark("too-early", f"{count} not count {text}", "measure these hosts again")
+        text = f"{_ignored(too_early)}: the judged ones are as new or newer"
+        yield Remark("too-early", text, "measure these hosts again")
+    if misnamed:
+        yield Remark("other-name", f"{_ignored(misnamed)}: their files have other names", "name them after the hosts")
+
+
+def _ignored(count: int) -> str:
+    return f"{'1 document does' if count == 1 else f'{count} documents do'} not count of hosts that were measured again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import selectors
 import shlex
 import shutil
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Literal, Protocol
 
@@ -27,7 +28,11 @@ GRACE_S = 2.0
 _CHUNK = 1 << 16
 _LONGEST_START = 80
 _NOT_FOUND = 127
+_KILLED = 128 + signal.SIGKILL
 _NO_GPU = 3
+_KILL_S = 2
+_OWN_FILES = 64
+"""Descriptors for everything but the pipes of hosts."""
 _MAX_HOSTS = 20_000
 _CONNECT_S = 10
 _SSH_FAILED = 255
@@ -66,6 +71,10 @@ class HostJob:
             words.append(f"--device={self.devices}")
         return words + [f"--label={name}={value}" for name, value in self.labels.items()]
 
+    def limited(self) -> list[str]:
+        """The command, which ends on the host even if nobody can end it from here any more."""
+        return ["timeout", f"--kill-after={_KILL_S}", f"{self.limit_s:g}", *self.command()]
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -93,6 +102,10 @@ class Answer:
 
 class Launcher(Protocol):
     name: str
+
+    @property
+    def named(self) -> Collection[str]:
+        """The hosts that the user or the scheduler has named. Others have named themselves."""
 
     @property
     def running(self) -> int:
@@ -145,7 +158,8 @@ Explain = Callable[[int, str], tuple[AnswerState, str] | None]
 class Processes:
     """A launcher that runs one process on this machine for each host, `at_once` of them at a time.
 
-    `explain` gives the state for an exit code and what the process wrote on stderr, if it knows a special one.
+    `explain` gives the state for an exit code and what the process wrote on stderr, if it knows a special one. `end_s`:
+    how long jobs take to end after the end of their stdin, if that ends them.
     """
 
     def __init__(
@@ -156,13 +170,19 @@ class Processes:
         limit_s: float,
         at_once: int,
         explain: Explain,
+        end_s: float = 0.0,
     ) -> None:
         self.name = name
         self._hosts = list(hosts)
+        self.named = frozenset(hosts)
         self._command_of = command_of
         self._limit_s = limit_s
-        self._at_once = at_once
+        most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._at_once = min(at_once, max(1, (most_files - _OWN_FILES) // 2))
         self._explain = explain
+        self._end_s = end_s
+        # All jobs have the same, without data. It ends when this process ends, however that happens.
+        self._stdin, self._stdin_end = os.pipe()
         self._waiting: deque[str] = deque()
         self._children: list[_Child] = []
         self._ending: list[tuple[float, subprocess.Popen[bytes]]] = []
@@ -190,12 +210,13 @@ class Processes:
 
     def stop(self) -> None:
         self._waiting.clear()
+        os.close(self._stdin_end)
+        os.close(self._stdin)
+        _wait([child.process for child in self._children], self._end_s)
         for child in self._children:
             self._end(child)
         self._children.clear()
-        until = time.monotonic() + GRACE_S
-        while any(process.poll() is None for _, process in self._ending) and time.monotonic() < until:
-            time.sleep(0.02)
+        _wait([process for _, process in self._ending], GRACE_S)
         self._kill_stubborn(now=True)
 
     def _begin(self) -> list[Answer]:
@@ -205,7 +226,7 @@ class Processes:
             try:
                 process = subprocess.Popen(  # noqa: S603 - a list of arguments, and no shell
                     self._command_of(host),
-                    stdin=subprocess.DEVNULL,
+                    stdin=self._stdin,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
@@ -277,6 +298,7 @@ class Processes:
         usual: dict[int, tuple[AnswerState, str]] = {
             _NOT_FOUND: ("failed", f"the command was not found there: install pyxfer, or give --pyxfer ({last})"),
             _NO_GPU: ("no GPU", last),
+            _KILLED: ("failed", "the job was killed (SIGKILL; possibly out of memory)"),
         }
         state, reason = known or usual.get(code, ("failed", f"exit code {code}: {last}"))
         return Answer(child.host, state, reason=reason)
@@ -302,23 +324,41 @@ class Processes:
         self._ending = left
 
 
+def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while any(process.poll() is None for process in processes) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 # --- ssh --------------------------------------------------------------------------------------------------------------
 
 
 def ssh_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes:
     _check_installed("ssh")
-    remote = shlex.join(job.command())
+    remote = shlex.join(["sh", "-c", _UNTIL_STDIN_ENDS, "pyxfer", *job.limited()])
 
     def command_of(host: str) -> list[str]:
-        options = ["BatchMode=yes", f"ConnectTimeout={_CONNECT_S}", "ServerAliveInterval=5", "ServerAliveCountMax=3"]
+        alive = ["ServerAliveInterval=5", "ServerAliveCountMax=3"]
+        options = ["BatchMode=yes", f"ConnectTimeout={_CONNECT_S}", *alive, "LogLevel=INFO"]
         return ["ssh", "-T", "-x", *(word for option in options for word in ("-o", option)), "--", host, remote]
 
-    return Processes("ssh", check_hosts(hosts, plain=True), command_of, job.limit_s, at_once, _explain_ssh)
+    found = check_hosts(hosts, plain=True)
+    return Processes("ssh", found, command_of, job.limit_s, at_once, _explain_ssh, _KILL_S + GRACE_S)
+
+
+# sshd ends no job when the connection ends, but its stdin ends then. `timeout` leads a process group, which is ended as
+# a whole: `timeout` alone ends if the signal comes just when it has started the job.
+_UNTIL_STDIN_ENDS = (
+    'exec 3<&0; "$@" </dev/null 3<&- & job=$!; (cat <&3; kill $job) >/dev/null 2>&1 & watch=$!; exec 3<&-; '
+    "wait $job; code=$?; kill -s KILL -- -$job $watch 2>/dev/null; exit $code"
+)
 
 
 def _explain_ssh(code: int, errors: str) -> tuple[AnswerState, str] | None:
-    last = errors.splitlines()[-1] if errors else "ssh could not connect"
-    return ("lost", last) if code == _SSH_FAILED else None
+    if code != _SSH_FAILED:
+        return None
+    # It says why it cannot connect, and nothing if a signal has ended what it has started.
+    return ("lost", errors.splitlines()[-1]) if errors else ("failed", "the job and its session were killed")
 
 
 def _check_installed(program: str) -> None:
@@ -341,7 +381,7 @@ def srun_launcher(job: HostJob, hosts: Sequence[str], at_once: int) -> Processes
 
     def command_of(host: str) -> list[str]:
         options = ["--nodes=1", "--ntasks=1", "--input=none", "--kill-on-bad-exit=0", f"--immediate={_IMMEDIATE_S}"]
-        return ["srun", *options, f"--nodelist={host}", "--", *job.command()]
+        return ["srun", *options, f"--nodelist={host}", "--", *job.limited()]
 
     return Processes("srun", found, command_of, job.limit_s, at_once, _explain_srun)
 

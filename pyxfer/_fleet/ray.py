@@ -8,15 +8,17 @@ import importlib.util
 import json
 import os
 import queue
+import re
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from typing import IO, Any
 
 from pyxfer._document.fleets import MAX_HOST_BYTES
-from pyxfer._fleet.launch import GRACE_S, Answer, HostJob
+from pyxfer._fleet.launch import GRACE_S, MAX_ERROR_BYTES, Answer, HostJob
+from pyxfer._python import BOOT, python_command
 from pyxfer.errors import INSTALL, UsageError
 from pyxfer.native import HOST
 
@@ -24,14 +26,17 @@ JOIN_S = 60.0
 """To join a cluster. Ray itself would try for longer."""
 QUEUE_S = 20.0
 """For the GPUs of a host to be free, and for a worker process to start, unless the caller waits for longer."""
+_PYXFER = "from pyxfer.__main__ import main; main()"
+_LOG_PREFIX = re.compile(r"^\[[^]]*\] (\([^)]*\) )?(\S+:\d+: +)?")
+_LONGEST_REASON = 160
 
 
 def ray_launcher(job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> RayLauncher:
     """A launcher for these hosts, or all nodes with GPUs. `queue_s`: how long a host's GPUs may be taken."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError(f"Ray is not installed: {INSTALL['ray']}, in the version of the cluster.")
-    launcher = RayLauncher(job, queue_s)
-    launcher.join(hosts)
+    launcher = RayLauncher(job, hosts, queue_s)
+    launcher.join()
     return launcher
 
 
@@ -40,43 +45,47 @@ class RayLauncher:
 
     name = "ray"
 
-    def __init__(self, job: HostJob, queue_s: float = QUEUE_S) -> None:
+    def __init__(self, job: HostJob, hosts: Sequence[str], queue_s: float = QUEUE_S) -> None:
         self._limit_s = 2 * QUEUE_S + queue_s + job.limit_s
         self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._hosts: list[str] = []
+        self.named = frozenset(hosts)
+        self._hosts = list(hosts)
         self._waiting: set[str] = set()
         self._begun: set[str] = set()
         self._over_at = 0.0
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "pyxfer._fleet.ray_tasks"],
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
+        self._process = subprocess.Popen(  # noqa: S603 - this Python, and code of our own
+            python_command("from pyxfer._fleet.ray_tasks import main; main()"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             start_new_session=True,
+            cwd="/",  # Ray adds it to the sys.path of all workers
             # Ray would hide the GPUs from a job that asks for none, and say so.
             env={**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
         )
         program = None if job.program == ("pyxfer",) else list(job.program)
         arguments = job.command()[len(job.program) :]
         settings = {"program": program, "arguments": arguments, "limit_s": job.limit_s, "queue_s": queue_s}
-        self._write({**settings, "most_bytes": MAX_HOST_BYTES, "cpu_too": job.devices == HOST})
+        self._write({**settings, "boot": BOOT + _PYXFER, "most_bytes": MAX_HOST_BYTES, "cpu_too": job.devices == HOST})
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
-    def join(self, hosts: Sequence[str]) -> None:
+    def join(self) -> None:
         try:
             line = self._lines.get(timeout=JOIN_S)
         except queue.Empty:
-            line = {"failure": f"no answer within {JOIN_S:g} s"}
+            line = {"failure": f"no answer within {JOIN_S:g} s{self._last_words()}"}
         except BaseException:
             self.stop()
             raise
         found = line.get("hosts")
         if not found:
+            ended = "none of its nodes has a GPU" if "hosts" in line else f"the process ended{self._last_words()}"
+            why = line.get("failure", ended)
             self.stop()
-            why = line.get("failure", "none of its nodes has a GPU" if "hosts" in line else "the process ended")
             raise UsageError(f"Ray gives no hosts ({why}): run this on a node of the cluster, or set RAY_ADDRESS.")
-        self._hosts = list(hosts) or found
+        self._hosts = self._hosts or found
 
     @property
     def running(self) -> int:
@@ -100,7 +109,7 @@ class RayLauncher:
         if time.monotonic() > self._over_at:
             found += self._rest("late", "Ray did not answer in time")
         elif any("ended" in line for line in answers):
-            found += self._rest("lost", "the Ray cluster went away")
+            found += self._rest("lost", f"the Ray cluster went away{self._last_words()}")
         return found
 
     def _taken(self, line: dict[str, Any]) -> Answer | None:
@@ -127,6 +136,14 @@ class RayLauncher:
             self._process.kill()
             self._process.wait()
         self._reader.join(GRACE_S)
+        self._errors.close()
+
+    def _last_words(self) -> str:
+        """What Ray has written at last, without the time and place before it."""
+        size = os.fstat(self._errors.fileno()).st_size
+        said = os.pread(self._errors.fileno(), MAX_ERROR_BYTES, max(0, size - MAX_ERROR_BYTES))
+        lines = said.decode(errors="replace").strip().splitlines()
+        return f": {_LOG_PREFIX.sub('', lines[-1])[:_LONGEST_REASON]}" if lines else ""
 
     def _write(self, value: object) -> None:
         with contextlib.suppress(OSError):  # if it has ended, `_read` notices

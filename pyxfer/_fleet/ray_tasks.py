@@ -1,4 +1,4 @@
-"""The process that joins a Ray cluster and runs the host job on its nodes: `python -m pyxfer._fleet.ray_tasks`.
+"""The process that joins a Ray cluster and runs the host job on its nodes.
 
 It is a process of its own, because Ray ends the process that has joined when the cluster goes away. It says on stdout,
 one JSON object a line, which hosts there are, which have begun, and what they answer. Each line on stdin names the
@@ -20,8 +20,14 @@ _HOST_LABEL = "pyxfer/host"
 _TURN_S = 0.2
 
 
-def host_job(program: list[str] | None, arguments: list[str], limit_s: float, most_bytes: int) -> Iterator[Any]:
-    """Run in a worker: say that it has begun, then what the job wrote. It is sent as a whole, so it imports here."""
+def host_job(
+    program: list[str] | None, boot: str, arguments: list[str], limit_s: float, most_bytes: int
+) -> Iterator[Any]:
+    """Run in a worker: say that it has begun, then what the job wrote. It is sent as a whole, so it imports here.
+
+    Without a `program` the worker's own Python runs `boot`, with the modules of the worker.
+    """
+    import signal
     import subprocess
     import sys
     import tempfile
@@ -29,7 +35,7 @@ def host_job(program: list[str] | None, arguments: list[str], limit_s: float, mo
 
     yield None
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        command = [*(program or [sys.executable, "-m", "pyxfer"]), *arguments]
+        command = [*(program or [sys.executable, "-c", boot, "\n".join(sys.path)]), *arguments]
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)  # noqa: S603
         except OSError as error:
@@ -54,6 +60,8 @@ def host_job(program: list[str] | None, arguments: list[str], limit_s: float, mo
             "failed": f"it wrote more than {most_bytes >> 20} MiB",
             "answered": f"exit code {code}: {said[-1] if said else 'it wrote nothing'}",
         }
+        if state == "answered" and code == -signal.SIGKILL:
+            reasons[state] = "the job was killed (SIGKILL; possibly out of memory)"
         yield state, b"" if state == "failed" else output.read(most_bytes), reasons[state]
 
 
@@ -71,6 +79,8 @@ def main() -> None:
             import ray
 
             ray.init(address="auto", logging_level=logging.ERROR, log_to_driver=False)
+            by_value: Any = ray.cloudpickle.register_pickle_by_value
+            by_value(sys.modules[__name__])  # so the workers need not have this module
             nodes = _nodes(ray, cpu_too=settings["cpu_too"])
         except Exception as error:  # noqa: BLE001 - of any kind; the user needs its text
             tell(failure=f"{type(error).__name__}: {error}"[:500])
@@ -110,11 +120,20 @@ class _Round:
             for task in ready:
                 self._take(task)
             now = time.monotonic()
+            queued = [task for task, host in self._tasks.items() if host not in self._begun and now > busy_at]
+            alive = self._alive() if queued else set()
             for task, host in list(self._tasks.items()):
-                if host not in self._begun and now > busy_at:
+                if task in queued and host in alive:
                     self._give_up(task, "busy", f"its GPUs were not free within {queue_s:g} s")
+                elif task in queued:
+                    self._give_up(task, "lost", "the node or the cluster went away")
                 elif now > over_at:
                     self._give_up(task, "late", "the task did not end in time")
+
+    def _alive(self) -> set[str]:
+        """The hosts that the cluster still has. If it has gone away, Ray ends this process meanwhile."""
+        ids = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        return {host for host, node in self._nodes.items() if node["NodeID"] in ids}
 
     def _submit(self, host: str) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -123,7 +142,6 @@ class _Round:
             self._answer(host, "lost", b"", "the cluster has no such node")
             return
         node = self._nodes[host]
-        # cloudpickle sends what `__main__` defines as a whole, so the workers need not have this module.
         task = self._ray.remote(host_job).options(
             num_cpus=0,
             num_gpus=node["Resources"].get("GPU", 0),
@@ -133,7 +151,8 @@ class _Round:
         )
         settings = self._settings
         arguments = [*settings["arguments"], *_labels(node)]
-        generator = task.remote(settings["program"], arguments, settings["limit_s"], settings["most_bytes"])
+        given = (settings[name] for name in ("program", "boot"))
+        generator = task.remote(*given, arguments, settings["limit_s"], settings["most_bytes"])
         self._tasks[generator] = host
 
     def _take(self, task: Any) -> None:
@@ -167,7 +186,3 @@ def _labels(node: dict[str, Any]) -> list[str]:
 
     given = {name: value for name, value in (node.get("Labels") or {}).items() if not name.startswith("ray.io/")}
     return [f"--label={name}={value}" for name, value in given.items() if is_label(name, value)]
-
-
-if __name__ == "__main__":
-    main()

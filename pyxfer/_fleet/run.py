@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pyxfer._document.files import write_whole
 from pyxfer._document.fleets import Fleet
-from pyxfer._fleet.collect import Arrival, has_figures, read_reports, row_of, without_samples
+from pyxfer._fleet.collect import Arrival, file_name, read_reports, row_of, without_samples
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._fleet.launch import Answer, Launcher
 from pyxfer._measure.sampler import OnProgress, Progress, silent
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 _LOOK_AGAIN_S = 2.0
-_LONGEST_NAME = 180
 _INTERRUPTED = "the run was interrupted before it had answered"
 
 FIRST, AGAIN = "hosts", "confirmations"
@@ -57,8 +55,7 @@ class Kept:
     _failure: str = ""
 
     def put(self, part: str, host: str, data: bytes) -> None:
-        """Write what a host sent. A host's name may have any characters."""
-        self._write(self.folder / part / f"{quote(host, safe='@ ')[:_LONGEST_NAME]}.json", data)
+        self._write(self.folder / part / f"{file_name(host)}.json", data)
 
     def put_fleet(self, data: bytes) -> None:
         self._write(self.folder / "fleet.json", data)
@@ -98,10 +95,7 @@ class FleetRun:
             fleet = judge(arrivals)
             flagged = hosts_to_confirm(fleet) if confirm and not self.interrupted else ()
             if flagged:
-                again = self._measure(flagged, AGAIN)
-                reports = {found.host: [found.report] for found in again if found.report and has_figures(found.report)}
-                missing = [found for found in again if found.report is None]
-                fleet = judge(arrivals, confirmations=reports, unanswered=missing)
+                fleet = judge(arrivals, confirmations=self._measure(flagged, AGAIN))
         finally:
             self.launcher.stop()
         return fleet
@@ -126,7 +120,8 @@ class FleetRun:
         if answer.output.strip():
             self.kept.put(part, answer.host, answer.output)
         arrival = answer.arrival(self.launcher.name)
-        return arrival if arrival.report is None else replace(arrival, report=without_samples(arrival.report))
+        report = None if arrival.report is None else without_samples(arrival.report)
+        return replace(arrival, report=report, named=answer.host in self.launcher.named)
 
 
 def wait_for_files(
@@ -139,7 +134,7 @@ def wait_for_files(
         arrivals[:] = read_reports([folder])
         # The hosts that no document names, nor the name of its file.
         known = {name for each in arrivals for name in (each.host, Path(each.source).name.partition(".json")[0])}
-        return [host for host in hosts if host not in known and quote(host, safe="@ ") not in known]
+        return [host for host in hosts if not {host, file_name(host)} & known]
 
     missing, interrupted = _wait_for(look, len(hosts), wait_s, on_progress)
     reason = "its document was not in the folder when the time was over"

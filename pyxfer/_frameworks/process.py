@@ -54,6 +54,7 @@ from pyxfer._frameworks.messages import (
 from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
+from pyxfer._python import python_command
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError, RefusedError
 from pyxfer.native import HOST, choose, is_host_name
@@ -72,11 +73,7 @@ END_PATIENCE_S = 10.0
 _SLICE_S = 0.2
 IN_WORKER = "PYXFER_IN_WORKER"
 """The environment variable that is set in a worker."""
-# Set sys.path before any import, so that a local json.py does not shadow the standard library.
-_BOOT = (
-    "import sys; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._frameworks.process import main; "
-    "main(int(sys.argv[2]), int(sys.argv[3]))"
-)
+_BOOT = "from pyxfer._frameworks.process import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 
 
 @dataclass
@@ -198,10 +195,8 @@ class Supervisor:
             self._note("failed", f"it sent an invalid message: {error}")
 
     def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
-        arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]
-        flags = ["-I"] if sys.flags.isolated else []
         return subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
-            [sys.executable, *flags, "-X", "faulthandler", "-c", _BOOT, *arguments],
+            python_command(_BOOT, str(theirs.fileno()), str(marker.handle), flags=("-X", "faulthandler")),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

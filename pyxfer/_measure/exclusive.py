@@ -4,20 +4,29 @@
 - `Presence`: other processes that measure on the device are noted, for a remark in the run. A run does not wait for
   them, because that would look like a hang.
 - `queue_for`: processes wait for each other. Only the workers of one test run do so, because their turns are short.
+
+Processes find each other by the names of sockets in Linux's abstract namespace. It holds no files: nothing is left of a
+killed process, and no user can put a link where another one writes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
+import hashlib
 import os
-import tempfile
+import re
+import socket
+import struct
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+PLACE = "pyxfer-measuring"
+_SOCKETS = Path("/proc/net/unix")
+_PEER = struct.Struct("3i")
+"""Of SO_PEERCRED: the ids of a process, its user and its group."""
 
 _turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _turns_guard = threading.Lock()
@@ -34,117 +43,86 @@ def turn(device: str) -> Iterator[None]:
 
 
 class Presence:
-    """Shows other processes, by a locked file, that this one measures on a device.
+    """Shows other processes, by the name of a socket, that this one measures on a device.
 
     `other_processes` has the ids of those that did the same at its beginning, at its end or at a call of `look`.
     """
 
-    def __init__(self, device: str, folder: Path | None = None) -> None:
-        self._folder = folder or _shared_folder()
-        self._prefix = _file_name(device)
-        self._file: int | None = None
-        self._path = self._folder / f"{self._prefix}.{os.getpid()}.{threading.get_ident()}"
+    def __init__(self, device: str) -> None:
+        self._name = _name("presence", device)
+        self._socket: socket.socket | None = None
         self.other_processes: set[int] = set()
 
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
-            _make_shared(self._folder)
-            self._file = self._locked_file()
+            self._socket = _bound(f"{self._name}/{os.getpid()}.{threading.get_native_id()}")
         self.look()
         return self
 
-    def _locked_file(self) -> int:
-        # Locked before it gets the name that others look for: they remove a file that is not locked.
-        unseen = self._path.with_name(f".{self._path.name}")
-        handle = os.open(unseen, _OPEN, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unseen.rename(self._path)
-        except BaseException:  # also a file system without locks
-            os.close(handle)
-            unseen.unlink()
-            raise
-        return handle
-
     def __exit__(self, *_: object) -> None:
         self.look()
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            os.close(self._file)
-            self._file = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def look(self) -> None:
-        try:
-            found = list(self._folder.glob(f"{self._prefix}.*"))
-        except OSError:
-            return
-        for path in found:
-            pid = path.name.rsplit(".", 2)[1]
-            if path != self._path and pid.isdigit() and int(pid) != os.getpid() and _is_held(path):
-                self.other_processes.add(int(pid))
-
-
-def _is_held(path: Path) -> bool:
-    """Whether a process holds the file. If not, its owner was killed, and the file is removed."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
         with contextlib.suppress(OSError):
-            path.unlink()
-        return False
-    finally:
-        os.close(handle)
+            sockets = _SOCKETS.read_text(errors="replace")
+            found = re.findall(rf"@{re.escape(self._name)}/(\d+)\.\d+$", sockets, re.MULTILINE)
+            self.other_processes |= {int(pid) for pid in found} - {os.getpid()}
 
 
 @contextlib.contextmanager
-def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
+def queue_for(device: str) -> Iterator[None]:
     """Wait until no other process of this user that calls this function holds the device, and hold it.
 
-    If no file can be locked, it does not wait. A thread may hold the device repeatedly.
+    If there are no such sockets, it does not wait. A thread may hold the device repeatedly.
     """
     held: set[str] = _queued.__dict__.setdefault("held", set())
     if device in held:
         yield
         return
-    handle = _open_queue(folder or _shared_folder(), device)
-    held.add(device)
-    try:
-        if handle is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as closing:
+        with contextlib.suppress(OSError):
+            closing.enter_context(_held(_name(f"queue-{os.getuid()}", device)))
+        held.add(device)
+        closing.callback(held.discard, device)
         yield
-    finally:
-        held.discard(device)
-        if handle is not None:
-            os.close(handle)
 
 
-def _open_queue(folder: Path, device: str) -> int | None:
-    # The file is never removed, because waiting processes have it open. It has the user's id in its name, because the
-    # kernel may refuse to open another user's file in a shared folder.
+def _held(name: str) -> socket.socket:
+    """The listening socket of this name. Nobody accepts: the connections of those who wait end with it."""
+    while True:
+        try:
+            holding = _bound(name)
+            holding.listen()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return holding
+        with socket.socket(socket.AF_UNIX) as waiting:
+            try:
+                waiting.connect(f"\0{name}")
+            except ConnectionRefusedError:  # it has ended, or does not listen yet
+                continue
+            _, user, _ = _PEER.unpack(waiting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+            if user != os.getuid():
+                raise PermissionError(errno.EPERM, "another user has the name")
+            with contextlib.suppress(ConnectionResetError):
+                waiting.recv(1)
+
+
+def _bound(name: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
     try:
-        _make_shared(folder)
-        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", _OPEN, 0o600)
+        made.bind(f"\0{name}")
     except OSError:
-        return None
+        made.close()
+        raise
+    return made
 
 
-def _shared_folder() -> Path:
-    return Path(tempfile.gettempdir()) / "pyxfer-measuring"
-
-
-def _make_shared(folder: Path) -> None:
-    if not folder.exists():  # with the sticky bit: all users create files in it, and remove only their own
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o1777)
-
-
-def _file_name(device: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in device)
+def _name(what: str, device: str) -> str:
+    """A name of a limited length, whatever that of the device is."""
+    return f"{PLACE}-{what}-{hashlib.sha256(device.encode()).hexdigest()[:32]}"

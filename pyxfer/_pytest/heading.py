@@ -1,27 +1,24 @@
 """The line of pytest's header with the device and link of the measurements.
 
 A separate process reads them, so that pytest's process makes no CUDA call before the first test: a test may still
-choose its devices, or fork. `python -m pyxfer._pytest.heading [DEVICE]` prints the line.
+choose its devices, or fork.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
+
+from pyxfer._python import python_command
 
 PATIENCE_S = 30.0
-_HERE = Path(__file__).resolve().parents[2]
+_BOOT = "from pyxfer._pytest.heading import main; main()"
 
 
 def device_line(device: str | None) -> str:
-    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_HERE))))
-    command = [sys.executable, "-m", __name__, *([device] if device else [])]
     try:
-        done = subprocess.run(  # noqa: S603 - this Python, and this module
-            command,
-            env={**os.environ, "PYTHONPATH": path},
+        done = subprocess.run(  # noqa: S603 - this Python, and code of our own
+            python_command(_BOOT, *([device] if device else [])),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -52,5 +49,5 @@ def _line(device: str | None) -> str:
         return clean(str(error))
 
 
-if __name__ == "__main__":
+def main() -> None:
     sys.stdout.write(_line(sys.argv[1] if len(sys.argv) > 1 else None) + "\n")

@@ -23,6 +23,8 @@ OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 _SUITE = "pyxfer fleet"
 _UNSAFE = re.compile(r"[^A-Za-z0-9 .,:;=+/()%_>-]")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_NOT_ONE_NODE = {"ALL", "DEFAULT"}
+"""To Slurm, in any case: every node, and the settings of all nodes."""
 
 
 def safe(text: str, longest: int) -> str:
@@ -35,14 +37,15 @@ def safe(text: str, longest: int) -> str:
 
 
 def drain_lines(fleet: Fleet) -> str:
-    """`HOST REASON` for each slow host. Hosts whose name no scheduler could have are left out."""
+    """`HOST REASON` for each slow host. Hosts that cannot be drained are left out."""
     slow = [host for host in worst_first(fleet.with_verdict("slow")) if can_be_drained(host)]
     causes = causes_of(fleet)
     return "".join(f"{host.host} {drain_reason(host, causes.get(host.host))}\n" for host in slow)
 
 
 def can_be_drained(host: FleetHost) -> bool:
-    return _HOST_NAME.fullmatch(host.host) is not None
+    """Whether the name is that of one node, and not only its document says so."""
+    return host.named and _HOST_NAME.fullmatch(host.host) is not None and host.host.upper() not in _NOT_ONE_NODE
 
 
 def causes_of(fleet: Fleet) -> dict[str, Contrast]:

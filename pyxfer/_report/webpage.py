@@ -15,7 +15,6 @@ import os
 import re
 import resource
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -26,6 +25,7 @@ import msgspec
 from pyxfer._document import codec, fleets, runs
 from pyxfer._document.files import write_whole
 from pyxfer._document.machines import Device
+from pyxfer._python import python_command
 from pyxfer._report import plots
 from pyxfer._report.grid import Cell, Grid
 from pyxfer._report.kinds import charts_of, page_text, report_of
@@ -168,9 +168,8 @@ def _draw(specs: Sequence[plots.Spec]) -> list[str]:
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit_bytes == resource.RLIM_INFINITY:
         return svgs(specs)
-    flags = ["-I"] if sys.flags.isolated else []
-    ended = subprocess.run(  # noqa: S603 - this Python, and arguments of our own
-        [sys.executable, *flags, "-c", _BOOT, "\n".join(sys.path)],
+    ended = subprocess.run(  # noqa: S603 - this Python, and code of our own
+        python_command(_BOOT),
         input=json.dumps(specs).encode(),
         capture_output=True,
         check=False,
@@ -184,10 +183,7 @@ def _draw(specs: Sequence[plots.Spec]) -> list[str]:
     return drawn
 
 
-_BOOT = (
-    "import sys; sys.path[:] = sys.argv[1].split('\\n'); import json; from pyxfer._report.webpage import svgs; "
-    "json.dump(svgs(json.load(sys.stdin)), sys.stdout)"
-)
+_BOOT = "import json; from pyxfer._report.webpage import svgs; json.dump(svgs(json.load(sys.stdin)), sys.stdout)"
 
 
 def svgs(specs: Sequence[plots.Spec]) -> list[str]:

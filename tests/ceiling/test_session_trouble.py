@@ -193,8 +193,8 @@ def test_an_error_of_save_to_is_raised_and_leaves_nothing(nothing_left: Engine) 
 
 
 @pytest.mark.slow
-def test_another_process_on_the_device_is_named_in_the_run(nothing_left: Engine, meeting_place: Path) -> None:
-    with another_process(meeting_place, "host memory, not a PCIe link") as other:
+def test_another_process_on_the_device_is_named_in_the_run(nothing_left: Engine) -> None:
+    with another_process("host memory, not a PCIe link") as other:
         ended = run_into()
     assert ended.run is not None
     assert [remark.code for remark in ended.run.remarks] == ["contended"]

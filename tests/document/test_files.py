@@ -240,7 +240,9 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with path.open("wb") as file:
         file.truncate(files.MAX_READ_BYTES + 1)
-    with pytest.raises(DocumentError, match="is larger than 1 GiB, which no run is: name a file that pyxfer saved"):
+    with pytest.raises(
+        DocumentError, match="is larger than 1 GiB, which no such document is: name a file that pyxfer saved"
+    ):
         files.read_whole(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fleet_samples import make_fleet, make_host, make_hosts
 from samples import make_run
 
-from pyxfer._document import codec
+from pyxfer._document import codec, fleets
 from pyxfer._fleet import collect
 from pyxfer._fleet.collect import arrival_of, read_confirmations, read_reports
 
@@ -66,6 +67,26 @@ def test_a_bad_document_is_a_row_with_its_reason(data: bytes, word: str, tmp_pat
     assert word in (bad.reason or "")
 
 
+def test_documents_larger_than_those_of_hosts_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "n1")
+    most = 2 * (tmp_path / "n1.json").stat().st_size
+    monkeypatch.setattr(collect, "MAX_HOST_BYTES", most)
+    monkeypatch.setattr(fleets, "MAX_CELLS", 3)
+    (tmp_path / "large.json").write_bytes(bytes(most + 1))
+    (tmp_path / "packed.json").write_bytes(gzip.compress(bytes(most + 1)))
+    (tmp_path / "fleet.json").write_bytes(bytes(most + 1))
+    cells = {f"h2d:gpu0:pinned:{size}MiB": 1.0 for size in (1, 2, 4, 8)}
+    make_host("many", cells).save(tmp_path / "many.json.gz")
+    rows = {row.host: (row.state, row.reason or "") for row in read_reports([tmp_path])}
+    assert {host: state for host, (state, _) in rows.items()} == {
+        "n1": "measured",
+        **dict.fromkeys(("large", "packed", "many"), "unreadable"),
+    }
+    assert "larger than" in rows["large"][1]
+    assert "larger than" in rows["packed"][1]
+    assert "no host has more than 3" in rows["many"][1]
+
+
 def test_only_regular_files_of_a_folder_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
@@ -87,18 +108,15 @@ def test_confirmations_are_in_a_folder_of_their_own(place: str, tmp_path: Path) 
     write(tmp_path / place, "n1", "n2")
     write(tmp_path / "confirmations", "n2")
     assert [row.host for row in read_reports([tmp_path / place])] == ["n1", "n2"]
-    found, unreadable = read_confirmations([tmp_path / place])
-    assert found.keys() == {"n2"}
-    assert not unreadable
+    assert [(row.host, row.named) for row in read_confirmations([tmp_path / place])] == [("n2", True)]
 
 
 def test_confirmations_are_found_beside_files_and_bad_ones_are_rows(tmp_path: Path) -> None:
     write(tmp_path / "hosts", "n1")
     write(tmp_path / "confirmations", "n1", "n2")
     (tmp_path / "confirmations" / "n2.json").write_text("{")
-    found, unreadable = read_confirmations([tmp_path / "hosts" / "n1.json"])
-    assert found.keys() == {"n1"}
-    assert [(row.host, row.state) for row in unreadable] == [("n2", "unreadable")]
+    found = read_confirmations([tmp_path / "hosts" / "n1.json"])
+    assert [(row.host, row.state) for row in found] == [("n1", "measured"), ("n2", "unreadable")]
 
 
 def test_states_of_hosts() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from samples import make_device, make_environment
 
 from pyxfer._document import codec
 from pyxfer._document.fleets import CohortCell, Fleet, HostReport, HostState
-from pyxfer._document.machines import Fact
+from pyxfer._document.machines import Fact, Remark
 from pyxfer._fleet.collect import Arrival, arrival_of, row_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line, to_junit
@@ -78,11 +78,10 @@ def test_what_the_controls_have_lost_as_well_is_no_loss_of_the_host() -> None:
     assert slow_names(judged(make_hosts(60, {7: 0.03}), again)) == []
 
 
-def second_looks(hosts: list[HostReport], **own: Sequence[HostReport]) -> dict[str, list[HostReport]]:
-    """Later documents of the controls, with the same figures, and of the named hosts."""
+def second_looks(hosts: list[HostReport], *own: HostReport) -> list[Arrival]:
+    """Later documents of the controls, with the same figures, and of other hosts."""
     controls = hosts_to_confirm(judge(arrivals(hosts)))[1:]
-    beside = {report.host or "": [later(report)] for report in hosts if report.host in controls}
-    return beside | {name: [later(report) for report in reports] for name, reports in own.items()}
+    return arrivals([*map(later, (report for report in hosts if report.host in controls)), *map(later, own)])
 
 
 def codes_of(fleet: Fleet) -> set[str]:
@@ -92,16 +91,15 @@ def codes_of(fleet: Fleet) -> set[str]:
 @pytest.mark.parametrize("began_at", ["2026-11-23T12:00:00+00:00", "2024-01-01T00:00:00+00:00"])
 def test_a_document_that_is_not_later_confirms_nothing(began_at: str) -> None:
     hosts = make_hosts(60, {7: 0.03})
-    second = second_looks(hosts)
-    second["n7"] = [msgspec.structs.replace(hosts[7], began_at=began_at)]
-    fleet = judge(arrivals(hosts), confirmations=second)
+    early = arrivals([msgspec.structs.replace(hosts[7], began_at=began_at)])
+    fleet = judge(arrivals(hosts), confirmations=[*second_looks(hosts), *early])
     assert by_name(fleet)["n7"].verdict == "suspect"
     assert codes_of(fleet) == {"too-early"}
 
 
 def test_without_a_control_nothing_is_confirmed() -> None:
     hosts = make_hosts(60, {7: 0.03})
-    fleet = judge(arrivals(hosts), confirmations={"n7": [later(hosts[7])]})
+    fleet = judge(arrivals(hosts), confirmations=arrivals([later(hosts[7])]))
     assert by_name(fleet)["n7"].verdict == "suspect"
     assert codes_of(fleet) == {"no-control"}
 
@@ -109,7 +107,7 @@ def test_without_a_control_nothing_is_confirmed() -> None:
 def test_a_second_measurement_without_a_document_is_a_remark() -> None:
     hosts = make_hosts(60, {7: 0.03})
     lost = [Arrival("n7", "lost", "the node went away", None, "ssh")]
-    fleet = judge(arrivals(hosts), confirmations=second_looks(hosts), unanswered=lost)
+    fleet = judge(arrivals(hosts), confirmations=[*second_looks(hosts), *lost])
     assert by_name(fleet)["n7"].verdict == "suspect"
     assert codes_of(fleet) == {"unanswered"}
     assert len(fleet.hosts) == 60
@@ -140,7 +138,7 @@ def test_of_several_confirmations_most_decide() -> None:
     good = make_hosts(60)[7]
 
     def verdict(*again: HostReport) -> str:
-        fleet = judge(arrivals(hosts), confirmations=second_looks(hosts, n7=again))
+        fleet = judge(arrivals(hosts), confirmations=second_looks(hosts, *again))
         return by_name(fleet)["n7"].verdict
 
     assert verdict(hosts[7], hosts[7]) == "slow"
@@ -213,6 +211,45 @@ def test_one_machine_under_two_names_and_several_versions_are_remarks() -> None:
     assert "n3" in remark.text
     new = make_host("n99", environment=make_environment(pyxfer="9.0"))
     assert [remark.code for remark in judge(arrivals([*make_hosts(20), new])).remarks] == ["versions"]
+
+
+def test_a_document_under_another_name_speaks_for_no_host() -> None:
+    hosts = make_hosts(60)
+    planted = make_hosts(60, {7: 0.2})[7]
+    planted = msgspec.structs.replace(planted, began_at="2026-11-23T18:00:00+00:00")
+    unnamed = row_of(planted, "n7", "zz.json")
+    # Neither in place of the host's own document, nor as its confirmation.
+    second = replace(unnamed, report=later(planted))
+    fleet = judge([*arrivals(hosts), unnamed], confirmations=[*second_looks(hosts), second])
+    assert {host.verdict for host in fleet.hosts if host.host == "n7"} == {"fine", "not judged"}
+    slow = make_hosts(60, {7: 0.2})
+    fleet = judge(arrivals(slow), confirmations=[*second_looks(slow), replace(second, report=later(later(planted)))])
+    assert by_name(fleet)["n7"].verdict == "suspect"
+    assert codes_of(fleet) == {"other-name"}
+    # Without another document it is judged, and not drained.
+    fleet = judge(
+        [unnamed, *(row for row in arrivals(slow) if row.host != "n7")], confirmations=[*second_looks(slow), second]
+    )
+    assert slow_names(fleet) == ["n7"]
+    assert drain_lines(fleet) == ""
+
+
+def test_a_document_of_the_future_wins_over_no_other() -> None:
+    ahead = make_host("n7", {PINNED: 20.0}, began_at="2199-01-01T00:00:00")
+    fleet = judged([ahead, *make_hosts(60)])
+    assert [(host.state, host.verdict) for host in fleet.hosts if host.host == "n7"] == [
+        ("duplicate", "not judged"),
+        ("measured", "fine"),
+    ]
+    assert [remark.code for remark in fleet.remarks] == ["future", "duplicates"]
+
+
+def test_hosts_that_were_measured_beside_another_pyxfer_are_named() -> None:
+    hosts = make_hosts(20)
+    hosts[3] = msgspec.structs.replace(hosts[3], remarks=(Remark("contended", "another pyxfer (process 7)"),))
+    (remark,) = judged(hosts).remarks
+    assert remark.code == "contended"
+    assert "n3" in remark.text
 
 
 @pytest.mark.parametrize("began_at", ["1970-01-01T00:00:00+00:00", "2199-01-01T00:00:00"])
@@ -363,7 +400,7 @@ def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     chance = random.Random(seed)
     hosts = [random_host(chance, number) for number in range(chance.choice([1, 2, 3, 4, 5, 6, 10, 30]))]
     rows = arrivals(hosts)
-    again = {name: [chance.choice(hosts)] for name in hosts_to_confirm(judge(rows)) if chance.random() < 0.8}
+    again = [replace(chance.choice(rows), host=name) for name in hosts_to_confirm(judge(rows)) if chance.random() < 0.8]
     fleet = judge(rows, confirmations=again)
     assert len(fleet.hosts) == len(hosts)
     assert codec.decode(Fleet, codec.encode(fleet)) == fleet

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +16,7 @@ from fleet.stand_ins import StandIns, make_stand_ins
 from fleet_samples import make_host
 
 from pyxfer._document import codec
-from pyxfer._fleet import launch
+from pyxfer._fleet import launch, ray
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.launch import HostJob, Launcher, check_hosts
 from pyxfer.errors import UsageError
@@ -61,6 +65,8 @@ def collect(launcher: Launcher, hosts: Sequence[str] | None = None) -> dict[str,
         ("echo 'pyxfer: No usable GPU' >&2; exit 3", "no GPU", "No usable GPU"),
         ("echo 'ssh: connect to host h port 22: No route to host' >&2; exit 255", "lost", "No route to host"),
         ("kill -9 $$", "failed", "exit code -9"),
+        ("exit 137", "failed", "the job was killed"),
+        ("exit 255", "failed", "the job and its session were killed"),
         ("cat /dev/zero", "failed", "more than 1 MiB"),
         ("while :; do echo noise >&2; done", "late", "no answer within"),
         ("sleep 60", "late", "no answer within"),
@@ -95,6 +101,36 @@ def test_ssh_gets_a_list_and_its_remote_shell_one_word_for_each_argument(
     call = made.calls()[0]
     assert "BatchMode=yes" in call
     assert call[call.index("--") + 1] == "root@node-1"
+
+
+@pytest.mark.parametrize("job", ["exec sleep 600", "trap '' TERM; while :; do sleep 0.1; done", "sleep 600 & wait"])
+def test_a_job_over_ssh_ends_with_its_stdin(job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stand_in(tmp_path, monkeypatch, {"node-1": {"script": ""}})
+    (tmp_path / "job").write_text(f"echo begun\n{job}\n")
+    launcher = launch.ssh_launcher(HostJob(("sh", str(tmp_path / "job"))), ["node-1"], 1)
+    collect(launcher)
+    remote = ["sh", "-c", made.calls()[0][-1]]  # as sshd does it
+    with subprocess.Popen(remote, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        # At the end of the pipe no process of the job is left that could write to it.
+        output, _ = process.communicate(timeout=60)
+    assert output == ""
+    assert process.returncode in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+
+
+def test_few_descriptors_let_hosts_wait(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {f"node-{number}": {"script": f"cat {document}"} for number in range(40)}
+    stand_in(tmp_path, monkeypatch, hosts)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_files = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(launch, "_OWN_FILES", open_files + 10)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files + 20, usual[1]))
+    try:
+        rows = collect(launch.ssh_launcher(JOB, list(hosts), 40))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert {row.state for row in rows.values()} == {"measured"}
 
 
 def test_hosts_are_named_once() -> None:
@@ -132,13 +168,21 @@ def test_srun_runs_one_step_on_each_host_of_the_allocation(
         "node-3": {"script": gone},
     }
     made = stand_in(tmp_path, monkeypatch, hosts)
+    monkeypatch.setattr(launch, "START_S", -2.0)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node-1,node-2,node-3")
     rows = collect(launch.srun_launcher(JOB, [], 8))
     assert {host: row.state for host, row in rows.items()} == {"node-1": "measured", "node-2": "busy", "node-3": "lost"}
     words = made.calls()[0]
-    assert words[words.index("--") + 1 :][:3] == ["pyxfer", "fleet", "host"]
+    assert words[words.index("--") + 1 :][:6] == ["timeout", "--kill-after=2", "3", "pyxfer", "fleet", "host"]
     assert words[-1] == f"--label=rack={JOB.labels['rack']}"
+
+
+def test_what_ray_has_said_at_last_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "[2026-11-23 12:00:00,123 W 7 7] gcs_rpc_client.h:155: Failed to connect to GCS at address 10.0.0.1:6379"
+    monkeypatch.setattr(ray, "python_command", lambda _: ["sh", "-c", f"echo one >&2; echo '{said}' >&2"])
+    with pytest.raises(UsageError, match=r"the process ended: Failed to connect to GCS at address 10\.0\.0\.1:6379\)"):
+        ray.RayLauncher(JOB, []).join()
 
 
 @pytest.mark.parametrize("start", [launch.ssh_launcher, launch.srun_launcher])

@@ -203,10 +203,15 @@ def test_hosts_whose_raylet_or_cluster_goes_away_are_lost(tmp_path: Path, monkey
     finally:
         launcher.stop()
     launcher = ray.ray_launcher(scripted(tmp_path, "exec sleep 60"), ["h1"], QUEUE_S)
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
+    waiting = ray.ray_launcher(scripted(tmp_path, "exec sleep 60"), ["h1"], queue_s=1.0)
     try:
         assert answers_of(launcher, made.close)["h1"].state == "lost"
+        answer = answers_of(waiting)["h1"]
+        assert (answer.state, "GCS" in (answer.reason or "")) == ("lost", True)
     finally:
         launcher.stop()
+        waiting.stop()
 
 
 def test_without_a_cluster_it_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:

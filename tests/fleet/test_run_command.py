@@ -24,6 +24,8 @@ from pyxfer._baseline.store import open_store
 from pyxfer._cli.fleet_run import _chosen_transport
 from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet, HostReport
+from pyxfer._fleet.collect import read_reports
+from pyxfer._fleet.run import Kept
 from pyxfer.errors import UsageError
 
 PINNED = "h2d:gpu0:pinned:256MiB"
@@ -84,6 +86,28 @@ def test_documents_of_an_earlier_run_are_not_mixed_with_others(tmp_path: Path) -
     assert ended.returncode == 2
     assert "earlier run" in ended.stderr
     assert not made.calls()
+
+
+def test_documents_of_any_two_hosts_are_two_files(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, pytest.fail)
+    hosts = [
+        "a" * 300 + "1",
+        "a" * 300 + "2",
+        "a",
+        "A",
+        "a/b",
+        "a%2Fb",
+        "a b",
+        "..",
+        "n" * 180,
+        "n" * 180 + "+",
+        "\u202e",
+    ]
+    for host in hosts:
+        kept.put("hosts", host, codec.encode(make_host(host)))
+    assert len(list((tmp_path / "hosts").iterdir())) == len(hosts)
+    rows = read_reports([tmp_path / "hosts"])
+    assert {row.host for row in rows if row.named} == {*hosts}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -20,16 +20,14 @@ from pyxfer._frameworks.messages import Doing, Task
 from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Patience, Supervisor
 
 TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), 0.005, 1.0, 1)
-# The start of a real worker: its path, its task, the pipe and the marker.
+# The start of a real worker: its pipe, the marker and its task.
 BEGIN = """
-import sys
-sys.path[:] = sys.argv[1].split("\\n")
 import os, signal, subprocess, time
 from multiprocessing.connection import Connection
 from pyxfer._document.machines import Fact
 from pyxfer._frameworks.messages import Marker
 from pyxfer._frameworks.messages import Doing, Failed, Finished, Hello, Refused, Remark, Rows, pack, unpack_order
-pipe, marker = Connection(int(sys.argv[2])), Marker(int(sys.argv[3]))
+pipe, marker = Connection(int(sys.argv[1])), Marker(int(sys.argv[2]))
 task = unpack_order(pipe.recv_bytes())
 def send(message):
     pipe.send_bytes(pack(message))

@@ -111,15 +111,15 @@ def test_a_missing_device_is_an_error(gpu_engine: Engine) -> None:
         pyxfer.ceiling(gpu_engine.device_count())
 
 
-def test_another_process_on_the_device_is_named(meeting_place: Path) -> None:
+def test_another_process_on_the_device_is_named(meeting_place: str) -> None:
     script = (
-        "import sys, pathlib, pyxfer\n"
+        "import sys, pyxfer\n"
         "from pyxfer._measure import exclusive\n"
-        "exclusive._shared_folder = lambda: pathlib.Path(sys.argv[1])\n"
+        "exclusive.PLACE = sys.argv[1]\n"
         "def began(_): print('measuring', flush=True)\n"
         "while True: pyxfer.ceiling(size=[64 << 20], precision=1e-9, budget=8.0, on_progress=began)\n"
     )
-    command = [sys.executable, "-c", script, str(meeting_place)]
+    command = [sys.executable, "-c", script, meeting_place]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "measuring\n"

@@ -224,9 +224,11 @@ def test_a_long_cause_does_not_make_a_reason_longer(fleet: Fleet) -> None:
 
 
 def test_a_name_that_no_node_has_is_not_drained() -> None:
-    slow = judged([*make_hosts(59), make_host(HOSTILE, SLOW), make_host("-rf", SLOW, labels={"a": "b"})])
-    assert {host.host for host in slow.with_verdict("slow")} == {HOSTILE, "-rf"}
-    assert drain_lines(slow) == ""
+    names = (HOSTILE, "-rf", "ALL", "all", "Default", "n[1-3]", "n1,n2", "n1-n[2]", "n1 n2", "{n1}", "@gpu", "n*", "")
+    fleet = judged([*make_hosts(59), make_host("c1", SLOW)])
+    hosts = tuple(msgspec.structs.replace(fleet.host("c1"), host=name) for name in (*names, "n7", "c1.example"))
+    drained = [line.split()[0] for line in drain_lines(msgspec.structs.replace(fleet, hosts=hosts)).splitlines()]
+    assert sorted(drained) == ["c1.example", "n7"]
 
 
 def test_lines_of_node_problem_detector(fleet: Fleet) -> None:

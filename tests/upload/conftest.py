@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from upload.feeding import SOON_S, threads
 
 import pyxfer
-from pyxfer._measure import exclusive
 from pyxfer._upload import api
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.native import Engine
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore other processes that tune on this machine."""
-    monkeypatch.setattr(exclusive, "_shared_folder", lambda: tmp_path / "measuring")
 
 
 @pytest.fixture

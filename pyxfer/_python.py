@@ -1,0 +1,18 @@
+"""The command of every other Python that pyxfer starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+BOOT = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n')\n"
+
+
+def python_command(code: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
+    """A Python that runs `code` with the `sys.path` of this one; `arguments` are its `sys.argv[1:]`.
+
+    `python -c` and `python -m` alone look into the current directory first: a json.py there would be run in place of
+    the standard library's.
+    """
+    isolated = ["-I"] if sys.flags.isolated else []
+    return [sys.executable, *isolated, *flags, "-c", BOOT + code, "\n".join(sys.path), *arguments]
