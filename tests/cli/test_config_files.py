@@ -353,14 +353,15 @@ def test_without_a_table_the_reader_of_toml_is_not_loaded(project: Write) -> Non
 def test_the_processes_of_a_baseline_measure_what_they_were_asked(
     project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyxfer._baseline.measure import RunRequest, measure_process
+    from pyxfer._baseline.measure import measure_process, run_request
+    from pyxfer._document.runs import Run
 
     project(
         '[tool.pyxfer]\nseed = 7\nbudget = "soon"\nring = "threads=2"\n'
         '[tool.pyxfer.ceiling]\nfresh = true\nsize = "8KiB"\nmemory = "pageable"\n'
     )
-    request = RunRequest("host", ("h2d",), ("pinned",), ("auto",), "4KiB", 0.01)
-    run = measure_process(request)
+    run = measure_process(run_request(["host"], ["h2d"], ["pinned"], ["auto"], [4096], 0.01))
+    assert isinstance(run, Run)
     assert run.parameters.fresh is False
     assert run.parameters.seed != 7
     assert (run.parameters.sizes_bytes, run.parameters.memories) == ((4096,), ("pinned",))
