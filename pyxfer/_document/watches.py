@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 import msgspec
 
 from pyxfer._document import machines
-from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, of_each, within
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, within
 from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime
 from pyxfer._document.printing import HasTables
 from pyxfer._document.runs import Summary, Tracing
@@ -494,18 +494,4 @@ class Watched(HasTables, machines.SavedDocument, frozen=True):
 
 
 def watch_problems(watched: Watched) -> Problems:
-    yield from within("link", machines.link_problems(watched.link))
-    yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
-    activity = watched.activity.value
-    if activity is None:
-        return
-    yield from of_each("activity.value.copies", activity.copies, _copies_problems)
-    for i, row in enumerate(activity.allocated):
-        counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
-        if any(not 0 <= count <= nbytes for count, nbytes in counts):
-            yield f"activity.value.allocated[{i}]", "has fewer bytes than calls, or a negative number"
-
-
-def _copies_problems(copies: CopyClass) -> Problems:
-    if copies.direction in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
-        yield "memory", f"is {copies.memory}, of copies that have no host memory"
+    return within("link", machines.link_problems(watched.link))
