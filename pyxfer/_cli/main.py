@@ -11,12 +11,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from pyxfer import units
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
@@ -202,7 +202,6 @@ def schema(
     ],
 ) -> None:
     """Print the JSON Schema of a kind of document."""
-    from pyxfer import units
     from pyxfer._document import codec
 
     structs = {each.name: each.struct for each in codec.KINDS}
@@ -311,15 +310,10 @@ app = Application(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"pyxfer {_version()}\n")
+        from pyxfer._document.machines import version_of
+
+        sys.stdout.write(f"pyxfer {version_of('pyxfer')}\n")
         raise typer.Exit
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pyxfer")
-    except metadata.PackageNotFoundError:
-        return "unknown version (not installed)"
 
 
 @app.callback(
@@ -350,7 +344,6 @@ def pyxfer(
     """
     verb = context.invoked_subcommand
     if verb is None:
-        from pyxfer import units
         from pyxfer._ceiling.session import ceiling as ceiling_run
 
         exports: Exports[Run] = run_exports(export_json, None, None, report, quiet=quiet)

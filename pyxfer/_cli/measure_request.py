@@ -12,6 +12,7 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.defaults import is_given
 from pyxfer.errors import UsageError
+from pyxfer.units import seconds_of, sizes_of, words_of
 
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import Request
@@ -50,7 +51,6 @@ Asked = Callable[[Sequence[str]], "Request"]
 def asked_of_device(direction: str, memory: str, mode: str, size: str, budget: str) -> Asked:
     from pyxfer._baseline.measure import run_request
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
-    from pyxfer.units import seconds_of, sizes_of, words_of
 
     return partial(
         run_request,

@@ -12,6 +12,7 @@ from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
 from pyxfer._cli.output import COLLECTED, Exports
 from pyxfer.errors import UsageError
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.links import Links
@@ -147,7 +148,6 @@ def _exported(run: Run) -> Exported:
 
 def _say_left_out(run: Run) -> None:
     from pyxfer._report.prometheus import beyond_peak
-    from pyxfer.units import format_size
 
     found = [f"{row.side} {row.memory} {format_size(row.nbytes)}" for row in beyond_peak(run)]
     if found:

@@ -324,6 +324,9 @@ def _cell_problems(cell: HostCell) -> Problems:
 
 def fleet_problems(fleet: Fleet) -> Problems:
     yield from of_each("cohorts", fleet.cohorts, _cohort_problems)
+    for i, host in enumerate(fleet.hosts):
+        if any(value is not None and not MIN_FIGURE / 2 <= value <= 2 * MAX_FIGURE for value in host.values):
+            yield f"hosts[{i}].values", "have one that no host has"
 
 
 def _cohort_problems(cohort: Cohort) -> Problems:

@@ -103,15 +103,6 @@ def test_a_stream_gets_one_whole_document(target: str, tmp_path: Path) -> None:
     assert Run.load(path).ended == "complete"
 
 
-@pytest.mark.slow
-def test_one_ctrl_c_ends_a_run_into_a_fifo_without_a_reader(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    options = (*QUICK, "--export-json", str(tmp_path / "fifo"))
-    result = interrupt_when("waiting for one", "ceiling", *options)
-    assert result.returncode == 130
-    assert "Host memory" in result.stdout
-
-
 def test_no_trace_skips_the_traced_trials(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = command("ceiling", *QUICK, "--no-trace", "--export-json", str(path))

@@ -121,7 +121,7 @@ def test_a_script_may_watch_itself(script: Script) -> None:
     [
         (("--trace", "none/trace.json"), "make the folder first"),
         (("--export-json", "-"), "--export-json cannot be stdout, which belongs to the script"),
-        (("--trace", "one", "--export-csv", "./one"), "Two options name the file"),
+        (("--trace", "one", "--export-csv", "./one"), "Two exports name the file"),
         (("--export-md", "./script.py"), "--export-md './script.py' is the script"),
         (("--signal", "--skip", "60s"), "--signal starts the window"),
         (("--skip", "soon"), "a number of steps such as 10"),
