@@ -10,7 +10,6 @@ import pytest
 from fleet_samples import later, make_fleet, make_host, make_hosts
 from in_process import Command
 
-from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet
 
 
@@ -142,10 +141,3 @@ def test_an_unknown_host_and_unreadable_verdicts_are_not_known(
         assert ended.returncode == code
         assert len(ended.stdout.splitlines()) == 1
         assert ended.stdout.startswith("PYXFER UNKNOWN - ") == (line == "nagios")
-
-
-def test_another_document_is_refused(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "host.json").write_bytes(codec.encode(make_host("n1")))
-    ended = command("fleet", "show", str(tmp_path / "host.json"))
-    assert ended.returncode == 2
-    assert "is the document of a host" in ended.stderr

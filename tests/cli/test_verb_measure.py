@@ -185,11 +185,6 @@ def test_a_raw_route_is_explained(command: Command) -> None:
     result = command(*EXPLAINED, "--details")
     assert result.returncode == 0, result.stderr
     assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
-    assert line_with(result.stdout, "the copy, at the ceiling's speed")
-    assert line_with(result.stdout, "copied ").endswith("1 MiB from pageable memory")
-    assert "Clocks\n" in result.stdout
-    assert "Faster routes, measured in the same run\n" in result.stdout
-    assert "Measured in host memory, not a PCIe link" in result.stdout
     assert "\x1b" not in result.stdout
 
 
