@@ -136,42 +136,6 @@ def test_a_silent_field_without_a_reason_fails(tmp_path: Path, monkeypatch: pyte
     assert silent_changes.main([str(path), "--each", "20"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("activity", "value", "surprises", 0, "what"), "wait"),
-        (("activity", "value", "allocation_calls_in_steps"), 7),
-        (("activity", "value", "allocated", 0, "releases"), 7),
-        (("activity", "value", "allocated", 0, "allocated_bytes"), 4 << 20),
-        (("activity", "value", "allocated", 0, "memory"), "pinned"),
-        (("activity", "value", "copies", 0, "direction"), "d2h"),
-        (("activity", "value", "copies", 0, "ceiling_share", "value"), 0.5),
-        (("activity", "value", "overlap", "kernels_share", "value"), 0.5),
-        (("activity", "value", "overlap", "kernels_s", 0), 0.5),
-        (("activity", "value", "overlap", "busy_share"), 0.5),
-        (("activity", "value", "pageable", 0, "saves_per_step_s"), 1e-3),
-        (("activity", "value", "stretches", 3, "busy_s"), 1e-3),
-        (("activity", "value", "surprises", 0, "seconds"), 0.05),
-        (("activity", "value", "surprises", 0, "over_time", 0, 1), 0.05),
-        (("activity", "value", "surprises", 1, "nbytes"), 8),
-        (("ranges", 0, "count"), 19),
-        (("ranges", 0, "seconds"), 0.06),
-        (("ranges", 0, "share"), 0.2),
-        (("ranges", 0, "busy_s"), 1e-3),
-        (("ranges", 0, "h2d_bytes"), 4),
-        (("ranges", 0, "d2h_bytes"), 4),
-        (("ceiling_source", "value", "points", "h2d", 0, 1), 1e-3),
-        (("window_s",), 0.1),
-        (("window_s",), 0.3),
-        (("steps", "watched"), 22),
-    ],
-)
-def test_a_resealed_figure_of_a_watch_is_refused(path: tuple[str | int, ...], value: Any) -> None:
-    watched = make_watched()
-    with pytest.raises(DocumentError, match="changed after pyxfer wrote it"):
-        codec.decode(type(watched), changed(watched, *path, value=value))
-
-
 def test_a_resealed_number_that_cannot_be_is_refused_with_its_path() -> None:
     watched = make_watched()
     with pytest.raises(DocumentError, match=r"\$\.device\.index"):
