@@ -326,7 +326,6 @@ def save(
     from pyxfer._baseline.check import added_to, check_processes, make_baseline
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.measure import request_again
-    from pyxfer._baseline.store import check_store
     from pyxfer._report.baseline import print_baseline
 
     if not add:
@@ -345,9 +344,7 @@ def save(
     with Started() as started:
         started.prepare()
         machine, devices = measure_request.find_devices(device, links=links)
-        if not add:
-            check_store(store)
-        before = _before(machine, name, store) if add else None
+        before = _before(machine, name, store, add=add)
         request = request_again(devices, before.processes[0]) if before else asked(devices)
         measure = _measuring(started, request, processes, "", lambda count: True, exports)
         runs = _measure_all(measure, processes, lambda: pyxfer.open_store(store), labels)
@@ -357,9 +354,13 @@ def save(
     exports.deliver(baseline, lambda page: print_baseline(baseline, page, kept))
 
 
-def _before(machine: Fingerprint, name: str, store: str | None) -> Baseline:
+def _before(machine: Fingerprint, name: str, store: str | None, *, add: bool) -> Baseline | None:
     from pyxfer._baseline.check import find_baseline
+    from pyxfer._baseline.store import check_store
 
+    if not add:
+        check_store(store)
+        return None
     with pyxfer.open_store(store, create=False) as opened:
         return find_baseline(opened, name, machine)
 

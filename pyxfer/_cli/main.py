@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -364,57 +364,46 @@ def pyxfer(
             raise UsageError(f"{option} stands before {verb}, where it has no effect: write it after {verb}.")
 
 
-app.command(epilog=_example("pyxfer ceiling --direction h2d --size 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
-app.command(
-    epilog=_example(
-        "pyxfer frameworks torch tensorflow --size 1MiB,96MiB",
-        "pyxfer frameworks --workload image-batch --batch 8,512 --report a.html",
-    )
-)(frameworks)
-app.command(
-    epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
-)(explain)
-app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
-app.command(
-    epilog=_example("pyxfer links", "pyxfer links --group together,pairs --device 0,1 --export-json links.json")
-)(links)
-app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
-app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
-app.command(epilog=_example("pyxfer schema run > run.schema.json"))(schema)
-app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
-app.command("report", epilog=_example("pyxfer report run.json", "pyxfer report run.json -o sizes.svg --chart sizes"))(
-    report_verb
+def _add(application: Application, name: str, verb: Callable[..., None], *examples: str, **settings: Any) -> None:
+    application.command(name, epilog=_example(*(f"pyxfer {words}" for words in examples)), **settings)(verb)
+
+
+_add(app, "ceiling", ceiling, "ceiling --direction h2d --size 1MiB:256MiB:x4 --export-json run.json")
+_add(
+    app,
+    "frameworks",
+    frameworks,
+    "frameworks torch tensorflow --size 1MiB,96MiB",
+    "frameworks --workload image-batch --batch 8,512 --report a.html",
 )
-app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --budget 3s --export-json tuning.json"))(tune)
-app.command(
+_add(app, "explain", explain, "explain torch.to", "explain tf.function --size 96MiB --export-json run.json")
+_add(app, "doctor", doctor, "doctor", "doctor --export-json host.json", "doctor run.json")
+_add(app, "links", links, "links", "links --group together,pairs --device 0,1 --export-json links.json")
+_add(app, "info", info, "info --export-json machine.json")
+_add(app, "list", list_all, "list", "list routes")
+_add(app, "schema", schema, "schema run > run.schema.json")
+_add(app, "show", show, "show run.json --sort gbps")
+_add(app, "report", report_verb, "report run.json", "report run.json -o sizes.svg --chart sizes")
+_add(app, "tune", tune, "tune", "tune --device 1 --budget 3s --export-json tuning.json")
+_add(
+    app,
+    "watch",
+    watch,
+    "watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
+    "watch --skip 30s --duration 5s -m package.train",
     # Options after the script's name belong to the script.
     context_settings={"allow_interspersed_args": False},
-    epilog=_example(
-        "pyxfer watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
-        "pyxfer watch --skip 30s --duration 5s -m package.train",
-    ),
-)(watch)
-baseline.command(epilog=_example("pyxfer baseline save --label slot=3"))(save)
-baseline.command(epilog=_example("pyxfer baseline check", "pyxfer baseline check --export-junit check.xml"))(check)
+)
+_add(baseline, "save", save, "baseline save --label slot=3")
+_add(baseline, "check", check, "baseline check", "baseline check --export-junit check.xml")
 app.add_typer(baseline, name="baseline")
-app.command(
-    epilog=_example(
-        "pyxfer compare monday.json today.json", "pyxfer compare baseline:default run.json --fail-on slower:5%"
-    )
-)(compare)
-app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
-app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/pyxfer.prom"))(metrics)
-fleet.command(
-    "host",
-    epilog=_example("pyxfer fleet host", "pyxfer fleet host --export-json host.json --label rack=r7 --budget 15s"),
-)(fleet_host)
-fleet.command(
-    "run",
-    epilog=_example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run"),
-)(fleet_run)
-fleet.command(
-    epilog=_example("pyxfer fleet manifest --kind job --host-count 16", "pyxfer fleet manifest --kind slurm-prolog")
-)(manifest)
+_add(app, "compare", compare, "compare monday.json today.json", "compare baseline:default run.json --fail-on slower:5%")
+_add(app, "history", history, "history --cell h2d:pinned:256MiB --since 30d")
+_add(app, "metrics", metrics, "metrics --export-prometheus /var/lib/node_exporter/pyxfer.prom")
+_add(fleet, "host", fleet_host, "fleet host", "fleet host --export-json host.json --label rack=r7 --budget 15s")
+_fleet_run = _example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run")
+fleet.command("run", epilog=_fleet_run)(fleet_run)
+_add(fleet, "manifest", manifest, "fleet manifest --kind job --host-count 16", "fleet manifest --kind slurm-prolog")
 app.add_typer(fleet, name="fleet")
 
 

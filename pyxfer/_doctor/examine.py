@@ -12,7 +12,6 @@ import msgspec
 
 from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Check, Findings
-from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, Finding, Health, Nearest, Reference, Status
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import Run
@@ -28,7 +27,7 @@ def references() -> tuple[Reference, ...]:
     """The known hosts of the package, sorted by file name."""
     files = (resources.files("pyxfer") / _FOLDER).iterdir()
     named = {file.name: file for file in files if file.name.endswith(".json") and not file.name.endswith(_RUNS)}
-    return tuple(codec.decode_reference(named[name].read_bytes(), f"the reference {name}") for name in sorted(named))
+    return tuple(msgspec.json.decode(named[name].read_bytes(), type=Reference) for name in sorted(named))
 
 
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:

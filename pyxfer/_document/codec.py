@@ -19,7 +19,7 @@ import msgspec
 from pyxfer._document import checks
 from pyxfer._document.baselines import Baseline, Comparison, baseline_problems, comparison_problems
 from pyxfer._document.derivations import check_derived
-from pyxfer._document.examinations import REFERENCE_SCHEMA_VERSION, Examination, Reference, examination_problems
+from pyxfer._document.examinations import Examination, examination_problems
 from pyxfer._document.files import Path, read_whole, write_whole
 from pyxfer._document.fleets import Fleet, HostReport, fleet_problems, host_problems
 from pyxfer._document.links import Links, links_problems
@@ -135,15 +135,6 @@ def _check_seal(document: Json, decoded: object, source: str) -> None:
         )
 
 
-def decode_reference(data: bytes, source: str) -> Reference:
-    """Decode a known host's figures, which come with the package and have no `kind` field."""
-    document = _parse(data, source, "reference")
-    _check_version(document, source, "reference", REFERENCE_SCHEMA_VERSION)
-    decoded = convert(document, Reference, source, "reference")
-    _check_seal(document, decoded, source)
-    return decoded
-
-
 def kind_of(data: bytes) -> Kind[Any]:
     """The kind that the `kind` field names. `RUN` for any other value, and for data that is not a document."""
     try:
@@ -167,10 +158,14 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     wanted = f"{kind.phrase}: name a file that {kind.writer} wrote."
     if named is not None and named is not kind:  # before the version, because each kind has versions of its own
         raise DocumentError(f"{source} is {named.phrase}, not {wanted}")
-    _check_version(document, source, kind.title, kind.version)
+    _check_version(document, source, kind)
     if named is None and kind is not RUN:  # the types of a run refuse any other value of its `kind` field
         raise DocumentError(f"{source} is not {wanted}")
-    return convert(_with_inner(document, source), kind.struct, source, kind.title)
+    try:
+        # Some keys are integers, which JSON has as strings.
+        return msgspec.convert(_with_inner(document, source), kind.struct, str_keys=True)
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+        raise DocumentError(f"{source} is not a pyxfer {kind.title}: {error}.") from error
 
 
 def _with_inner(document: Json, source: str) -> Json:
@@ -186,23 +181,15 @@ def _with_inner(document: Json, source: str) -> Json:
     return {**document, **found}
 
 
-def convert(document: Any, struct: type[T], source: str, title: str) -> T:
-    """Convert parsed JSON to a struct. An error has the path of the field."""
-    try:
-        return msgspec.convert(document, struct, str_keys=True)  # some keys are integers, which JSON has as strings
-    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-        raise DocumentError(f"{source} is not a pyxfer {title}: {error}.") from error
-
-
-def _check_version(document: Any, source: str, title: str, newest: int) -> None:
+def _check_version(document: Any, source: str, kind: Kind[Any]) -> None:
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is not int or version < 1:
         raise DocumentError(
-            f"{source} has no schema_version, so it is not a pyxfer {title}: name a file that pyxfer saved."
+            f"{source} has no schema_version, so it is not a pyxfer {kind.title}: name a file that pyxfer saved."
         )
-    if version > newest:
+    if version > kind.version:
         raise DocumentError(
-            f"{source} has schema_version {version}, and this pyxfer reads up to {newest}: upgrade pyxfer."
+            f"{source} has schema_version {version}, and this pyxfer reads up to {kind.version}: upgrade pyxfer."
         )
 
 

@@ -6,6 +6,7 @@ lower, and of a latency that is 3 % higher.
 
 from __future__ import annotations
 
+from statistics import median
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -163,9 +164,7 @@ class CellLoss(msgspec.Struct, frozen=True):
     @property
     def stated(self) -> float:
         """The loss to state: the median of the measurements after the flagged one, which was chosen for being low."""
-        ordered = sorted(self.again)
-        middle = len(ordered) // 2
-        return self.loss if not ordered else (ordered[middle] + ordered[~middle]) / 2
+        return median(self.again) if self.again else self.loss
 
 
 class FleetHost(msgspec.Struct, frozen=True):
