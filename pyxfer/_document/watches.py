@@ -47,11 +47,6 @@ class Parts(msgspec.Struct, frozen=True):
     hidden_h2d_s: Amount | None = None
     hidden_d2h_s: Amount | None = None
 
-    def __post_init__(self) -> None:
-        most_s = max(sum(dict(self.named()).values()), self.hidden_h2d_s or 0.0, self.hidden_d2h_s or 0.0)
-        if most_s > (1 + _ROUNDING) * self.period_s:
-            raise ValueError(f"the parts of a period sum to its period_s; {most_s:g} s exceeds {self.period_s:g} s")
-
     def named(self) -> tuple[tuple[StepPartName, float], ...]:
         """The known parts in their order."""
         values = [(name, getattr(self, f"{name.replace(' ', '_')}_s")) for name in STEP_PARTS]
@@ -117,13 +112,6 @@ class Steps(msgspec.Struct, frozen=True):
     slow: SlowSteps | None = None
     finder: StepFinder | None = None
     functions: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.slow is not None and self.usual < 1:
-            raise ValueError(f"most steps are usual ones; got {self.slow.count} slow steps of {self.watched}")
-        marked, count = sum(step.slow for step in self.each), self.watched - self.usual
-        if len(self.each) == self.watched and marked != count:
-            raise ValueError(f"every slow step is marked in the list; got {count} slow steps, and {marked} marked")
 
     @property
     def usual(self) -> int:

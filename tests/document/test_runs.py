@@ -11,7 +11,7 @@ from hostile import numbers, with_number
 from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import make_run
-from watch_samples import TURNS, make_stalled, make_watched
+from watch_samples import make_stalled, make_watched
 
 from pyxfer._document import codec
 from pyxfer._document.runs import Run
@@ -132,14 +132,12 @@ def refused_watch(data: bytes) -> str:
     ("fields", "reason"),
     [
         ({"count": 0}, "`$.steps.slow.count`"),
-        ({"count": TURNS}, "most steps are usual ones; got 20 slow steps of 20"),
-        ({"count": 10 * TURNS}, "most steps are usual ones; got 200 slow steps of 20"),
         ({"share": 1.5}, "`$.steps.slow.share`"),
         ({"more_s": -1.0}, "`$.steps.slow.more_s`"),
         ({"longest_s": None}, "Expected `float`, got `null`"),
         ({"mostly": "luck"}, "Invalid enum value 'luck'"),
     ],
-    ids=["none", "all", "more", "share", "less", "nan", "part"],
+    ids=["none", "share", "less", "nan", "part"],
 )
 def test_impossible_slow_steps_are_refused(fields: dict[str, Any], reason: str) -> None:
     steps = STALLED["steps"]
@@ -161,12 +159,6 @@ def test_negative_counts_of_steps_are_refused(name: str) -> None:
     assert f"`$.steps.{name}`" in stalled(**{name: -1}, slow=None)
 
 
-def test_a_count_of_slow_steps_unlike_the_list_is_refused() -> None:
-    slow = STALLED["steps"]["slow"]
-    assert "got 3 slow steps, and 2 marked" in stalled(slow={**slow, "count": 3})
-    assert "got 0 slow steps, and 2 marked" in stalled(slow=None)
-
-
 def test_a_negative_window_is_refused() -> None:
     assert "`$.window_s`" in refused_watch(altered_watch(window_s=-1))
 
@@ -174,15 +166,10 @@ def test_a_negative_window_is_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"period_s": 5e-324}, "the parts of a period sum to its period_s; 0.013 s exceeds 4.94066e-324 s"),
-        ({"idle_s": 1e308}, "1e+308 s exceeds 0.013 s"),
-        ({"other_copies_s": 1e19}, "1e+19 s exceeds 0.013 s"),
-        ({"hidden_h2d_s": 0.02}, "0.02 s exceeds 0.013 s"),
-        ({"kernels_s": 0.0052}, "exceeds 0.013 s"),
         ({"host_s": -0.001}, ".host_s`"),
         ({"period_s": -1.0}, ".period_s`"),
     ],
-    ids=["no period", "idle", "other", "hidden", "a little", "negative", "negative period"],
+    ids=["host", "period"],
 )
 def test_impossible_parts_are_refused(fields: dict[str, float], reason: str) -> None:
     document = json.loads(ENCODED_WATCH)
