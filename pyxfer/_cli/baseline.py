@@ -451,7 +451,6 @@ def _join(before: Baseline, runs: tuple[AnyRun, ...], store: str | None, exports
 
 
 def _end_check(runs: tuple[AnyRun, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:
-    """After the result was printed: remaining messages and the exit code."""
     if keeper.trouble:
         say(keeper.trouble)
     invalid = next(filter(None, (why_invalid(run) for run in runs)), "")

@@ -24,7 +24,6 @@ _RUNS = ".run.json"
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """The known hosts of the package, sorted by file name."""
     files = (resources.files("pyxfer") / _FOLDER).iterdir()
     named = {file.name: file for file in files if file.name.endswith(".json") and not file.name.endswith(_RUNS)}
     return tuple(msgspec.json.decode(named[name].read_bytes(), type=Reference) for name in sorted(named))
@@ -106,7 +105,6 @@ def _missing_parts(case: Case) -> Iterator[Finding]:
 
 
 def examine_run(run: Run) -> Examination:
-    """The examination of a saved run, without the values around it."""
     nearest = nearest_known(run)
     findings = examine(run, None, nearest.value)
     return Examination(without_trials(run), Fact(reason="a saved run was examined, not the machine"), nearest, findings)

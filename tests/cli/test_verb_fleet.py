@@ -81,12 +81,6 @@ def test_a_slow_host_whose_name_no_scheduler_takes_is_said(command: Command, tmp
     assert "cannot be drained" in ended.stderr
 
 
-def test_a_report_has_the_heat_map(command: Command, documents: Path, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert")
-    command("fleet", "judge", str(documents), "--report", str(tmp_path / "fleet.html"))
-    assert "Hosts beside each other" in (tmp_path / "fleet.html").read_text()
-
-
 def test_verdicts_are_kept_in_the_store(command: Command, documents: Path, tmp_path: Path) -> None:
     store = str(tmp_path / "store.db")
     ended = command("fleet", "judge", str(documents), "--save", "--store", store)

@@ -97,15 +97,6 @@ def test_json_of_routes_holds_the_raw_ones_and_every_frameworks(command: Command
     assert (found["direction"], found["memory"], found["host_copies"], found["usual"]) == (["h2d"], "pinned", 0, False)
 
 
-def test_a_host_without_a_gpu_is_examined(command: Command) -> None:
-    result = command("doctor", "--budget", "0.2s", "--details")
-    assert result.returncode == 0, result.stderr
-    assert "no link was examined" in result.stdout or "suspicious" in result.stdout
-    assert "No usable GPU" in result.stderr
-    for subject in ("link", "huge pages", "lock limit", "container", "shared memory", "virtual machine"):
-        assert f"\n  {subject} " in result.stdout
-
-
 def test_json_can_be_shown_again(command: Command, tmp_path: Path) -> None:
     result = command("doctor", "--budget", "0.2s", "--export-json", "-")
     file = tmp_path / "host.json"

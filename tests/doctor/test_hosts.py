@@ -168,13 +168,6 @@ def test_nothing_is_wrong_with_a_good_h200() -> None:
     assert "this is a virtual machine (Firecracker)" in {each.seen for each in found}
 
 
-def test_an_h200_is_compared_with_its_peak_and_the_known_one() -> None:
-    seen = {each.subject: each.seen for each in findings(h200(), health())}
-    assert seen["ceiling h2d"] == "55.55 GB/s at 256 MiB, 95.0 % of the protocol peak"
-    assert seen["ceiling d2h"] == "55.41 GB/s at 256 MiB, 96.2 % of the protocol peak"
-    assert seen["known host h2d"] == "100.0 % of what it reaches at 256 MiB"
-
-
 def test_the_worst_findings_come_first() -> None:
     link = h200_link(LinkState(5, 8), relaxed_ordering=Fact(False))
     order = [each.status for each in findings(bare_metal(link=link), health())]
