@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyxfer._doctor.case import (
-    MIN_BYTES,
-    MIN_FINE,
-    SIDES,
-    Case,
-    Check,
-    Findings,
-    best,
-    gbps_of,
-    is_raw,
-    state_text,
-)
+from pyxfer._doctor.case import MIN_BYTES, MIN_FINE, SIDES, Case, Check, Findings, best, gbps_of, is_raw, state_text
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness

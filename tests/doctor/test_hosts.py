@@ -26,14 +26,7 @@ from doctor.cases import (
 from samples import make_environment
 
 from pyxfer._doctor.examine import examine, nearest_known, references
-from pyxfer._document.examinations import (
-    Bound,
-    DeviceMemory,
-    Finding,
-    Health,
-    PortControl,
-    Reference,
-)
+from pyxfer._document.examinations import Bound, DeviceMemory, Finding, Health, PortControl, Reference
 from pyxfer._document.machines import Fact, Hop, Link, LinkState, Side, unknown
 from pyxfer._document.runs import Measurement, Run
 
