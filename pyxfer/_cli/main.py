@@ -28,7 +28,6 @@ from pyxfer._cli.failures import (
     USAGE,
     as_exit_codes,
     exit_at_once_if_stuck,
-    memory_for,
     prepare_streams,
     say,
 )
@@ -112,12 +111,10 @@ def show(
         (export_md, to_markdown),
         (export_prometheus, lambda _: metrics_text),
     )
-    path = _STDIN if file == "-" else file
-    with memory_for(path):
-        document = codec.load(path)
-        if export_prometheus is not None:
-            metrics_text = text_of(document)  # refused before anything is printed
-        exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
+    document = codec.load(_STDIN if file == "-" else file)
+    if export_prometheus is not None:
+        metrics_text = text_of(document)  # refused before anything is printed
+    exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
 
 
 def report_verb(
@@ -142,11 +139,10 @@ def report_verb(
     from pyxfer._report.webpage import check_drawing, report_bytes, suffix_of
 
     suffix = suffix_of(output)
-    with memory_for(*files):
-        check_drawing()
-        document_files.check_writable(output)
-        documents: list[Any] = [codec.load(file) for file in files]
-        write_result(output, report_bytes(documents, suffix, chart))
+    check_drawing()
+    document_files.check_writable(output)
+    documents: list[Any] = [codec.load(file) for file in files]
+    write_result(output, report_bytes(documents, suffix, chart))
     say(f"wrote {output!r}")
 
 
