@@ -72,39 +72,19 @@ def test_a_run_as_pyxfer_writes_it_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("row", "field"),
     [
-        (of_rate(gbps=50.0), "rate.value.gbps"),
-        (make_measurement(moved_bytes=1 << 30), "moved_bytes"),
-        (make_measurement(moved_bytes=-1), "moved_bytes"),
-        (replace(make_measurement(), nbytes=-4096), "nbytes"),
         (make_measurement(batch=0), "batch"),
-        (make_measurement(peak_share=Fact(1.54)), "peak_share.value"),
         (make_measurement(rate=unknown("none")), "peak_share.value"),
-        (make_measurement(ceiling_share=Fact(Share(0.5, 0.4, 0.6))), "ceiling_share.value"),
-        (make_measurement(verified=Fact(False)), "rate.value"),
         (make_measurement(summary=None), "summary"),
-        (of_summary(n=7), "summary.n"),
-        (of_summary(median_s=1e-3), "summary"),
-        (of_summary(mad_s=1e-3), "summary.mad_s"),
-        (of_summary(low_s=1.0, high_s=0.5), "summary.low_s"),
         (of_summary(low_s=None), "summary.low_s"),
-        (of_summary(low_s=-1e-4), "summary.low_s"),
-        (of_summary(low_s=make_measurement().elapsed_s), "summary.low_s"),
-        (of_summary(high_s=1.0), "summary.high_s"),
         (of_summary(rule="median-lrv-0"), "summary.rule"),
         (of_summary(rule=None), "summary.rule"),
-        (make_measurement(ceiling_share=Fact(Share(1.0, 0.99, 1.01))), "ceiling_share.value.low"),
         (make_measurement(ceiling_share=Fact(Share(1.0, None, None))), "ceiling_share.value.low"),
-        (of_summary(n=0), "summary.n"),
         (of_rate(low_gbps=None), "rate.value.low_gbps"),
-        (of_rate(high_gbps=60.0), "rate.value.high_gbps"),
         (make_missing(peak_share=Fact(0.5)), "peak_share.value"),
         (make_missing(ceiling_share=Fact(Share(0.5, None, None))), "ceiling_share.value"),
         (replace(make_measurement(), summary=None, trials=()), "rate.value"),
-        (of_trial(2, elapsed_s=-1e-3), "trials[2]"),
         (of_trial(2, copies=0), "trials[2]"),
-        (of_trial(2, elapsed_s=1.0), "rate.value"),
         (of_trial(2, invalid="the gate timed out"), "rate.value"),
-        (of_trial(2, dispatch_s=1.0), "dispatch"),
     ],
 )
 def test_a_row_that_disagrees_is_refused(row: Measurement, field: str) -> None:
@@ -282,41 +262,24 @@ def _index(group: str, case: str, engine: str = "ce") -> int:
     return next(i for i, row in enumerate(LINKS.traffics) if (row.group, row.case, row.engine) == (group, case, engine))
 
 
-BOTH, ALONE, PAIR = _index("together", "both"), _index("host", "h2d"), _index("pairs", "read")
+BOTH, PAIR = _index("together", "both"), _index("pairs", "read")
 CHANGES: list[tuple[tuple[str | int, ...], Any]] = [
-    (("traffics", ALONE, "total", "value", "gbps"), 56.0),
     (("traffics", BOTH, "total", "value", "gbps"), 221.8),
     (("traffics", BOTH, "sum_alone_gbps", "value"), 200.0),
     (("traffics", BOTH, "flows", 0, "alone_share", "value", "value"), 0.9),
-    (("traffics", BOTH, "flows", 0, "rate", "value", "gbps"), 55.0),
-    (("traffics", BOTH, "flows", 0, "device"), 5),
-    (("traffics", BOTH, "flows", 0, "side"), "d2h"),
-    (("traffics", BOTH, "trials", 1, "seconds"), 0.1),
     (("traffics", BOTH, "trials", 0, "nbytes"), [1.0]),
-    (("traffics", PAIR, "flows", 0, "peak_share", "value"), 0.99),
     (("traffics", PAIR, "flows", 0, "verified", "value"), False),
-    (("traffics", PAIR, "flows", 0, "rate", "value", "low_gbps"), 500.0),
-    (("traffics", PAIR, "nbytes"), 0),
-    (("devices", 0, "link", "h2d_peak_gbps", "value"), 99.0),
-    (("devices", 0, "device", "index"), 1),
-    (("latencies", 0, "p50", "value", "ns"), 900.0),
-    (("latencies", 0, "load"), 2.0),
-    (("latencies", 2, "trials", 0, "p99_ns"), 1.0),
-    (("small", 0, "rate", "value", "gbps"), 9.0),
-    (("small", 0, "seconds"), [-1.0]),
     (("sharing", "keeps", 0, "share", "value", "value"), 0.5),
-    (("sharing", "pairs"), 7),
     (("sharing", "groups", "value"), [{"direction": "h2d", "devices": [0, 1], "keeps": 0.5, "tree": "hidden"}]),
     (
         ("sharing", "slow"),
         {"value": [{"case": "h2d", "source": -1, "destination": 0, "gbps": 9.0, "usual_gbps": 8.0}], "reason": None},
     ),
     (("parameters", "precision"), 0),
-    (("sharing", "error_rate"), 1.5),
 ]
 
 
-@pytest.mark.parametrize(("path", "value"), [each if i < 10 else slow(*each) for i, each in enumerate(CHANGES)])
+@pytest.mark.parametrize(("path", "value"), CHANGES)
 def test_a_figure_that_was_changed_is_found(path: tuple[str | int, ...], value: Any) -> None:
     document: Any = msgspec.json.decode(codec.encode(LINKS))
     inside = document
