@@ -35,8 +35,6 @@ def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[
     if run.link.kind != "pcie" or state is None:
         reason = run.link.raw_peak_gbps.reason or run.link.under_load.reason or "the link is not known"
         return Fact(reason=f"no known host is similar: {reason}")
-    if not known:
-        return Fact(reason="this pyxfer contains no known hosts")
     found = min(known, key=lambda reference: _distance(reference, run, state))
     differs = differences(found, run, state)
     return Fact(Nearest(found, not differs, differs))

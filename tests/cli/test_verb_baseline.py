@@ -283,13 +283,6 @@ def test_without_a_gpu_it_is_refused(command: Command, verb: str, measured: str)
     assert "A baseline describes a link; one of host memory" in result.stderr
 
 
-def test_an_unknown_baseline_lists_the_known_ones(command: Command, measured: str) -> None:
-    result = command("baseline", "check", "--device", "host", "--store", measured, "--name", "summer")
-    assert result.returncode == 2
-    assert "has no baseline 'summer' of this machine" in result.stderr
-    assert "it has 'default' of this machine (--name)" in result.stderr
-
-
 def test_a_baseline_without_runs_is_refused_before_measuring(command: Command, measured: str) -> None:
     with closing(sqlite3.connect(measured)) as connection, connection:
         connection.execute("DELETE FROM pyxfer_baseline_runs")
