@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from pyxfer._document import codec
+
 T = TypeVar("T")
 _hints_of = functools.cache(typing.get_type_hints)
 
@@ -67,11 +69,11 @@ def numbers(document: Any, place: tuple[str | int, ...] = ()) -> Iterator[str]:
 
 
 def with_number(document: Any, place: str, number: float) -> bytes:
-    """The document with another number at a path."""
+    """The document with another number at a path, and its seal."""
     changed = copy.deepcopy(document)
     *above, last = json.loads(place)
     inside = changed
     for key in above:
         inside = inside[key]
     inside[last] = number
-    return json.dumps(changed).encode()
+    return codec.seal(json.dumps(changed).encode())

@@ -62,7 +62,6 @@ class Case:
 
 
 def causes(a: Sequence[AnyRun], b: Sequence[AnyRun], cells: Iterable[CellComparison]) -> tuple[Cause, ...]:
-    """The likely causes of the SLOW cells, the most certain first."""
     if isinstance(a[-1], Links) and isinstance(b[-1], Links):
         return _of_links(a[-1], b[-1], b, tuple(cells))
     case = Case.of(_each_device(a), _each_device(b), cells)
@@ -458,7 +457,6 @@ def iommu_kind(run: Run) -> str | None:
 
 
 def throttle_reasons(run: Run) -> tuple[str, ...]:
-    """Why the GPU's clocks were held back, before the run or after it."""
     environments = [each for each in (run.environment, run.environment_after) if each is not None]
     return tuple(dict.fromkeys(reason for each in environments for reason in each.throttle_reasons.value or ()))
 

@@ -45,12 +45,12 @@ _NAMES = {
 }
 
 
-def this_machine(device: str) -> tuple[Fingerprint, str]:
+def this_machine(device: str) -> tuple[Fingerprint, tuple[str, ...]]:
     """The machine with this device, and the name by which other processes find the same device."""
     choice = choose(HOST) if device == HOST else _choose_gpu(device)
     found = find_device(choice.engine, 0 if device == HOST else device)
     fingerprint = make_fingerprint(read_environment(choice.engine, found), found, read_link(choice.engine, found))
-    return fingerprint, HOST if device == HOST else found.uuid.value or str(found.index)
+    return fingerprint, (HOST if device == HOST else found.uuid.value or str(found.index),)
 
 
 def _choose_gpu(device: str | int) -> Choice:

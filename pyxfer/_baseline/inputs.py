@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._baseline.fingerprints import fingerprint_of, identity, listed
+from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
-from pyxfer._baseline.samples import Sample, collect
+from pyxfer._baseline.samples import Sample
 from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun, Baseline, Comparison, KeptBaseline
 from pyxfer._document.files import read_whole
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
-from pyxfer.errors import DocumentError, StoreError, UsageError
+from pyxfer.errors import StoreError, UsageError
 from pyxfer.units import share_of
 
 if TYPE_CHECKING:
@@ -110,26 +110,3 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
         ids = listed([f"{row.id} ({row.fingerprint.machine})" for row in found], _MAX_NAMED)
         raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}.")
     return found[0]
-
-
-def check_import(baseline: Baseline, source: str) -> None:
-    """Refuse a file that was edited after its export: invalid values, runs of another machine, or no times."""
-    from pyxfer._baseline import store_rows
-
-    try:
-        store_rows.check_baseline(baseline)
-        for run in baseline.processes:
-            store_rows.check_run(run)
-    except UsageError as error:
-        raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
-    stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.processes]
-    if any(identity(fingerprint) != identity(stated) for fingerprint in found):
-        raise DocumentError(
-            f"{source} names another machine than its runs, so it was changed after pyxfer baseline export wrote it: "
-            "export it again."
-        )
-    if not any(series.n for series in collect(baseline.processes).values()):
-        raise DocumentError(
-            f"{source} has no valid time of any cell, so there is nothing to compare with later: export it again from "
-            "the store that has it."
-        )

@@ -8,33 +8,25 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import BinaryIO, cast
 
 import msgspec
 
 from pyxfer._baseline.figures import figures_of
+from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import cell_of
-from pyxfer._document.links import CopyEngine, LinkGroup, Links
+from pyxfer._document.links import CopyEngine, LinkGroup, Links, LinksParameters
 from pyxfer._document.runs import Run
 from pyxfer._python import python_command
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.native import HOST
 from pyxfer.units import format_seconds
 
-DEFAULT_DIRECTIONS = ("h2d", "d2h")
-# Pageable copies also depend on the host's memory, whose speed drifts: on a shared host by more than a useful
-# tolerance within minutes (bench/results/compare_one_three.json.gz).
-DEFAULT_MEMORIES = ("pinned",)
-DEFAULT_MODES = ("auto",)
-DEFAULT_SIZES = "1MiB,16MiB,64MiB"
-# A verdict depends on how much processes differ, which more trials do not show. The first six trials of page-locked
-# memory lie within 0.1 % of the median of hundreds from 16 MiB on, and within 1.4 % at 1 MiB.
-DEFAULT_BUDGET_S = 0.6
 DEFAULT_PRECISION = 0.005
 
 STARTING_S = 60.0
@@ -63,57 +55,31 @@ OnWait = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class RunRequest:
-    """What each process measures; `device` is an index, a UUID, a PCI address or host."""
+class Request:
+    """The command that each process runs."""
 
-    device: str
-    directions: tuple[str, ...] = DEFAULT_DIRECTIONS
-    memories: tuple[str, ...] = DEFAULT_MEMORIES
-    modes: tuple[str, ...] = DEFAULT_MODES
-    sizes: str = DEFAULT_SIZES
-    budget_s: float = DEFAULT_BUDGET_S
-    precision: float = DEFAULT_PRECISION
-    fresh: bool = False
-
-    @staticmethod
-    def load(path: Path) -> Run:
-        return Run.load(path)
-
-    @classmethod
-    def again(cls, device: str, earlier: Run) -> RunRequest:
-        parameters = earlier.parameters
-        # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
-        automatic = all(cell_of(measurement).is_automatic for measurement in earlier.measurements)
-        return cls(
-            device=device,
-            directions=tuple(parameters.directions),
-            memories=tuple(parameters.memories),
-            modes=DEFAULT_MODES if automatic else tuple(parameters.modes),
-            sizes=",".join(map(str, parameters.sizes_bytes)),
-            budget_s=parameters.budget_s,
-            precision=parameters.precision,
-            fresh=parameters.fresh,
-        )
+    words: tuple[str, ...]
+    budget_s: float
 
     @property
     def limit_s(self) -> float:
         return 3 * self.budget_s + STARTING_S
 
-    def arguments(self, path: str) -> list[str]:
-        values = {
-            "--device": self.device,
-            "--direction": ",".join(self.directions),
-            "--memory": ",".join(self.memories),
-            "--mode": ",".join(self.modes),
-            "--size": self.sizes,
-            "--budget": f"{_plain(self.budget_s)}s",
-            "--precision": _plain(self.precision),
-            "--export-json": path,
-        }
-        # With =, so that a value may begin with a dash.
-        options = [f"{name}={value}" for name, value in values.items()]
-        required = ["--require-gpu"] if self.device != HOST else []
-        return ["ceiling", *options, "--no-trace", "--complete", *required, *(["--fresh"] if self.fresh else [])]
+
+def run_request(
+    devices: Sequence[str],
+    directions: Iterable[str],
+    memories: Iterable[str],
+    modes: Iterable[str],
+    sizes: Iterable[int],
+    budget_s: float,
+    precision: float = DEFAULT_PRECISION,
+    *,
+    fresh: bool = False,
+) -> Request:
+    """The request for one device: its index, UUID or PCI address, or host."""
+    lists = {"direction": directions, "memory": memories, "mode": modes, "size": map(str, sizes)}
+    return _request("ceiling", devices, lists, budget_s, precision, "--no-trace", *(["--fresh"] if fresh else []))
 
 
 # Small copies and kernels are left out: they take most of the time, and tell little of a link that the others do not.
@@ -122,75 +88,50 @@ BUDGET_OF_A_DEVICE_S = 15.0
 DEFAULT_ENGINES: tuple[CopyEngine, ...] = ("ce",)
 
 
-@dataclass(frozen=True)
-class LinksRequest:
-    """Which links each process measures; `devices` are UUIDs or indices, or host. `nbytes`: one size for all copies.
-
-    Without a given budget it is 15 s for each device, as that of pyxfer links.
+def links_request(
+    devices: Sequence[str],
+    groups: Iterable[str],
+    engines: Iterable[str],
+    nbytes: int | None = None,
+    budget_s: float | None = None,
+    precision: float = DEFAULT_PRECISION,
+    seed: int = 1,
+) -> Request:
+    """The request for the links of these devices; `nbytes`: one size for all copies.
 
     All processes have one seed, because above sixteen GPUs it also chooses the pairs.
     """
-
-    devices: tuple[str, ...]
-    given_budget_s: float | None = None
-    groups: tuple[LinkGroup, ...] = DEFAULT_GROUPS
-    engines: tuple[CopyEngine, ...] = DEFAULT_ENGINES
-    nbytes: int | None = None
-    precision: float = DEFAULT_PRECISION
-    seed: int = 1
-
-    @staticmethod
-    def load(path: Path) -> Links:
-        return Links.load(path)
-
-    @classmethod
-    def again(cls, devices: tuple[str, ...], earlier: Links) -> LinksRequest:
-        given = earlier.parameters
-        return cls(
-            devices=devices,
-            given_budget_s=given.budget_s,
-            groups=given.groups,
-            engines=given.engines,
-            nbytes=given.host_bytes if given.host_bytes == given.peer_bytes == given.local_bytes else None,
-            precision=given.precision,
-            seed=given.seed,
-        )
-
-    @property
-    def budget_s(self) -> float:
-        return self.given_budget_s or BUDGET_OF_A_DEVICE_S * len(self.devices)
-
-    @property
-    def limit_s(self) -> float:
-        return 3 * self.budget_s + STARTING_S
-
-    def arguments(self, path: str) -> list[str]:
-        values = {
-            "--device": ",".join(self.devices),
-            "--group": ",".join(self.groups),
-            "--engine": ",".join(self.engines),
-            "--budget": f"{_plain(self.budget_s)}s",
-            "--precision": _plain(self.precision),
-            "--seed": str(self.seed),
-            "--export-json": path,
-        }
-        options = [f"{name}={value}" for name, value in values.items()]
-        size = [] if self.nbytes is None else [f"--size={self.nbytes}"]
-        return ["links", *options, "--complete", *size, *([] if HOST in self.devices else ["--require-gpu"])]
+    lists = {"group": groups, "engine": engines, "seed": [str(seed)], "size": [] if nbytes is None else [str(nbytes)]}
+    return _request("links", devices, lists, budget_s or BUDGET_OF_A_DEVICE_S * len(devices), precision)
 
 
-AnyRequest = RunRequest | LinksRequest
-T = TypeVar("T", bound=AnyRun)
-T_co = TypeVar("T_co", bound=AnyRun, covariant=True)
+def request_again(devices: Sequence[str], earlier: AnyRun) -> Request:
+    """The request with the parameters of an earlier run."""
+    given = earlier.parameters
+    if isinstance(given, LinksParameters):
+        nbytes = given.host_bytes if given.host_bytes == given.peer_bytes == given.local_bytes else None
+        return links_request(devices, given.groups, given.engines, nbytes, given.budget_s, given.precision, given.seed)
+    # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
+    automatic = isinstance(earlier, Run) and all(cell_of(row).is_automatic for row in earlier.measurements)
+    modes = ("auto",) if automatic else given.modes
+    axes = given.directions, given.memories, modes, given.sizes_bytes
+    return run_request(devices, *axes, given.budget_s, given.precision, fresh=given.fresh)
 
 
-class Request(Protocol[T_co]):
-    @property
-    def limit_s(self) -> float: ...
-
-    def arguments(self, path: str) -> list[str]: ...
-
-    def load(self, path: Path) -> T_co: ...
+def _request(
+    verb: str,
+    devices: Sequence[str],
+    lists: Mapping[str, Iterable[str]],
+    budget_s: float,
+    precision: float,
+    *switches: str,
+) -> Request:
+    joined = {"device": ",".join(devices), **{name: ",".join(values) for name, values in lists.items()}}
+    values = {**joined, "budget": f"{_plain(budget_s)}s", "precision": _plain(precision)}
+    # With =, so that a value may begin with a dash.
+    options = [f"--{name}={value}" for name, value in values.items() if value]
+    required = [] if HOST in devices else ["--require-gpu"]
+    return Request((verb, *options, "--complete", *required, *switches), budget_s)
 
 
 class Ready:
@@ -245,17 +186,17 @@ class Processes:
         return cast("Ready", taken)
 
 
-def measure_process(request: Request[T], on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> T:
+def measure_process(request: Request, on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> AnyRun:
     with tempfile.TemporaryDirectory(prefix="pyxfer-") as folder, closing(ready or Ready()) as chosen:
         path = Path(folder) / "run.json"
         try:
-            chosen.begin(request.arguments(str(path)))
+            chosen.begin([*request.words, f"--export-json={path}"])
             _wait(chosen.process, request.limit_s, on_wait)
         except KeyboardInterrupt:
-            return _interrupted(chosen.process, request, path)
+            return _interrupted(chosen.process, path)
         finally:
             _end(chosen.process)
-        return _result(chosen.process.returncode, request, path, _last_line(chosen.log))
+        return _result(chosen.process.returncode, path, _last_line(chosen.log))
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> None:
@@ -273,18 +214,23 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> 
         on_wait(waited_s)
 
 
-def _interrupted(process: subprocess.Popen[bytes], request: Request[T], path: Path) -> T:
+def _interrupted(process: subprocess.Popen[bytes], path: Path) -> AnyRun:
     """Pass the interrupt on, and read the part that was measured."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired, KeyboardInterrupt):
         process.send_signal(signal.SIGINT)
         process.wait(STOPPING_S)
     _end(process)
     try:
-        run = request.load(path)
+        run = _load(path)
     except DocumentError:
         raise KeyboardInterrupt from None
     # The process may have completed at that moment, but Ctrl-C also means that no other process is to follow.
     return msgspec.structs.replace(run, ended="interrupted")
+
+
+def _load(path: Path) -> AnyRun:
+    run: AnyRun = codec.load_any(path, (Run, Links))
+    return run
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -293,14 +239,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _result(code: int, request: Request[T], path: Path, last_line: str) -> T:
+def _result(code: int, path: Path, last_line: str) -> AnyRun:
     if code == _USAGE:
         raise UsageError(last_line or "The measuring process refused its options without a message.")
     if code not in _EXIT_CODES:
         said = f": {last_line}" if last_line else "."
         raise MeasurementError(f"A measuring process {_ending(code)}{said}")
     try:
-        run = request.load(path)
+        run = _load(path)
     except DocumentError as error:
         raise MeasurementError(f"A measuring process measured nothing: {last_line or error}") from error
     if run.ended == "failed":

@@ -80,7 +80,6 @@ def add_run(connection: Connection, new: NewRun) -> str:
 
 
 def add_baseline(connection: Connection, row: tables.Row, runs: Sequence[NewRun]) -> str:
-    """Store a baseline and its new runs, unless the same baseline is the current one, and return its id."""
     of_name = (
         tables.BASELINES.c.identity == row["identity"],
         tables.BASELINES.c.name == row["name"],

@@ -26,7 +26,6 @@ from pyxfer.errors import (
     StoreError,
     UsageError,
 )
-from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.links import Links
@@ -86,28 +85,13 @@ def as_exit_codes() -> Iterator[None]:
         _end("interrupted", INTERRUPTED)
 
 
-_MORE_MEMORY = "free some, or raise its limit (ulimit -v)"
-_OUT_OF_MEMORY = f"There is not enough host memory: {_MORE_MEMORY}."
+_OUT_OF_MEMORY = "There is not enough host memory: free some, or raise its limit (ulimit -v)."
 
 
 def _memory_text(error: MemoryError | SystemError) -> str:
     if not _is_out_of_memory(error):
         raise error
     return _OUT_OF_MEMORY if isinstance(error, SystemError) else str(error) or _OUT_OF_MEMORY
-
-
-@contextmanager
-def memory_for(*paths: str) -> Iterator[None]:
-    """Read and show these documents. If they do not fit into the memory, the message has their size."""
-    try:
-        yield
-    except (MemoryError, SystemError, ImportError) as error:
-        _reserve.clear()
-        if not _is_out_of_memory(error):
-            raise
-        size = format_size(sum(os.path.getsize(path) for path in paths if os.path.exists(path)))
-        what = f"this document ({size})" if len(paths) == 1 else f"these documents ({size} in all)"
-        raise PyxferError(f"There is not enough memory for {what}: {_MORE_MEMORY}.") from error
 
 
 def _is_out_of_memory(error: MemoryError | SystemError | ImportError) -> bool:

@@ -41,11 +41,6 @@ ExportDrain = Annotated[
 Save = Annotated[bool, typer.Option("--save", help="Keep the verdicts in the store, for pyxfer fleet history.")]
 
 
-@app.callback()
-def fleet() -> None:
-    """Measure all hosts of a cluster, and find the slow ones."""
-
-
 @app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
 def judge(
     files: Annotated[list[str], opt.argument("FILE|FOLDER...", "What pyxfer fleet host has written on each host.")],

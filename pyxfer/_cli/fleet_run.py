@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pyxfer import units
 from pyxfer._cli import fleet
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
@@ -105,7 +106,6 @@ def run(
     beside two others, and says what the slow ones have in common. Ctrl-C ends the measuring; what has arrived is
     judged.
     """
-    from pyxfer import units
     from pyxfer._document import codec
     from pyxfer._fleet.job import budget_of, labels_of
     from pyxfer._fleet.launch import HostJob
@@ -163,7 +163,6 @@ def manifest(
     It runs pyxfer fleet host on every host and delivers the documents, which pyxfer fleet judge reads. Nothing is
     applied.
     """
-    from pyxfer import units
     from pyxfer._fleet.job import budget_of, labels_of
     from pyxfer._fleet.launch import HostJob
     from pyxfer._fleet.manifest import KINDS, Deployment

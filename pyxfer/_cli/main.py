@@ -8,15 +8,15 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from pyxfer import units
 from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
@@ -28,7 +28,6 @@ from pyxfer._cli.failures import (
     USAGE,
     as_exit_codes,
     exit_at_once_if_stuck,
-    memory_for,
     prepare_streams,
     say,
 )
@@ -112,12 +111,10 @@ def show(
         (export_md, to_markdown),
         (export_prometheus, lambda _: metrics_text),
     )
-    path = _STDIN if file == "-" else file
-    with memory_for(path):
-        document = codec.load(path)
-        if export_prometheus is not None:
-            metrics_text = text_of(document)  # refused before anything is printed
-        exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
+    document = codec.load(_STDIN if file == "-" else file)
+    if export_prometheus is not None:
+        metrics_text = text_of(document)  # refused before anything is printed
+    exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
 
 
 def report_verb(
@@ -142,11 +139,10 @@ def report_verb(
     from pyxfer._report.webpage import check_drawing, report_bytes, suffix_of
 
     suffix = suffix_of(output)
-    with memory_for(*files):
-        check_drawing()
-        document_files.check_writable(output)
-        documents: list[Any] = [codec.load(file) for file in files]
-        write_result(output, report_bytes(documents, suffix, chart))
+    check_drawing()
+    document_files.check_writable(output)
+    documents: list[Any] = [codec.load(file) for file in files]
+    write_result(output, report_bytes(documents, suffix, chart))
     say(f"wrote {output!r}")
 
 
@@ -202,7 +198,6 @@ def schema(
     ],
 ) -> None:
     """Print the JSON Schema of a kind of document."""
-    from pyxfer import units
     from pyxfer._document import codec
 
     structs = {each.name: each.struct for each in codec.KINDS}
@@ -219,7 +214,6 @@ _GROUPS = {
     "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
     "Look": ("show", "report", "list", "info", "schema"),
 }
-_ALIASES = {"bandwidth": "ceiling"}
 # Options that take a list are in the singular; users also write the plural.
 _OTHER_NAMES = {
     "batches": "batch",
@@ -236,9 +230,6 @@ _OTHER_NAMES = {
 
 class _Verbs(WithDefaults, TyperGroup):
     """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and os.path.isfile(args[0]):
@@ -315,15 +306,10 @@ app = Application(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"pyxfer {_version()}\n")
+        from pyxfer._document.machines import version_of
+
+        sys.stdout.write(f"pyxfer {version_of('pyxfer')}\n")
         raise typer.Exit
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pyxfer")
-    except metadata.PackageNotFoundError:
-        return "unknown version (not installed)"
 
 
 @app.callback(
@@ -354,7 +340,6 @@ def pyxfer(
     """
     verb = context.invoked_subcommand
     if verb is None:
-        from pyxfer import units
         from pyxfer._ceiling.session import ceiling as ceiling_run
 
         exports: Exports[Run] = run_exports(export_json, None, None, report, quiet=quiet)
@@ -375,57 +360,46 @@ def pyxfer(
             raise UsageError(f"{option} stands before {verb}, where it has no effect: write it after {verb}.")
 
 
-app.command(epilog=_example("pyxfer ceiling --direction h2d --size 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
-app.command(
-    epilog=_example(
-        "pyxfer frameworks torch tensorflow --size 1MiB,96MiB",
-        "pyxfer frameworks --workload image-batch --batch 8,512 --report a.html",
-    )
-)(frameworks)
-app.command(
-    epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
-)(explain)
-app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
-app.command(
-    epilog=_example("pyxfer links", "pyxfer links --group together,pairs --device 0,1 --export-json links.json")
-)(links)
-app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
-app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
-app.command(epilog=_example("pyxfer schema run > run.schema.json"))(schema)
-app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
-app.command("report", epilog=_example("pyxfer report run.json", "pyxfer report run.json -o sizes.svg --chart sizes"))(
-    report_verb
+def _add(application: Application, name: str, verb: Callable[..., None], *examples: str, **settings: Any) -> None:
+    application.command(name, epilog=_example(*(f"pyxfer {words}" for words in examples)), **settings)(verb)
+
+
+_add(app, "ceiling", ceiling, "ceiling --direction h2d --size 1MiB:256MiB:x4 --export-json run.json")
+_add(
+    app,
+    "frameworks",
+    frameworks,
+    "frameworks torch tensorflow --size 1MiB,96MiB",
+    "frameworks --workload image-batch --batch 8,512 --report a.html",
 )
-app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --budget 3s --export-json tuning.json"))(tune)
-app.command(
+_add(app, "explain", explain, "explain torch.to", "explain tf.function --size 96MiB --export-json run.json")
+_add(app, "doctor", doctor, "doctor", "doctor --export-json host.json", "doctor run.json")
+_add(app, "links", links, "links", "links --group together,pairs --device 0,1 --export-json links.json")
+_add(app, "info", info, "info --export-json machine.json")
+_add(app, "list", list_all, "list", "list routes")
+_add(app, "schema", schema, "schema run > run.schema.json")
+_add(app, "show", show, "show run.json --sort gbps")
+_add(app, "report", report_verb, "report run.json", "report run.json -o sizes.svg --chart sizes")
+_add(app, "tune", tune, "tune", "tune --device 1 --budget 3s --export-json tuning.json")
+_add(
+    app,
+    "watch",
+    watch,
+    "watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
+    "watch --skip 30s --duration 5s -m package.train",
     # Options after the script's name belong to the script.
     context_settings={"allow_interspersed_args": False},
-    epilog=_example(
-        "pyxfer watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
-        "pyxfer watch --skip 30s --duration 5s -m package.train",
-    ),
-)(watch)
-baseline.command(epilog=_example("pyxfer baseline save --label slot=3"))(save)
-baseline.command(epilog=_example("pyxfer baseline check", "pyxfer baseline check --export-junit check.xml"))(check)
+)
+_add(baseline, "save", save, "baseline save --label slot=3")
+_add(baseline, "check", check, "baseline check", "baseline check --export-junit check.xml")
 app.add_typer(baseline, name="baseline")
-app.command(
-    epilog=_example(
-        "pyxfer compare monday.json today.json", "pyxfer compare baseline:default run.json --fail-on slower:5%"
-    )
-)(compare)
-app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
-app.command(epilog=_example("pyxfer metrics --export-prometheus /var/lib/node_exporter/pyxfer.prom"))(metrics)
-fleet.command(
-    "host",
-    epilog=_example("pyxfer fleet host", "pyxfer fleet host --export-json host.json --label rack=r7 --budget 15s"),
-)(fleet_host)
-fleet.command(
-    "run",
-    epilog=_example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run"),
-)(fleet_run)
-fleet.command(
-    epilog=_example("pyxfer fleet manifest --kind job --host-count 16", "pyxfer fleet manifest --kind slurm-prolog")
-)(manifest)
+_add(app, "compare", compare, "compare monday.json today.json", "compare baseline:default run.json --fail-on slower:5%")
+_add(app, "history", history, "history --cell h2d:pinned:256MiB --since 30d")
+_add(app, "metrics", metrics, "metrics --export-prometheus /var/lib/node_exporter/pyxfer.prom")
+_add(fleet, "host", fleet_host, "fleet host", "fleet host --export-json host.json --label rack=r7 --budget 15s")
+_fleet_run = _example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run")
+fleet.command("run", epilog=_fleet_run)(fleet_run)
+_add(fleet, "manifest", manifest, "fleet manifest --kind job --host-count 16", "fleet manifest --kind slurm-prolog")
 app.add_typer(fleet, name="fleet")
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import pyxfer
+from pyxfer import units
 from pyxfer._cli import completion, output
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
@@ -77,8 +79,6 @@ def frameworks(
     Times every route of each framework in a separate process, with the same CUDA events and in the same rounds as raw
     copies, and compares it with the ceiling at its size.
     """
-    import pyxfer
-    from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
     exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
@@ -136,8 +136,6 @@ def explain(
     Measures the route and all alternatives in one run, and traces a few trials: preparation on the host, copies over
     the link and their memory, and waiting. Lists faster alternatives with their measured gain.
     """
-    import pyxfer
-    from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
     exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
@@ -169,7 +167,6 @@ def tune(
     Measures the fastest way to stage pageable memory, and saves the settings for later programs. The first upload of a
     program does the same; run this if the machine was busy at that time.
     """
-    from pyxfer import units
     from pyxfer._machine.devices import find_device
     from pyxfer._report.text import device_text
     from pyxfer._report.tune import print_tuning
@@ -225,7 +222,6 @@ def doctor(
 
 
 def _measured(device: str, budget: str, require_gpu: bool, exports: output.Exports[Examination]) -> Examination:
-    from pyxfer import units
     from pyxfer._doctor import session
 
     budget_s = units.seconds_of(budget, "--budget")
@@ -274,8 +270,6 @@ def ceiling(
     Measures raw copies of every size, direction, memory and mode in the same rounds, and compares them with the
     theoretical peak of the link. Results that miss the target precision are marked, with the reason and a remedy.
     """
-    import pyxfer
-    from pyxfer import units
     from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
 
     exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
@@ -334,8 +328,6 @@ def links(
     Measures the links between the host and each GPU, and between the GPUs: one at a time, and all at once for equal
     times. Shows which GPUs slow each other down, which side loses, and which links are slower than the others.
     """
-    import pyxfer
-    from pyxfer import units
     from pyxfer._document.links import COPY_ENGINES, Links
     from pyxfer._links.plan import groups_of
     from pyxfer._report.links import print_links

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,10 +12,11 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.defaults import is_given
 from pyxfer.errors import UsageError
+from pyxfer.units import seconds_of, sizes_of, words_of
 
 if TYPE_CHECKING:
-    from pyxfer._baseline.measure import AnyRequest, LinksRequest, RunRequest
-    from pyxfer._document.baselines import AnyRun, Fingerprint
+    from pyxfer._baseline.measure import Request
+    from pyxfer._document.baselines import Fingerprint
 
 LinksFlag = Annotated[
     bool, typer.Option("--links", help="Measure the links of all GPUs, as pyxfer links does, and not that of one.")
@@ -42,27 +44,27 @@ def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> 
         raise UsageError("--device host and --require-gpu exclude each other: leave one of them out.")
 
 
-def request_of_device(direction: str, memory: str, mode: str, size: str, budget: str) -> RunRequest:
-    """What a process measures of one device, which `Target.request` fills in."""
-    from pyxfer._baseline.measure import RunRequest
-    from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
-    from pyxfer.units import seconds_of, sizes_of, words_of
+Asked = Callable[[Sequence[str]], "Request"]
+"""What a process measures; it takes the devices, which are found later."""
 
-    return RunRequest(
-        "",
-        words_of(direction, DIRECTIONS, "--direction"),
-        words_of(memory, MEMORIES, "--memory"),
-        modes_of(mode, "--mode"),
-        ",".join(map(str, sizes_of(size, "--size"))),
-        seconds_of(budget, "--budget"),
+
+def asked_of_device(direction: str, memory: str, mode: str, size: str, budget: str) -> Asked:
+    from pyxfer._baseline.measure import run_request
+    from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, modes_of
+
+    return partial(
+        run_request,
+        directions=words_of(direction, DIRECTIONS, "--direction"),
+        memories=words_of(memory, MEMORIES, "--memory"),
+        modes=modes_of(mode, "--mode"),
+        sizes=sizes_of(size, "--size"),
+        budget_s=seconds_of(budget, "--budget"),
     )
 
 
-def request_of_links(
-    context: typer.Context, group: str | None, engine: str | None, size: str, budget: str
-) -> LinksRequest:
-    """What a process measures of links. Sizes and budget have the defaults of pyxfer links."""
-    from pyxfer._baseline.measure import DEFAULT_ENGINES, DEFAULT_GROUPS, DEFAULT_PRECISION, LinksRequest
+def asked_of_links(context: typer.Context, group: str | None, engine: str | None, size: str, budget: str) -> Asked:
+    """Sizes and budget have the defaults of pyxfer links."""
+    from pyxfer._baseline.measure import DEFAULT_ENGINES, DEFAULT_GROUPS, DEFAULT_PRECISION, links_request
     from pyxfer._links.plan import make_request
 
     request = make_request(
@@ -75,36 +77,13 @@ def request_of_links(
         None,
     )
     nbytes = request.host_bytes if request.sized else None
-    return LinksRequest((), request.budget_s, request.groups, request.engines, nbytes)
+    return partial(
+        links_request, groups=request.groups, engines=request.engines, nbytes=nbytes, budget_s=request.budget_s
+    )
 
 
-@dataclass(frozen=True)
-class Target:
-    fingerprint: Fingerprint
-    device: str = ""
-    devices: tuple[str, ...] = ()
-
-    def request(self, asked: AnyRequest) -> AnyRequest:
-        from pyxfer._baseline.measure import LinksRequest
-
-        if isinstance(asked, LinksRequest):
-            return replace(asked, devices=self.devices)
-        return replace(asked, device=self.device)
-
-    def again(self, earlier: AnyRun) -> AnyRequest:
-        from pyxfer._baseline.measure import LinksRequest, RunRequest
-        from pyxfer._document.links import Links
-
-        if isinstance(earlier, Links):
-            return LinksRequest.again(self.devices, earlier)
-        return RunRequest.again(self.device, earlier)
-
-
-def find_target(device: str | None, *, links: bool) -> Target:
+def find_devices(device: str | None, *, links: bool) -> tuple[Fingerprint, tuple[str, ...]]:
+    """The machine with these devices, and their names for other processes."""
     from pyxfer._baseline.check import these_links, this_machine
 
-    if links:
-        fingerprint, names = these_links(device)
-        return Target(fingerprint, devices=names)
-    fingerprint, found = this_machine("0" if device is None else device)
-    return Target(fingerprint, device=found)
+    return these_links(device) if links else this_machine("0" if device is None else device)

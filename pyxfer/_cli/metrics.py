@@ -12,6 +12,7 @@ from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
 from pyxfer._cli.output import COLLECTED, Exports
 from pyxfer.errors import UsageError
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.links import Links
@@ -46,10 +47,16 @@ def metrics(
     this host, in the text format that node_exporter collects. Measures nothing, but reads the link's counter of
     retransmitted packets if the driver provides it.
     """
+    from pyxfer._document import codec
+    from pyxfer._document.links import Links
+    from pyxfer._document.runs import Run
+
     exports: Exports[str] = Exports((export_prometheus, str))
     if file is not None and store is not None:
         raise UsageError("A file and --store exclude each other: give one of them.")
-    exports.finish(_text(_stored(store), device) if file is None else _text_of_saved(_saved(file), device))
+    exports.finish(
+        _text(_stored(store), device) if file is None else _text_of_saved(codec.load_any(file, (Run, Links)), device)
+    )
     is_collected = exports.takes_stdout or export_prometheus.endswith(COLLECTED)
     if not is_collected and stat.S_ISREG(os.stat(export_prometheus).st_mode):
         say(f"node_exporter collects only files that end in {COLLECTED}; {export_prometheus!r} does not")
@@ -72,15 +79,6 @@ def text_of(document: object) -> str:
     if isinstance(document, (Run, Links)):
         return _text_of_saved(document, None)
     raise UsageError("--export-prometheus is for runs, links and fleets, and this document is none: leave it out.")
-
-
-def _saved(file: str) -> Run | Links:
-    from pyxfer._document import codec
-    from pyxfer._document.links import Links
-    from pyxfer._document.runs import Run
-
-    saved: Run | Links = codec.load_any(file, (Run, Links))
-    return saved
 
 
 def _text_of_saved(saved: Run | Links, device: str | None) -> str:
@@ -147,7 +145,6 @@ def _exported(run: Run) -> Exported:
 
 def _say_left_out(run: Run) -> None:
     from pyxfer._report.prometheus import beyond_peak
-    from pyxfer.units import format_size
 
     found = [f"{row.side} {row.memory} {format_size(row.nbytes)}" for row in beyond_peak(run)]
     if found:

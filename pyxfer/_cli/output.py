@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyxfer._cli.failures import NotKeptError, end_as, say
+from pyxfer._document import files
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
@@ -49,13 +50,11 @@ class Exports(Generic[Document]):
         report: str | None = None,
         quiet: bool = False,
     ) -> None:
-        from pyxfer._document import files
-
         self._quiet = quiet
         self._report = report
         check_report(report)
         given = [(path, encode) for path, encode in targets if path is not None]
-        _check_targets([path for path, _ in given] + ([] if report is None else [report]))
+        check_targets([path for path, _ in given] + ([] if report is None else [report]))
         self._to_stdout = [encode for path, encode in given if files.is_stdout(path)]
         self._files: dict[str, Callable[[Document], str]] = {}
         self._once: dict[str, Callable[[Document], str]] = {}
@@ -93,11 +92,10 @@ class Exports(Generic[Document]):
         """Write to the streams, and to the files whose last write failed."""
         self.keep(document)
         retried = {path: self._files[path] for path in self._checkpoints.failures}
-        is_interrupted = getattr(document, "ended", None) == "interrupted"
         failures = []
         for path, encode in {**retried, **self._once}.items():
             try:
-                _write(path, _encoded(encode, document), is_interrupted=is_interrupted)
+                _write(path, _encoded(encode, document))
             except (PyxferError, MemoryError) as error:
                 failures.append(str(error) or f"{path!r} cannot be written (out of host memory).")
         for encode in self._to_stdout:
@@ -138,18 +136,11 @@ class Exports(Generic[Document]):
             say(f"{failure} The write is retried at the end.")
 
 
-def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
-    from pyxfer._document import files
-
-    def on_no_reader() -> None:
-        if is_interrupted:
-            raise UsageError(f"{path!r} was not written: no program reads it.")
-        say(f"{path!r} has no reader yet; waiting for one (Ctrl-C ends the wait)")
-
+def _write(path: str, data: bytes) -> None:
     if not path.endswith(COLLECTED):
-        files.write_whole(path, data, on_no_reader)
+        files.write_whole(path, data)
         return
-    with files.whole_file(path, on_no_reader) as file:
+    with files.whole_file(path) as file:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             os.fchmod(file.fileno(), _FOR_ALL_TO_READ)
         file.write(data)
@@ -157,8 +148,6 @@ def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
 
 def write_result(path: str, data: bytes) -> None:
     """Write a result to a file whose name was checked before, so that a failure is no usage error."""
-    from pyxfer._document import files
-
     try:
         files.write_whole(path, data)
     except UsageError as error:
@@ -179,17 +168,15 @@ def write_report(path: str | None, document: object) -> None:
         webpage.write_report(path, document)
 
 
-def _check_targets(paths: Sequence[str]) -> None:
-    from pyxfer._document.files import check_writable, is_stdout
-
-    if sum(map(is_stdout, paths)) > 1:
+def check_targets(paths: Sequence[str]) -> None:
+    if sum(map(files.is_stdout, paths)) > 1:
         raise UsageError("Only one export can go to stdout (-): give the others a file name.")
-    files = [path for path in paths if not is_stdout(path)]
-    places = [os.path.realpath(path) for path in files]
-    for path, place in zip(files, places, strict=True):
+    named = [path for path in paths if not files.is_stdout(path)]
+    places = [os.path.realpath(path) for path in named]
+    for path, place in zip(named, places, strict=True):
         if places.count(place) > 1:
             raise UsageError(f"Two exports name the file {path!r}: give them different names.")
-        check_writable(path)
+        files.check_writable(path)
 
 
 def _encoded(encode: Callable[[Document], str], document: Document) -> bytes:

@@ -18,8 +18,10 @@ import typer
 
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import NOT_VALID, say
-from pyxfer._cli.output import check_report, write_report
+from pyxfer._cli.output import check_report, check_targets, write_report
+from pyxfer._document.files import is_stdout, write_whole
 from pyxfer.errors import PyxferError, UsageError
+from pyxfer.units import MAX_DURATION_S, seconds_of, whole_of
 
 if TYPE_CHECKING:
     from pyxfer._document.runs import Run
@@ -57,7 +59,10 @@ class WatchExports:
         self.quiet = quiet
         self._several = several
         self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
-        self._check()
+        for option, path, _ in self._targets:
+            if is_stdout(path):
+                raise UsageError(f"{option} cannot be stdout, which belongs to the script: give a file name.")
+        check_targets([self._path(path, 1) for _, path, _ in self._targets])
 
     def refuse_to_overwrite(self, script: str) -> None:
         for option, path, _ in self._targets:
@@ -82,17 +87,6 @@ class WatchExports:
 
         return numbered(path, number) if self._several else path
 
-    def _check(self) -> None:
-        from pyxfer._document.files import check_writable, is_stdout
-
-        places = [os.path.realpath(path) for _, path, _ in self._targets]
-        for option, path, _ in self._targets:
-            if is_stdout(path):
-                raise UsageError(f"{option} cannot be stdout, which belongs to the script: give a file name.")
-            if places.count(os.path.realpath(path)) > 1:
-                raise UsageError(f"Two options name the file {path!r}: give them different names.")
-            check_writable(self._path(path, 1))
-
 
 def _trace(path: str, window: Window, _: Watched) -> None:
     from pyxfer._watch.chrome import write_chrome_trace
@@ -101,8 +95,6 @@ def _trace(path: str, window: Window, _: Watched) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    from pyxfer._document.files import write_whole
-
     write_whole(path, text.encode())
 
 
@@ -216,7 +208,6 @@ def watch(
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.options import MAX_STEPS, checked_ceilings, find_target, make_options
     from pyxfer._watch.step_finding import NamedFunction
-    from pyxfer.units import whole_of
 
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
         raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py.")
@@ -335,8 +326,6 @@ class _Reporter:
 
 def _skip(text: str) -> tuple[int, float]:
     """The steps and the seconds to skip, one of which is 0."""
-    from pyxfer.units import MAX_DURATION_S, seconds_of
-
     if text.isascii() and text.isdigit():
         return int(text), 0.0
     try:
@@ -346,8 +335,6 @@ def _skip(text: str) -> tuple[int, float]:
 
 
 def _seconds(text: str | None) -> float | None:
-    from pyxfer.units import MAX_DURATION_S, seconds_of
-
     return None if text is None else seconds_of(text, "--duration", MAX_DURATION_S)
 
 

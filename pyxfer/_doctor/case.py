@@ -103,7 +103,6 @@ class Case:
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """The known statuses of both directions."""
         found = ((side, best(self.run, side)) for side in SIDES)
         known = (self.status(side, row.gbps) for side, row in found if row is not None and row.gbps is not None)
         return tuple(status for status in known if status is not None)

@@ -13,7 +13,6 @@ from pyxfer._document.machines import Fact
 
 
 def derive_examination(examination: Examination) -> Examination:
-    """The examination with what follows from the run, or from the run of links, that it holds."""
     if examination.links is None:
         return examined_again(examination)
     return examine_links(derived(examination.links))

@@ -12,7 +12,6 @@ import msgspec
 
 from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Check, Findings
-from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, Finding, Health, Nearest, Reference, Status
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import Run
@@ -25,10 +24,9 @@ _RUNS = ".run.json"
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """The known hosts of the package, sorted by file name."""
     files = (resources.files("pyxfer") / _FOLDER).iterdir()
     named = {file.name: file for file in files if file.name.endswith(".json") and not file.name.endswith(_RUNS)}
-    return tuple(codec.decode_reference(named[name].read_bytes(), f"the reference {name}") for name in sorted(named))
+    return tuple(msgspec.json.decode(named[name].read_bytes(), type=Reference) for name in sorted(named))
 
 
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:
@@ -37,8 +35,6 @@ def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[
     if run.link.kind != "pcie" or state is None:
         reason = run.link.raw_peak_gbps.reason or run.link.under_load.reason or "the link is not known"
         return Fact(reason=f"no known host is similar: {reason}")
-    if not known:
-        return Fact(reason="this pyxfer contains no known hosts")
     found = min(known, key=lambda reference: _distance(reference, run, state))
     differs = differences(found, run, state)
     return Fact(Nearest(found, not differs, differs))
@@ -107,7 +103,6 @@ def _missing_parts(case: Case) -> Iterator[Finding]:
 
 
 def examine_run(run: Run) -> Examination:
-    """The examination of a saved run, without the values around it."""
     nearest = nearest_known(run)
     findings = examine(run, None, nearest.value)
     return Examination(without_trials(run), Fact(reason="a saved run was examined, not the machine"), nearest, findings)

@@ -66,7 +66,6 @@ def sharing(case: Case) -> Findings:
 
 
 def partial_device(case: Case) -> Findings:
-    """MIG, vGPU and confidential computing lower the bandwidth, but are not faults."""
     device, expected = case.run.device, "not a fault, but it affects every figure"
     if device.mig.value or device.vgpu.value:
         kind = "a MIG instance" if device.mig.value else "a vGPU"
@@ -144,7 +143,6 @@ def processors(case: Case) -> Findings:
 
 
 def far_memory(case: Case) -> Findings:
-    """Compares copies from memory of another node with those from the device's own."""
     if case.health is None:
         return
     check = Check("numa-far", "NUMA far memory", "copies from the device's own node are the fastest")
@@ -261,7 +259,6 @@ def _limited_locking(case: Case, most: float, check: Check) -> Finding:
 
 
 def container(case: Case) -> Findings:
-    """The limits of the control groups on memory and processors."""
     if case.health is None:
         return
     memory, cpus = case.health.memory_limit_bytes, case.health.cpu_limit

@@ -74,7 +74,6 @@ def replays(case: Case) -> Findings:
 
 
 def link_errors(case: Case) -> Findings:
-    """Errors that the device and every port above it report."""
     if case.health is None:
         return
     most = most_errors(case.health.moved_bytes)
@@ -101,7 +100,6 @@ def link_errors(case: Case) -> Findings:
 
 
 def _new_errors(health: Health, kind: str) -> list[tuple[str, Fact[int]]]:
-    """The errors of a kind that the GPU and each port have counted during the measurement."""
     own = _grown(health, lambda counters: getattr(counters, kind))
     later = {port.pci: port for port in health.after.ports}
     ports = [
@@ -182,7 +180,6 @@ def _why_less(seen: LinkState, most: LinkState) -> str:
 
 
 def slot(case: Case) -> Findings:
-    """The most that the slot can do, compared with the most that the device can do."""
     alone, both = case.run.link.device_most, case.run.link.system_most
     if case.run.link.kind != "pcie":
         return
@@ -255,7 +252,6 @@ def _narrow(case: Case, hop: Hop, check: Check) -> Finding:
 
 
 def payload(case: Case) -> Findings:
-    """MaxPayload, compared with the most that every port on the way can take."""
     now = case.run.link.max_payload_bytes
     if case.run.link.kind != "pcie":
         return
@@ -297,7 +293,6 @@ def _bounded_payload(case: Case) -> Finding:
 
 
 def _payload_most(ports: Sequence[PortControl]) -> Fact[int]:
-    """The largest payload that every port can take."""
     limits = [port.max_payload_most_bytes for port in ports]
     if not limits:
         return Fact(reason="the limits of the ports were not read")

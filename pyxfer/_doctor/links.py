@@ -37,7 +37,6 @@ def examine_links(links: Links) -> Examination:
 
 
 def link_findings(links: Links) -> tuple[Finding, ...]:
-    """The findings of the links together and of each GPU's own, the wrong ones first."""
     found = [*_contents(links), *_sharing(links), *_slow(links), *_peers(links)]
     for run in runs_of(links):
         found += [

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyxfer._doctor.case import (
-    MIN_BYTES,
-    MIN_FINE,
-    SIDES,
-    Case,
-    Check,
-    Findings,
-    best,
-    gbps_of,
-    is_raw,
-    state_text,
-)
+from pyxfer._doctor.case import MIN_BYTES, MIN_FINE, SIDES, Case, Check, Findings, best, gbps_of, is_raw, state_text
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness
@@ -156,7 +145,6 @@ _STAGING = {"h2d": "pyxfer.upload", "d2h": "pyxfer.download"}
 
 
 def contents(case: Case) -> Findings:
-    """Whether the verified measurements received the data that was sent."""
     checked = [row for row in case.run.measurements if row.verified.value is not None]
     wrong = sum(row.verified.value is False for row in checked)
     check = Check("contents", "contents", "every byte arrives as it was sent")
@@ -172,7 +160,6 @@ def contents(case: Case) -> Findings:
 
 
 def ceilings(case: Case) -> Findings:
-    """Pinned copies in each direction, compared with the protocol peak at the current MaxPayload."""
     for side in SIDES:
         yield _ceiling(case, side)
 
@@ -347,7 +334,6 @@ def _against_known(reference: Reference, case: Case, side: Side, found: Measurem
 
 
 def pageable(case: Case) -> Findings:
-    """Pageable copies, compared with pinned copies of the same size and with a known host."""
     for side in SIDES:
         pinned, plain = best(case.run, side), best(case.run, side, pageable=True)
         if plain is not None and pinned is not None and plain.nbytes == pinned.nbytes >= MIN_BYTES:

@@ -47,23 +47,8 @@ def repeated(name: str, keys: Collection[Hashable]) -> Problems:
         yield name, "has something twice"
 
 
-def negative(*fields: tuple[str, float | None]) -> Problems:
-    """The fields that are below zero or not finite."""
-    for name, value in fields:
-        if value is not None and not 0 <= value < math.inf:
-            yield name, f"is {value:g}"
-
-
 def not_positive(*fields: tuple[str, float | None]) -> Problems:
     """The fields that are not above zero, or not finite."""
     for name, value in fields:
         if value is not None and not 0 < value < math.inf:
             yield name, f"is {value:g}"
-
-
-def interval_problems(low_name: str, high_name: str, figures: tuple[float | None, float, float | None]) -> Problems:
-    low, middle, high = figures
-    if (low is None) != (high is None):
-        yield low_name, f"and {high_name} are not both there"
-    elif low is not None and high is not None and not 0 <= low <= middle <= high:
-        yield low_name, f"and {high_name}, {low:g} and {high:g}, do not enclose {middle:g}"

@@ -10,12 +10,10 @@ import errno
 import fcntl
 import gzip
 import io
-import itertools
 import os
 import secrets
 import stat
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -39,7 +37,7 @@ _GZIP_WBITS = 31
 STDOUT = "-"
 _STDOUT_DESCRIPTOR = 1
 _STANDARD = {"/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}
-# A signal that the kernel delivers to another thread does not end a wait, so waits are in slices.
+# A signal that the kernel delivers to another thread does not end a wait, so it is in slices.
 _SLICE_S = 0.05
 
 _REMEDIES = {
@@ -51,25 +49,20 @@ _REMEDIES = {
 }
 
 
-def _ignore() -> None:
-    pass
-
-
-def write_whole(path: Path, data: bytes, on_no_reader: Callable[[], None] = _ignore) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails."""
     if os.fspath(path).endswith(".gz"):
         packer = zlib.compressobj(wbits=_GZIP_WBITS)
         data = packer.compress(data) + packer.flush()
-    with whole_file(path, on_no_reader) as file:
+    with whole_file(path) as file:
         file.write(data)
 
 
 @contextmanager
-def whole_file(path: Path, on_no_reader: Callable[[], None] = _ignore) -> Iterator[BinaryIO]:
+def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends, or is removed if the block raises.
 
-    A stream is written to instead. `on_no_reader` is called once if no program reads a FIFO yet; then this waits for
-    one until Ctrl-C.
+    A stream is written to instead; of a FIFO this waits for the reader.
     """
     try:
         mode = _writable_mode(path)
@@ -77,7 +70,8 @@ def whole_file(path: Path, on_no_reader: Callable[[], None] = _ignore) -> Iterat
         raise UsageError(_refusal(path, error)) from error
     try:
         if is_stream(path):
-            with open(_open_stream(path, on_no_reader), "wb") as stream:
+            descriptor = _descriptor_of(path)
+            with open(path if descriptor is None else os.dup(descriptor), "wb") as stream:
                 yield stream
         else:
             with _replacing(os.path.realpath(path), mode) as file:  # a symbolic link stays one
@@ -230,24 +224,6 @@ def _descriptor_of(path: Path) -> int | None:
     name = os.fspath(path)
     folder, last = os.path.split(_STANDARD.get(name, name))
     return int(last) if last.isdecimal() and os.path.realpath(folder) == f"/proc/{os.getpid()}/fd" else None
-
-
-def _open_stream(path: Path, on_no_reader: Callable[[], None]) -> int:
-    descriptor = _descriptor_of(path)
-    if descriptor is not None:
-        return os.dup(descriptor)
-    for attempt in itertools.count():
-        try:
-            opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            break
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-        if attempt == 0:
-            on_no_reader()
-        time.sleep(_SLICE_S)
-    os.set_blocking(opened, True)
-    return opened
 
 
 @contextmanager

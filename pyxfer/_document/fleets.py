@@ -6,7 +6,7 @@ lower, and of a latency that is 3 % higher.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from statistics import median
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -166,9 +166,7 @@ class CellLoss(msgspec.Struct, frozen=True):
     @property
     def stated(self) -> float:
         """The loss to state: the median of the measurements after the flagged one, which was chosen for being low."""
-        ordered = sorted(self.again)
-        middle = len(ordered) // 2
-        return self.loss if not ordered else (ordered[middle] + ordered[~middle]) / 2
+        return median(self.again) if self.again else self.loss
 
 
 class FleetHost(msgspec.Struct, frozen=True):
@@ -330,38 +328,14 @@ def _cell_problems(cell: HostCell) -> Problems:
 
 
 def fleet_problems(fleet: Fleet) -> Problems:
-    yield from of_each("cohorts", fleet.cohorts, lambda cohort: _cohort_problems(cohort, len(fleet.hosts)))
-    yield from of_each("hosts", fleet.hosts, lambda host: _member_problems(host, fleet.cohorts))
-    for number, contrast in enumerate(fleet.contrasts):
-        if not _are_places(contrast.hosts, len(fleet.hosts)):
-            yield f"contrasts[{number}].hosts", "are not places of hosts"
+    yield from of_each("cohorts", fleet.cohorts, _cohort_problems)
+    for i, host in enumerate(fleet.hosts):
+        if any(value is not None and not MIN_FIGURE / 2 <= value <= 2 * MAX_FIGURE for value in host.values):
+            yield f"hosts[{i}].values", "have one that no host has"
 
 
-def _cohort_problems(cohort: Cohort, hosts: int) -> Problems:
+def _cohort_problems(cohort: Cohort) -> Problems:
     yield from repeated("cells", [cell.cell for cell in cohort.cells])
     for i, cell in enumerate(cohort.cells):
         if not is_of_host(cell.cell):
             yield f"cells[{i}]", "is a cell that no host has"
-        if cell.groups is not None and not _are_places(cell.groups.slower + cell.groups.faster, hosts):
-            yield f"cells[{i}].groups", "are of hosts that are not in the fleet"
-
-
-def _member_problems(host: FleetHost, cohorts: Sequence[Cohort]) -> Problems:
-    if host.cohort is None:
-        if host.values or host.losses:
-            yield "", "has figures and no cohort"
-        return
-    if not 0 <= host.cohort < len(cohorts):
-        yield "cohort", "is not in the fleet"
-        return
-    cells = cohorts[host.cohort].cells
-    if any(len(figures) != len(cells) for figures in (host.values, host.errors, *host.again)):
-        yield "", "has another number of values, errors or later figures than its cohort has cells"
-    if any(value is not None and not MIN_FIGURE / 2 <= value <= 2 * MAX_FIGURE for value in host.values):
-        yield "values", "have one that no host has"
-    if not {loss.cell for loss in host.losses} <= {cell.cell for cell in cells}:
-        yield "losses", "have a cell that its cohort does not have"
-
-
-def _are_places(places: tuple[int, ...], count: int) -> bool:
-    return all(0 <= place < count for place in places)

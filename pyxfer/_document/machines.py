@@ -298,14 +298,10 @@ class Environment(msgspec.Struct, frozen=True):
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 """Lanes of a PCI Express link."""
-PAYLOADS = tuple(128 << step for step in range(6))
 
 
 def link_problems(link: Link) -> Problems:
     """A link has states of PCI Express, and is not above what its device and its slot can do."""
-    payload = link.max_payload_bytes.value
-    if payload is not None and payload not in PAYLOADS:
-        yield "max_payload_bytes", f"is {payload}"
     limits = (link.device_most.value, link.system_most.value)
     states: dict[str, tuple[LinkState | None, tuple[LinkState | None, ...]]] = {
         "now": (link.now.value, limits),
@@ -313,8 +309,6 @@ def link_problems(link: Link) -> Problems:
         "device_most": (limits[0], ()),
         "system_most": (limits[1], ()),
     }
-    for i, hop in enumerate(link.hops):
-        states |= {f"hops[{i}].now": (hop.now.value, (hop.most.value,)), f"hops[{i}].most": (hop.most.value, ())}
     for name, (state, most) in states.items():
         if state is not None and (state.generation not in GIGATRANSFERS or state.width not in WIDTHS):
             yield name, f"is generation {state.generation} with {state.width} lanes"

@@ -6,14 +6,13 @@ could not be read is null with the reason beside it, never left out and never ze
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, get_args
 
 import msgspec
 
 from pyxfer._document import checks, machines
-from pyxfer._document.checks import Amount, AtLeastOne, Count, Positive, Problems, negative
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Positive, Problems
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
 from pyxfer._document.printing import HasCharts, HasTable
 from pyxfer.errors import UsageError
@@ -477,73 +476,14 @@ class Run(HasTable, SavedDocument, frozen=True):
 
 
 def run_problems(run: Run) -> Problems:
-    yield from checks.within("link", machines.link_problems(run.link))
-    yield from checks.of_each("measurements", run.measurements, lambda row: row_problems(row, run.link))
-    yield from _asked_problems(run)
-    yield from checks.repeated("locking", [cost.memory for cost in run.locking])
-    yield from checks.of_each("locking", run.locking, _locking_problems)
-
-
-def _asked_problems(run: Run) -> Problems:
-    """Each row is there once, and its direction, its fresh memory and the explained route were asked for."""
+    """Each row is there once, its direction was asked for, and its rate is one that the link can carry."""
     rows = run.measurements
+    yield from checks.within("link", machines.link_problems(run.link))
     keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
     yield from checks.repeated("measurements", keys)
     for i, row in enumerate(rows):
         if row.direction not in run.parameters.directions:
             yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
-        if row.variant == "fresh" and not run.parameters.fresh:
-            yield f"measurements[{i}].variant", "is fresh, which the run was not asked for"
-    explained, has_rows = run.parameters.explained, bool(rows) or run.ended == "complete"
-    if run.kind == "explain" and has_rows and all(row.route != explained for row in rows):
-        yield "parameters.explained", f"is {explained!r:.80}, of which it has no measurement"
-
-
-def _locking_problems(cost: LockingCost) -> Problems:
-    if cost.memory == "pageable":
-        yield "memory", "is pageable, which is not page-locked"
-    if cost.summary is not None:
-        yield from _summary_problems("summary", cost.summary)
-
-
-def row_problems(row: Measurement, link: Link) -> Problems:
-    """Numbers are not negative, quantiles are in order, and no rate is above what the link can carry."""
-    traced_s = None if row.dma.value is None else row.dma.value.seconds.value
-    yield from negative(("first_s", row.first_s.value), ("dma.value.seconds", traced_s))
-    yield from _trial_problems(row.trials)
-    for name in ("summary", "dispatch", "wall"):
-        summary = getattr(row, name)
-        if summary is not None:
-            yield from _summary_problems(name, summary)
-    yield from _crossed_problems(row)
-    rate, share, most = row.rate.value, row.ceiling_share.value, link.most_gbps(row.side)
-    if rate is not None and most is not None and rate.gbps > most:
-        yield "rate.gbps", f"is {rate.gbps:g}, above the {most:g} that the link can carry"
-    if share is not None:
-        yield from checks.interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
-
-
-def _crossed_problems(row: Measurement) -> Problems:
-    """A route with a rate has moved all bytes, and a remark tells if more crossed the link."""
-    found, least = row.dma.value, row.nbytes * min(1.0, row.route_info.inflation if row.route_info is not None else 1.0)
-    if found is None or row.rate.value is None:
-        return
-    most = row.nbytes + max(IGNORED_SHARE * row.nbytes, IGNORED_BYTES)
-    if found.nbytes < int(least) or (found.nbytes > most) != any(each.code == INFLATED for each in row.remarks):
-        yield "dma.nbytes", f"is {found.nbytes} of a route that moves {row.nbytes}"
-
-
-def _trial_problems(trials: Sequence[Trial]) -> Problems:
-    rounds: set[int] = set()
-    for i, trial in enumerate(trials):
-        if trial.round in rounds:
-            yield f"trials[{i}].round", f"is {trial.round}, as that of an earlier trial"
-        rounds.add(trial.round)
-
-
-def _summary_problems(name: str, summary: Summary) -> Problems:
-    parts = ("min_s", "q1_s", "median_s", "q3_s", "max_s")
-    values = [getattr(summary, part) for part in parts]
-    if not values[0] >= 0 or values != sorted(values) or not values[-1] < math.inf:
-        yield name, f"has {', '.join(parts)} that are not in this order"
-    yield from checks.interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
+        most = run.link.most_gbps(row.side)
+        if most is not None and (row.gbps or 0.0) > most:
+            yield f"measurements[{i}].rate.gbps", f"is {row.gbps:g}, above the {most:g} that the link can carry"

@@ -9,7 +9,7 @@ import msgspec
 from pyxfer._document import machines
 from pyxfer._document.checks import Problems, of_each, within
 from pyxfer._document.printing import HasTable
-from pyxfer._document.runs import Ending, Measurement, Parameters, Run, row_problems
+from pyxfer._document.runs import Ending, Measurement, Parameters, Run
 
 XFER_SCHEMA_VERSION = 1
 
@@ -133,13 +133,6 @@ def _parameters(device: str, results: list[Tested]) -> Parameters:
 def session_problems(session: XferSession) -> Problems:
     places = session.places
     yield from of_each("places", places, lambda place: within("link", machines.link_problems(place.link)))
-
-    def of_test(result: Tested) -> Problems:
+    for i, result in enumerate(session.tests):
         if not 0 <= result.place < len(places):
-            yield "place", "is none of the places"
-            return
-        for name, row in (("measurement", result.measurement), ("ceiling.value", result.ceiling.value)):
-            if row is not None:
-                yield from within(name, row_problems(row, places[result.place].link))
-
-    yield from of_each("tests", session.tests, of_test)
+            yield f"tests[{i}].place", "is none of the places"

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 import msgspec
 
 from pyxfer._document import machines
-from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, negative, of_each, within
+from pyxfer._document.checks import Amount, AtLeastOne, Count, Problems, within
 from pyxfer._document.machines import Device, Environment, Fact, Link, Moment, Remark, Runtime
 from pyxfer._document.printing import HasTables
 from pyxfer._document.runs import Summary, Tracing
@@ -46,11 +46,6 @@ class Parts(msgspec.Struct, frozen=True):
     host_s: Amount
     hidden_h2d_s: Amount | None = None
     hidden_d2h_s: Amount | None = None
-
-    def __post_init__(self) -> None:
-        most_s = max(sum(dict(self.named()).values()), self.hidden_h2d_s or 0.0, self.hidden_d2h_s or 0.0)
-        if most_s > (1 + _ROUNDING) * self.period_s:
-            raise ValueError(f"the parts of a period sum to its period_s; {most_s:g} s exceeds {self.period_s:g} s")
 
     def named(self) -> tuple[tuple[StepPartName, float], ...]:
         """The known parts in their order."""
@@ -117,13 +112,6 @@ class Steps(msgspec.Struct, frozen=True):
     slow: SlowSteps | None = None
     finder: StepFinder | None = None
     functions: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.slow is not None and self.usual < 1:
-            raise ValueError(f"most steps are usual ones; got {self.slow.count} slow steps of {self.watched}")
-        marked, count = sum(step.slow for step in self.each), self.watched - self.usual
-        if len(self.each) == self.watched and marked != count:
-            raise ValueError(f"every slow step is marked in the list; got {count} slow steps, and {marked} marked")
 
     @property
     def usual(self) -> int:
@@ -494,18 +482,4 @@ class Watched(HasTables, machines.SavedDocument, frozen=True):
 
 
 def watch_problems(watched: Watched) -> Problems:
-    yield from within("link", machines.link_problems(watched.link))
-    yield from negative(*((name, getattr(watched, name).value) for name in ("used_before_bytes", "used_after_bytes")))
-    activity = watched.activity.value
-    if activity is None:
-        return
-    yield from of_each("activity.value.copies", activity.copies, _copies_problems)
-    for i, row in enumerate(activity.allocated):
-        counts = ((row.allocations, row.allocated_bytes), (row.releases, row.released_bytes))
-        if any(not 0 <= count <= nbytes for count, nbytes in counts):
-            yield f"activity.value.allocated[{i}]", "has fewer bytes than calls, or a negative number"
-
-
-def _copies_problems(copies: CopyClass) -> Problems:
-    if copies.direction in ("d2d", "p2p") and copies.memory in ("pageable", "pinned"):
-        yield "memory", f"is {copies.memory}, of copies that have no host memory"
+    return within("link", machines.link_problems(watched.link))

@@ -52,8 +52,6 @@ class How:
 
 
 class Timing:
-    """Measures the function of one test."""
-
     def __init__(self, test: str, how: How) -> None:
         self.how = how
         self._test = test

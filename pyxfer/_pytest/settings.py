@@ -200,7 +200,6 @@ class Saved:
 
 
 def parse_limit(text: str) -> Limit:
-    """Parse a limit such as `median:5%`, `median:2ms` or `of_ceiling:5%`."""
     name, colon, amount = (part.strip() for part in text.partition(":"))
     statistic = next((known for known in STATISTICS if known == name), None)
     if not colon or statistic is None:
@@ -227,7 +226,6 @@ def shown_path(path: Path, config: pytest.Config) -> str:
 
 
 def _given(option: str, read: Callable[[str], T], text: str | None) -> T | None:
-    """Parse an option if it was given; errors name the option."""
     return None if text is None else _each(option, read, [text])[0]
 
 
@@ -238,7 +236,6 @@ def _each(option: str, read: Callable[[str], T], texts: Sequence[str]) -> tuple[
 
 @contextlib.contextmanager
 def naming(option: str) -> Iterator[None]:
-    """Errors inside name this option."""
     try:
         yield
     except (PyxferError, OSError) as error:

@@ -198,7 +198,7 @@ def test_without_a_gpu_a_baseline_is_refused() -> None:
 def test_host_memory_has_the_identity_of_its_runs() -> None:
     found, selector = this_machine("host")
     run = pyxfer.ceiling("host", size="4KiB", direction=("h2d",), memory=("pageable",), budget=0.3, trace=False)
-    assert (found.runtime, found.link_kind, selector) == ("host", "none", "host")
+    assert (found.runtime, found.link_kind, selector) == ("host", "none", ("host",))
     assert identity(found) == identity(fingerprint_of(run))
 
 

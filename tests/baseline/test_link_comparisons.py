@@ -185,9 +185,6 @@ def test_a_side_with_links_and_other_runs_is_refused() -> None:
     assert "links beside other runs" in refusal(Sample("A", (make_process(0, 1), make_run())), make_sample("B", seed=2))
 
 
-# --- checks ----------------------------------------------------------------------------------------------------------
-
-
 # --- cells of links --------------------------------------------------------------------------------------------------
 
 

@@ -12,12 +12,12 @@ from baseline_samples import make_copy
 from samples import make_parameters, make_run
 
 from pyxfer._baseline import measure
-from pyxfer._baseline.measure import Processes, RunRequest, measure_process
-from pyxfer._ceiling.plans import copy_plans
+from pyxfer._baseline.measure import Processes, measure_process, request_again, run_request
+from pyxfer._document.runs import Run
 from pyxfer.errors import MeasurementError, UsageError
 
 LINK = "link=1e7:2e-6:1e7:2e-6"
-QUICK = RunRequest("host", directions=("h2d",), memories=("pinned",), sizes="65536", budget_s=0.5)
+QUICK = run_request(["host"], ["h2d"], ["pinned"], ["auto"], [65536], 0.5)
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def test_a_process_measures_its_order_and_leaves_no_file(monkeypatch: pytest.Mon
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     waits: list[float] = []
     run = measure_process(QUICK, waits.append)
+    assert isinstance(run, Run)
     assert (run.ended, run.parameters.sizes_bytes, run.parameters.directions) == ("complete", (65536,), ("h2d",))
     assert 0.005 < (run.measurements[0].gbps or 0) < 0.0101
     assert waits == sorted(waits)
@@ -49,28 +50,24 @@ def test_a_process_measures_its_order_and_leaves_no_file(monkeypatch: pytest.Mon
 def test_the_parameters_of_a_run_can_be_measured_again() -> None:
     parameters = make_parameters(modes=("async", "streams:2"), precision=0.01, budget_s=2.5, fresh=True)
     streams = make_copy("h2d", "pinned", "streams:2", 65536)
-    request = RunRequest.again("GPU-1", make_run(parameters=parameters, measurements=(streams,)))
-    arguments = request.arguments("/tmp/run.json")
-    assert "--device=GPU-1" in arguments
-    assert "--mode=async,streams:2" in arguments
-    assert "--budget=2.5s" in arguments
-    assert {"--fresh", "--require-gpu", "--no-trace"} <= set(arguments)
-    assert copy_plans(request.directions, request.memories, request.modes, fresh=request.fresh)
+    request = request_again(["GPU-1"], make_run(parameters=parameters, measurements=(streams,)))
+    expected = {"--device=GPU-1", "--mode=async,streams:2", "--budget=2.5s", "--precision=0.01"}
+    assert {*expected, "--fresh", "--require-gpu", "--no-trace"} <= set(request.words)
 
 
 def test_a_run_of_automatic_modes_is_repeated_with_automatic_modes() -> None:
     parameters = make_parameters(modes=("memcpy", "async"))
     rows = (make_copy("h2d", "pinned", "async", 65536), make_copy("h2d", "pageable", "memcpy", 65536))
-    assert RunRequest.again("0", make_run(parameters=parameters, measurements=rows)).modes == ("auto",)
+    assert "--mode=auto" in request_again(["0"], make_run(parameters=parameters, measurements=rows)).words
 
 
 def test_an_order_for_host_memory_requires_no_gpu() -> None:
-    assert "--require-gpu" not in QUICK.arguments("run.json")
+    assert "--require-gpu" not in QUICK.words
 
 
 def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
     with pytest.raises(UsageError, match="'vram' is unknown"):
-        measure_process(RunRequest("host", memories=("vram",), budget_s=0.5))
+        measure_process(run_request(["host"], ["h2d"], ["vram"], ["auto"], [65536], 0.5))
 
 
 @pytest.mark.parametrize(
@@ -133,9 +130,8 @@ def test_an_interrupt_returns_the_measured_part(monkeypatch: pytest.MonkeyPatch,
             raise KeyboardInterrupt
         assert waited_s < 60
 
-    run = measure_process(
-        RunRequest("host", ("h2d",), ("pinned",), sizes="65536", budget_s=60, precision=1e-8), interrupt
-    )
+    run = measure_process(run_request(["host"], ["h2d"], ["pinned"], ["auto"], [65536], 60, 1e-8), interrupt)
+    assert isinstance(run, Run)
     assert run.ended == "interrupted"
     assert run.measurements[0].trials
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import make_reference
+import msgspec
 import pictures
 import pytest
 import readme_figures
@@ -13,7 +14,7 @@ from doctor.cases import copy, h200
 from samples import make_run
 
 from pyxfer._doctor.examine import examine_run
-from pyxfer._document.codec import decode_reference
+from pyxfer._document.examinations import Reference
 from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError
 
@@ -46,7 +47,7 @@ def test_references_are_written_read_and_stale_after_a_change_of_the_run(tmp_pat
     assert make_reference.refresh(tmp_path, check=False) == names
     assert make_reference.main([], tmp_path) == 0
     folder = tmp_path / "pyxfer" / "references"
-    reference = decode_reference((folder / names[0]).read_bytes(), names[0])
+    reference = msgspec.json.decode((folder / names[0]).read_bytes(), type=Reference)
     assert Run.load(folder / reference.document).measurements[0].trials == ()
     h200(measurements=()).save(results / "known_h200.json.gz")
     assert make_reference.refresh(tmp_path, check=True) == names

@@ -99,7 +99,7 @@ def test_a_table_of_a_verb_comes_before_that_of_its_group_and_the_top(project: W
 def test_the_command_without_a_verb_takes_what_stands_at_the_top(project: Write, values: Any) -> None:
     project('[tool.pyxfer]\nbudget = "2s"\n[tool.pyxfer.ceiling]\nbudget = "3s"\n')
     assert values()["budget"] == "2s"
-    assert values("bandwidth")["budget"] == "3s"
+    assert values("ceiling")["budget"] == "3s"
 
 
 def test_every_kind_of_value(project: Write, values: Any) -> None:
@@ -163,21 +163,24 @@ def test_a_value_of_a_file_is_not_refused_as_an_option_is(
     assert command("info").returncode == 0
 
 
-def test_links_of_a_baseline_keep_their_own_budget_and_size(project: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_of_a_baseline_keep_their_own_budget_and_size(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyxfer._cli import baseline
 
     asked = []
 
-    def stop(target: object, request: Any, *_: object, **more: object) -> None:
-        asked.append(request)
+    def stop(started: object, request: Any, *_: object) -> None:
+        asked.append({word.partition("=")[0]: word.partition("=")[2] for word in request.words})
         raise px.UsageError("Enough.")
 
-    monkeypatch.setattr(baseline, "_what_to_measure", stop)
+    monkeypatch.setattr(baseline, "_measuring", stop)
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
     project('[tool.pyxfer]\nbudget = "2s"\nsize = "4KiB,8KiB"\ndirection = "h2d"\ndevice = "host"\n')
     for words in (["--links"], ["--links", "--budget", "3s"], []):
         CliRunner().invoke(app, ["baseline", "save", *words])
-    assert [asked[0].given_budget_s, asked[1].given_budget_s, asked[2].budget_s] == [None, 3.0, 2.0]
-    assert [asked[0].nbytes, asked[2].sizes] == [None, "4096,8192"]
+    assert [each["--budget"] for each in asked] == ["15s", "3s", "2s"]
+    assert ["--size" in asked[0], asked[2]["--size"]] == [False, "4096,8192"]
 
 
 # --- the facts of the machine ----------------------------------------------------------------------------------------
@@ -353,14 +356,15 @@ def test_without_a_table_the_reader_of_toml_is_not_loaded(project: Write) -> Non
 def test_the_processes_of_a_baseline_measure_what_they_were_asked(
     project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyxfer._baseline.measure import RunRequest, measure_process
+    from pyxfer._baseline.measure import measure_process, run_request
+    from pyxfer._document.runs import Run
 
     project(
         '[tool.pyxfer]\nseed = 7\nbudget = "soon"\nring = "threads=2"\n'
         '[tool.pyxfer.ceiling]\nfresh = true\nsize = "8KiB"\nmemory = "pageable"\n'
     )
-    request = RunRequest("host", ("h2d",), ("pinned",), ("auto",), "4KiB", 0.01)
-    run = measure_process(request)
+    run = measure_process(run_request(["host"], ["h2d"], ["pinned"], ["auto"], [4096], 0.01))
+    assert isinstance(run, Run)
     assert run.parameters.fresh is False
     assert run.parameters.seed != 7
     assert (run.parameters.sizes_bytes, run.parameters.memories) == ((4096,), ("pinned",))

@@ -1,4 +1,4 @@
-"""What every verb promises: its exports, its exit codes, how Ctrl-C ends it, and documents that can be read again."""
+"""What every verb promises: exports, exit codes, Ctrl-C, documents that can be read again, and `--quiet`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from baseline.store.making import make_baseline
+from baseline.store.making import make_baseline, run_at
 from command_line import interrupt_when, shell
 from command_line import pyxfer as in_a_process
+from fleet.stand_ins import make_stand_ins
 from fleet_samples import make_fleet, make_host, make_hosts
 from in_process import TREE, Command
 from marks import slow
@@ -409,3 +410,74 @@ def test_a_comparison_is_read_again(command: Command, tmp_path: Path) -> None:
         make_run().save(run)
     assert command("compare", *runs, "--export-json", str(path)).returncode == 0
     assert codec.decode(Comparison, path.read_bytes()).cells
+
+
+# --- --quiet: neither progress nor a page ----------------------------------------------------------------------------
+
+
+OVER_HOST = ("--device", "host")
+SMALL = (*OVER_HOST, "--size", "4KiB", "--budget", "0.1s")
+PROCESS = (*OVER_HOST, "--size", "64KiB", "--budget", "0.1s", "--processes", "3")
+# How each verb is called.
+QUIETLY: dict[Words, Words] = {
+    (): SMALL,
+    ("ceiling",): (*SMALL, "--direction", "h2d", "--no-trace"),
+    ("frameworks",): ("cupy", *SMALL),
+    ("explain",): ("raw.pageable-memcpy", *SMALL),
+    ("links",): (*OVER_HOST, "--group", "host", "--engine", "ce", "--size", "64KiB", "--budget", "0.1s"),
+    ("doctor",): (*OVER_HOST, "--budget", "0.1s"),
+    ("tune",): (*OVER_HOST, "--budget", "1us"),
+    ("baseline", "save"): PROCESS,
+    ("baseline", "check"): (*OVER_HOST, "--retries", "0", "--tolerance", "99%"),
+    ("fleet", "host"): (*OVER_HOST, "--budget", "5s"),
+    ("fleet", "run"): ("--via", "ssh", "--hosts", "node-1", "--no-confirm", "--output-folder", "out"),
+    ("compare",): ("run.json", "run.json"),
+    ("watch",): ("script.py",),
+}
+
+
+def test_every_verb_with_quiet_is_called_here() -> None:
+    assert {verb for verb, _ in exports_of(TREE) if "--quiet" in options_of(verb)} == QUIETLY.keys()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a run, a script, a store, and a host that ssh reaches."""
+    made = make_stand_ins(tmp_path / "bin", {"node-1": {"script": f"cat {tmp_path / 'node-1.json'}"}})
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setenv("PYXFER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    make_run().save("run.json")
+    make_host("node-1").save("node-1.json")
+    Path("script.py").write_text("print('its own')")
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", QUIETLY, ids=" ".join)
+def test_neither_progress_nor_a_page_is_printed(folder: Path, verb: Words, command: Command) -> None:
+    run = in_a_process if verb == ("watch",) else command  # a script writes to the streams of its process
+    if verb == ("baseline", "check"):
+        assert command("baseline", "save", *PROCESS).returncode == 0
+    exports = () if verb == ("baseline", "save") else ("--export-json", "it.json")
+    ended = run(*verb, "-q", *exports, *QUIETLY[verb])
+    assert ended.stdout == ("its own\n" if verb == ("watch",) else "")
+    # A busy machine, or one without frameworks, gives a reason to end with 4, which is the only line then.
+    assert (ended.returncode, ended.stderr.count("\n")) in ((0, 0), (4, 1))
+    if exports:
+        assert json.loads((folder / "it.json").read_bytes())
+
+
+def test_an_export_to_stdout_remains(folder: Path, command: Command) -> None:
+    ended = command("compare", "run.json", "run.json", "--quiet", "--export-json", "-")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["cells"]
+
+
+def test_the_exit_code_and_its_reason_remain(folder: Path, command: Command) -> None:
+    run_at(1).save("before.json")
+    run_at(2, slower=2.0).save("now.json")
+    ended = command("compare", "before.json", "now.json", "--quiet", "--fail-on", "slower:5%")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.count("\n") == 1

@@ -95,13 +95,13 @@ def test_errors_have_a_message_and_an_exit_code(
 
 @unsanitized
 @pytest.mark.parametrize("verb", ["show {}", "report -o it.html {}"])
-def test_a_document_that_does_not_fit_into_memory_is_named_by_its_size(verb: str, tmp_path: Path) -> None:
+def test_a_document_that_does_not_fit_into_memory_is_an_error_of_memory(verb: str, tmp_path: Path) -> None:
     document = tmp_path / "run.json"
     with document.open("wb") as file:
         file.truncate(400 << 20)
     result = shell(f"cd {tmp_path}; ulimit -v 500000; pyxfer {verb.format(document)}", **OWN_PATH)
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (4, "", 1)
-    assert "this document (400 MiB)" in result.stderr
+    assert "memory" in result.stderr
 
 
 @unsanitized
@@ -232,24 +232,12 @@ time.sleep(5)
 """
 
 
-def pressed_while_loading(
-    module: str, folder: Path, *arguments: str, pressed: str = PRESSED
-) -> subprocess.CompletedProcess[str]:
-    """Ctrl-C while that module is loaded."""
-    (folder / f"{module}.py").write_text(pressed)
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    return pyxfer(*arguments, cwd=folder, PYTHONPATH=path)
-
-
+@pytest.mark.parametrize("pressed", [PRESSED, DROPPED])
 @pytest.mark.parametrize(("module", "words"), [("typer", ""), ("sqlalchemy", "pyxfer: interrupted\n")])
-def test_ctrl_c_during_an_import_exits_with_130(module: str, words: str, tmp_path: Path) -> None:
-    result = pressed_while_loading(module, tmp_path, "history", "--store", "none.db")
-    assert (result.returncode, result.stdout, result.stderr) == (130, "", words)
-
-
-@pytest.mark.parametrize(("module", "words"), [("typer", ""), ("sqlalchemy", "pyxfer: interrupted\n")])
-def test_a_dropped_ctrl_c_during_an_import_exits_with_130(module: str, words: str, tmp_path: Path) -> None:
-    result = pressed_while_loading(module, tmp_path, "history", "--store", "none.db", pressed=DROPPED)
+def test_ctrl_c_during_an_import_exits_with_130(module: str, words: str, pressed: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text(pressed)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    result = pyxfer("history", "--store", "none.db", cwd=tmp_path, PYTHONPATH=path)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", words)
 
 

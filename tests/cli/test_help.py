@@ -1,9 +1,10 @@
-"""Help pages, messages for a command line that cannot be read, defaults, and the values that a shell offers."""
+"""Help pages, command lines and arguments that are refused, defaults, and the values that a shell offers."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,37 +82,18 @@ def test_an_unreadable_command_line_has_one_line_as_every_error(
     assert "--help.\n" in ended.stderr
 
 
-def test_an_option_of_ceiling_is_named_where_there_is_no_command(command: Command) -> None:
-    assert "write pyxfer ceiling --direction." in command("--direction", "h2d").stderr
-
-
-def test_a_missing_route_leads_to_the_list_of_routes(command: Command) -> None:
-    assert "pyxfer list routes" in command("explain").stderr
-
-
-def test_watch_starts_python_itself(command: Command) -> None:
-    python = "/usr/bin/python3.12"
-    ended = command("watch", python, "train.py")
-    assert ended.returncode == 2
-    assert f"leave '{python}' out, as in pyxfer watch train.py." in ended.stderr
-
-
 def test_the_version_is_that_of_the_package() -> None:
     result = pyxfer("--version")
     assert (result.returncode, result.stdout) == (0, f"pyxfer {metadata.version('pyxfer')}\n")
 
 
-def test_the_help_has_each_verb_once_in_a_group(command: Command) -> None:
+def test_the_help_has_each_verb_once_in_a_group_and_every_exit_code(command: Command) -> None:
     named = [name for names in _GROUPS.values() for name in names]
     assert sorted(named) == sorted({verb[0] for verb in VERBS})
     text = command("--help").stdout
     assert [title for title in _GROUPS if f"\n{title}:\n" not in text] == []
-
-
-def test_bandwidth_is_another_name_of_ceiling(command: Command) -> None:
-    assert (
-        command("bandwidth", "--help").stdout.splitlines()[2:] == command("ceiling", "--help").stdout.splitlines()[2:]
-    )
+    codes = " ".join(text.split()).partition("Exit codes: ")[2]
+    assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
 
 
 def test_a_file_in_the_place_of_a_command_is_told_from_a_mistyped_one(command: Command, tmp_path: Path) -> None:
@@ -119,13 +101,6 @@ def test_a_file_in_the_place_of_a_command_is_told_from_a_mistyped_one(command: C
     ended = command(str(tmp_path / "a b.json"))
     assert ended.returncode == 2
     assert f"write pyxfer show '{tmp_path / 'a b.json'}'." in ended.stderr
-
-
-def test_the_help_names_every_verb_and_every_exit_code(command: Command) -> None:
-    text = command("--help").stdout
-    assert [verb for verb in VERBS if len(verb) == 1 and f"\n  {verb[0]} " not in text] == []
-    codes = " ".join(text.split()).partition("Exit codes: ")[2]
-    assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
 
 
 @pytest.mark.parametrize("arguments", [["ceiling", "--help"], slow(["--version"])])
@@ -224,3 +199,81 @@ def test_devices_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_installed_command_completes_verbs() -> None:
     result = pyxfer("ceiling", _PYXFER_COMPLETE="complete_bash", COMP_WORDS="pyxfer s", COMP_CWORD="1")
     assert result.stdout.split() == ["schema", "show"]
+
+
+# --- arguments that are refused, before anything is measured or written ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("ceiling --device host --size 0", "is not above zero"),
+        ("ceiling --device host --size lots", "is not a size"),
+        ("ceiling --device host --direction sideways", "--direction 'sideways' is unknown: choose one of"),
+        ("ceiling --device host --memory cardboard", "--memory 'cardboard' is unknown"),
+        ("ceiling --device host --mode teleport", "--mode 'teleport' is unknown"),
+        ("ceiling --device host --precision 200%", "is not below 100%"),
+        ("ceiling --device host --budget 0s", "is not above zero"),
+        ("ceiling --device host --seed -1", "--seed"),
+        ("frameworks --device host mxnet", "Unknown framework 'mxnet'. Known are torch"),
+        ("frameworks --device host --route torch.too", "fits 'torch.too'. Did you mean torch.to"),
+        ("frameworks --device host torch --route 'tf.*'", "No route of torch fits 'tf.*'"),
+        ("frameworks --device host --workload training", "--workload 'training' is unknown"),
+        ("frameworks --device host --workload image-batch", "no GPU is usable here"),
+        ("frameworks --device host --workload image-batch --direction h2d --size 1MiB", "give batches"),
+        ("frameworks --device host --batch 8", "name that workload, or give sizes"),
+        ("frameworks --device host --workload image-batch --direction h2d --batch none", "'none'"),
+        (
+            "frameworks --device host --workload image-batch --direction h2d --batch 2000000",
+            "more than any GPU holds",
+        ),
+        ("frameworks --device host --direction both", "--direction 'both' is unknown"),
+        ("explain", "pyxfer list routes"),
+        ("explain torch.too", "Unknown route 'torch.too'. Did you mean torch.to"),
+        ("explain torch.to --size 1MiB,2MiB", "is not a size"),
+        ("explain torch.to --direction d2h", "torch.to goes h2d"),
+        ("links --group all", "'all' is unknown"),
+        ("links --engine tma", "'tma' is unknown"),
+        ("links --size 1MiB,2MiB", "is not a size"),
+        ("links --device 0,0", "name each device once"),
+        ("links --device 9", "is none of the devices"),
+        ("links --budget 0s", "--budget"),
+        ("baseline save --links --memory pageable", "--memory is for the link of one device"),
+        ("baseline save --group pairs", "--group is for links"),
+        ("baseline save --links --group ring", "'ring' is unknown"),
+        ("baseline save --links --size 1MiB,2MiB", "one size"),
+        ("baseline check --device 0,1", "Several devices are for links"),
+        ("baseline check --links --device host --require-gpu", "exclude each other"),
+        ("--direction h2d", "write pyxfer ceiling --direction."),
+        ("--size 64M", "--size"),
+        ("--budget 40h", "--budget"),
+        ("--precision 0.5", "--precision"),
+        ("--budget 1s list", "write it after list"),
+        ("list tables", "write pyxfer list, or pyxfer list routes"),
+        ("watch /bin/python3.12 train.py", "leave '/bin/python3.12' out, as in pyxfer watch train.py."),
+        ("tune --budget soon", "--budget 'soon'"),
+        ("baseline save --processes 2 --device host --store s.db", "--processes 2"),
+        ("baseline check --tolerance 0.5", "--tolerance '0.5' means 50%"),
+        ("baseline check --device host --require-gpu --store s.db", "exclude each other"),
+        ("compare a.json b.json --tolerance 0%", "--tolerance"),
+        ("compare a.json b.json --fail-on faster:5%", "--fail-on slower:5%"),
+        ("compare a.json b.json --fail-on slower", "--fail-on slower:5%"),
+        ("compare a.json b.json --fail-on slower:x", "--fail-on slower:SHARE"),
+        ("baseline import missing.json --store s.db", "missing.json"),
+        ("doctor run.json --budget 2s", "is not measured again"),
+        ("doctor run.json --device 1", "is not measured again"),
+        ("schema runs", "comparison"),
+        ("fleet show none.json --line xml", "'xml' is unknown"),
+        ("fleet show none.json --host n3", "add --line"),
+        ("fleet show none.json --line npd --export-drain -", "writes no file"),
+    ],
+)
+def test_invalid_arguments_are_refused(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = command(*shlex.split(arguments))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert words in " ".join(ended.stderr.split())
+    assert not [word for word in ("starting", "measuring", "Traceback") if word in ended.stderr]
+    assert not list(tmp_path.iterdir())

@@ -115,14 +115,6 @@ def test_the_path_of_stdout_is_stdout(monkeypatch: pytest.MonkeyPatch, capsys: p
         run_exports("/dev/stdout", "-", None)
 
 
-def test_an_interrupted_run_does_not_wait_for_the_reader_of_a_fifo(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    exports = run_exports(str(tmp_path / "fifo"), None, str(tmp_path / "run.md"))
-    with pytest.raises(NotKeptError, match="no program reads it"):
-        exports.finish(make_run(ended="interrupted"))
-    assert (tmp_path / "run.md").exists()
-
-
 def run_with(text: str) -> Run:
     return make_run(remarks=(Remark("note", text),))
 

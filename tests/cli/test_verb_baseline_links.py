@@ -16,7 +16,7 @@ from samples import make_run
 
 from pyxfer._baseline import measure as measuring
 from pyxfer._baseline.check import make_baseline
-from pyxfer._baseline.measure import LinksRequest
+from pyxfer._baseline.measure import Request, request_again
 from pyxfer._baseline.store import open_store
 from pyxfer.native._host import testing
 
@@ -87,23 +87,28 @@ def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_pat
     assert "Not shown: " in page
 
 
+def options_of(request: Request) -> dict[str, str]:
+    return dict(word.removeprefix("--").split("=", 1) for word in request.words if "=" in word)
+
+
 def test_a_request_repeats_earlier_links() -> None:
     earlier = make_process(0, 1)
-    request = LinksRequest.again(("GPU-0", "GPU-1"), earlier)
-    given = dict(word.removeprefix("--").split("=", 1) for word in request.arguments("x.json") if "=" in word)
+    request = request_again(("GPU-0", "GPU-1"), earlier)
+    given = options_of(request)
     assert given["device"] == "GPU-0,GPU-1"
     assert given["group"] == ",".join(earlier.parameters.groups)
-    assert (given["seed"], given["export-json"], "size" in given) == (str(earlier.parameters.seed), "x.json", False)
-    assert "--require-gpu" in request.arguments("x.json")
+    assert (given["seed"], "size" in given) == (str(earlier.parameters.seed), False)
+    assert "--require-gpu" in request.words
 
 
 @pytest.mark.slow
 def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
     command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def in_this_process(request: LinksRequest, _: object, ready: measuring.Ready) -> object:
+    def in_this_process(request: Request, _: object, ready: measuring.Ready) -> object:
         ready.close()
-        return measure(2, SLOW, group=request.groups, engine=request.engines, seed=request.seed)
+        given = options_of(request)
+        return measure(2, SLOW, group=given["group"], engine=given["engine"], seed=int(given["seed"]))
 
     monkeypatch.setattr(measuring, "measure_process", in_this_process)
     testing.set_device_count(2)

@@ -10,7 +10,6 @@ import pytest
 from fleet_samples import later, make_fleet, make_host, make_hosts
 from in_process import Command
 
-from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet
 
 
@@ -82,12 +81,6 @@ def test_a_slow_host_whose_name_no_scheduler_takes_is_said(command: Command, tmp
     assert "cannot be drained" in ended.stderr
 
 
-def test_a_report_has_the_heat_map(command: Command, documents: Path, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert")
-    command("fleet", "judge", str(documents), "--report", str(tmp_path / "fleet.html"))
-    assert "Hosts beside each other" in (tmp_path / "fleet.html").read_text()
-
-
 def test_verdicts_are_kept_in_the_store(command: Command, documents: Path, tmp_path: Path) -> None:
     store = str(tmp_path / "store.db")
     ended = command("fleet", "judge", str(documents), "--save", "--store", store)
@@ -142,10 +135,3 @@ def test_an_unknown_host_and_unreadable_verdicts_are_not_known(
         assert ended.returncode == code
         assert len(ended.stdout.splitlines()) == 1
         assert ended.stdout.startswith("PYXFER UNKNOWN - ") == (line == "nagios")
-
-
-def test_another_document_is_refused(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "host.json").write_bytes(codec.encode(make_host("n1")))
-    ended = command("fleet", "show", str(tmp_path / "host.json"))
-    assert ended.returncode == 2
-    assert "is the document of a host" in ended.stderr

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from doctor.cases import copies, copy, h200, h200_link
 from in_process import Command
-from pages import line_with
 from typer.testing import CliRunner
 
 from pyxfer._cli.main import app
@@ -20,7 +19,7 @@ from pyxfer._document.examinations import Examination
 from pyxfer._document.machines import LinkState
 from pyxfer._document.runs import Run
 from pyxfer._document.tunings import RingState
-from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
+from pyxfer._frameworks.registry import FRAMEWORKS
 from pyxfer._measure.sampler import FEWEST_ROUNDS
 from pyxfer._upload import tuning
 from pyxfer.native import Engine
@@ -58,13 +57,6 @@ def test_bare_pyxfer_takes_the_options_that_its_advice_names(engine: Engine, com
     assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--size", "--export-json"}
 
 
-def test_the_page_names_device_link_placement_and_environment(command: Command) -> None:
-    result = command("info")
-    assert result.returncode == 0
-    for name in ("host memory, not a PCIe link", "Link: ", "Placement", "Ring for staging", "Environment", "  kernel"):
-        assert name in result.stdout
-
-
 def test_json_holds_the_same_documents_as_a_run(command: Command) -> None:
     result = command("info", "--export-json", "-")
     assert "No usable GPU" in result.stderr
@@ -91,28 +83,10 @@ def test_a_ring_that_cannot_be_is_refused_with_one_that_can(command: Command, mo
     assert 'PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"' in result.stderr
 
 
-def test_devices_routes_and_modes_are_listed(command: Command) -> None:
-    result = command("list")
-    assert result.returncode == 0
-    assert line_with(result.stdout, "  raw.pinned-async ").endswith("h2d, d2h, both: available")
-    assert line_with(result.stdout, "  memcpy ").endswith("available")
-
-
 def test_json_holds_every_route_with_its_reason(command: Command) -> None:
     whole = json.loads(command("list", "--export-json", "-").stdout)
     assert {"devices", "routes", "modes"} == set(whole)
     assert all(route["available"] or route["reason"] for route in whole["routes"])
-
-
-def test_with_routes_every_framework_is_a_heading_and_every_route_a_line_with_its_call(command: Command) -> None:
-    result = command("list", "routes")
-    assert result.returncode == 0
-    lines = result.stdout.splitlines()
-    headings = [line.partition(" ")[0].rstrip(":") for line in lines if line and line[0] not in "> "]
-    assert headings == ["PyTorch", "TensorFlow", "CuPy", "JAX"]
-    names = [line[2:].split()[0] for line in lines[1:] if line[:2] in ("> ", "  ") and line[2:3].strip()]
-    assert names == [route.name for name in FRAMEWORKS for route in load_framework(name).routes]
-    assert '     torch.from_numpy(x).to("cuda")' in lines
 
 
 def test_json_of_routes_holds_the_raw_ones_and_every_frameworks(command: Command) -> None:
@@ -121,15 +95,6 @@ def test_json_of_routes_holds_the_raw_ones_and_every_frameworks(command: Command
     assert all(bool(route["reason"]) != route["available"] for route in routes)
     (found,) = [route for route in routes if route["name"] == "tf.dlpack-pinned"]
     assert (found["direction"], found["memory"], found["host_copies"], found["usual"]) == (["h2d"], "pinned", 0, False)
-
-
-def test_a_host_without_a_gpu_is_examined(command: Command) -> None:
-    result = command("doctor", "--budget", "0.2s", "--details")
-    assert result.returncode == 0, result.stderr
-    assert "no link was examined" in result.stdout or "suspicious" in result.stdout
-    assert "No usable GPU" in result.stderr
-    for subject in ("link", "huge pages", "lock limit", "container", "shared memory", "virtual machine"):
-        assert f"\n  {subject} " in result.stdout
 
 
 def test_json_can_be_shown_again(command: Command, tmp_path: Path) -> None:

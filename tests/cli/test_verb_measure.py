@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from pathlib import Path
@@ -11,10 +10,8 @@ import pytest
 from command_line import interrupt_when, pyxfer, shell
 from in_process import Command
 from marks import slow
-from pages import line_with
 
 from pyxfer._document import codec
-from pyxfer._document.links import Links
 from pyxfer._document.runs import NOT_ASKED, Run
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -29,17 +26,6 @@ LONG = (*QUICK[:4], "--size", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--b
 def link(engine: Engine) -> None:
     """A modelled link makes figures that repeat."""
     testing.model_link(2e9, 20e-6, 1e9, 20e-6)
-
-
-@pytest.mark.usefixtures("link")
-def test_the_table_has_the_measured_rates(command: Command, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    result = command("ceiling", *QUICK, "--export-json", str(path))
-    row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
-    shown = float(row.split()[2].strip("~"))
-    (pinned,) = (each for each in Run.load(path).measurements if (each.memory, each.nbytes) == ("pinned", 4 << 20))
-    assert shown == pytest.approx(pinned.gbps, rel=0.05)
-    assert shown <= 2.01
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -101,15 +87,6 @@ def test_a_stream_gets_one_whole_document(target: str, tmp_path: Path) -> None:
     result = shell(f"{{ pyxfer ceiling {' '.join(QUICK)} --export-json {target} {page}; }} > {path}")
     assert result.returncode == 0, result.stderr
     assert Run.load(path).ended == "complete"
-
-
-@pytest.mark.slow
-def test_one_ctrl_c_ends_a_run_into_a_fifo_without_a_reader(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    options = (*QUICK, "--export-json", str(tmp_path / "fifo"))
-    result = interrupt_when("waiting for one", "ceiling", *options)
-    assert result.returncode == 130
-    assert "Host memory" in result.stdout
 
 
 def test_no_trace_skips_the_traced_trials(command: Command, tmp_path: Path) -> None:
@@ -186,43 +163,7 @@ def test_batches_have_published_figures(command: Command) -> None:
     assert {published.route.partition(".")[0] for published in run.published} == {"torch", "tf"}
 
 
-EXPLAINED = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "0.3s")
-
-
-@pytest.mark.usefixtures("link")
-def test_a_raw_route_is_explained(command: Command) -> None:
-    result = command(*EXPLAINED, "--details")
-    assert result.returncode == 0, result.stderr
-    assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
-    assert line_with(result.stdout, "the copy, at the ceiling's speed")
-    assert line_with(result.stdout, "copied ").endswith("1 MiB from pageable memory")
-    assert "Clocks\n" in result.stdout
-    assert "Faster routes, measured in the same run\n" in result.stdout
-    assert "Measured in host memory, not a PCIe link" in result.stdout
-    assert "\x1b" not in result.stdout
-
-
 def test_the_message_about_the_page_comes_after_it() -> None:
     asked = "pyxfer explain torch.to --size 64KiB --budget 1s 2>&1 | cat"
     lines = shell(asked, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
     assert lines[-1].startswith("pyxfer: Nothing was measured: ")
-
-
-QUICK_LINKS = ("--size", "64KiB", "--budget", "0.2s", "--engine", "ce")
-
-
-@pytest.mark.usefixtures("link", "no_gpu")
-def test_links_of_simulated_devices_are_measured_and_exported(command: Command, tmp_path: Path) -> None:
-    testing.set_device_count(2)
-    files = {form: str(tmp_path / f"links.{form}") for form in ("json", "csv", "md")}
-    exports = [word for form, path in files.items() for word in (f"--export-{form}", path)]
-    ended = command("links", "--group", "pairs", *QUICK_LINKS, *exports)
-    assert ended.returncode == 0, ended.stderr
-    assert "Copies from one GPU to another reach " in ended.stdout
-    run = Links.load(files["json"])
-    assert {row.group for row in run.traffics} == {"pairs"}
-    assert run.parameters.groups == ("pairs",)
-    with Path(files["csv"]).open(encoding="utf-8") as file:
-        assert {row["group"] for row in csv.DictReader(file)} == {"pairs"}
-    assert Path(files["md"]).read_text(encoding="utf-8").startswith("## pyxfer links\n")
-    assert command("show", files["json"]).stdout == ended.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -231,23 +230,3 @@ def test_a_report_that_cannot_be_written_at_the_end_keeps_the_other_files(
     assert ended.returncode == 4
     assert "nothing can be drawn" in ended.stderr
     assert codec.load_any(tmp_path / "run.json", [kind.struct for kind in codec.KINDS]).measurements
-
-
-@drawing
-def test_a_comparison_is_exported_for_ci(command: Command, files: dict[str, str], tmp_path: Path) -> None:
-    github, bencher = tmp_path / "github.json", tmp_path / "bencher.json"
-    ended = command(
-        "compare",
-        files["ceiling"],
-        files["ceiling"],
-        "--export-github",
-        str(github),
-        "--export-bencher",
-        str(bencher),
-    )
-    assert ended.returncode == 0
-    benchmarks, metrics = json.loads(github.read_bytes()), json.loads(bencher.read_bytes())
-    assert len(benchmarks) == len(metrics) > 0
-    assert {row["name"]: row["value"] for row in benchmarks} == {
-        name: pytest.approx(metric["bandwidth"]["value"] / 1e9) for name, metric in metrics.items()
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,74 +10,105 @@ import pytest
 from doctor.cases import MIB, bare_metal, copies, copy, far, found, h200, health, only, port
 
 from pyxfer._doctor import host
-from pyxfer._document.examinations import Bound, DeviceMemory, Finding, PortControl
+from pyxfer._doctor.case import Case, Findings
+from pyxfer._document.examinations import Bound, DeviceMemory, Finding
 from pyxfer._document.machines import Fact, Placement, Remark, unknown
 from pyxfer._document.runs import Run
 
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
-    ("kind", "share", "status"),
-    [
-        ("none", 0.5, "fine"),
-        ("identity", 0.5, "fine"),
-        ("DMA", 1.0, "fine"),
-        ("DMA", 0.9, "suspicious"),
-        ("DMA-FQ", 0.9, "suspicious"),
-    ],
-)
-def test_a_translating_iommu_is_suspicious_only_if_copies_are_slow(kind: str, share: float, status: str) -> None:
-    run = bare_metal(measurements=copies(share))
-    finding = only(host.iommu, run, health=health(iommu=Fact(kind)))
-    assert finding.status == status
-    assert ("iommu=pt" in (finding.do or "")) == (status == "suspicious")
+def after(reasons: tuple[str, ...]) -> Run:
+    """The H200, with these reasons for lower clocks after the copies."""
+    run = h200()
+    environment = msgspec.structs.replace(run.environment, throttle_reasons=Fact(reasons))
+    return msgspec.structs.replace(run, environment_after=environment)
 
 
-@pytest.mark.parametrize(
-    ("ports", "devices", "status"),
-    [
-        ((port(), port("0000:3a:00.0", redirects=True)), 8, "suspicious"),
-        ((port(), port("0000:3a:00.0", redirects=True)), 1, "fine"),
-        ((port(), port("0000:3a:00.0", redirects=False)), 8, "fine"),
-        ((port(), port("0000:3a:00.0", redirects=None)), 8, "unknown"),
-        ((port(),), 8, "unknown"),
-    ],
-)
-def test_redirecting_ports_are_suspicious_if_there_are_several_devices(
-    ports: tuple[PortControl, ...], devices: int, status: str
+def around(**environment: Any) -> Run:
+    return h200(environment=environment)
+
+
+def memory(errors: int | None = 0, pending: bool | None = False, failed: bool | None = False) -> DeviceMemory:
+    facts = [unknown("Not Supported") if value is None else Fact(value) for value in (errors, pending, failed)]
+    return DeviceMemory(*facts)  # type: ignore[arg-type]
+
+
+UNREAD: Fact[Any] = unknown("it cannot be read")
+REDIRECTING, HIDDEN = port("0000:3a:00.0", redirects=True), port("0000:3a:00.0", redirects=None)
+STATUSES: list[tuple[Callable[[Case], Findings], Run | None, dict[str, Any], str]] = [
+    # A translating IOMMU costs something only if copies are slow.
+    (host.iommu, bare_metal(measurements=copies(0.5)), {"iommu": Fact("none")}, "fine"),
+    (host.iommu, bare_metal(measurements=copies(0.5)), {"iommu": Fact("identity")}, "fine"),
+    (host.iommu, bare_metal(), {"iommu": Fact("DMA")}, "fine"),
+    (host.iommu, bare_metal(measurements=copies(0.9)), {"iommu": Fact("DMA")}, "suspicious"),
+    (host.iommu, bare_metal(measurements=copies(0.9)), {"iommu": Fact("DMA-FQ")}, "suspicious"),
+    (host.access_control, None, {"ports": (port(), REDIRECTING), "devices": 8}, "suspicious"),
+    (host.access_control, None, {"ports": (port(), REDIRECTING), "devices": 1}, "fine"),
+    (host.access_control, None, {"ports": (port(), port("0000:3a:00.0")), "devices": 8}, "fine"),
+    (host.access_control, None, {"ports": (port(), HIDDEN), "devices": 8}, "unknown"),
+    (host.access_control, None, {"ports": (port(),), "devices": 8}, "unknown"),
+    # Small pages cost something only if addresses are translated.
+    (host.huge_pages, around(transparent_huge_pages=Fact("always")), {"iommu": Fact("DMA")}, "fine"),
+    (host.huge_pages, around(transparent_huge_pages=Fact("madvise")), {"iommu": Fact("DMA")}, "fine"),
+    (host.huge_pages, around(transparent_huge_pages=Fact("never")), {"iommu": Fact("none")}, "fine"),
+    (host.huge_pages, around(transparent_huge_pages=Fact("never")), {"iommu": Fact("identity")}, "fine"),
+    (host.huge_pages, around(transparent_huge_pages=Fact("never")), {"iommu": Fact("DMA")}, "suspicious"),
+    # A lock limit is suspicious if nothing was locked beyond it.
+    (host.lock_limit, h200(measurements=copies(nbytes=16 * MIB)), {"lock_limit_bytes": Fact(Bound())}, "fine"),
+    (host.lock_limit, h200(measurements=copies(nbytes=16 * MIB)), {"lock_limit_bytes": Fact(Bound(8 * MIB))}, "fine"),
+    (
+        host.lock_limit,
+        h200(measurements=copies(nbytes=4 * MIB)),
+        {"lock_limit_bytes": Fact(Bound(8 * MIB))},
+        "suspicious",
+    ),
+    (host.lock_limit, h200(measurements=copies(nbytes=16 * MIB)), {"lock_limit_bytes": Fact(Bound(GIB))}, "fine"),
+    (host.container, None, {"memory_limit_bytes": Fact(Bound(8 * GIB)), "cpu_limit": Fact(Bound(4.0))}, "fine"),
+    (host.container, None, {"memory_limit_bytes": Fact(Bound(8 * GIB - 1))}, "suspicious"),
+    (host.container, None, {"cpu_limit": Fact(Bound(3.5))}, "suspicious"),
+    (host.shared_memory, None, {"shared_memory_bytes": Fact(GIB)}, "fine"),
+    (host.shared_memory, None, {"shared_memory_bytes": Fact(GIB - 1)}, "suspicious"),
+    (host.throttling, after(()), {}, "fine"),
+    (host.throttling, after(("idle",)), {}, "fine"),
+    (host.throttling, after(("software power cap",)), {}, "suspicious"),
+    (host.throttling, after(("idle", "hardware thermal slowdown")), {}, "wrong"),
+    (host.throttling, after(("hardware power brake",)), {}, "wrong"),
+    (host.throttling, after(("unnamed reason 0x1000",)), {}, "suspicious"),
+    (host.throttling, around(throttle_reasons=UNREAD), {}, "unknown"),
+    (host.persistence, around(persistence=Fact(True)), {}, "fine"),
+    (host.persistence, around(persistence=Fact(False)), {}, "suspicious"),
+    (host.persistence, around(persistence=UNREAD), {}, "unknown"),
+    (host.sharing, around(other_gpu_processes=Fact(())), {}, "fine"),
+    (host.sharing, around(other_gpu_processes=Fact((4711,))), {}, "suspicious"),
+    (host.sharing, around(other_gpu_processes=UNREAD), {}, "unknown"),
+    (host.virtual_machine, around(virtual_machine=UNREAD), {}, "unknown"),
+    (host.device_memory, None, {"device_memory": memory()}, "fine"),
+    (host.device_memory, None, {"device_memory": memory(1)}, "wrong"),
+    (host.device_memory, None, {"device_memory": memory(0, False, True)}, "wrong"),
+    (host.device_memory, None, {"device_memory": memory(0, True)}, "suspicious"),
+    (host.device_memory, None, {"device_memory": memory(0, None, None)}, "fine"),
+    (host.device_memory, None, {"device_memory": memory(None, None, None)}, "unknown"),
+    (host.processors, None, {"cpus_near": Fact(1)}, "fine"),
+    (host.processors, None, {"cpus_near": Fact(0)}, "suspicious"),
+    # Far memory is slower, but not below half.
+    (host.far_memory, None, {"far": far(57.0, 50.0)}, "fine"),
+    (host.far_memory, None, {"far": far(57.3, 50.0)}, "wrong"),
+    (host.far_memory, None, {"far": far(27.8, 50.0)}, "fine"),
+    (host.far_memory, None, {"far": far(27.5, 50.0)}, "suspicious"),
+]
+
+
+@pytest.mark.parametrize(("rule", "run", "parts", "status"), STATUSES)
+def test_the_status_depends_on_the_state_of_the_host(
+    rule: Callable[[Case], Findings], run: Run | None, parts: dict[str, Any], status: str
 ) -> None:
-    finding = only(host.access_control, health=health(ports=ports, devices=devices))
-    assert finding.status == status
+    assert only(rule, run, health=health(**parts)).status == status
 
 
 def test_unreadable_ports_have_the_advice_to_run_as_root() -> None:
     ports = (port(), port("0000:3a:00.0", redirects=None))
     assert "as root" in (only(host.access_control, health=health(ports=ports)).do or "")
-
-
-@pytest.mark.parametrize(
-    ("mode", "iommu", "status"),
-    [
-        ("always", "DMA", "fine"),
-        ("madvise", "DMA", "fine"),
-        ("never", "none", "fine"),
-        ("never", "identity", "fine"),
-        ("never", "DMA", "suspicious"),
-    ],
-)
-def test_small_pages_are_suspicious_only_if_addresses_are_translated(mode: str, iommu: str, status: str) -> None:
-    run = h200(environment={"transparent_huge_pages": Fact(mode)})
-    assert only(host.huge_pages, run, health=health(iommu=Fact(iommu))).status == status
-
-
-@pytest.mark.parametrize(
-    ("most", "nbytes", "status"),
-    [(None, 16 * MIB, "fine"), (8 * MIB, 16 * MIB, "fine"), (8 * MIB, 4 * MIB, "suspicious"), (GIB, 16 * MIB, "fine")],
-)
-def test_a_lock_limit_is_suspicious_if_nothing_was_locked_beyond_it(most: int | None, nbytes: int, status: str) -> None:
-    run = h200(measurements=copies(nbytes=nbytes))
-    assert only(host.lock_limit, run, health=health(lock_limit_bytes=Fact(Bound(most)))).status == status
 
 
 def test_a_lock_limit_is_wrong_if_page_locking_failed() -> None:
@@ -93,82 +125,21 @@ def test_without_a_gpu_the_lock_limit_is_fine() -> None:
     assert (finding.status, finding.seen) == ("fine", "ulimit -l is 64 KiB")
 
 
-@pytest.mark.parametrize(
-    ("memory", "cpus", "status"),
-    [
-        (None, None, "fine"),
-        (8 * GIB, 4.0, "fine"),
-        (8 * GIB - 1, 4.0, "suspicious"),
-        (None, 3.5, "suspicious"),
-    ],
-)
-def test_low_limits_of_a_container_are_suspicious(memory: int | None, cpus: float | None, status: str) -> None:
-    limits = health(memory_limit_bytes=Fact(Bound(memory)), cpu_limit=Fact(Bound(cpus)))
-    assert only(host.container, health=limits).status == status
-
-
 def test_the_limits_of_a_container_are_shown() -> None:
     limits = health(memory_limit_bytes=Fact(Bound(2 * GIB)), cpu_limit=Fact(Bound(1.5)))
     assert only(host.container, health=limits).seen == ("docker, memory limited to 2.0 GiB, processors limited to 1.5")
     assert only(host.container).seen == "docker, memory and processors not limited"
 
 
-@pytest.mark.parametrize(("size", "status"), [(GIB, "fine"), (GIB - 1, "suspicious"), (64 * MIB, "suspicious")])
-def test_small_shared_memory_is_suspicious(size: int, status: str) -> None:
-    assert only(host.shared_memory, health=health(shared_memory_bytes=Fact(size))).status == status
-
-
 def test_a_virtual_machine_is_fine() -> None:
     finding = only(host.virtual_machine)
     assert (finding.status, finding.seen) == ("fine", "this is a virtual machine (Firecracker)")
     assert only(host.virtual_machine, bare_metal()).seen == "none: this is bare metal"
-    unread = msgspec.structs.replace(h200().environment, virtual_machine=unknown("no cpuinfo"))
-    assert only(host.virtual_machine, h200(environment=msgspec.structs.asdict(unread))).status == "unknown"
 
 
 def test_a_saved_run_has_no_findings_of_limits() -> None:
     for rule in (host.iommu, host.lock_limit, host.container, host.shared_memory):
         assert found(rule, health=None) == []
-
-
-def after(**environment: Any) -> Run:
-    """The H200, with another environment after the copies."""
-    run = h200()
-    return msgspec.structs.replace(run, environment_after=msgspec.structs.replace(run.environment, **environment))
-
-
-@pytest.mark.parametrize(
-    ("reasons", "status"),
-    [
-        ((), "fine"),
-        (("idle",), "fine"),
-        (("software power cap",), "suspicious"),
-        (("idle", "hardware thermal slowdown"), "wrong"),
-        (("hardware power brake",), "wrong"),
-        (("unnamed reason 0x1000",), "suspicious"),
-    ],
-)
-def test_the_status_depends_on_the_reasons_for_lower_clocks(reasons: tuple[str, ...], status: str) -> None:
-    assert only(host.throttling, after(throttle_reasons=Fact(reasons))).status == status
-
-
-def test_throttling_that_cannot_be_read_is_unknown() -> None:
-    run = h200(environment={"throttle_reasons": unknown("NVML is not here")})
-    assert only(host.throttling, run).seen == "NVML is not here"
-
-
-@pytest.mark.parametrize(
-    ("mode", "status"), [(Fact(True), "fine"), (Fact(False), "suspicious"), (unknown("Not Supported"), "unknown")]
-)
-def test_persistence_mode_should_be_on(mode: Fact[bool], status: str) -> None:
-    assert only(host.persistence, h200(environment={"persistence": mode})).status == status
-
-
-@pytest.mark.parametrize(
-    ("others", "status"), [(Fact(()), "fine"), (Fact((4711,)), "suspicious"), (unknown("in a container"), "unknown")]
-)
-def test_other_processes_on_the_gpu_are_suspicious(others: Fact[tuple[int, ...]], status: str) -> None:
-    assert only(host.sharing, h200(environment={"other_gpu_processes": others})).status == status
 
 
 def test_another_pyxfer_is_found_even_if_processes_cannot_be_seen() -> None:
@@ -185,26 +156,6 @@ def test_a_partial_or_encrypted_device_is_fine(field: str, code: str) -> None:
     device = msgspec.structs.replace(h200().device, **{field: Fact(True)})
     finding = only(host.partial_device, h200(device=device))
     assert (finding.code, finding.status) == (code, "fine")
-
-
-def memory(errors: int | None = 0, pending: bool | None = False, failed: bool | None = False) -> DeviceMemory:
-    facts = [unknown("Not Supported") if value is None else Fact(value) for value in (errors, pending, failed)]
-    return DeviceMemory(*facts)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("state", "status"),
-    [
-        (memory(), "fine"),
-        (memory(1), "wrong"),
-        (memory(0, False, True), "wrong"),
-        (memory(0, True), "suspicious"),
-        (memory(0, None, None), "fine"),
-        (memory(None, None, None), "unknown"),
-    ],
-)
-def test_the_status_depends_on_the_errors_of_the_device_memory(state: DeviceMemory, status: str) -> None:
-    assert only(host.device_memory, health=health(device_memory=state)).status == status
 
 
 def placed(pages: dict[str, int], node: int | None = 0, share: float = 1.0) -> Finding:
@@ -237,18 +188,6 @@ def test_the_finding_has_the_reason_why_the_thread_was_not_bound() -> None:
     why = "not bound: none of the CPUs of NUMA node 0 (0-31) is among those allowed here (32-63)"
     run = bare_metal(placement=Placement(Fact(0), unknown(why), unknown(why), Fact({"1": 9})))
     assert why in only(host.numa_memory, run).why
-
-
-@pytest.mark.parametrize(("count", "status"), [(16, "fine"), (1, "fine"), (0, "suspicious")])
-def test_no_processor_near_the_device_is_suspicious(count: int, status: str) -> None:
-    assert only(host.processors, health=health(cpus_near=Fact(count))).status == status
-
-
-@pytest.mark.parametrize(
-    ("gbps", "status"), [(57.0, "fine"), (57.3, "wrong"), (45.0, "fine"), (27.8, "fine"), (27.5, "suspicious")]
-)
-def test_far_memory_is_slower_but_not_below_half(gbps: float, status: str) -> None:
-    assert only(host.far_memory, health=health(far=far(gbps, 50.0))).status == status
 
 
 def test_far_memory_is_shown_as_a_share_of_near_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,11 +24,10 @@ from doctor.cases import (
     port_errors,
 )
 
-from pyxfer._doctor import link
 from pyxfer._doctor import link as links
-from pyxfer._doctor.case import Case
+from pyxfer._doctor.case import Case, Findings
 from pyxfer._document.examinations import Finding, Health, PortControl, PortErrors
-from pyxfer._document.machines import Fact, Hop, LinkState, unknown
+from pyxfer._document.machines import Fact, Hop, Link, LinkState, unknown
 from pyxfer._machine.link import with_load
 from pyxfer._measure import stats
 
@@ -54,9 +54,51 @@ def test_an_idle_link_of_a_lower_generation_is_fine() -> None:
 def test_a_link_below_what_slot_and_device_can_do_is_wrong(state: LinkState, cause: str) -> None:
     finding = of_link(state)
     assert (finding.status, finding.sure) == ("wrong", "certain")
+    assert only(links.link, h200(link=h200_link(state))).sure == "likely"
     assert finding.why.startswith(cause)
     assert ";" not in finding.why
     assert finding.do
+
+
+def behind(now: LinkState, most: LinkState) -> tuple[Hop, Hop]:
+    return Hop("0000:3b:00.0", Fact(GEN5_X16), Fact(GEN5_X16)), Hop("0000:3a:00.0", Fact(now), Fact(most))
+
+
+UNREAD: Fact[Any] = unknown("it cannot be read")
+STATUSES: list[tuple[Callable[[Case], Findings], Link, Health, str]] = [
+    (links.link, with_load(h200_link(), UNREAD), health(), "unknown"),
+    (links.slot, h200_link(), health(), "fine"),
+    (links.slot, h200_link(GEN4_X16, system_most=Fact(GEN4_X16)), health(), "suspicious"),
+    (links.slot, h200_link(GEN5_X8, system_most=Fact(GEN5_X8)), health(), "wrong"),
+    (links.slot, h200_link(device_most=UNREAD), health(), "unknown"),
+    (links.path, h200_link(hops=behind(GEN5_X16, GEN5_X16)), health(), "fine"),
+    (links.path, h200_link(hops=behind(GEN5_X8, GEN5_X16)), health(), "wrong"),
+    (links.path, h200_link(hops=behind(GEN4_X16, GEN4_X16)), health(), "suspicious"),
+    (links.path, h200_link(hops=()), health(), "unknown"),
+    (links.ordering, h200_link(relaxed_ordering=Fact(True)), health(), "fine"),
+    (links.ordering, h200_link(relaxed_ordering=Fact(False)), health(), "suspicious"),
+    (links.ordering, h200_link(relaxed_ordering=UNREAD), health(), "unknown"),
+    # The specification allows 18 wrong bits in 1 TB, and 7 in the 200 GB of these hosts.
+    (links.replays, h200_link(), health(moved_bytes=10**12), "fine"),
+    (links.replays, h200_link(), health(after=counters(18), moved_bytes=10**12), "fine"),
+    (links.replays, h200_link(), health(after=counters(19), moved_bytes=10**12), "suspicious"),
+    (links.replays, h200_link(), health(after=counters(4, replay_rollovers=1), moved_bytes=10**12), "wrong"),
+    (links.replays, h200_link(), health(after=counters(None)), "unknown"),
+    (links.link_errors, h200_link(), health(after=counters(nonfatal=1)), "wrong"),
+    (links.link_errors, h200_link(), health(after=counters(correctable=7)), "fine"),
+    (links.link_errors, h200_link(), health(after=counters(correctable=8)), "suspicious"),
+]
+
+
+@pytest.mark.parametrize(("rule", "state", "seen", "status"), STATUSES)
+def test_the_status_depends_on_the_state_of_the_link(
+    rule: Callable[[Case], Findings], state: Link, seen: Health, status: str
+) -> None:
+    finding = only(rule, bare_metal(link=state), health=seen)
+    assert (finding.status, "0000:3a:00.0" in finding.seen) == (
+        status,
+        len(state.hops) == 2 and status in ("wrong", "suspicious"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,43 +121,12 @@ def test_a_link_slower_than_its_verified_raw_copies_is_suspicious(
     assert (finding.status, finding.sure) == (status, "certain")
 
 
-def test_in_a_virtual_machine_the_state_is_likely() -> None:
-    assert only(links.link, h200(link=h200_link(GEN5_X8))).sure == "likely"
-
-
-def test_a_link_that_was_not_read_under_load_is_unknown() -> None:
-    link = with_load(h200_link(), unknown("the link was not read under load"))
-    finding = only(links.link, h200(link=link))
-    assert (finding.status, finding.seen) == ("unknown", "the link was not read under load")
-
-
 def test_another_kind_of_link_is_unknown_and_not_checked_further() -> None:
     reason = "host and device are joined by NVLink, so no PCIe peak applies"
     link = msgspec.structs.replace(h200_link(), kind="nvlink", raw_peak_gbps=unknown(reason))
     assert only(links.link, h200(link=link)).seen == reason
     for rule in (links.slot, links.path, links.payload, links.ordering):
         assert found(rule, h200(link=link)) == []
-
-
-@pytest.mark.parametrize(("most", "status"), [(GEN5_X16, "fine"), (GEN4_X16, "suspicious"), (GEN5_X8, "wrong")])
-def test_a_slot_is_compared_with_the_device(most: LinkState, status: str) -> None:
-    finding = only(links.slot, bare_metal(link=h200_link(most, system_most=Fact(most))))
-    assert finding.status == status
-
-
-def test_a_slot_that_cannot_be_read_is_unknown() -> None:
-    assert only(links.slot, h200(link=h200_link(device_most=unknown("no sysfs")))).seen == "no sysfs"
-
-
-@pytest.mark.parametrize(
-    ("now", "most", "status"),
-    [(GEN5_X16, GEN5_X16, "fine"), (GEN5_X8, GEN5_X16, "wrong"), (GEN4_X16, GEN4_X16, "suspicious")],
-)
-def test_a_narrower_port_above_the_device_is_found(now: LinkState, most: LinkState, status: str) -> None:
-    hops = (Hop("0000:3b:00.0", Fact(GEN5_X16), Fact(GEN5_X16)), Hop("0000:3a:00.0", Fact(now), Fact(most)))
-    finding = only(links.path, bare_metal(link=h200_link(hops=hops)))
-    assert finding.status == status
-    assert ("0000:3a:00.0" in finding.seen) == (status != "fine")
 
 
 def behind_port(now: LinkState, gbps: float | None, device_now: LinkState = GEN5_X16) -> Finding:
@@ -155,10 +166,6 @@ def test_a_path_without_fault_says_how_many_links_were_seen() -> None:
     assert (two.seen, two.sure) == ("2 links, none narrower than its own", "certain")
     one = only(links.path, h200(link=h200_link(hops=hops[:1])))
     assert (one.seen, one.sure) == ("one link, as far as a virtual machine shows", "possible")
-
-
-def test_a_path_that_is_not_shown_is_unknown() -> None:
-    assert only(links.path, h200(link=h200_link(hops=()))).status == "unknown"
 
 
 @pytest.mark.parametrize(("now", "most", "status"), [(256, 256, "fine"), (128, 256, "suspicious"), (256, 128, "fine")])
@@ -207,35 +214,23 @@ def test_without_large_copies_a_payload_that_cannot_be_read_is_unknown(changed: 
     assert only(links.payload, run).status == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("on", "status"), [(Fact(True), "fine"), (Fact(False), "suspicious"), (unknown("no"), "unknown")]
-)
-def test_relaxed_ordering(on: Fact[bool], status: str) -> None:
-    assert only(links.ordering, h200(link=h200_link(relaxed_ordering=on))).status == status
-
-
 TB = 10**12
 
 
 def of_replays(count: int | None, moved_bytes: int = TB, before: int = 0, rollovers: int = 0) -> Finding:
     grown = None if count is None else before + count
     seen = health(before=counters(before), after=counters(grown, replay_rollovers=rollovers), moved_bytes=moved_bytes)
-    return only(link.replays, health=seen)
+    return only(links.replays, health=seen)
 
 
 def test_the_allowed_errors_grow_with_the_bytes() -> None:
-    assert [link.most_errors(nbytes) for nbytes in (0, TB // 8, TB)] == [0, 5, 18]
+    assert [links.most_errors(nbytes) for nbytes in (0, TB // 8, TB)] == [0, 5, 18]
 
 
 @pytest.mark.parametrize("terabytes", [1, 10, 60, 62, 63, 100, 1000])
 def test_the_allowed_errors_are_three_deviations_above_the_mean(terabytes: int) -> None:
     mean = 8 * terabytes
-    assert mean + 2.8 * math.sqrt(mean) <= link.most_errors(terabytes * TB) <= mean + 3.7 * math.sqrt(mean)
-
-
-@pytest.mark.parametrize(("count", "status"), [(0, "fine"), (18, "fine"), (19, "suspicious"), (5000, "suspicious")])
-def test_replays_beyond_the_bit_error_rate_are_suspicious(count: int, status: str) -> None:
-    assert of_replays(count).status == status
+    assert mean + 2.8 * math.sqrt(mean) <= links.most_errors(terabytes * TB) <= mean + 3.7 * math.sqrt(mean)
 
 
 def test_replays_are_shown_per_terabyte() -> None:
@@ -248,18 +243,10 @@ def test_earlier_replays_are_shown_and_not_judged() -> None:
     assert finding.seen.endswith("; 70000 before")
 
 
-def test_a_link_that_retrained_is_wrong() -> None:
-    assert of_replays(4, rollovers=1).status == "wrong"
-
-
 def test_a_counter_that_was_reset_is_unknown() -> None:
     seen = health(before=counters(9), after=counters(2))
-    finding = only(link.replays, health=seen)
+    finding = only(links.replays, health=seen)
     assert (finding.status, finding.seen) == ("unknown", "the count went from 9 to 2, so it was reset in between")
-
-
-def test_a_missing_counter_is_unknown() -> None:
-    assert of_replays(None).seen == "Not Supported"
 
 
 def test_without_moved_bytes_no_error_is_allowed() -> None:
@@ -268,7 +255,7 @@ def test_without_moved_bytes_no_error_is_allowed() -> None:
 
 
 def of_errors(before: Health, **after: object) -> Finding:
-    return only(link.link_errors, health=health(before=before.before, after=counters(**after)))  # type: ignore[arg-type]
+    return only(links.link_errors, health=health(before=before.before, after=counters(**after)))  # type: ignore[arg-type]
 
 
 def errors(**after: object) -> Finding:
@@ -283,7 +270,7 @@ def test_no_error_is_fine_with_the_number_of_places() -> None:
 
 def test_only_places_that_can_be_read_are_counted() -> None:
     one = counters(nonfatal=None, fatal=None, ports=(port_errors("0000:3b:00.0", None, None, None),))
-    assert only(link.link_errors, health=health(before=one, after=one)).seen == "no error, counted in 1 place"
+    assert only(links.link_errors, health=health(before=one, after=one)).seen == "no error, counted in 1 place"
 
 
 @pytest.mark.parametrize("kind", ["nonfatal", "fatal"])
@@ -292,18 +279,6 @@ def test_an_uncorrected_error_of_a_port_is_wrong_and_names_the_port(kind: str) -
     finding = errors(ports=ports)
     assert finding.status == "wrong"
     assert "1 at 0000:3a:01.0" in finding.seen
-
-
-def test_an_uncorrected_error_of_the_gpu_is_wrong() -> None:
-    finding = errors(nonfatal=1)
-    assert finding.status == "wrong"
-    assert "1 at the GPU" in finding.seen
-
-
-@pytest.mark.parametrize(("count", "status"), [(7, "fine"), (8, "suspicious")])
-def test_the_allowed_number_of_errors_may_be_corrected(count: int, status: str) -> None:
-    assert link.most_errors(health().moved_bytes) == 7
-    assert errors(correctable=count).status == status
 
 
 def test_earlier_errors_are_not_judged() -> None:
@@ -315,9 +290,9 @@ def test_earlier_errors_are_not_judged() -> None:
 def test_without_counters_errors_are_unknown() -> None:
     silent = PortErrors("0000:3b:00.0", *[unknown("no AER")] * 3)
     nothing = counters(correctable=None, nonfatal=None, fatal=None, ports=(silent,))
-    finding = only(link.link_errors, health=health(before=nothing, after=nothing))
+    finding = only(links.link_errors, health=health(before=nothing, after=nothing))
     assert (finding.status, finding.seen) == ("unknown", "Not Supported")
 
 
 def test_a_saved_run_has_no_counters() -> None:
-    assert found(link.replays, health=None) == found(link.link_errors, health=None) == []
+    assert found(links.replays, health=None) == found(links.link_errors, health=None) == []

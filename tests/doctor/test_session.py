@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from doctor.cases import (
-    LARGE,
-    copy,
-    h200,
-)
+from doctor.cases import LARGE, copy, h200
 from link_samples import h200_rate, make_links, peer_links
 
 from pyxfer._doctor import session
 from pyxfer._doctor.examine import examine_run
 from pyxfer._doctor.links import examine_links
 from pyxfer._document import codec
-from pyxfer._document.examinations import (
-    Examination,
-    Status,
-)
+from pyxfer._document.examinations import Examination, Status
 from pyxfer._document.links import Counted, FlowPlan
 from pyxfer._document.machines import Fact, Placement, unknown
 from pyxfer._document.runs import Run, Trial

@@ -39,17 +39,6 @@ def h2d(*measurements: Measurement) -> Finding:
     return found(speed.ceilings, run, nearest=nearest_known(run).value)[0]
 
 
-@pytest.mark.parametrize(
-    ("share", "status"),
-    [(0.96, "fine"), (0.901, "fine"), (0.899, "suspicious"), (0.851, "suspicious"), (0.849, "wrong"), (0.3, "wrong")],
-)
-def test_the_status_depends_on_the_share_of_the_peak(share: float, status: str) -> None:
-    finding = h2d(copy("h2d", PEAK * share))
-    assert finding.status == status
-    assert f"{share * 100:.1f} % of the protocol peak" in finding.seen
-    assert "at least 90 % of 58.45 GB/s, which PCIe 5.0 x16 carries at 256 B payload" in finding.expected
-
-
 def test_a_share_whose_interval_crosses_a_limit_is_likely() -> None:
     rate = Rate(PEAK * 0.905, PEAK * 0.89, PEAK * 0.92)
     assert h2d(copy("h2d", 1.0, rate=Fact(rate))).sure == "likely"
@@ -94,7 +83,8 @@ def of(gbps: float, link: Link, side: Side = "h2d") -> Finding:
         *[(3, "h2d", 11.9, "suspicious"), (3, "h2d", 10.6, "suspicious"), (3, "h2d", 10.4, "wrong")],
         *[(4, "h2d", 24.8, "fine"), (4, "h2d", 25.2, "fine"), (4, "d2h", 25.2, "fine")],  # A10, A100
         *[(4, "h2d", 24.4, "suspicious"), (4, "h2d", 21.7, "suspicious"), (4, "h2d", 21.5, "wrong")],
-        *[(5, "h2d", 55.4, "fine"), (5, "h2d", 52.5, "suspicious"), (5, "h2d", 49.6, "wrong")],
+        *[(5, "h2d", 55.4, "fine"), (5, "h2d", 52.7, "fine"), (5, "h2d", 52.5, "suspicious")],
+        *[(5, "h2d", 49.8, "suspicious"), (5, "h2d", 49.6, "wrong")],
         *[(2, "h2d", 6.2, "fine"), (1, "h2d", 3.1, "fine")],
     ],
 )
@@ -133,18 +123,10 @@ def test_without_root_a_ceiling_is_fine_at_the_usual_payload_and_wrong_at_the_sm
     assert "CAP_SYS_ADMIN" in finding.expected
 
 
-@pytest.mark.parametrize("share", [0.84, 0.86, 0.88, 0.899])
-@pytest.mark.parametrize("link", [h200_link(), unread_payload()], ids=["root", "user"])
-def test_a_host_of_84_to_90_percent_of_the_peak_is_not_fine(share: float, link: Link) -> None:
-    known = link.max_payload_bytes.value is not None
-    finding = of(PEAK * share, link)
-    assert finding.status == ("wrong" if known and share < 0.85 else "suspicious")
-    assert "not examined are" in finding.why if known else "MaxPayload may be 128 bytes" in finding.why
-
-
 def test_the_smallest_payload_explains_no_more_than_it_costs() -> None:
     assert "MaxPayload may be" not in of(48.9, unread_payload()).why
-    assert "MaxPayload may be" in of(49.1, unread_payload()).why
+    assert "MaxPayload may be 128 bytes" in of(49.1, unread_payload()).why
+    assert "not examined are" in of(49.1, h200_link()).why
 
 
 def test_a_payload_that_the_other_direction_shows_bounds_both() -> None:
@@ -299,11 +281,6 @@ def test_unsteady_copies_of_other_cells_do_not_explain_a_ceiling(side: Side, nby
     assert "steady" not in finding.why
 
 
-def test_unsteady_copies_explain_their_own_ceiling() -> None:
-    finding = h2d(copy("h2d", PEAK * 0.7, remarks=(Remark("drift", "it became slower"),)))
-    assert "the copies were not steady" in finding.why
-
-
 def test_small_copies_leave_the_ceiling_unknown() -> None:
     finding = h2d(copy("h2d", PEAK * 0.8, nbytes=8 * MIB))
     assert finding.status == "unknown"
@@ -382,22 +359,24 @@ def test_another_kind_of_host_is_not_compared_with_the_known_one() -> None:
     assert found(speed.known_host, run, nearest=nearest_known(run).value) == []
 
 
-@pytest.mark.parametrize(("gbps", "status"), [(10.0, "fine"), (5.2, "fine"), (5.0, "suspicious")])
-def test_pageable_copies_are_compared_with_the_known_host(gbps: float, status: str) -> None:
-    run = h200(measurements=(copy("h2d", 55.5), copy("h2d", gbps, "pageable")))
-    assert only(speed.pageable, run, nearest=nearest_known(run).value).status == status
-
-
-@pytest.mark.parametrize(("gbps", "status"), [(3.0, "fine"), (2.9, "suspicious")])
-def test_without_a_known_host_pageable_copies_must_reach_3_gbps(gbps: float, status: str) -> None:
-    run = h200(measurements=(copy("h2d", 55.5), copy("h2d", gbps, "pageable")))
-    assert only(speed.pageable, run).status == status
-
-
-@pytest.mark.parametrize(("gbps", "status"), [(10.4, "fine"), (10.6, "suspicious")])
-def test_pageable_copies_faster_than_pinned_ones_are_suspicious(gbps: float, status: str) -> None:
-    run = h200(measurements=(copy("h2d", 10.0), copy("h2d", gbps, "pageable")))
-    assert only(speed.pageable, run).status == status
+@pytest.mark.parametrize(
+    ("pinned", "gbps", "with_known", "without"),
+    [
+        (55.5, 10.0, "fine", "fine"),
+        (55.5, 5.2, "fine", "fine"),
+        (55.5, 5.0, "suspicious", "fine"),
+        (55.5, 3.0, "suspicious", "fine"),
+        (55.5, 2.9, "suspicious", "suspicious"),
+        (10.0, 10.4, "fine", "fine"),
+        (10.0, 10.6, "suspicious", "suspicious"),
+    ],
+)
+def test_pageable_copies_are_compared_with_the_known_host_or_3_gbps_and_with_pinned_ones(
+    pinned: float, gbps: float, with_known: str, without: str
+) -> None:
+    run = h200(measurements=(copy("h2d", pinned), copy("h2d", gbps, "pageable")))
+    assert only(speed.pageable, run, nearest=nearest_known(run).value).status == with_known
+    assert only(speed.pageable, run).status == without
 
 
 @pytest.mark.parametrize(("nbytes", "compared"), [(8 * MIB, 0), (16 * MIB, 2)])

@@ -1,23 +1,28 @@
-"""Runs whose figures disagree are refused, with the field that disagrees."""
+"""Runs and links whose figures disagree are refused, with the field that disagrees."""
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from fleet_samples import make_fleet, make_host
+from link_samples import make_links
+from marks import slow
 from samples import make_link, make_measurement, make_missing, make_run, retimed
 
+import pyxfer
 from pyxfer import Run
 from pyxfer._document import checks, codec
 from pyxfer._document.fleets import Fleet, fleet_problems, host_problems
+from pyxfer._document.links import Links
 from pyxfer._document.machines import Fact, Hop, LinkState, unknown
 from pyxfer._document.runs import Measurement, Share
 from pyxfer._machine.link import with_load
-from pyxfer.errors import DocumentError
+from pyxfer.errors import DocumentError, UsageError
 
 replace = msgspec.structs.replace
 CURVE, LOCKING = make_run().curves[0], make_run().locking[0]
@@ -67,45 +72,19 @@ def test_a_run_as_pyxfer_writes_it_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("row", "field"),
     [
-        (of_rate(gbps=50.0), "rate.value.gbps"),
-        (make_measurement(moved_bytes=1 << 30), "moved_bytes"),
-        (make_measurement(moved_bytes=-1), "moved_bytes"),
-        (replace(make_measurement(), nbytes=-4096), "nbytes"),
         (make_measurement(batch=0), "batch"),
-        (make_measurement(first_s=Fact(-1.0)), "first_s"),
-        (make_measurement(peak_share=Fact(1.54)), "peak_share.value"),
         (make_measurement(rate=unknown("none")), "peak_share.value"),
-        (make_measurement(ceiling_share=Fact(Share(0.5, 0.4, 0.6))), "ceiling_share.value"),
-        (make_measurement(ceiling_share=Fact(Share(1.0, 1.1, 0.9))), "ceiling_share.low"),
-        (make_measurement(ceiling_share=Fact(Share(1.0, -0.5, 1.1))), "ceiling_share.low"),
-        (make_measurement(ceiling_share=Fact(Share(1.0, 0.9, None))), "ceiling_share.low"),
-        (make_measurement(verified=Fact(False)), "rate.value"),
         (make_measurement(summary=None), "summary"),
-        (of_summary(n=7), "summary.n"),
-        (of_summary(median_s=1e-3), "summary"),
-        (of_summary(mad_s=1e-3), "summary.mad_s"),
-        (of_summary(low_s=1.0, high_s=0.5), "summary.low_s"),
         (of_summary(low_s=None), "summary.low_s"),
-        (of_summary(low_s=-1e-4), "summary.low_s"),
-        (of_summary(low_s=make_measurement().elapsed_s), "summary.low_s"),
-        (of_summary(high_s=1.0), "summary.high_s"),
         (of_summary(rule="median-lrv-0"), "summary.rule"),
         (of_summary(rule=None), "summary.rule"),
-        (make_measurement(ceiling_share=Fact(Share(1.0, 0.99, 1.01))), "ceiling_share.value.low"),
         (make_measurement(ceiling_share=Fact(Share(1.0, None, None))), "ceiling_share.value.low"),
-        (of_summary(n=0), "summary.n"),
-        (replace(of_summary(min_s=-0.1), trials=()), "summary"),
         (of_rate(low_gbps=None), "rate.value.low_gbps"),
-        (of_rate(high_gbps=60.0), "rate.value.high_gbps"),
         (make_missing(peak_share=Fact(0.5)), "peak_share.value"),
         (make_missing(ceiling_share=Fact(Share(0.5, None, None))), "ceiling_share.value"),
         (replace(make_measurement(), summary=None, trials=()), "rate.value"),
-        (of_trial(2, elapsed_s=-1e-3), "trials[2]"),
         (of_trial(2, copies=0), "trials[2]"),
-        (of_trial(2, round=1), "trials[2].round"),
-        (of_trial(2, elapsed_s=1.0), "rate.value"),
         (of_trial(2, invalid="the gate timed out"), "rate.value"),
-        (of_trial(2, dispatch_s=1.0), "dispatch"),
     ],
 )
 def test_a_row_that_disagrees_is_refused(row: Measurement, field: str) -> None:
@@ -119,7 +98,6 @@ def test_a_row_that_disagrees_is_refused(row: Measurement, field: str) -> None:
         ({"h2d_peak_gbps": Fact(63.0)}, "link.h2d_peak_gbps.value"),
         ({"d2h_peak_gbps": Fact(63.0)}, "link.d2h_peak_gbps.value"),
         ({"max_payload_bytes": Fact(512)}, "link.h2d_peak_gbps.value"),
-        ({"max_payload_bytes": Fact(-256)}, "link.max_payload_bytes"),
         ({"h2d_peak_gbps": unknown("no"), "d2h_peak_gbps": Fact(63.0)}, "link.h2d_peak_gbps.value"),
         ({"max_payload_bytes": unknown("no")}, "link.h2d_peak_gbps.value"),
         ({"now": Fact(LinkState(4, 8)), "under_load": unknown("no")}, ""),
@@ -224,9 +202,8 @@ CELL = HOST.cells[0]
         (fleet_problems(FLEET), []),
         (host_problems(replace(HOST, cells=(replace(CELL, samples=(1.0,)),))), ["cells[0].value"]),
         (host_problems(replace(HOST, cells=(CELL, CELL))), ["cells"]),
-        (fleet_problems(replace(FLEET, cohorts=())), ["hosts[0].cohort"]),
     ],
-    ids=["host", "fleet", "samples", "twice", "cohorts"],
+    ids=["host", "fleet", "samples", "twice"],
 )
 def test_limits_of_hosts_and_fleets(found: checks.Problems, fields: list[str]) -> None:
     assert [field for field, _ in found][:1] == fields
@@ -235,3 +212,107 @@ def test_limits_of_hosts_and_fleets(found: checks.Problems, fields: list[str]) -
 def test_a_loss_of_everything_is_no_setting_of_a_fleet() -> None:
     with pytest.raises(DocumentError, match=r"at `\$\.settings\.least_loss`"):
         codec.decode(Fleet, codec.encode(replace(FLEET, settings=replace(FLEET.settings, least_loss=1.0))))
+
+
+# --- links: their methods and figures --------------------------------------------------------------------------------
+
+
+LINKS = make_links()
+
+
+def test_rows_are_found_by_their_names() -> None:
+    assert LINKS.pair(0, 1).gbps == pytest.approx(396.1, rel=1e-3)
+    assert LINKS.pair(1, 0, access="read", engine="sm").gbps == pytest.approx(370.0, rel=1e-3)
+    together = LINKS.together("both")
+    assert together.gbps == pytest.approx(2 * (29.7 + 51.5), rel=1e-3)
+    assert together.sum_alone_gbps.value == pytest.approx(2 * (55.5 + 55.4), rel=1e-3)
+    assert together.slowest_gbps.value == pytest.approx(29.7, rel=1e-3)
+    assert together.least_overlap == 0.972
+    assert LINKS.latency("host").ns == pytest.approx(1181, rel=1e-3)
+    assert LINKS.latency("host", device=1, load=1.0).ns == pytest.approx(2362, rel=1e-3)
+    assert LINKS.latency("peer").target == 1
+    assert LINKS.latency("self").target == 0
+    assert LINKS.interference.keep(0, 1, "d2h") == pytest.approx(1.0)
+    assert LINKS.interference.keep(0, 7) is None
+
+
+def test_missing_rows_are_named() -> None:
+    bare = make_links(groups=("local",))
+    for ask in (
+        lambda: bare.pair(0, 1),
+        lambda: bare.together("h2d"),
+        lambda: bare.latency("host"),
+        lambda: bare.interference,
+        lambda: LINKS.pair(0, 0),
+    ):
+        with pytest.raises(UsageError):
+            ask()
+    with pytest.raises(UsageError, match="0 to 1, 1 to 0"):
+        LINKS.pair(3, 4)
+
+
+def test_the_document_is_public_and_prints_itself() -> None:
+    assert pyxfer.Links is Links
+    assert LINKS.text().splitlines()[0].startswith("2 x NVIDIA H200, PCIe 5.0 x16, 256 B payload")
+    assert "<table>" in LINKS._repr_html_()
+    assert repr(LINKS).count("\n") == 0
+
+
+def _index(group: str, case: str, engine: str = "ce") -> int:
+    return next(i for i, row in enumerate(LINKS.traffics) if (row.group, row.case, row.engine) == (group, case, engine))
+
+
+BOTH, PAIR = _index("together", "both"), _index("pairs", "read")
+CHANGES: list[tuple[tuple[str | int, ...], Any]] = [
+    (("traffics", BOTH, "total", "value", "gbps"), 221.8),
+    (("traffics", BOTH, "sum_alone_gbps", "value"), 200.0),
+    (("traffics", BOTH, "flows", 0, "alone_share", "value", "value"), 0.9),
+    (("traffics", BOTH, "trials", 0, "nbytes"), [1.0]),
+    (("traffics", PAIR, "flows", 0, "verified", "value"), False),
+    (("sharing", "keeps", 0, "share", "value", "value"), 0.5),
+    (("sharing", "groups", "value"), [{"direction": "h2d", "devices": [0, 1], "keeps": 0.5, "tree": "hidden"}]),
+    (
+        ("sharing", "slow"),
+        {"value": [{"case": "h2d", "source": -1, "destination": 0, "gbps": 9.0, "usual_gbps": 8.0}], "reason": None},
+    ),
+    (("parameters", "precision"), 0),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), CHANGES)
+def test_a_figure_that_was_changed_is_found(path: tuple[str | int, ...], value: Any) -> None:
+    document: Any = msgspec.json.decode(codec.encode(LINKS))
+    inside = document
+    for part in path[:-1]:
+        inside = inside[part]
+    inside[path[-1]] = value
+    with pytest.raises(DocumentError, match=r"measure again|not a pyxfer"):
+        codec.decode(Links, codec.seal(msgspec.json.encode(document)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LINKS,
+        lambda: make_links(1),
+        slow(lambda: make_links(4)),
+        lambda: make_links(2, groups=("small",)),
+        lambda: make_links(2, groups=("latency",), ended="interrupted"),
+        lambda: make_links(2, nodes=(0, 1)),
+        lambda: msgspec.structs.replace(make_links(1, groups=("local",)), ended="failed", failure="the device is gone"),
+    ],
+)
+def test_what_a_run_may_write_is_read_again(make: Callable[[], Links]) -> None:
+    run = make()
+    assert codec.decode(Links, codec.encode(run)) == run
+    assert run.text()
+    assert run.to_markdown()
+
+
+def test_a_p99_that_a_busy_host_did_not_give_is_read_again() -> None:
+    number = next(i for i, row in enumerate(LINKS.latencies) if row.p99.value is not None)
+    row = LINKS.latencies[number]
+    few = msgspec.structs.replace(row.trials[0], launches=40, p99_ns=None)
+    row = msgspec.structs.replace(row, trials=(few, *row.trials[1:]), p99=unknown("too few launches in a trial"))
+    run = msgspec.structs.replace(LINKS, latencies=(*LINKS.latencies[:number], row, *LINKS.latencies[number + 1 :]))
+    assert codec.decode(Links, codec.encode(run)) == run

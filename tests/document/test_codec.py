@@ -184,8 +184,6 @@ def test_data_without_a_known_kind_is_a_run(data: bytes) -> None:
             for data in (b"hello", b"\x89PNG\r\n\x1a\n", b"\xff\xfe", b'{"a": "\xff"}', b'{"a": NaN}')
         ),
         *((b'{"a": ' + number + b"}", "is not JSON") for number in (b"9" * 5000, b"1e999")),
-        (b'{"a": [{"b": -' + b"9" * 400 + b"}]}", "has a number beyond all that pyxfer writes"),
-        (b'{"schema_version": 9223372036854775808}', "has a number beyond all that pyxfer writes"),
         (b'{"schema_version": 9223372036854775807}', "upgrade pyxfer"),
         (b"[" * 100_000, "recursion"),
         *((data, "has no schema_version") for data in (b"[1, 2]", b"null", b"{}", b'{"schema_version": "1"}')),

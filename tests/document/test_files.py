@@ -183,22 +183,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_fifo_without_a_reader_is_reported_once_and_waited_for(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    received: list[bytes] = []
-    readers: list[threading.Thread] = []
-
-    def read() -> None:
-        readers.append(threading.Thread(target=lambda: received.append(pipe.read_bytes())))
-        readers[-1].start()
-
-    files.write_whole(pipe, b"new\n", read)
-    (reader,) = readers
-    reader.join()
-    assert received == [b"new\n"]
-
-
 def test_a_reader_that_ends_early_is_named(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
