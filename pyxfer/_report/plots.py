@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyxfer import units
@@ -147,6 +147,12 @@ def stacked(plots: Sequence[Spec]) -> Spec:
         return plots[0]
     independent = dict.fromkeys(("color", "strokeDash", "shape"), "independent")
     return {"vconcat": list(plots), "resolve": {"scale": independent}}
+
+
+def stack(makes: Iterable[Make | None]) -> Make | None:
+    """A chart of those that have figures, one below the other; None without any."""
+    known = [make for make in makes if make is not None]
+    return (lambda width: stacked([make(width) for make in known])) if known else None
 
 
 def rate_plot(
