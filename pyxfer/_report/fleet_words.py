@@ -19,7 +19,7 @@ def host_name(host: FleetHost) -> str:
 
 
 def some_names(hosts: Sequence[FleetHost]) -> str:
-    named = ", ".join(host_name(host) for host in worst_first(hosts)[:_MAX_NAMED])
+    named = ", ".join(host_name(host) for host in hosts[:_MAX_NAMED])
     return named + (f" and {len(hosts) - _MAX_NAMED} more" if len(hosts) > _MAX_NAMED else "")
 
 
@@ -31,27 +31,19 @@ def sentence(fleet: Fleet) -> str:
     left = f"; {missing} more {'was' if missing == 1 else 'were'} not judged" if missing else ""
     split = first_groups(fleet)
     if not judged:
-        return f"None of {counted(len(once), 'host')} could be judged: {_first_reason(once)}."
-    if slow:
-        verb = "is" if len(slow) == 1 else "are"
-        return (
-            f"{len(slow)} of {counted(judged, 'host')} {verb} slow: {_worst_text(slow[0])}{_cause_text(fleet)}{left}."
-        )
-    if suspect:
-        verb = "was" if len(suspect) == 1 else "were"
-        text = f"{len(suspect)} of {counted(judged, 'host')} {verb} low in one look and may be slow"
-        return f"{text}: {_worst_text(suspect[0])}{_cause_text(fleet)}{left}."
+        no_document = "no document was found, such as pyxfer fleet host --export-json FILE writes"
+        reason = next((clean(host.reason, 200).rstrip(".") for host in once if host.reason), no_document)
+        return f"None of {counted(len(once), 'host')} could be judged: {reason}."
+    if slow or suspect:
+        verb = ("is" if len(slow) == 1 else "are") if slow else ("was" if len(suspect) == 1 else "were")
+        low = "slow" if slow else "low in one look and may be slow"
+        worst = _worst_text((slow or suspect)[0])
+        who = f"{len(slow or suspect)} of {counted(judged, 'host')}"
+        return f"{who} {verb} {low}: {worst}{_cause_text(fleet)}{left}."
     if split is not None:
         return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {split}{_cause_text(fleet)}{left}."
     none = "The host is not slow" if judged == 1 else f"No host of {judged} is slow"
     return f"{none}{_could_have_found(fleet)}{left}."
-
-
-def _first_reason(hosts: Sequence[FleetHost]) -> str:
-    reasons = [host.reason for host in hosts if host.reason]
-    if not reasons:
-        return "no document was found, such as pyxfer fleet host --export-json FILE writes"
-    return clean(reasons[0], 200).rstrip(".")
 
 
 def _worst_text(host: FleetHost) -> str:
@@ -65,16 +57,11 @@ def _cause_text(fleet: Fleet) -> str:
 
 
 def _could_have_found(fleet: Fleet) -> str:
-    limits = [cell.detection_limit.value for cell in pinned_cells(fleet) if cell.detection_limit.value is not None]
-    if not limits:
-        return ""
-    return f"; a loss of {format_percent(max(limits))} of any pinned copy would have been found"
-
-
-def pinned_cells(fleet: Fleet) -> list[CohortCell]:
-    """The cells of pinned copies that were judged; without any, all cells that were."""
+    """About the cells of pinned copies that were judged; without any, about all cells that were."""
     judged = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.judged_by != "none"]
-    return [cell for cell in judged if cell.cell.is_alone and cell.cell.memory == "pinned"] or judged
+    pinned = [cell for cell in judged if cell.cell.is_alone and cell.cell.memory == "pinned"] or judged
+    limits = [cell.detection_limit.value for cell in pinned if cell.detection_limit.value is not None]
+    return f"; a loss of {format_percent(max(limits))} of any pinned copy would have been found" if limits else ""
 
 
 def loss_text(loss: CellLoss) -> str:
@@ -123,8 +110,7 @@ def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:
 
 
 def names_text(fleet: Fleet, places: Sequence[int]) -> str:
-    named = ", ".join(host_name(fleet.hosts[place]) for place in places[:_MAX_NAMED])
-    return named if len(places) <= _MAX_NAMED else f"{named} and {len(places) - _MAX_NAMED} more"
+    return some_names([fleet.hosts[place] for place in places])
 
 
 def by_family(cells: Sequence[CohortCell]) -> dict[str, list[CohortCell]]:
