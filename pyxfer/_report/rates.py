@@ -45,7 +45,7 @@ def fits_table(run: runs.Run) -> Table | None:
         return None
     return to_table(
         [
-            Column(("route",), tuple(_route(curve, 40) for curve in curves), left=True),
+            Column(("route",), tuple(route_text(curve, 40) for curve in curves), left=True),
             Column(("way",), tuple(way(curve) for curve in curves), left=True),
             _fact_column("t0", [curve.latency_s for curve in curves], units.format_seconds),
             _fact_column("B", [curve.asymptote_gbps for curve in curves], units.format_gbps),
@@ -65,7 +65,7 @@ def fit_reasons(run: runs.Run) -> Lines:
         if missing is not None:
             # Figures in brackets differ from curve to curve; without them the same reason is one line.
             reason = _IN_BRACKETS.sub("", clean(missing))
-            names.setdefault((what, reason), []).append(f"{_route(curve, 40)} {way(curve)}")
+            names.setdefault((what, reason), []).append(f"{route_text(curve, 40)} {way(curve)}")
     return [
         ("-", f"no {what} ({_names_text(found, len(run.curves))}): {reason}") for (what, reason), found in names.items()
     ]
@@ -328,7 +328,7 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
     halves = [half_width(m) for m in chosen]
     widths = list(zip(halves, percent_cells(halves), strict=True))
     columns = [
-        Column(("route",), tuple(_route(measurement, 60) for measurement in chosen), left=True),
+        Column(("route",), tuple(route_text(measurement, 60) for measurement in chosen), left=True),
         Column(("way",), tuple(way(measurement) for measurement in chosen), left=True),
         *_place_columns(run, chosen),
         Column(
@@ -363,6 +363,6 @@ def _words(run: runs.Run, heading: str) -> tuple[str, ...]:
     return tuple(heading.split()) if run.workers else (heading,)
 
 
-def _route(row: runs.Measurement | runs.Curve, longest: int) -> str:
+def route_text(row: runs.Measurement | runs.Curve, longest: int) -> str:
     name = clean(row.route, longest)
     return f"{name} (fresh)" if row.variant == "fresh" else name
