@@ -10,7 +10,7 @@ from pyxfer._document.links import HOST_END, Links, Traffic
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import link_words
 from pyxfer._report.layout import NONE, Column, Page, fitting_table, spread
-from pyxfer._report.overview import OF_LINK, STYLES, Answer, footer_text, on_the_point
+from pyxfer._report.overview import OF_LINK, STYLES, Answer, footer, on_the_point
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, link_text, remark_text, sentence
 
 MATRIX_FROM = 4
@@ -78,7 +78,7 @@ def print_link_overview(run: Links, page: Page) -> None:
         page.line(text)
     page.section("Next", [("  pyxfer links --details", "all figures; --report page.html draws them")])
     page.line()
-    page.line(footer_text(run.environment, run.duration_s, is_cuda=run.runtime == "cuda"))
+    page.line(footer(run))
 
 
 def _print_host(run: Links, page: Page) -> None:
