@@ -72,13 +72,10 @@ def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
     ]
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
 _OF_PROCESSES: dict[type, Report[Any]] = {Run: run.REPORT, Links: links.REPORT}
 
 
 def _first(baseline: Baseline) -> tuple[Report[Any], Run | Links]:
-    """The first process, which the charts and lists are of."""
     process = baseline.processes[0]
     return _OF_PROCESSES[type(process)], process
 

@@ -47,7 +47,6 @@ def _ends_text(low: float | None, high: float | None) -> str:
 
 
 def interval_text(row: CellComparison) -> str:
-    """The interval of the change of bandwidth; empty if it is not known."""
     return _ends_text(row.low.value, row.high.value)
 
 
@@ -87,7 +86,6 @@ def _size(row: CellComparison) -> float:
 
 
 def left_out(comparison: Comparison) -> dict[str, list[str]]:
-    """The cells that were not compared, by the reason."""
     reasons: dict[str, list[str]] = {}
     for row in comparison.cells:
         if row.ratio.value is None:
@@ -96,7 +94,6 @@ def left_out(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def doubts(comparison: Comparison) -> list[str]:
-    """One line for each AMBIGUOUS cell: why it has no other verdict."""
     return [f"{row.text}: {row.why}" for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
 
 
@@ -124,7 +121,6 @@ def _sure_texts(comparison: Comparison) -> Iterator[str]:
 
 
 def remedies(comparison: Comparison) -> list[str]:
-    """What to do: about each cause, and to decide what is undecided."""
     texts = [f"{sentence(cause.text)} {sentence(cause.fix)}" for cause in comparison.causes if cause.fix]
     unsure = [row for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
     if unsure and any(remark.code == "other-gpu" for remark in comparison.remarks):
@@ -356,8 +352,6 @@ def _change_value(row: CellComparison) -> dict[str, Any]:
     words = f"{cell}: {signed_change(row.ratio.value)}, {interval_text(row) or 'interval not known'}"
     return {"cell": cell, "verdict": row.verdict, "change": middle, "low": low, "high": high, "text": words}
 
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 _LONGEST, _LONGEST_LABEL = 600, 48
 _BADGES: dict[Verdict, Badge] = {"SAME": "good", "FAST": "good", "AMBIGUOUS": "doubtful", "SLOW": "bad"}

@@ -111,9 +111,6 @@ def _reached(nearest: Nearest, own: runs.Run) -> str:
     return f"Reached: {', '.join(words)}" if words else "No size was measured on both"
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
-
 def _grids(examination: Examination) -> list[Grid]:
     findings = [finding for status in ORDER for finding in examination.of(status)]
     rows = [(f.status, f.subject, f.seen, f.expected, f.why, f.do or "", f.sure) for f in findings]

@@ -110,7 +110,6 @@ class Better:
 
 
 def find_explained(run: runs.Run) -> Explained | None:
-    """None for a run that ended before it measured the route."""
     row = next((m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"), None)
     if row is None:
         return None
@@ -150,7 +149,6 @@ def print_explained(run: runs.Run, page: Page) -> None:
 
 
 def answer(explained: Explained) -> str:
-    """The headline, the largest part of the time, and how much faster other routes are."""
     texts = [headline(explained)]
     breakdown = None if explained.is_wrong else explained.row.breakdown.value
     if breakdown is not None and breakdown.elapsed_s > 0:
@@ -250,7 +248,6 @@ def _contains_a_copy(explained: Explained, breakdown: runs.Breakdown) -> bool:
 
 
 def part_colours(explained: Explained) -> dict[str, str]:
-    """The colour of each part by its name in `waterfall_lines`."""
     row = explained.row
     alike = {**_ALIKE, "copying": "d2h" if row.direction == "d2h" else "h2d"}
     names = {_part_name(row, name): alike[name] for name in PARTS}
@@ -406,7 +403,6 @@ def _print_advice(explained: Explained, page: Page) -> None:
 
 
 def advice(run: runs.Run) -> list[Advice]:
-    """The faster routes, and their code."""
     explained = find_explained(run)
     found = [] if explained is None else [(explained, better) for better in better_routes(explained)]
     return [(better_text(own, better), program_code(better.row)) for own, better in found]
@@ -484,7 +480,6 @@ def _times(times: float) -> str:
 
 
 def _count(number: float) -> str:
-    """A count; the mean over several copies may be a fraction."""
     return f"{number:.0f}" if number == int(number) else f"{number:.2g}"
 
 

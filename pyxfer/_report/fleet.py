@@ -86,7 +86,6 @@ def flagged_hosts(fleet: Fleet) -> list[FleetHost]:
 
 
 def host_row(fleet: Fleet, host: FleetHost) -> tuple[str, ...]:
-    """The texts below `HOST_HEADINGS`."""
     worst = host.worst
     if worst is None or host.cohort is None:
         return (fleet_words.host_name(host), host.verdict, "", "", "", "", "", "")
@@ -228,8 +227,6 @@ def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], pa
     ]
     page.table(columns, ("cell",), "The newest figures, those that have fallen most first")
 
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 _MAX_SHOWN = 500
 
@@ -379,7 +376,6 @@ def _host_headline(report: HostReport) -> str:
 
 
 def _host_badge(report: HostReport) -> tuple[Badge, str]:
-    """A host alone has no verdict."""
     if report.ended != "complete":
         return "doubtful", report.ended
     wrong = sum(finding.status == "wrong" for finding in report.findings)

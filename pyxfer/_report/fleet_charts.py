@@ -39,7 +39,6 @@ class Row:
 
 
 def charts_of_fleet(fleet: Fleet) -> Charts:
-    """The heat map, if any host has a figure that was judged."""
     is_judged = any(cell.usual.value is not None for cohort in fleet.cohorts for cell in cohort.cells)
     rows = lru_cache(maxsize=1)(partial(rows_of, fleet))
     return {"fleet": (lambda width: _heat_map(fleet, rows(), width)) if is_judged else None}

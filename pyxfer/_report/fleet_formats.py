@@ -43,7 +43,6 @@ def can_be_drained(host: FleetHost) -> bool:
 
 
 def causes_of(fleet: Fleet) -> dict[str, Contrast]:
-    """The first significant contrast of each host."""
     sure = [contrast for contrast in fleet.contrasts if contrast.significant]
     return {fleet.hosts[place].host: contrast for contrast in reversed(sure) for place in contrast.hosts}
 
@@ -73,7 +72,6 @@ def nagios_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
 
 
 def unknown_line(line: str, reason: str) -> tuple[str, int]:
-    """The line and the exit code if the verdicts cannot be read, or do not have the host."""
     text = safe(reason, LONGEST_LINE)
     return (f"PYXFER UNKNOWN - {text}", UNKNOWN) if line == "nagios" else (text, 2)
 

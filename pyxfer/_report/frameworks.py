@@ -159,7 +159,6 @@ def _shares(group: route_tables.Group, row: route_tables.Row) -> Column:
 
 
 def _heading(group: route_tables.Group, row: route_tables.Row) -> tuple[str, ...]:
-    """The route's name in narrow lines, below the marks of the usual and the fastest route."""
     mark = f"{'>' if row.usual else ''}{'*' if row is group.best else ''}"
     parts = row.name.replace(".", ".\0").replace("-", "-\0").split("\0")
     return (*([mark] if mark else []), *_wrapped(parts, ""))
@@ -186,7 +185,6 @@ _LOCKED = {"h2d": ", from page-locked memory", "d2h": ", into page-locked memory
 
 
 def answer(run: runs.Run) -> str:
-    """What the usual calls reach of the ceiling, and what the fastest routes do."""
     known = route_tables.group_rows(run, [""] * len(run.measurements))
     where = place_text(run)
     groups = [group for group in known if _share(group, group.usual) is not None]
@@ -247,7 +245,6 @@ def print_summary(run: runs.Run, page: Page) -> bool:
 
 
 def unmeasured_lines(run: runs.Run) -> Lines:
-    """Why workers did not measure all of their routes."""
     return [("-", _worker_text(worker)) for worker in run.workers if worker.ended != "complete"]
 
 
@@ -282,7 +279,6 @@ def _faster_calls(run: runs.Run, group: route_tables.Group) -> list[_Faster]:
 
 
 def advice(run: runs.Run) -> list[Advice]:
-    """The code of the faster calls of each framework."""
     found: list[Advice] = []
     for group in route_tables.group_rows(run, [""] * len(run.measurements)):
         for call in _faster_calls(run, group):

@@ -139,7 +139,6 @@ def fields(struct: object | None, *names: str) -> dict[str, Any]:
 
 
 def number(value: float | None, say: Callable[[Any], str]) -> Cell:
-    """A cell that is sorted by the number in it; empty for None."""
     return Cell("") if value is None else Cell(say(value), float(value))
 
 

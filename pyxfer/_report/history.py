@@ -178,14 +178,11 @@ def _strip_columns(points: Sequence[HistoryPoint]) -> list[tuple[str, list[str]]
     return [("to median", [_change(point.change) for point in points]), (heading, strips)]
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
 _MAX_POINTS = 2000
 _MAX_CHARTS = 12
 
 
 def _headline(history: History) -> str:
-    """The history whose last change lost most, or that none has changed."""
     changed = [group for group in history.groups if group.changes]
     if changed:
         worst = min(changed, key=lambda group: group.changes[-1].share)
@@ -208,7 +205,6 @@ def _badge(history: History) -> tuple[Badge, str]:
 
 
 def _is_searched(group: HistoryGroup) -> bool:
-    """Whether the group has runs enough to show a change, or has shown one."""
     return bool(group.changes) or group.drift is not None or group.limit.value is not None
 
 

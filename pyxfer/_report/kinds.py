@@ -56,7 +56,6 @@ def print_document(document: object, page: Page, sort: str | None = None) -> Non
 
 
 def page_text(document: object, columns: int, *, details: bool = False) -> str:
-    """The page for a terminal of this width."""
     stream = io.StringIO()
     print_document(document, Page(stream, checked_columns(columns), details=details))
     return stream.getvalue()
@@ -69,12 +68,10 @@ def table_of(document: object, name: str = "") -> Grid:
 
 
 def small_table(document: object) -> str:
-    """The first table as HTML for a notebook, below the document in one line."""
     return f"<p>{escape(repr(document))}</p>{report_of(document).grids(document)[0].to_small_html()}"
 
 
 def to_markdown(document: object) -> str:
-    """The first sentence, what was measured, and all tables and lists."""
     report = report_of(document)
     heading = [f"{label}: {text}" for label, text in report.heading(document)]
     parts = [f"## {escape_markdown(report.title(document))}\n", f"**{escape_markdown(report.headline(document))}**\n"]
@@ -112,7 +109,6 @@ def charts_of(document: object) -> dict[str, Make]:
 
 
 def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
-    """The specification of one chart."""
     found = charts_of(document)
     if name not in found:
         remedy = f"choose one of {', '.join(found)}" if found else "it has no figures to draw"

@@ -27,12 +27,10 @@ _UNWRAPPED = 100_000
 
 
 def checked_columns(columns: int) -> int:
-    """The width of a page for a terminal of this width."""
     return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "120"))
 
 
 def is_plain(stream: TextIO) -> bool:
-    """Whether colour and cursor movement are off."""
     return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
@@ -107,7 +105,6 @@ class Page:
             self.show(grid)
 
     def code(self, text: str) -> None:
-        """Code to copy: not indented and never wrapped, below an empty line."""
         self.line()
         for line in text.splitlines():
             self.show(Text(line, no_wrap=True, overflow="ignore"))
@@ -139,7 +136,6 @@ class Column:
         return max(cells, max(map(cell_len, self.heading), default=0))
 
     def padded_heading(self, height: int) -> Text:
-        """The heading, aligned to the last of `height` lines."""
         room = self.width - self.marks_width
         fits = all(cell_len(line) <= room for line in self.heading)
         lines = [line + " " * self.marks_width if fits else line for line in self.heading]
@@ -162,7 +158,6 @@ def grid_width(columns: Sequence[Column], gap: int) -> int:
 
 
 def to_table(columns: Sequence[Column], gap: int) -> Table:
-    """The columns as a rich table without a box."""
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
     height = max(len(column.heading) for column in columns)
     for column in columns:

@@ -75,9 +75,6 @@ def charts_of_links(run: Links) -> Charts:
     }
 
 
-# --- the host's links ------------------------------------------------------------------------------------------------
-
-
 def _host(run: Links) -> plots.Make | None:
     rows = [row for engine in ("ce", "sm") for row in run.traffics if (row.group, row.engine) == ("host", engine)]
     flows = [(flow.device, bar) for row in rows for flow in row.flows if (bar := _host_bar(row, flow)) is not None]
@@ -111,9 +108,6 @@ def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spe
             bars.append(_bar(f"{name}: together", total, total.gbps / alone_gbps, "together"))
             bars.append(_bar(f"{name}: sum of separate", alone, None, "sum of separate runs"))
     return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
-
-
-# --- heat maps -------------------------------------------------------------------------------------------------------
 
 
 def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.HostDirection) -> plots.Make | None:
@@ -244,9 +238,6 @@ def _range_text(rates: Sequence[float]) -> str:
     return " to ".join(ends)
 
 
-# --- latency ---------------------------------------------------------------------------------------------------------
-
-
 def _loads(run: Links) -> plots.Make | None:
     rows = [row for row in run.latencies if row.node is None]
     pairs = sorted({(row.device, row.target) for row in rows if row.load and row.ns}, key=lambda pair: pair[1])
@@ -313,9 +304,6 @@ def _from_text(row: documents.Latency) -> str:
     if row.node is not None:
         return f"node {row.node}"
     return "the host" if row.target == HOST_END else "itself" if row.target == row.device else f"GPU {row.target}"
-
-
-# --- small copies ----------------------------------------------------------------------------------------------------
 
 
 def _small(run: Links) -> plots.Make | None:

@@ -18,7 +18,6 @@ MATRIX_FROM = 4
 
 
 def answer(run: Links) -> Answer:
-    """The judgement of the links, and what the GPUs get together or alone."""
     bad = _bad(run)
     status: Status = "unknown"
     if run.ended != "complete":
@@ -46,7 +45,6 @@ def _bad(run: Links) -> list[Finding]:
 
 
 def remedies(run: Links) -> Lines:
-    """Each remedy once, behind what it is for."""
     subjects: dict[str, list[str]] = {}
     for finding in _bad(run):
         if finding.do:
@@ -137,7 +135,6 @@ def print_matrix(
 
 
 def _latency_texts(run: Links) -> Iterator[str]:
-    """The latencies of idle links, by what is read."""
     places: dict[str, list[float]] = {}
     for row in run.latencies:
         quick = link_words.latency_row(run.latencies, (row.device, row.target), False, True, 0.0)
@@ -154,7 +151,6 @@ def _latency_texts(run: Links) -> Iterator[str]:
 
 
 def _small_texts(run: Links) -> Iterator[str]:
-    """What a caller gets of the smallest copies, one by one and as a batch."""
     first = run.devices[0].device.index
     rows = [row for row in run.small if row.device == first and row.direction == "h2d" and row.caller_gbps is not None]
     if not rows:

@@ -48,7 +48,6 @@ def _pair_words(run: Links) -> str:
 
 
 def _count_words(run: Links) -> str:
-    """For a run without copies of one GPU with the host or another."""
     count = sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small)
     count += sum(row.ns is not None for row in run.latencies)
     if count:
@@ -68,7 +67,6 @@ def _together_words(run: Links, direction: documents.HostDirection) -> str:
 
 
 def rate_text(fact: Fact[Rate]) -> str:
-    """The digits that are certain."""
     rate = fact.value
     if rate is None:
         return "-"
@@ -77,7 +75,6 @@ def rate_text(fact: Fact[Rate]) -> str:
 
 
 def share_of_sum(row: Traffic) -> float | None:
-    """The rate together over the sum of separate runs."""
     return None if row.gbps is None or not row.sum_alone_gbps.value else row.gbps / row.sum_alone_gbps.value
 
 
@@ -94,7 +91,6 @@ def numbers(run: Links) -> list[int]:
 
 
 def host_row(run: Links, case: str, device: int, engine: str = "ce") -> Traffic | None:
-    """The row of one GPU and the host: `h2d`, `d2h` or `both`."""
     return found(run, "host", case, engine, (device, HOST_END) if case == "d2h" else (HOST_END, device))
 
 
@@ -110,7 +106,6 @@ def _shared_words(run: Links) -> str:
 
 
 def alone_text(run: Links) -> str:
-    """What the first GPU gets from and to the host."""
     first, words = run.devices[0].device.index, []
     for row in run.traffics:
         flow = row.flows[0]
@@ -211,7 +206,6 @@ def engine_words(engine: str) -> str:
 
 
 def trait_texts(run: Links) -> Iterator[str]:
-    """One sentence for each way in which GPUs differ from cards in slots."""
     for trait, text in TRAITS.items():
         numbers = tuple(each.device.index for each in run.devices if trait in each.traits)
         if numbers:
@@ -238,6 +232,5 @@ def remarks(run: Links) -> list[Remark]:
 
 
 def peer_ends(run: Links) -> list[tuple[int, int]]:
-    """The ordered pairs that have a row, in order."""
     rows = [row.flows[0] for row in run.traffics if row.group == "pairs" and len(row.flows) == 1]
     return sorted({(flow.source, flow.destination) for flow in rows if HOST_END not in (flow.source, flow.destination)})

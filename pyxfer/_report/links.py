@@ -127,7 +127,6 @@ def _print_together(run: Links, page: Page) -> None:
 
 
 def _keeps(row: Traffic, device: int) -> str:
-    """What each side of a device keeps of its rate alone."""
     shares = [_alone(flow) for flow in row.flows if flow.device == device]
     return "/".join("-" if share is None else f"{share * 100:.0f}" for share in shares) + " %" if any(shares) else NONE
 
@@ -172,7 +171,6 @@ def _print_pair_lines(run: Links, ends: Sequence[tuple[int, int]], page: Page) -
 
 
 def _print_patterns(run: Links, page: Page) -> None:
-    """Pairs in both directions, and copies of several pairs at once."""
     rows = [row for row in run.traffics if row.group == "pairs" and len(row.flows) > 1]
     if len(run.devices) >= MATRIX_FROM:  # every pair both ways would be a line
         rows = [row for row in rows if not row.case.startswith("both")]
@@ -427,9 +425,6 @@ def _small_row(row: documents.SmallCopies) -> _Row:
         **_rate_cells(row.rate),
         **_rate_cells(row.caller_rate, "caller_"),
     }
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 
 def _badge(run: Links) -> tuple[Badge, str]:

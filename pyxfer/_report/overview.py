@@ -43,7 +43,6 @@ _WAY_WORDS = {"h2d": "to the GPU", "d2h": "to the host"}
 
 
 def answer(run: runs.Run) -> Answer:
-    """The judgement of the link, and the rates of its largest copies."""
     judged = [finding for finding in examine(run, None, nearest_known(run).value) if finding.code in OF_LINK]
     ceilings = [finding for finding in judged if finding.code == "ceiling"]
     status: Status = "unknown"
@@ -84,8 +83,6 @@ def _rates_texts(run: runs.Run) -> Iterator[str]:
         yield f"{clean(next(iter(alike.values())).memory)} memory moves {rates_of}{peak}"
 
 
-# --- digits ----------------------------------------------------------------------------------------------------------
-
 _MOST_DIGITS = 3
 # The last digit is certain to within this many of its units; the factor 2 keeps a digit that 1 would drop at +-1.1.
 _LAST_DIGIT_WITHIN = 2
@@ -109,7 +106,6 @@ def certain_digits(value: float, half_width: float | None) -> str:
 
 
 def _rounded(value: float, place: int) -> str:
-    """The value rounded to a power of ten."""
     return f"{round(value, -place):.{max(0, -place)}f}"
 
 
@@ -122,13 +118,10 @@ def _certain(m: runs.Measurement) -> str:
 
 
 def on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
-    """The numbers with spaces behind them, so that their points stand below each other."""
     tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
     pairs = zip(texts, tails, strict=True)
     return tuple(text + " " * (max(tails) - tail) if text[-1:].isdigit() else text for text, tail in pairs)
 
-
-# --- the table -------------------------------------------------------------------------------------------------------
 
 _MOST_SIZES = 6
 
@@ -160,9 +153,6 @@ def _tables(run: runs.Run, rows: Sequence[runs.Measurement], marks: Sequence[str
         column = Column(key, (*on_the_point(texts), *shares), (*letters, *([""] * len(shares))))
         blocks.setdefault(key[0], []).append(column)
     return [fitting_table(table, width) for table in pack([head], list(blocks.values()), width)]
-
-
-# --- the page --------------------------------------------------------------------------------------------------------
 
 
 def print_overview(run: runs.Run, page: Page) -> None:
@@ -290,7 +280,6 @@ _PAGEABLE_IS_SLOW = 0.8
 
 
 def next_steps(run: runs.Run, status: Status) -> Lines:
-    """Commands and what each shows."""
     steps = [("  pyxfer list", "why no GPU is used here")] if run.runtime == "host" else []
     if status in ("wrong", "suspicious"):
         steps.append(("  pyxfer doctor", "everything that looks wrong, and the remedy of each"))

@@ -93,7 +93,6 @@ _SIZE_LABEL = (
 
 
 def type_size(width: int) -> int:
-    """The size of the letters of a chart of this width, in CSS pixels."""
     return 14 if width >= WIDE else 12
 
 
@@ -134,7 +133,6 @@ def _drawable(part: Any) -> Any:
 
 
 def parts_of(plot: Spec) -> list[Spec]:
-    """The plots of a stack."""
     return list(plot.get("vconcat", [plot]))
 
 
@@ -203,7 +201,6 @@ def rate_plot(
 
 
 def _size_axis(sizes: Sequence[int], width: int) -> Spec:
-    """Logarithmic, with labels at measured sizes; a single size is in the middle."""
     ends = [sizes[0] / 1.15, sizes[-1] * 1.15] if len(sizes) > 1 else [sizes[0] / 2, sizes[0] * 2]
     step = -(-len(sizes) // (4 if width < WIDE else 10))
     return {
@@ -498,12 +495,10 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
 
 
 def inner_width(width: int, left: int, right: int = 0) -> int:
-    """The width of a plot in a chart of this width, beside its axes."""
     return width - 2 * _PADDING - left - max(right, _RIGHT)
 
 
 def _room(texts: Sequence[str], width: int) -> float:
-    """The width that the longest text takes in a chart of this width."""
     return max(map(len, texts), default=0) * _LETTER * type_size(width) + 10
 
 
@@ -579,12 +574,10 @@ def _numbers(name: str, title: str, domain: Sequence[float] | None = None) -> Sp
 
 
 def _ticks(width: int) -> Spec:
-    """A horizontal axis with as many labels as fit."""
     return {"grid": False, "tickCount": 5 if width < WIDE else 10}
 
 
 def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:
-    """A vertical axis of names, and the room that it takes."""
     room, most = int(_room(order, width)), int(_LONGEST_NAME * width)
     room = min(room, most)
     axis: Spec = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}

@@ -40,7 +40,6 @@ def exposition(exported: Sequence[Exported], links: Links | None = None) -> byte
 
 
 def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
-    """The metrics as text."""
     client = library("prometheus_client", "Metrics need prometheus-client")
     registry = client.CollectorRegistry()
     registry.register(_Collector(collect))
@@ -49,7 +48,6 @@ def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
 
 
 def beyond_peak(run: Run) -> list[Measurement]:
-    """The copies that are left out because they are faster than the link's peak."""
     return [copy for copy in _fastest(run) if is_beyond_peak(run, copy)]
 
 
@@ -63,7 +61,6 @@ class _Collector:
 
 
 def gauges(found: Iterable[Gauge]) -> Iterator[Metric]:
-    """The gauges that have rows."""
     from prometheus_client.core import GaugeMetricFamily
 
     return (_filled(GaugeMetricFamily(name, text, labels=labels), rows) for name, text, labels, rows in found if rows)

@@ -30,7 +30,6 @@ def heading_lines(run: runs.Run) -> Lines:
 
 
 def ending_text(run: runs.Run) -> str:
-    """Why the run is incomplete, or an empty text."""
     if run.ended == "interrupted":
         return "Interrupted: the page shows what was measured until then."
     if run.ended == "failed":
@@ -39,12 +38,10 @@ def ending_text(run: runs.Run) -> str:
 
 
 def has_times(run: runs.Run) -> bool:
-    """Whether any row was measured. If not, the tables would have only dashes."""
     return any(measurement.summary is not None for measurement in run.measurements)
 
 
 def fits_table(run: runs.Run) -> Table | None:
-    """`t = t0 + n/B` of every curve that has a fit."""
     curves = [curve for curve in run.curves if curve.latency_s.value is not None]
     if not curves:
         return None
@@ -64,7 +61,6 @@ def fits_table(run: runs.Run) -> Table | None:
 
 
 def fit_reasons(run: runs.Run) -> Lines:
-    """Why curves have no fit, or no B, one line per reason."""
     names: dict[tuple[str, str], list[str]] = {}
     for curve in run.curves:
         no_fit, no_rate = curve.latency_s.reason, curve.asymptote_gbps.reason
@@ -235,7 +231,6 @@ def shown_gbps(m: runs.Measurement) -> float | None:
 
 
 def _other_clock(run: runs.Run) -> list[Column]:
-    """The rates by the clock that the other tables do not have, with their sizes; of both ways at once only the sum."""
     columns: dict[_Key, dict[int, float | None]] = {}
     for m in run.measurements:
         if m.has_both_clocks and (m.direction != "both" or m.side == "sum"):
@@ -263,7 +258,6 @@ def half_width(m: runs.Measurement) -> float | None:
 
 
 def clock_line(run: runs.Run) -> str:
-    """Whose clock the figures have, if the tables have both; otherwise empty."""
     rows = [m for m in run.measurements if m.has_both_clocks]
     if not rows:
         return ""

@@ -36,7 +36,6 @@ class Row:
 
     @property
     def any(self) -> runs.Measurement:
-        """One of its measurements, for fields that are the same in all."""
         return next(iter(self.at.values()))
 
     @property
@@ -93,7 +92,6 @@ class Group:
         return self.best_at(self.largest)
 
     def best_at(self, nbytes: int) -> Row | None:
-        """The fastest route at a size, except routes with wrong data."""
         right = [row for row in self.routes if nbytes in row.at and row.at[nbytes].verified.value is not False]
         return self.fastest(right, nbytes)
 
@@ -182,7 +180,6 @@ _MAX_DECIMALS = 3
 
 
 def compared(groups: Sequence[Group]) -> list[runs.Measurement]:
-    """The measurements in the overview, in the order of its lines."""
     found = [row.at.get(group.largest) for group in groups for _, _, row in _overview_lines(group)]
     return [m for m in found if m is not None]
 

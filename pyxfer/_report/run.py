@@ -96,7 +96,6 @@ def _print_first_page(run: runs.Run, page: Page) -> bool:
 
 
 def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
-    """What follows the figures: each section's name and lines, which may be none."""
     precision = precision_text(run).rstrip(".") if run.kind == "ceiling" else ""
     checks = [("contents", rates.verified_text(run)), *([("precision", precision)] if precision else [])]
     return [
@@ -155,7 +154,6 @@ def measurements(run: runs.Run) -> Grid:
 
 
 def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, Any]:
-    """The cells of a row by column; an empty cell may be left out."""
     rate, dma = m.rate.value, m.dma.value
     crossed = {f"dma_{name}": value for name, value in fields(dma, "copies", "source", "gbps").items()}
     return {
@@ -206,9 +204,6 @@ def sections(run: runs.Run) -> list[Section]:
         unknown = "Its contents were wrong, so its times mean nothing."
     texts = {"Runtime": reason, "Where the time goes": unknown}
     return [*((name, [("-", text)] if text else []) for name, text in texts.items()), *last_sections(run)]
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 
 def _headline(run: runs.Run) -> str:

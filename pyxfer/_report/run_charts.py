@@ -185,7 +185,6 @@ def trials_text(row: runs.Measurement, name: str) -> str:
 
 
 def is_alone(m: runs.Measurement, side: machines.Side) -> bool:
-    """Whether a row is of one direction alone, or the sum of both."""
     return m.side == side and side in (m.direction, "sum")
 
 
@@ -193,7 +192,6 @@ def is_alone(m: runs.Measurement, side: machines.Side) -> bool:
 
 
 def _drawn_routes(group: Group) -> list[Row]:
-    """The routes with a figure at the size at which they are compared, the fastest first."""
     known = [row for row in group.routes if row.gbps(group.largest) is not None]
     right = [row for row in known if row.at[group.largest].verified.value is not False]
     return sorted(right, key=lambda row: -(row.gbps(group.largest) or 0.0))[: plots.MAX_BARS]

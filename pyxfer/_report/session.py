@@ -81,7 +81,6 @@ def _shortened(text: str, width: int) -> str:
 
 
 def notes(tests: Sequence[Tested]) -> list[str]:
-    """Missing figures and remarks."""
     return _shared(tests, lambda test: [*_missing(test), *_remarks(test)])
 
 
@@ -128,7 +127,6 @@ def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
 
 
 def _verdict(test: Tested) -> str:
-    """The document's word for the limits of the marker; empty without limits."""
     return "" if test.judged.word == "not asked" else test.judged.word
 
 
@@ -155,9 +153,6 @@ def print_session(session: XferSession, page: Page) -> None:
             page.line(folded(text, page.columns))
     if session.ended == "interrupted":
         page.line("Interrupted: not all tests have run.")
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 
 def _headline(session: XferSession) -> str:

@@ -67,7 +67,6 @@ def counted(count: int, one: str) -> str:
 
 
 def fact_text(fact: machines.Fact[T], say: Callable[[T], str] = str) -> str:
-    """The value, or `unknown:` and the reason."""
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
     return clean(say(fact.value))
@@ -88,7 +87,6 @@ def format_latency(seconds: float) -> str:
 
 
 def rate_interval(rate: runs.Rate | None) -> str:
-    """The ends of a rate's interval, or nothing."""
     if rate is None or rate.low_gbps is None or rate.high_gbps is None:
         return ""
     low = units.format_gbps(rate.low_gbps).removesuffix(" GB/s")
@@ -96,7 +94,6 @@ def rate_interval(rate: runs.Rate | None) -> str:
 
 
 def titled(runtime: machines.Runtime, text: str) -> str:
-    """The finding. Of host memory it says so, because no link has these figures."""
     return f"{text} ({HOST_MEMORY})" if runtime == "host" else text
 
 
@@ -172,7 +169,6 @@ def remark_lines(remarks: Iterable[machines.Remark], label: str = "-") -> Lines:
 
 
 def environment_lines(environment: machines.Environment) -> Lines:
-    """What is known, and why the rest is not; without what only a GPU has if there is none."""
     of_the_gpu: list[tuple[str, machines.Fact[Any], Callable[[Any], str]]] = [
         ("driver's CUDA", environment.driver_cuda, str),
         ("CUDA_VISIBLE_DEVICES", environment.visible_devices, str),

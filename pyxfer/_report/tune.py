@@ -96,9 +96,6 @@ def _made_text(ring: RingSetup) -> str:
     return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
-
 def _headline(state: RingState) -> str:
     tuned = state.tuning.value
     if tuned is None or not tuned.rates or not tuned.plain:

@@ -302,8 +302,6 @@ def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> plots.Spec
     return plots.bar_plot(bars, title, width, "GB/s")
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
 _LONGEST = 600
 
 
@@ -317,7 +315,6 @@ def _badge(watched: watches.Watched) -> tuple[Badge, str]:
 
 
 def _advice(watched: watches.Watched) -> list[Advice]:
-    """Each step, with its prediction in the same item."""
     items: list[Advice] = []
     for label, text in watch_words.advice_lines(watched):
         if label:

@@ -46,7 +46,6 @@ def part_words(parts: watches.Parts) -> Mapping[watches.StepPartName, str]:
 
 
 def slow_text(watched: watches.Watched) -> str:
-    """The number of slow steps and their cost; empty without slow steps."""
     slow = watched.steps.slow
     if slow is None:
         return ""
@@ -105,13 +104,11 @@ def _first(texts: Sequence[str], most: int, joint: str) -> str:
 
 
 def first_steps_text(watched: watches.Watched) -> str:
-    """What is said before the verdict, or an empty text."""
     said = next((remark_text(remark) for remark in watched.remarks if remark.code == watches.FIRST_STEPS), "")
     return said and f"{said[:1].upper()}{said[1:]}."
 
 
 def ending_text(watched: watches.Watched) -> str:
-    """Why the window is incomplete, or an empty text."""
     if watched.ended == "failed":
         return "The program failed in this window; the page shows what was recorded until then."
     return ""
@@ -169,7 +166,6 @@ def unseen_text(watched: watches.Watched) -> str:
 
 
 def ceiling_text(watched: watches.Watched) -> str:
-    """The source of the ceiling, or an empty text."""
     activity, source = watched.activity.value, watched.ceiling_source.value
     if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
         return ""
