@@ -345,5 +345,5 @@ def _note_columns(letters: Sequence[str]) -> list[Column]:
 
 def once(values: Sequence[str]) -> tuple[str, ...]:
     """Empty cells where a value repeats the one above; of a value with a NUL only the part after it is shown."""
-    before = ["", *values[:-1]]
+    before = ["", *values][:-1]
     return tuple("" if value == last else value.split("\0")[-1] for value, last in zip(values, before, strict=True))

@@ -20,10 +20,10 @@ from pyxfer._report.fleet import print_fleet
 from pyxfer._report.fleet_charts import _SHADES, losses_of, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
+    TEXTS,
     causes_of,
     drain_lines,
     drain_reason,
-    fleet_exposition,
     nagios_line,
     npd_line,
     safe,
@@ -275,9 +275,7 @@ def test_junit_has_a_case_for_each_host(fleet: Fleet) -> None:
 
 def test_metrics_have_verdicts_losses_and_limits(fleet: Fleet) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
-    families = {
-        each.name: each.samples for each in parser.text_string_to_metric_families(fleet_exposition(fleet).decode())
-    }
+    families = {each.name: each.samples for each in parser.text_string_to_metric_families(TEXTS["prometheus"](fleet))}
     assert {s.labels["verdict"]: s.value for s in families["pyxfer_fleet_hosts"]} == {
         "fine": 39,
         "slow": 2,
