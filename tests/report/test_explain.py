@@ -91,37 +91,42 @@ def test_a_ceiling_of_small_copies_has_both_clocks() -> None:
     assert "by the device's clock" not in page_of()
 
 
-def test_a_ring_route_has_the_part_of_its_slots() -> None:
-    row = make_explained(mode="staged", dma=Fact(make_dma(source="pinned")))
-    text = section(page_of(row), "Where the time goes\n")
-    assert "staging through the ring's slots" in text
-    assert "copying slower" not in text
+@pytest.mark.parametrize(
+    ("fields", "part", "other"),
+    [
+        ({"mode": "staged"}, "staging through the ring's slots", "copying slower"),
+        ({}, "copying slower than the ceiling", "staging"),
+    ],
+)
+def test_slow_copies_from_pinned_memory_are_named_by_their_route(fields: Any, part: str, other: str) -> None:
+    text = section(page_of(make_explained(dma=Fact(make_dma(source="pinned")), **fields)), "Where the time goes\n")
+    assert part in text
+    assert other not in text
 
 
-def test_untraced_page_has_the_reason_and_the_clocks() -> None:
-    why: Any = unknown("trace: unavailable: another profiler is active")
+def test_untraced_page_has_the_whole_reason_and_the_clocks() -> None:
+    reason = f"no record came: {'the tracer was refused, ' * 20}run it as root."
+    why: Any = unknown(reason)
     text = page_of(make_explained(dma=why, breakdown=why))
-    assert "Where the time goes\nTrace: unavailable: another profiler is active.\n" in text
+    assert f"Where the time goes\nN{reason[1:]}\n" in text
     assert "##" not in text
     assert "crossed" not in text
     assert line_with(text, "events   36.9 ms").startswith("events")
     assert "1.  tf.dlpack-pinned:" in text
 
 
-def test_pinned_memory_has_no_staging() -> None:
-    text = page_of(make_explained(dma=Fact(make_dma(source="pinned"))))
-    assert "copying slower than the ceiling" in text
-    assert "staging" not in text
-
-
-def ingest_page(call_s: float, **overrides: Any) -> str:
-    """The page of an ingest route whose traced call takes `call_s`."""
+def ingest_row(call_s: float, **overrides: Any) -> runs.Measurement:
+    """An ingest route whose traced call takes `call_s`."""
     parts = make_breakdown((("preparing", call_s), ("finishing", 1e-6)))
     fields: dict[str, Any] = {
         "route": "tf.ingest", "direction": "ingest", "side": "ingest", "bracket": "host", "breakdown": Fact(parts),
         "dma": unknown("nothing crosses the link"), "peak_share": unknown("crosses no link"), **overrides,
     }  # fmt: skip
-    row = make_explained(**fields)
+    return make_explained(**fields)
+
+
+def ingest_page(call_s: float, **overrides: Any) -> str:
+    row = ingest_row(call_s, **overrides)
     return page_of(row, measurements=(*make_raw_rows("tensorflow", "ingest", NBYTES), row))
 
 
@@ -134,22 +139,13 @@ def test_ingest_call_is_divided_into_one_copy_and_the_rest() -> None:
     assert "crossed" not in text
 
 
-def test_ingest_call_shorter_than_a_copy_is_not_divided() -> None:
+def test_an_ingest_call_that_has_no_whole_copy_is_not_divided() -> None:
     text = section(ingest_page(4e-3), "Where the time goes\n")
     assert line_with(text, "the call  ").split()[2:5] == ["4.000", "100.0", "%"]
     assert "everything else in the call" not in text
-
-
-def test_ingest_call_without_a_copy_is_not_divided() -> None:
     aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
     text = section(ingest_page(20e-3, rate=aliased.rate, ceiling_share=aliased.ceiling_share), "Where the time goes\n")
     assert line_with(text, "the call  ").split()[2] == "20.000"
-
-
-def test_reason_of_an_untraced_trial_is_not_cut() -> None:
-    reason = f"no record came: {'the tracer was refused, ' * 20}run it as root."
-    why: Any = unknown(reason)
-    assert f"\nN{reason[1:]}\n" in page_of(make_explained(dma=why, breakdown=why))
 
 
 def explained(row: runs.Measurement | None = None, **overrides: Any) -> Explained:
@@ -193,15 +189,6 @@ def test_trials_name_the_traced_trial_and_those_left_out(counts: dict[str, Any],
 def test_a_traced_trial_unlike_the_median_has_their_ratio(timed_s: float, times: str) -> None:
     row = make_explained(timed_s, breakdown=Fact(make_breakdown((("preparing", 36.1e-3),))))
     assert trials(row)["ratio"].split()[0] == times
-
-
-def ingest_row(call_s: float, **overrides: Any) -> runs.Measurement:
-    parts = make_breakdown((("preparing", call_s), ("finishing", 1e-6)))
-    fields: dict[str, Any] = {
-        "route": "tf.ingest", "direction": "ingest", "side": "ingest", "bracket": "host", "breakdown": Fact(parts),
-        "dma": unknown("nothing crosses the link"), "peak_share": unknown("crosses no link"), **overrides,
-    }  # fmt: skip
-    return make_explained(**fields)
 
 
 def ingest_trials(row: runs.Measurement) -> dict[str, str]:
@@ -446,27 +433,10 @@ def test_the_fastest_route_with_the_same_memory_is_always_named() -> None:
     assert "tf.upload: 2.50 ms" in lines[-1]
 
 
-def test_overlapping_intervals_are_not_advice() -> None:
+def with_summary(**times: float) -> runs.Measurement:
     other = make_others()[0]
     assert other.summary is not None
-    wide = msgspec.structs.replace(other, summary=msgspec.structs.replace(other.summary, high_s=36.9e-3))
-    assert len(advice(wide)) == 1
-    assert "certainly faster" in advice(wide)[0]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"verified": Fact(False)},
-        {"rate": unknown("elided: nothing crossed the link")},
-        {"summary": None},
-        {"direction": "d2h"},
-        {"nbytes": 4096},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_wrong_or_incomparable_rows_are_not_advice(fields: dict[str, Any]) -> None:
-    assert "certainly faster" in advice(msgspec.structs.replace(make_others()[0], **fields))[0]
+    return msgspec.structs.replace(other, summary=msgspec.structs.replace(other.summary, **times))
 
 
 def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
@@ -474,6 +444,34 @@ def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
     summary = stats.summarise(seconds)
     trials = tuple(runs.Trial(number, each) for number, each in enumerate(seconds))
     return msgspec.structs.replace(row, summary=summary, rate=Fact(stats.rate(NBYTES, summary)), trials=trials)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(
+            pytest.param(msgspec.structs.replace(make_others()[0], **fields), id=next(iter(fields)))
+            for fields in (
+                {"verified": Fact(False)},
+                {"rate": unknown("elided: nothing crossed the link")},
+                {"summary": None},
+                {"direction": "d2h"},
+                {"nbytes": 4096},
+            )
+        ),
+        pytest.param(with_summary(high_s=36.9e-3), id="intervals overlap"),
+        *(pytest.param(with_summary(**{name: 0.0}), id=f"{name} is 0") for name in ("median_s", "low_s", "high_s")),
+        pytest.param(retimed(make_others()[0], [1e-3, 1.1e-3]), id="no interval"),
+        pytest.param(
+            retimed(make_others()[0], [*(2e-3 + step * 1e-6 for step in range(8)), *([50e-3] * 40)]),
+            id="fast only in the first rounds",
+        ),
+    ],
+)
+def test_wrong_or_incomparable_rows_are_not_advice(other: runs.Measurement) -> None:
+    lines = advice(other)
+    assert len(lines) == 1
+    assert "certainly faster" in lines[0]
 
 
 def test_the_gain_is_the_ratio_of_the_medians() -> None:
@@ -484,27 +482,10 @@ def test_the_gain_is_the_ratio_of_the_medians() -> None:
     assert "2.00 ms instead of 36.9 ms, 18.4 times as fast (18.4 to 18.4)" in advice(other)[0]
 
 
-def test_a_row_with_a_slower_median_is_not_advice_even_if_its_first_rounds_were_fast() -> None:
-    first = [2e-3 + step * 1e-6 for step in range(8)]
-    assert "certainly faster" in advice(retimed(make_others()[0], [*first, *([50e-3] * 40)]))[0]
-
-
 def test_the_largest_gain_comes_first() -> None:
     quick, quicker = make_others()[:2]
     warming = retimed(quicker, [30e-3] * 8 + [1e-3 + step % 7 * 1e-6 for step in range(92)])
     assert [name_of(line) for line in advice(quick, warming)] == ["tf.dlpack-pageable", "tf.dlpack-pinned"]
-
-
-def test_a_median_without_an_interval_is_not_advice() -> None:
-    assert "certainly faster" in advice(retimed(make_others()[0], [1e-3, 1.1e-3]))[0]
-
-
-@pytest.mark.parametrize("figure", ["median_s", "low_s", "high_s"])
-def test_a_time_of_zero_is_not_advice(figure: str) -> None:
-    other = make_others()[0]
-    assert other.summary is not None
-    summary = msgspec.structs.replace(other.summary, **{figure: 0.0})
-    assert "certainly faster" in advice(msgspec.structs.replace(other, summary=summary))[0]
 
 
 def test_the_code_of_your_own_route_is_its_call_on_one_line() -> None:
