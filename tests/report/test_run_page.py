@@ -59,65 +59,49 @@ def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
     assert max(len(line) for line in lines) <= 80
 
 
-def test_a_limiting_hop_is_named() -> None:
-    link = make_link()
-    narrow = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
-    text = page_of(full_run(link=make_link(hops=(*link.hops, narrow), narrowest_hop=Fact(narrow))))
-    assert "link of 0000:00:01.0" in line_with(text, "raw ", "each way")
+LOST: Any = unknown("it is lost")
+NARROW_HOP = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
+COST, CURVE = make_run().locking[0], full_run().curves[0]
+UNFITTED = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", LOST, LOST, LOST, LOST)
+NEVER = msgspec.structs.replace(COST, pays_after_transfers=unknown("pageable copies are as fast"))
+UNPAID = msgspec.structs.replace(COST, pays_after_transfers=unknown("h2d was not measured from both memories"))
 
 
-def test_unknown_peaks_have_the_reason() -> None:
-    reason: Any = unknown("joined chip to chip")
-    link = make_link(kind="c2c", raw_peak_gbps=reason, h2d_peak_gbps=reason, d2h_peak_gbps=reason)
-    text = page_of(full_run(link=link))
-    assert "none  joined chip to chip" in text
-
-
-def test_curves_without_a_fit_share_a_line() -> None:
-    nothing: Any = unknown("two sizes are too few")
-    curve = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", nothing, nothing, nothing, nothing)
-    other = msgspec.structs.replace(curve, direction="d2h", side="d2h")
-    text = page_of(full_run(curves=(curve, other)))
-    assert "no fit (raw.pinned-async h2d, raw.pinned-async d2h): two sizes are too few" in text
-
-
-def test_a_curve_without_an_asymptote_has_its_reason() -> None:
-    vague: Any = unknown("not precise enough")
-    curve = msgspec.structs.replace(full_run().curves[0], asymptote_gbps=vague, half_bytes=vague)
-    text = page_of(full_run(curves=(curve,)))
-    assert "no B (raw.pinned-async h2d): not precise enough" in text
-    assert "2.33 us" in text
-
-
-def staged_run(ring: Fact[machines.Ring]) -> runs.Run:
-    return full_run(memories=("pageable",), modes=("staged",), ring=ring)
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"link": make_link(hops=(*make_link().hops, NARROW_HOP), narrowest_hop=Fact(NARROW_HOP))},
+            "limited by the link of 0000:00:01.0 above it",
+        ),
+        (
+            {"link": make_link(kind="c2c", raw_peak_gbps=LOST, h2d_peak_gbps=LOST, d2h_peak_gbps=LOST)},
+            "\nPeaks\nnone  it is lost\n",
+        ),
+        (
+            {"curves": (UNFITTED, msgspec.structs.replace(UNFITTED, direction="d2h", side="d2h"))},
+            "no fit (raw.pinned-async h2d, raw.pinned-async d2h): it is lost",
+        ),
+        (
+            {"curves": (msgspec.structs.replace(CURVE, asymptote_gbps=LOST, half_bytes=LOST),)},
+            "no B (raw.pinned-async h2d): it is lost",
+        ),
+        ({"memories": ("pageable",), "modes": ("staged",), "ring": LOST}, "\nRing\nnone  it is lost\n"),
+        ({"locking": (NEVER,)}, "; never pays here: pageable copies are as fast"),
+        ({"locking": (UNPAID,)}, "; unknown when it pays: h2d was not measured"),
+    ],
+    ids=["hop", "peaks", "fits", "asymptote", "ring", "never pays", "not known"],
+)
+def test_what_is_missing_or_limited_has_its_reason(fields: dict[str, Any], words: str) -> None:
+    assert words in page_of(full_run(**fields))
 
 
 def test_ring_has_its_settings_and_their_source() -> None:
     ring = machines.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
-    lines = [
-        line.split(maxsplit=1) for line in page_of(staged_run(Fact(ring))).partition("\nRing\n")[2].splitlines()[:5]
+    text = page_of(full_run(memories=("pageable",), modes=("staged",), ring=Fact(ring)))
+    assert [line.split(maxsplit=1)[1] for line in text.partition("\nRing\n")[2].splitlines()[:5]] == [
+        *("4", "512 of 64 KiB", "32 MiB page-locked, made in 3.20 ms", "streaming (avx512)", "tuned on 2025-11-21")
     ]
-    assert lines == [
-        ["threads", "4"],
-        ["slots", "512 of 64 KiB"],
-        ["memory", "32 MiB page-locked, made in 3.20 ms"],
-        ["fill", "streaming (avx512)"],
-        ["settings", "tuned on 2025-11-21"],
-    ]
-
-
-def test_a_missing_ring_has_the_reason() -> None:
-    text = page_of(staged_run(unknown("page-locked memory ran out")))
-    assert "\nRing\nnone  page-locked memory ran out\n" in text
-
-
-def test_page_locking_that_never_pays_has_the_reason() -> None:
-    cost = make_run().locking[0]
-    never = msgspec.structs.replace(cost, pays_after_transfers=unknown("pageable copies are as fast"))
-    assert "; never pays here: pageable copies are as fast" in line_with(page_of(full_run(locking=(never,))), "s/GiB")
-    unmeasured = msgspec.structs.replace(cost, pays_after_transfers=unknown("h2d was not measured from both memories"))
-    assert "; unknown when it pays: h2d was not" in line_with(page_of(full_run(locking=(unmeasured,))), "s/GiB")
 
 
 def test_wrong_contents_are_reported() -> None:
@@ -128,27 +112,24 @@ def test_wrong_contents_are_reported() -> None:
     assert "the bytes that arrived are not the bytes that were sent" in text
 
 
-def test_invalid_trials_are_counted_by_reason() -> None:
+def late(row: runs.Measurement, count: int, reason: str) -> runs.Measurement:
+    invalid = tuple(msgspec.structs.replace(trial, invalid=reason) for trial in row.trials[:count])
+    return msgspec.structs.replace(row, trials=(*invalid, *row.trials[count:]))
+
+
+def test_invalid_trials_are_counted_by_reason_and_those_of_a_copy_both_ways_once() -> None:
     run = full_run(("h2d",), ("pinned",))
-    first = run.measurements[0]
-    late = tuple(msgspec.structs.replace(trial, invalid="the gate timed out") for trial in first.trials[:2])
-    part = msgspec.structs.replace(first, trials=(*late, *first.trials[2:]))
-    text = page_of(msgspec.structs.replace(run, measurements=(part, *run.measurements[1:])))
+    first, *rest = run.measurements
+    part = late(first, 2, "the gate timed out")
+    text = page_of(msgspec.structs.replace(run, measurements=(part, *rest)))
     assert "2 of 72 trials: the gate timed out" in text
-
-
-def test_a_trial_of_a_copy_both_ways_is_counted_once() -> None:
     run = full_run(("both",), ("pinned",))
-    sides = [row for row in run.measurements if row.nbytes == run.measurements[0].nbytes]
-    rest = [row for row in run.measurements if row not in sides]
-    late = [
-        msgspec.structs.replace(
-            row, trials=(msgspec.structs.replace(row.trials[0], invalid="the other began later"), *row.trials[1:])
-        )
-        for row in sides
+    rows = [
+        late(row, 1, "the other began later") if row.nbytes == run.measurements[0].nbytes else row
+        for row in run.measurements
     ]
-    assert {row.side for row in late} == {"h2d", "d2h", "sum"}
-    text = page_of(msgspec.structs.replace(run, measurements=(*late, *rest)))
+    assert {row.side for row in rows if row.trials[0].invalid} == {"h2d", "d2h", "sum"}
+    text = page_of(msgspec.structs.replace(run, measurements=tuple(rows)))
     assert "1 of 72 trials: the other began later" in text
 
 
@@ -177,20 +158,16 @@ def test_a_missing_value_is_a_marked_dash() -> None:
     assert "- a" in tables(broken)[0]
 
 
-def test_modes_are_separate_columns() -> None:
+def test_modes_and_fresh_copies_are_separate_columns() -> None:
     headings = tables(full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=(MIB,)))[0].splitlines()[:3]
     assert [line.split() for line in headings] == [
         ["h2d", "h2d"],
         ["pinned", "pinned", "best"],
         ["size", "async", "streams:2", "of", "peak"],
     ]
-
-
-def test_fresh_is_a_separate_column() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB,))
-    fresh = msgspec.structs.replace(run.measurements[0], variant="fresh")
-    both = msgspec.structs.replace(run, measurements=(*run.measurements, fresh))
-    assert "fresh" in tables(both)[0].splitlines()[2]
+    both = (*run.measurements, msgspec.structs.replace(run.measurements[0], variant="fresh"))
+    assert "fresh" in tables(msgspec.structs.replace(run, measurements=both))[0].splitlines()[2]
 
 
 def test_a_wide_table_becomes_one_row_per_measurement() -> None:
@@ -219,18 +196,13 @@ def test_a_wider_terminal_takes_more_columns() -> None:
     ],
 )
 def test_sorted_rows_begin_with_the_first_of_their_order(sort: str, first: str) -> None:
-    (table,) = tables(full_run(), sort=sort)
-    assert first in table.splitlines()[1]
+    assert first in tables(full_run(), sort=sort)[0].splitlines()[1]
 
 
-def test_rows_sorted_by_rate_fall() -> None:
-    run = full_run()
-    (table,) = tables(run, sort="gbps")
+def test_rows_sorted_by_rate_fall_and_an_unknown_order_is_refused() -> None:
+    (table,) = tables(full_run(), sort="gbps")
     rates = [float(line.split("iB")[1].split()[0]) for line in table.splitlines()[1:]]
     assert rates == sorted(rates, reverse=True)
-
-
-def test_an_unknown_order_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"--sort 'colour' is unknown: choose one of size, gbps, route"):
         tables(full_run(), sort="colour")
 
