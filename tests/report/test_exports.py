@@ -55,13 +55,8 @@ def cells_of(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-def test_csv_has_a_header_and_empty_cells_for_none() -> None:
-    assert csv_table(("a", "b"), [(1, None), (None, "x")]) == "a,b\n1,\n,x\n"
-
-
-def test_csv_keeps_every_digit_of_a_number() -> None:
-    value = 0.1 + 0.2
-    assert float(cells_of(csv_table(("v",), [(value,)]))[1][0]) == value
+def test_csv_has_a_header_every_digit_of_a_number_and_empty_cells_for_none() -> None:
+    assert csv_table(("a", "b"), [(0.1 + 0.2, None), (None, "x")]) == f"a,b\n{0.1 + 0.2!r},\n,x\n"
 
 
 def test_every_column_of_a_run_has_a_source() -> None:
@@ -80,18 +75,17 @@ def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         make_run().to_csv()
 
 
-@pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
-def test_csv_quotes_formulas(text: str) -> None:
-    assert cells_of(csv_table(("v",), [(text,)]))[1][0] == "'" + text
-
-
-@pytest.mark.parametrize("text", ["two\rlines", "two\r\nlines"])
-def test_csv_line_breaks_in_a_cell_are_kept(text: str) -> None:
-    assert cells_of(csv_table(("v",), [(text,)]))[1:] == [["two\nlines"]]
-
-
-def test_csv_quotes_a_formula_after_a_line_break() -> None:
-    assert cells_of(csv_table(("v",), [("\r=1",)]))[1] == ["'\n=1"]
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        *((text, f"'{text}") for text in (FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1")),
+        ("\r=1", "'\n=1"),
+        ("two\rlines", "two\nlines"),
+        ("two\r\nlines", "two\nlines"),
+    ],
+)
+def test_csv_quotes_formulas_and_keeps_line_breaks(text: str, cell: str) -> None:
+    assert cells_of(csv_table(("v",), [(text,)]))[1:] == [[cell]]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=5))
@@ -103,18 +97,13 @@ def test_csv_text_can_be_read_back(rows: list[tuple[str, str]]) -> None:
 
 
 def test_markdown_table_aligns_numbers_right() -> None:
-    text = markdown_table(
-        ("route", "size", "bandwidth", "share"), [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
-    )
-    assert text.splitlines() == [
+    rows = [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
+    assert markdown_table(("route", "size", "bandwidth", "share"), rows).splitlines() == [
         "| route | size | bandwidth | share |",
         "| --- | ---: | ---: | ---: |",
         "| raw | 4 KiB | 1.5 | 98.3 % |",
         "| b |  | -2 |  |",
     ]
-
-
-def test_markdown_table_without_rows_is_a_header() -> None:
     assert markdown_table(("a",), []) == "| a |\n| --- |\n"
 
 
@@ -140,9 +129,6 @@ def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[st
     assert len(lines) == 2 + len(rows)
     for line in lines:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
-
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -186,19 +172,14 @@ def test_csv_numbers_are_unrounded() -> None:
     assert (row["n"], row["verified"], row["wall_s"]) == ("8", "True", "")
 
 
-def test_csv_of_a_missing_measurement_has_the_reason() -> None:
-    row = read_csv(make_run(measurements=(make_missing("out of memory"),)).to_csv())[0]
-    assert row["missing"] == "out of memory"
-    assert {row[name] for name in ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")} == {""}
-
-
-def test_csv_joins_the_remarks_with_their_fixes() -> None:
+def test_csv_has_the_reason_of_a_missing_figure_and_the_remarks_with_their_fixes() -> None:
     remarks = (Remark(code="a", text="one", fix="--budget 9s"), Remark(code="b", text="two"))
-    row = read_csv(make_run(measurements=(make_measurement(remarks=remarks),)).to_csv())[0]
-    assert row["remarks"] == "one; try --budget 9s; two"
-
-
-# --- explained routes ------------------------------------------------------------------------------------------------
+    rows = (make_missing("out of memory"), make_measurement(remarks=remarks))
+    missing, remarked = read_csv(make_run(measurements=rows).to_csv())
+    assert missing["missing"] == "out of memory"
+    names = ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")
+    assert {missing[name] for name in names} == {""}
+    assert remarked["remarks"] == "one; try --budget 9s; two"
 
 
 @pytest.mark.parametrize(
@@ -212,51 +193,27 @@ def test_markdown_of_a_route_without_a_breakdown_has_the_reason(row: Measurement
     assert f"### Where the time goes\n\n- {words}\n" in make_explain_run(row).to_markdown()
 
 
-# --- frameworks ------------------------------------------------------------------------------------------------------
-
 ROUTE = make_route_row("torch", "torch.to", "h2d", 1 << 24, (9e-6, 17.9))
 
 
-def test_csv_of_a_route_has_its_route_info() -> None:
-    row = read_csv(make_frameworks_run(measurements=(ROUTE,)).to_csv())[0]
+def test_csv_of_a_route_has_its_route_info_and_its_page_faults() -> None:
+    trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
+    faulty = msgspec.structs.replace(ROUTE, trials=trials)
+    row, counted = read_csv(make_frameworks_run(measurements=(ROUTE, faulty)).to_csv())
     assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
     assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")
     assert float(row["overhead_s"]) == ROUTE.overhead_s
-    assert (row["batch"], row["faults"]) == ("", "")
+    assert (row["batch"], row["faults"], counted["faults"]) == ("", "", "536.0")
 
 
-def test_csv_counts_page_faults() -> None:
-    trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
-    run = make_frameworks_run(measurements=(msgspec.structs.replace(ROUTE, trials=trials),))
-    assert read_csv(run.to_csv())[0]["faults"] == "536.0"
-
-
-# --- copies by the device's records ----------------------------------------------------------------------------------
-
-OF_DMA = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
-
-
-def dma_cells(row: Measurement) -> dict[str, str]:
-    written = read_csv(make_explain_run(row, measurements=(row,)).to_csv())[0]
-    return {name: written[name] for name in OF_DMA}
-
-
-def test_csv_has_the_copies_of_a_route() -> None:
-    row = make_explained()
-    assert dma_cells(row) == {
-        "dma_s": "0.00933",
-        "dma_bytes": "100663296",
-        "dma_copies": "1.0",
-        "dma_source": "pageable",
-        "dma_gbps": str(row.dma_gbps),
-        "dma_missing": "",
-    }
-
-
-def test_csv_has_the_reason_for_unknown_copies() -> None:
-    cells = dma_cells(make_explained(dma=unknown("nothing crosses the link")))
-    assert cells["dma_missing"] == "nothing crosses the link"
-    assert {cells[name] for name in OF_DMA[:-1]} == {""}
+def test_csv_has_the_copies_of_a_route_or_why_they_are_not_known() -> None:
+    names = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
+    rows = (make_explained(), make_explained(dma=unknown("nothing crosses the link")))
+    known, missing = (
+        tuple(read_csv(make_explain_run(row, measurements=(row,)).to_csv())[0][name] for name in names) for row in rows
+    )
+    assert known == ("0.00933", "100663296", "1.0", "pageable", str(rows[0].dma_gbps), "")
+    assert missing == ("", "", "", "", "", "nothing crosses the link")
 
 
 # --- watches ---------------------------------------------------------------------------------------------------------
@@ -276,42 +233,31 @@ def test_parts_of_a_steps_row_sum_to_the_period() -> None:
         assert sum(parts) == pytest.approx(float(row["period_s"]))
 
 
-def test_slow_steps_are_marked() -> None:
+def test_slow_steps_are_marked_and_without_records_cells_are_empty() -> None:
     assert [row["number"] for row in table("steps", make_stalled()) if row["slow"] == "True"] == ["18", "26"]
-
-
-def test_steps_without_records_have_empty_cells() -> None:
     row = table("steps", make_unseen())[0]
-    assert row["kernels_s"] == ""
-    assert float(row["input_s"]) == pytest.approx(0.004)
+    assert (row["kernels_s"], float(row["input_s"])) == ("", pytest.approx(0.004))
 
 
-def test_copies_have_a_row_for_each_class() -> None:
+def test_a_watch_has_tables_of_copies_calls_and_ranges() -> None:
+    assert len(WATCHED.table()) == len(WATCHED.steps.each)
     assert [(row["direction"], row["memory"], row["count"]) for row in table("copies")] == [
         ("h2d", "pageable", "20"),
         ("d2h", "pageable", "20"),
     ]
-
-
-def test_calls_have_their_line() -> None:
     row = next(row for row in table("calls") if row["what"] == "d2h")
     assert (row["call"], row["line"], row["count"]) == ("cudaMemcpyAsync", LINE, "20")
-
-
-def test_ranges_have_their_time() -> None:
     (row,) = table("ranges")
-    assert row["name"] == "decode"
-    assert float(row["total_s"]) == pytest.approx(0.07)
+    assert (row["name"], float(row["total_s"])) == ("decode", pytest.approx(0.07))
+    (row,) = table("ranges", make_watched(decode=FORMULA))
+    assert row["name"] == "'" + FORMULA
+    with pytest.raises(UsageError, match="kernels"):
+        WATCHED.table("kernels")
 
 
 def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(UsageError, match="Table 'kernels' is unknown: choose one of steps, copies, calls, ranges"):
         WATCHED.to_csv("kernels")
-
-
-def test_csv_of_a_watch_quotes_formulas() -> None:
-    (row,) = table("ranges", make_watched(decode=FORMULA))
-    assert row["name"] == "'" + FORMULA
 
 
 def test_markdown_of_a_watch_escapes_names() -> None:
@@ -352,9 +298,6 @@ def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
     assert "\n# c" not in text
     assert "**y**" not in text
     assert "a|b" not in text
-
-
-# --- comparisons for CI ----------------------------------------------------------------------------------------------
 
 
 def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
@@ -405,16 +348,6 @@ def test_a_notebook_shows_the_first_rows_of_a_table() -> None:
     assert "30 more" in many
 
 
-def test_a_watch_has_four_tables() -> None:
-    watched = make_watched()
-    assert len(watched.table()) == len(watched.steps.each)
-    assert {name: len(watched.table(name)) > 0 for name in ("copies", "calls", "ranges")} == dict.fromkeys(
-        ("copies", "calls", "ranges"), True
-    )
-    with pytest.raises(UsageError, match="kernels"):
-        watched.table("kernels")
-
-
 def test_a_fleet_has_a_row_per_host_and_cell() -> None:
     table = make_fleet().table()
     assert len(table) == 41 * 3 + 1
@@ -427,11 +360,7 @@ def test_a_fleet_has_a_row_per_host_and_cell() -> None:
 
 
 def test_a_comparison_has_a_row_per_cell() -> None:
-    comparison = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3)))
-    table = comparison.table()
-    assert [dict(zip(table.names, row, strict=True))["verdict"] for row in table.rows] == [
-        cell.verdict for cell in comparison.cells
-    ]
+    assert [row["verdict"] for row in SLOW.table()] == [cell.verdict for cell in SLOW.cells]
 
 
 def test_links_have_a_row_per_figure_with_the_columns_of_their_csv() -> None:

@@ -69,25 +69,26 @@ def test_a_missing_or_wrong_value_always_has_a_letter() -> None:
     assert set(gather(run)[0]) == {"a"}
 
 
-def test_several_imprecise_medians_are_a_range() -> None:
+@pytest.mark.parametrize(
+    ("code", "texts", "end"),
+    [
+        ("unstable", ("known to 1 %", "known to 7 %"), ": precision 1 % to 7 %, target 0.5 %"),
+        ("drift", ("it drifted a little", "it drifted far"), "; at worst: it drifted far"),
+    ],
+)
+def test_different_remarks_of_one_code_are_a_range_or_the_worst(code: str, texts: tuple[str, str], end: str) -> None:
     run = small_run()
-    mild = widened(with_remark(run.measurements[0], "unstable", "known to 1 %", "--budget 20s"), 0.01)
-    worse = widened(with_remark(run.measurements[2], "unstable", "known to 7 %", "--budget 90s"), 0.07)
+    mild = widened(with_remark(run.measurements[0], code, texts[0]), 0.01)
+    worse = widened(with_remark(run.measurements[2], code, texts[1]), 0.07)
     _, notes = gather(changed(run, (0, mild), (2, worse)))
-    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB: precision 1 % to 7 %, target 0.5 %"
+    assert notes[0].text == f"h2d pinned at 4 KiB, 64 KiB{end}"
 
 
-def test_different_remarks_of_one_code_show_the_worst() -> None:
-    run = small_run()
-    mild = widened(with_remark(run.measurements[0], "drift", "it drifted a little"), 0.01)
-    worse = widened(with_remark(run.measurements[2], "drift", "it drifted far"), 0.07)
-    _, notes = gather(changed(run, (0, mild), (2, worse)))
-    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: it drifted far"
-
-
-def test_a_label_always_names_the_mode_staged() -> None:
+def test_a_label_names_the_mode_staged_and_each_mode_of_several() -> None:
     (row,) = full_run(("h2d",), ("pageable",), ("staged",), sizes=(16 * MIB,)).measurements
     assert label(row, make_run(measurements=(row,))) == "h2d pageable staged"
+    run = full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=SIZES)
+    assert label(run.measurements[5], run) == "h2d pinned streams:2"
 
 
 def test_outliers_are_not_marked() -> None:
@@ -97,17 +98,15 @@ def test_outliers_are_not_marked() -> None:
     assert (set(marks), notes) == ({""}, ())
 
 
-def test_a_missing_value_is_marked_with_its_reason() -> None:
+def test_missing_and_imprecise_values_are_marked_without_a_remark() -> None:
     run = small_run()
-    marks, notes = gather(changed(run, (5, missing(run.measurements[5], "out of memory"))))
-    assert marks[5] == "a"
-    assert notes[0].text == "h2d pageable at 16 KiB: out of memory"
-
-
-def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
-    run = small_run()
-    _, notes = gather(changed(run, (0, widened(run.measurements[0], 0.031))))
-    assert notes[0].text == "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %"
+    wide, gone = widened(run.measurements[0], 0.031), missing(run.measurements[5], "out of memory")
+    marks, notes = gather(changed(run, (0, wide), (5, gone)))
+    assert (marks[0], marks[5]) == ("a", "b")
+    assert [note.text for note in notes] == [
+        "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %",
+        "h2d pageable at 16 KiB: out of memory",
+    ]
 
 
 @pytest.mark.parametrize(("code", "named"), [("late", False), ("shared", True)])
@@ -135,26 +134,14 @@ def traced(run: runs.Run, reason: str) -> runs.Run:
     return msgspec.structs.replace(changed(run, (0, row)), tracing=tracing)
 
 
-def test_lost_records_are_marked() -> None:
-    marks, notes = gather(traced(small_run(), "15 of the device's records were lost"))
+def test_records_are_missed_only_where_others_were_kept() -> None:
+    lost = traced(small_run(), "15 of the device's records were lost")
+    marks, notes = gather(lost)
     assert marks == ("a", *[""] * 7)
     assert notes[0].text == "h2d pinned at 4 KiB: 15 of the device's records were lost"
-
-
-def test_rows_that_were_not_to_be_traced_are_not_marked() -> None:
     for reason in (runs.UNTRACED, runs.OF_SIDES, runs.NOT_TRACED, runs.NOT_ASKED):
         assert gather(traced(small_run(), reason))[1] == ()
-
-
-def test_without_a_tracer_missing_records_are_not_marked() -> None:
-    run = traced(small_run(), "trace: unavailable: no library")
-    assert gather(msgspec.structs.replace(run, tracing=machines.unknown("trace: unavailable: no library")))[1] == ()
-
-
-def test_labels_name_the_mode_if_there_are_several() -> None:
-    run = full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=SIZES)
-    _, notes = gather(changed(run, (5, missing(run.measurements[5], "no"))))
-    assert notes[0].text.startswith("h2d pinned streams:2 at 16 KiB")
+    assert gather(msgspec.structs.replace(lost, tracing=machines.unknown("trace: unavailable: no library")))[1] == ()
 
 
 def test_more_than_26_notes_have_distinct_marks() -> None:
@@ -166,11 +153,8 @@ def test_more_than_26_notes_have_distinct_marks() -> None:
     assert len(set(marks)) == len(sizes)
 
 
-def test_consecutive_sizes_are_a_range() -> None:
-    assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
-
-
-def test_few_sizes_with_a_gap_are_a_list_and_many_are_counted() -> None:
+def test_consecutive_sizes_are_a_range_few_with_a_gap_a_list_and_many_are_counted() -> None:
     known = tuple(4**step * MIB for step in range(8))
+    assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
     assert sizes_text(known[::2], known) == "1 MiB, 16 MiB, 256 MiB, 4 GiB"
     assert sizes_text(known[:2] + known[3:], known) == "7 sizes from 1 MiB to 16 GiB"
