@@ -154,18 +154,12 @@ def explained(row: runs.Measurement | None = None, **overrides: Any) -> Explaine
     return found
 
 
-# --- headline --------------------------------------------------------------------------------------------------------
-
-
 def test_headline_without_a_bandwidth_has_the_reason() -> None:
     reason: Any = unknown("elided: nothing crossed the link")
     row = make_explained(rate=reason, ceiling_share=reason, peak_share=reason)
     assert headline(explained(row)).endswith("96 MiB: 36.9 ms, no bandwidth: elided: nothing crossed the link")
     assert headline(explained(msgspec.structs.replace(row, summary=None))).endswith("96 MiB: no bandwidth: elided: "
     "nothing crossed the link")  # fmt: skip
-
-
-# --- trials ----------------------------------------------------------------------------------------------------------
 
 
 def trials(row: runs.Measurement, **overrides: Any) -> dict[str, str]:
@@ -198,9 +192,6 @@ def ingest_trials(row: runs.Measurement) -> dict[str, str]:
 def test_an_ingest_call_shorter_than_a_copy_is_compared_with_one() -> None:
     assert ingest_trials(ingest_row(4e-3))["one copy"] == "9.18 ms in host memory; the call is shorter"
     assert "one copy" not in ingest_trials(ingest_row(20e-3))
-
-
-# --- copies and the host ---------------------------------------------------------------------------------------------
 
 
 def crossing(row: runs.Measurement, **overrides: Any) -> dict[str, str]:
@@ -270,9 +261,6 @@ def test_copy_time_beyond_the_peak_is_impossible() -> None:
 )
 def test_host_lines_count_faults_waits_and_preemptions(counts: dict[str, Any], values: tuple[str, ...]) -> None:
     assert tuple(text for _, text in host_lines(make_explained(breakdown=Fact(make_breakdown(**counts))))) == values
-
-
-# --- clocks ----------------------------------------------------------------------------------------------------------
 
 
 def note(row: runs.Measurement, clock: str) -> str:

@@ -216,8 +216,6 @@ def test_csv_has_the_copies_of_a_route_or_why_they_are_not_known() -> None:
     assert missing == ("", "", "", "", "", "nothing crosses the link")
 
 
-# --- watches ---------------------------------------------------------------------------------------------------------
-
 WATCHED = make_watched()
 
 
@@ -280,19 +278,14 @@ def test_names_that_are_not_utf_8_are_escaped_in_exports() -> None:
         assert "udce9" in text.encode().decode()
 
 
-# --- comparisons -----------------------------------------------------------------------------------------------------
-
 SLOW = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3)))
 PARTLY = compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memories=("pinned",))))
 
 
-def test_markdown_of_a_comparison_lists_cells_that_were_not_compared() -> None:
-    assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in PARTLY.to_markdown().replace("&#58;", ":")
-
-
 @pytest.mark.parametrize("hostile", [MARKUP, SCRIPT, FORMULA, "a|b\n# c\n", "`x`**y**"])
-def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
+def test_markdown_of_a_comparison_lists_cells_and_escapes_names(hostile: str) -> None:
     run = make_run(environment=make_environment(host=hostile))
+    assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in PARTLY.to_markdown().replace("&#58;", ":")
     text = compare_samples(make_sample(hostile), make_sample("B", seed=2, run=run)).to_markdown()
     assert "<script>" not in text
     assert "\n# c" not in text
@@ -310,15 +303,13 @@ def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
         assert str(benchmark["extra"]).startswith(f"{row.verdict}, ")
 
 
-def test_metrics_for_bencher_are_bytes_per_second() -> None:
-    assert metrics(SLOW) == {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in SLOW.cells}
-
-
-def test_cells_that_b_does_not_have_are_no_benchmarks() -> None:
-    known = [row.text for row in PARTLY.cells if row.b_gbps.value is not None]
+def test_metrics_for_bencher_are_bytes_per_second_of_the_cells_that_b_has() -> None:
+    known = [row for row in PARTLY.cells if row.b_gbps.value is not None]
     assert 0 < len(known) < len(PARTLY.cells)
-    assert [row["name"] for row in benchmarks(PARTLY)] == known
-    assert list(metrics(PARTLY)) == known
+    assert [row["name"] for row in benchmarks(PARTLY)] == [row.text for row in known]
+    for comparison, cells in ((SLOW, SLOW.cells), (PARTLY, known)):
+        rates = {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in cells}
+        assert metrics(comparison) == rates
 
 
 def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
@@ -329,11 +320,16 @@ def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
 RUN = make_run(device=make_device(name=SCRIPT), measurements=(*make_run().measurements, make_missing()))
 
 
-def test_a_run_has_a_row_per_measurement_with_the_columns_of_its_csv() -> None:
-    table = RUN.table()
-    assert list(table.names) == RUN.to_csv().splitlines()[0].split(",")
-    assert len(table) == len(RUN.measurements)
-    assert [row[table.names.index("gbps")] for row in table.rows] == [m.gbps for m in RUN.measurements]
+@pytest.mark.parametrize("document", [RUN, make_links()], ids=["run", "links"])
+def test_a_table_has_the_rows_and_columns_of_the_csv(document: Any) -> None:
+    table = document.table()
+    assert list(table.names) == document.to_csv().splitlines()[0].split(",")
+    assert len(table) == len(document.to_csv().splitlines()) - 1
+    for library in ("polars", "pandas"):
+        pytest.importorskip(library)
+        frame = getattr(table, f"to_{library}")()
+        assert len(frame) == len(table)
+        assert len(list(frame["gbps"])) == len(table)
 
 
 def test_a_notebook_shows_the_first_rows_of_a_table() -> None:
@@ -363,38 +359,18 @@ def test_a_comparison_has_a_row_per_cell() -> None:
     assert [row["verdict"] for row in SLOW.table()] == [cell.verdict for cell in SLOW.cells]
 
 
-def test_links_have_a_row_per_figure_with_the_columns_of_their_csv() -> None:
-    run = make_links()
-    table = run.table()
-    assert list(table.names) == run.to_csv().splitlines()[0].split(",")
-    assert len(table) == len(run.to_csv().splitlines()) - 1
-    for library in ("polars", "pandas"):
-        pytest.importorskip(library)
-        frame = getattr(table, f"to_{library}")()
-        assert len(frame) == len(table)
-        assert frame["gbps"].to_list() if library == "polars" else list(frame["gbps"])
-
-
-def test_a_baseline_has_the_rows_of_every_process() -> None:
+def test_tables_of_baselines_sessions_and_hosts_have_their_figures() -> None:
     baseline = make_baseline()
     numbers = [row["process"] for row in baseline.table()]
     assert Counter(numbers) == {n: len(run.measurements) for n, run in enumerate(baseline.runs, start=1)}
-
-
-def test_a_session_has_the_figures_of_every_test() -> None:
     session = make_session(row_of(), row_of("tests/test_b.py::test_other", None))
-    rows = list(session.table())
-    assert [(row["test"], row["outcome"], row["gbps"], row["device"]) for row in rows] == [
+    assert [(row["test"], row["outcome"], row["gbps"], row["device"]) for row in session.table()] == [
         (test.test, test.outcome, test.measurement.gbps, session.places[test.place].device.name)
         for test in session.tests
     ]
-
-
-def test_the_document_of_a_host_has_its_figures_unrounded() -> None:
     report = make_host()
-    assert [(row["cell"], row["value"]) for row in report.table()] == [
-        (cell.cell.text, cell.value.value) for cell in report.cells
-    ]
+    figures = [(cell.cell.text, cell.value.value) for cell in report.cells]
+    assert [(row["cell"], row["value"]) for row in report.table()] == figures
 
 
 def test_other_documents_have_no_table() -> None:
@@ -402,40 +378,31 @@ def test_other_documents_have_no_table() -> None:
         table_of(pyxfer)
 
 
-# --- round trips -----------------------------------------------------------------------------------------------------
-
-
-def test_polars_reads_a_run() -> None:
+def test_polars_reads_a_run_and_an_empty_one() -> None:
     polars = pytest.importorskip("polars")
     pytest.importorskip("nanoarrow")
-    table = RUN.table()
-    for frame in (polars.DataFrame(table), table.to_polars()):
-        assert frame.columns == list(table.names)
-        assert frame.rows() == table.rows
-        assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
-        assert frame["taken_at"].dtype == polars.Datetime("us", "UTC")
+    for table in (RUN.table(), make_run(measurements=(), curves=()).table()):
+        for frame in (polars.DataFrame(table), table.to_polars()):
+            assert frame.columns == list(table.names)
+            assert frame.rows() == table.rows
+            assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
+            assert frame["taken_at"].dtype == polars.Datetime("us", "UTC")
+    unseen = polars.DataFrame(make_unseen().table())["kernels_s"]
+    assert unseen.null_count() == len(unseen) > 0
+    assert unseen.dtype == polars.Float64
+    run = make_run(environment=make_environment(host="gpu\udcff"))
+    assert set(polars.DataFrame(run.table())["host"]) == {"gpu\\udcff"}
 
 
-def test_pandas_reads_a_run() -> None:
+def test_pandas_reads_a_run_and_the_table_itself() -> None:
     pandas = pytest.importorskip("pandas")
     table = RUN.table()
     frame = table.to_pandas()
-    back = [
-        tuple(None if cell is pandas.NA else cell for cell in row) for row in frame.itertuples(index=False, name=None)
-    ]
-    assert back == table.rows
-    assert {name: str(frame[name].dtype) for name in ("route", "nbytes", "gbps", "verified")} == {
-        "route": "string",
-        "nbytes": "Int64",
-        "gbps": "Float64",
-        "verified": "boolean",
-    }
-    assert str(frame["taken_at"].dtype) == "datetime64[us, UTC]"
-
-
-def test_pandas_reads_the_table_itself() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = RUN.table()
+    cells = frame.itertuples(index=False, name=None)
+    assert [tuple(None if cell is pandas.NA else cell for cell in row) for row in cells] == table.rows
+    kinds = {"route": "string", "nbytes": "Int64", "gbps": "Float64", "verified": "boolean"}
+    kinds["taken_at"] = "datetime64[us, UTC]"
+    assert {name: str(frame[name].dtype) for name in kinds} == kinds
     frame = pandas.DataFrame(table)
     assert list(frame) == list(table.names)
     assert frame["gbps"].dropna().tolist() == [m.gbps for m in RUN.measurements if m.gbps is not None]
@@ -452,31 +419,6 @@ def test_duckdb_queries_a_run() -> None:
     known = [m.gbps for m in RUN.measurements if m.gbps is not None]
     checked = sum(m.verified.value is not None for m in RUN.measurements)
     assert found == [(SCRIPT, len(table), checked, max(known))]
-
-
-def test_an_empty_table_keeps_its_columns_and_types() -> None:
-    polars = pytest.importorskip("polars")
-    pytest.importorskip("nanoarrow")
-    table = make_run(measurements=(), curves=()).table()
-    for frame in (polars.DataFrame(table), table.to_polars()):
-        assert frame.columns == list(table.names)
-        assert frame["gbps"].dtype == polars.Float64
-        assert len(frame) == 0
-
-
-def test_a_column_without_any_value_keeps_its_type() -> None:
-    polars = pytest.importorskip("polars")
-    pytest.importorskip("nanoarrow")
-    frame = polars.DataFrame(make_unseen().table())
-    assert frame["kernels_s"].null_count() == len(frame) > 0
-    assert frame["kernels_s"].dtype == polars.Float64
-
-
-def test_a_name_that_is_not_utf8_is_escaped() -> None:
-    polars = pytest.importorskip("polars")
-    pytest.importorskip("nanoarrow")
-    run = make_run(environment=make_environment(host="gpu\udcff"))
-    assert set(polars.DataFrame(run.table())["host"]) == {"gpu\\udcff"}
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,6 @@ from pyxfer._report.text import (
     sentence,
 )
 
-# --- text ------------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("hostile", "harmless"),
@@ -130,9 +128,6 @@ def test_bars_are_consecutive_and_within_the_room(shares: list[float], room: int
     assert bars(shares, room) == drawn
 
 
-# --- pages -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(autouse=True)
 def colourful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -188,9 +183,6 @@ def test_markup_is_text(text: str) -> None:
     stream = Terminal()
     Page(stream).line(text)
     assert re.sub(r"\x1b\[\d*m", "", stream.getvalue()) == f"{text}\n"
-
-
-# --- tables and cells ------------------------------------------------------------------------------------------------
 
 
 def shown(columns: list[Column], gap: int = 2) -> list[str]:

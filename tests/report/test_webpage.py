@@ -154,9 +154,6 @@ def test_a_long_history_shows_its_last_points(monkeypatch: pytest.MonkeyPatch) -
     assert "run59" in page
 
 
-# --- pictures --------------------------------------------------------------------------------------------------------
-
-
 def test_pictures_have_the_form_of_their_suffix_and_all_charts_unless_one_is_named() -> None:
     document = DOCUMENTS["explain"]
     svg, pdf, png = (report_bytes([document], suffix, "waterfall") for suffix in (".svg", ".pdf", ".png"))
