@@ -58,16 +58,13 @@ def test_reason_of_a_missing_bandwidth_is_printed_once() -> None:
     assert "Faster routes" not in text
 
 
-def test_a_run_that_ended_before_its_route_has_no_headline() -> None:
-    text = page_of(measurements=(), ended="interrupted")
-    assert "tf.function: not measured before the run ended." in text
-    assert "Interrupted: " in text
-
-
-def test_wrong_contents_have_no_waterfall() -> None:
+def test_wrong_contents_and_a_run_that_ended_early_have_no_waterfall() -> None:
     text = page_of(make_explained(verified=Fact(False)))
     assert "Where the time goes" not in text
     assert "##" not in text
+    text = page_of(measurements=(), ended="interrupted")
+    assert "tf.function: not measured before the run ended." in text
+    assert "Interrupted: " in text
 
 
 @given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
@@ -217,37 +214,31 @@ def test_copies_have_bytes_memory_count_and_time(dma: runs.Dma, lines: tuple[str
     assert tuple(crossing(make_explained(dma=Fact(dma))).values()) == lines
 
 
-def test_copies_of_zero_bytes_have_no_ratio_of_sizes() -> None:
+def test_copies_back_go_to_memory_and_those_of_zero_bytes_have_no_ratio() -> None:
     assert crossing(make_explained(nbytes=0))["crossed"] == "96 MiB from pageable memory"
-
-
-def test_copies_back_go_to_memory() -> None:
     row = make_explained(direction="d2h", side="d2h", dma=Fact(make_dma(source="pinned")))
     assert crossing(row)["crossed"] == "96 MiB to pinned memory"
 
 
-def copy_time(ceiling_s: float, row: runs.Measurement) -> str:
-    """The line beside a ceiling whose copies take `ceiling_s` in the records."""
+@pytest.mark.parametrize(
+    ("ceiling_s", "copy_s", "text"),
+    [
+        (1.81e-3, 9.33e-3, "9.33 ms, 10.79 GB/s, 19.4 % of the ceiling's copies"),
+        (2.5e-3, 2e-3, "2.00 ms, 50.33 GB/s, no slower than the ceiling's copies"),
+        (1.81e-3, 1e-3, "1.00 ms, impossible: above the link's peak of 58.45 GB/s"),
+    ],
+)
+def test_copy_time_is_compared_with_the_ceiling_and_the_peak(ceiling_s: float, copy_s: float, text: str) -> None:
     best, *others = make_raw_rows("tensorflow", "h2d", NBYTES)
     best = msgspec.structs.replace(best, dma=Fact(make_dma(ceiling_s, source="pinned")))
-    return crossing(row, measurements=(best, *others, row))["copy time"]
-
-
-def test_copy_time_is_compared_with_the_ceiling() -> None:
-    assert copy_time(1.81e-3, make_explained()) == "9.33 ms, 10.79 GB/s, 19.4 % of the ceiling's copies"
-    fast = make_explained(dma=Fact(make_dma(2e-3)))
-    assert copy_time(2.5e-3, fast) == "2.00 ms, 50.33 GB/s, no slower than the ceiling's copies"
+    row = make_explained(dma=Fact(make_dma(copy_s)))
+    assert crossing(row, measurements=(best, *others, row))["copy time"] == text
 
 
 def test_copy_time_of_the_ceiling_is_not_compared_with_itself() -> None:
     best = msgspec.structs.replace(make_raw_rows("tensorflow", "h2d", NBYTES)[0], dma=Fact(make_dma(1.81e-3)))
     parameters = msgspec.structs.replace(make_explain_run().parameters, explained=best.route)
     assert crossing(best, measurements=(best,), parameters=parameters)["copy time"] == "1.81 ms, 55.62 GB/s"
-
-
-def test_copy_time_beyond_the_peak_is_impossible() -> None:
-    line = copy_time(1.81e-3, make_explained(dma=Fact(make_dma(1e-3))))
-    assert line == "1.00 ms, impossible: above the link's peak of 58.45 GB/s"
 
 
 @pytest.mark.parametrize(
@@ -330,17 +321,11 @@ def test_device_may_be_idle_while_slots_are_filled(staged: dict[str, Any]) -> No
     assert note(row, "device").startswith("device: copying 25.0 %, idle 75.0 % (6.00 ms)")
 
 
-def test_device_time_beyond_the_events_is_reported() -> None:
+def test_device_time_beyond_the_events_is_reported_and_shares_need_device_work() -> None:
     assert "device: 1.33 ms more than events, because it is of the traced trials" in clock_notes(make_explained(8e-3))
-
-
-@pytest.mark.parametrize(
-    "breakdown",
-    [Fact(reason="the clocks disagree"), Fact(make_breakdown((("preparing", 36.9e-3),)))],
-    ids=["unknown", "without device work"],
-)
-def test_device_shares_need_device_work(breakdown: Any) -> None:
-    assert not [text for text in clock_notes(make_explained(breakdown=breakdown)) if text.startswith("device: copy")]
+    for breakdown in (unknown("the clocks disagree"), Fact(make_breakdown((("preparing", 36.9e-3),)))):
+        found: Any = breakdown
+        assert not [text for text in clock_notes(make_explained(breakdown=found)) if text.startswith("device: copy")]
 
 
 def advised_text(*others: runs.Measurement, row: runs.Measurement | None = None) -> str:
@@ -383,13 +368,14 @@ def test_a_route_of_private_calls_is_not_advice() -> None:
     assert advice(rawop) == ["No route that a program can use instead was certainly faster."]
 
 
-def test_a_staged_copy_replaces_a_raw_copy_but_is_not_its_ceiling() -> None:
-    pinned, pageable = make_raw_rows("tensorflow", "h2d", NBYTES)
+@pytest.mark.parametrize(("direction", "code"), [("h2d", RAW_UPLOAD), ("d2h", RAW_DOWNLOAD)])
+def test_a_staged_copy_replaces_a_raw_copy_but_is_not_its_ceiling(direction: Any, code: str) -> None:
+    pinned, pageable = make_raw_rows("tensorflow", direction, NBYTES)
     quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
-    explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
-    assert explained is not None
-    assert [better.row.route for better in better_routes(explained, 3)] == ["raw.pageable-staged"]
-    assert explained.ceiling == pageable
+    found = explained(pageable, measurements=(pageable, quick))
+    (better,) = better_routes(found, 3)
+    assert (better.row.route, program_code(better.row)) == ("raw.pageable-staged", code)
+    assert found.ceiling == pageable
 
 
 def uploaded(seconds: float, **words: Any) -> runs.Measurement:
@@ -399,16 +385,6 @@ def uploaded(seconds: float, **words: Any) -> runs.Measurement:
     return msgspec.structs.replace(
         row, **{"route": "tf.upload", "route_info": route_info, "memory": "pageable", **words}
     )
-
-
-def test_a_raw_staged_copy_names_the_call_for_programs() -> None:
-    for direction, code in (("h2d", RAW_UPLOAD), ("d2h", RAW_DOWNLOAD)):
-        pinned, pageable = make_raw_rows("tensorflow", direction, NBYTES)
-        quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
-        explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
-        assert explained is not None
-        (better,) = better_routes(explained, 3)
-        assert program_code(better.row) == code
 
 
 def test_the_fastest_route_with_the_same_memory_is_always_named() -> None:
