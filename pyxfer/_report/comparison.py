@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
@@ -12,8 +12,8 @@ from pyxfer._report import junit
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import Page, fitting_table, rate_cells
-from pyxfer._report.plots import MAX_BARS, Make, Spec, change_plot
-from pyxfer._report.report import Badge, Caption, Report, Section
+from pyxfer._report.plots import MAX_BARS, change_plot
+from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.tables import Value
 from pyxfer._report.text import (
     NANO,
@@ -248,10 +248,10 @@ def _comparison_columns(
     ]
 
 
-def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
+def _order(row: CellComparison) -> tuple[str, ...] | tuple[str, str, str, str, int]:
     cell = row.cell
     if cell.is_of_links:
-        return "", "", "", "", 0  # as measured, because numbers of GPUs do not sort as text
+        return ()  # as measured, because numbers of GPUs do not sort as text
     return cell.direction, cell.side, cell.memory, f"{cell.case} {cell.mode} {cell.variant}", cell.nbytes
 
 
@@ -323,21 +323,13 @@ def _beside_a(comparison: Comparison, row: CellComparison) -> str:
 
 def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
     """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
-    return {row.text: _metric(row) for row in comparison.cells if row.b_gbps.value is not None}
-
-
-def _metric(row: CellComparison) -> dict[str, dict[str, float]]:
-    if row.cell.is_latency:
-        return {"latency": {"value": (row.b_s.value or 0.0) * NANO}}
-    return {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}}
-
-
-def _cells_chart(comparison: Comparison, rows: Sequence[CellComparison], width: int) -> Spec:
-    values = [_change_value(row) for row in rows[:MAX_BARS]]
-    more = f" The first {len(values)} of {len(rows)} cells are drawn." if len(rows) > len(values) else ""
-    shaded = f"Shaded: the tolerance of {format_percent(comparison.tolerance)}."
-    title = f"{clean(headline(comparison), _LONGEST)} {shaded}{more}"
-    return change_plot(values, comparison.tolerance, title, width)
+    found = {}
+    for row in comparison.cells:
+        if row.b_gbps.value is not None:
+            metric = ("bandwidth", row.b_gbps.value * 1e9)
+            name, value = ("latency", (row.b_s.value or 0.0) * NANO) if row.cell.is_latency else metric
+            found[row.text] = {name: {"value": value}}
+    return found
 
 
 def _change_value(row: CellComparison) -> dict[str, Any]:
@@ -404,9 +396,13 @@ def _sections(comparison: Comparison) -> list[Section]:
     return [(name, [("-", clean(text, _LONGEST)) for text in texts]) for name, texts in named.items()]
 
 
-def _charts(comparison: Comparison) -> Mapping[str, Make | None]:
+def _charts(comparison: Comparison) -> Charts:
     rows = compared(comparison)
-    return {"cells": (lambda width: _cells_chart(comparison, rows, width)) if rows else None}
+    values = [_change_value(row) for row in rows[:MAX_BARS]]
+    more = f" The first {len(values)} of {len(rows)} cells are drawn." if len(rows) > len(values) else ""
+    shaded = f"Shaded: the tolerance of {format_percent(comparison.tolerance)}."
+    title = f"{clean(headline(comparison), _LONGEST)} {shaded}{more}"
+    return {"cells": (lambda width: change_plot(values, comparison.tolerance, title, width)) if rows else None}
 
 
 REPORT = Report(

@@ -376,10 +376,10 @@ def _host_headline(report: HostReport) -> str:
 
 
 def _host_badge(report: HostReport) -> tuple[Badge, str]:
+    wrong = sum(finding.status == "wrong" for finding in report.findings)
     if report.ended != "complete":
         return "doubtful", report.ended
-    wrong = sum(finding.status == "wrong" for finding in report.findings)
-    return "doubtful" if wrong else "none", f"{wrong} wrong" if wrong else "complete"
+    return ("doubtful", f"{wrong} wrong") if wrong else ("none", "complete")
 
 
 def _host_grids(report: HostReport) -> list[Grid]:

@@ -84,19 +84,16 @@ def rows_of(fleet: Fleet) -> tuple[Row, ...]:
         # Numbered, so that two hosts with one name have a row each.
         name = f"{number}. {clean(host.host, _LONGEST_HOST)}{mark}"
         rows.append(Row(name, losses[place], frozenset(loss.cell.family.text for loss in host.losses)))
-    others = [losses[place] for place in order[len(shown) :]]
-    if many:
-        for words, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)):
-            rows.append(Row(f"{words} {len(others)} others", _quantiles(others, share)))
+    others: dict[str, list[float]] = {}
+    for place in order[len(shown) :]:
+        for family, loss in losses[place].items():
+            others.setdefault(family, []).append(loss)
+    for words, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)) if many else ():
+        quantiles = {
+            family: sorted(found, reverse=True)[int(share * (len(found) - 1))] for family, found in others.items()
+        }
+        rows.append(Row(f"{words} {len(order) - len(shown)} others", quantiles))
     return tuple(rows)
-
-
-def _quantiles(others: Sequence[dict[str, float]], share: float) -> dict[str, float]:
-    by_name: dict[str, list[float]] = {}
-    for losses in others:
-        for name, loss in losses.items():
-            by_name.setdefault(name, []).append(loss)
-    return {name: sorted(found, reverse=True)[int(share * (len(found) - 1))] for name, found in by_name.items()}
 
 
 def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:

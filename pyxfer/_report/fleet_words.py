@@ -37,18 +37,14 @@ def sentence(fleet: Fleet) -> str:
     if slow or suspect:
         verb = ("is" if len(slow) == 1 else "are") if slow else ("was" if len(suspect) == 1 else "were")
         low = "slow" if slow else "low in one look and may be slow"
-        worst = _worst_text((slow or suspect)[0])
+        first = (slow or suspect)[0]
+        worst = "" if first.worst is None else f" {loss_text(first.worst)} in {clean(first.worst.cell.text)}"
         who = f"{len(slow or suspect)} of {counted(judged, 'host')}"
-        return f"{who} {verb} {low}: {worst}{_cause_text(fleet)}{left}."
+        return f"{who} {verb} {low}: {host_name(first)}{worst}{_cause_text(fleet)}{left}."
     if split is not None:
         return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {split}{_cause_text(fleet)}{left}."
     none = "The host is not slow" if judged == 1 else f"No host of {judged} is slow"
     return f"{none}{_could_have_found(fleet)}{left}."
-
-
-def _worst_text(host: FleetHost) -> str:
-    worst = host.worst
-    return host_name(host) if worst is None else f"{host_name(host)} {loss_text(worst)} in {clean(worst.cell.text)}"
 
 
 def _cause_text(fleet: Fleet) -> str:

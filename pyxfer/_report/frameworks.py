@@ -48,7 +48,10 @@ def _summary_text(run: runs.Run, group: route_tables.Group) -> str:
         text = f", {place}: {role} {_route_text(run, group, usual, nbytes)}"
         if best is None or best is usual:
             return text
-        return f"{text}; fastest {_route_text(run, group, best, nbytes)}{_ratio_text(usual, best, nbytes)}"
+        slow, fast = usual.gbps(nbytes), best.gbps(nbytes)
+        times = fast / slow if slow and fast is not None else None
+        ratio = "" if times is None else f"; {times:.{1 if times < _PLAIN_FROM else 0}f} times as fast"
+        return f"{text}; fastest {_route_text(run, group, best, nbytes)}{ratio}"
     failed = f": usual {usual.name} has no bandwidth ({_reason(usual)})" if usual is not None else ""
     if best is not None:
         place = route_tables.place_text(run, group, group.largest)
@@ -73,13 +76,6 @@ def _rate_text(run: runs.Run, gbps: float) -> str:
     unit, factor = route_tables.rate_unit(run)
     rate = gbps * factor
     return f"{rate:.0f} {unit}" if abs(rate) >= _WHOLE_FROM else f"{rate:#.3g} {unit}"
-
-
-def _ratio_text(usual: route_tables.Row, best: route_tables.Row, nbytes: int) -> str:
-    slow, fast = usual.gbps(nbytes) or 0.0, best.gbps(nbytes)
-    if slow <= 0 or fast is None:
-        return ""
-    return f"; {fast / slow:.{1 if fast / slow < _PLAIN_FROM else 0}f} times as fast"
 
 
 def _reason(row: route_tables.Row) -> str:

@@ -301,12 +301,6 @@ def _print_small(run: Links, page: Page) -> None:
             page.line("A caller's time is from the first call to the end of the last copy, with nothing queued before.")
 
 
-def note_texts(run: Links) -> list[str]:
-    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
-    texts = [*link_words.trait_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
-    return texts + [as_sentence(remark_text(remark)) for remark in link_words.remarks(run)]
-
-
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
@@ -439,7 +433,10 @@ def _badge(run: Links) -> tuple[Badge, str]:
 
 
 def _sections(run: Links) -> list[Section]:
-    named = {"What limits what": link_words.limits(run), "Notes": note_texts(run)}
+    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
+    notes = [*link_words.trait_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
+    notes += [as_sentence(remark_text(remark)) for remark in link_words.remarks(run)]
+    named = {"What limits what": link_words.limits(run), "Notes": notes}
     return [(name, [("-", text) for text in texts]) for name, texts in named.items()]
 
 

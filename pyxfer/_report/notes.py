@@ -64,7 +64,8 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
             common.append(Note("-", _text(run, usual, which)))
         marked = [concern for concern in alike if concern not in usual]
         if marked:
-            mark = _letters(len(notes))
+            first, last = divmod(len(notes), 26)
+            mark = (string.ascii_lowercase[first - 1] if first else "") + string.ascii_lowercase[last]
             for index in {concern.index for concern in marked}:
                 marks[index] += mark
             notes.append(Note(mark, _text(run, marked, _where(run, marked))))
@@ -199,8 +200,3 @@ def _places_text(run: runs.Run, sizes: Sequence[int]) -> str:
 
 def _half_width(measurement: runs.Measurement) -> float:
     return (measurement.summary.relative_half_width or 0.0) if measurement.summary is not None else 0.0
-
-
-def _letters(order: int) -> str:
-    first, last = divmod(order, 26)
-    return (string.ascii_lowercase[first - 1] if first else "") + string.ascii_lowercase[last]

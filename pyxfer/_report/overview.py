@@ -164,7 +164,9 @@ def print_overview(run: runs.Run, page: Page) -> None:
     rows = _shown_rows(run)
     marks, notes = gather(msgspec.structs.replace(run, measurements=rows), wrong_only=True)
     page.line()
-    page.line(f"GB/s (1 GB = 1e9 bytes), {_clock_words(rows)}", style="bold")
+    many = "; modes of many calls by the caller's" if any(map(rates.is_by_caller, rows)) else ""
+    clock = f"by the device's clock{many}" if any(m.has_both_clocks for m in rows) else "medians"
+    page.line(f"GB/s (1 GB = 1e9 bytes), {clock}", style="bold")
     for table in _tables(run, rows, marks, page.columns):
         page.show(table)
         page.line()
@@ -180,13 +182,6 @@ def print_overview(run: runs.Run, page: Page) -> None:
     page.section("Next", next_steps(run, found.status))
     page.line()
     page.line(footer(run))
-
-
-def _clock_words(rows: Sequence[runs.Measurement]) -> str:
-    if not any(m.has_both_clocks for m in rows):
-        return "medians"
-    many = "; modes of many calls by the caller's" if any(map(rates.is_by_caller, rows)) else ""
-    return f"by the device's clock{many}"
 
 
 _FINER = 0.005

@@ -88,6 +88,7 @@ def _families(exported: Sequence[Exported], links: Links | None) -> Iterator[Met
 
 def _gauges(exported: Sequence[Exported]) -> Iterator[Gauge]:
     devices = [(_device(one.run), one.run) for one in exported]
+    environments = [one.run.environment for one in exported]
     copies = [(run, copy) for _, run in devices for copy in _fastest(run) if not is_beyond_peak(run, copy)]
     states = []
     for device, run in devices:
@@ -104,8 +105,8 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[Gauge]:
     yield (
         *("pyxfer_device_info", "The device, its host and its driver.", (*_DEVICE, "name", "pci", "host", "driver")),
         [
-            ((*device, run.device.name, run.device.pci.value or "", *_host_and_driver(run)), 1.0)
-            for device, run in devices
+            ((*device, run.device.name, run.device.pci.value or "", e.host, e.driver.value or ""), 1.0)
+            for (device, run), e in zip(devices, environments, strict=True)
         ],
     )
     yield (
@@ -187,7 +188,3 @@ def _labels(run: Run, row: Measurement) -> tuple[object, ...]:
 
 def _device(run: Run) -> tuple[str, str]:
     return str(run.device.index), run.device.uuid.value or ""
-
-
-def _host_and_driver(run: Run) -> tuple[str, str]:
-    return run.environment.host, run.environment.driver.value or ""

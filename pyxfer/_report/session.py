@@ -66,7 +66,11 @@ def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> l
     columns[0] = [_shortened(cell, max(NARROWEST_TEST, width - rest)) for cell in columns[0]]
     padded = [PageColumn((), tuple(cells), left=HEADING[at] in LEFT) for cells, at in zip(columns, shown, strict=True)]
     lines = [GAP.join(column.padded_cell(row).plain for column in padded).rstrip() for row in range(len(rows) + 1)]
-    return list(zip(lines, ["", *map(_colour, tests)], strict=True))
+    colours = [""]
+    for test in tests:
+        colour = "yellow" if test.measurement.gbps is None else _COLOURS.get(test.judged.word, "")
+        colours.append("red" if test.outcome == "failed" else colour)
+    return list(zip(lines, colours, strict=True))
 
 
 def _shortened(text: str, width: int) -> str:
@@ -128,12 +132,6 @@ def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
 
 def _verdict(test: Tested) -> str:
     return "" if test.judged.word == "not asked" else test.judged.word
-
-
-def _colour(test: Tested) -> str:
-    if test.outcome == "failed":
-        return "red"
-    return "yellow" if test.measurement.gbps is None else _COLOURS.get(test.judged.word, "")
 
 
 def _names(tests: Sequence[str]) -> list[str]:

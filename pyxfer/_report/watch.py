@@ -220,7 +220,9 @@ def _charts(watched: watches.Watched) -> Charts:
     colours = {word: plots.PARTS[name] for name, word in words.items()}
     parts = [(words[name], seconds) for name, seconds in watched.parts.named() if seconds > 0]
     activity = watched.activity.value
-    copies = [row for row in (activity.copies if activity is not None else ()) if _is_drawn(row)]
+    # The link bounds these; a copy inside a command, or within a device, is another order of magnitude.
+    crossing = [row for row in (activity.copies if activity is not None else ()) if row.direction in ("h2d", "d2h")]
+    copies = [row for row in crossing if row.least_bytes >= watches.MIN_OF_CEILING and row.gbps.value is not None]
     title = f"{watch_words.steps_text(watched)}: {clean(watched.verdict.text, 400)}"
     return {
         "parts": (lambda width: plots.waterfall_plot(parts, colours, title, width)) if parts else None,
@@ -231,8 +233,7 @@ def _charts(watched: watches.Watched) -> Charts:
 
 
 def _steps_chart(watched: watches.Watched, colours: Mapping[str, str], width: int) -> plots.Spec:
-    words = watch_words.part_words(watched.parts)
-    steps = watched.steps.each[:_MAX_STEPS]
+    steps, words = watched.steps.each[:_MAX_STEPS], watch_words.part_words(watched.parts)
     values = [
         {"step": step.number, "part": words[name], "ms": seconds * 1e3, "order": place}
         for step in steps
@@ -278,12 +279,6 @@ def _timeline_text(line: watches.Timeline, shares: Mapping[watches.LaneName, str
     words = ", ".join(f"{name} {share}" for name, share in shares.items())
     gaps = f". Bars also cover gaps up to {format_seconds(line.merged_s)}; the shares do not" if line.merged_s else ""
     return f"{what}: {words} of the time. All copies of the window: {watch_words.copies_text(overlap)}{gaps}"
-
-
-def _is_drawn(row: watches.CopyClass) -> bool:
-    """Whether the link bounds these copies; one inside a command, or within a device, is another order of magnitude."""
-    crosses = row.direction in ("h2d", "d2h") and row.least_bytes >= watches.MIN_OF_CEILING
-    return crosses and row.gbps.value is not None
 
 
 def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> plots.Spec:
