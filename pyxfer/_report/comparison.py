@@ -248,7 +248,7 @@ def _comparison_columns(
     ]
 
 
-def _order(row: CellComparison) -> tuple[str, ...] | tuple[str, str, str, str, int]:
+def _order(row: CellComparison) -> tuple[str | int, ...]:
     cell = row.cell
     if cell.is_of_links:
         return ()  # as measured, because numbers of GPUs do not sort as text

@@ -87,28 +87,21 @@ def heading_lines(examination: Examination) -> Lines:
     return lines
 
 
-def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
-    reference = nearest.reference
-    words = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
-    if nearest.alike:
-        return f"{words}: the same device, link and payload. {_reached(nearest, here)}"
-    return f"{words}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
-
-
-def _reached(nearest: Nearest, own: runs.Run) -> str:
-    words = []
+def _nearest_text(nearest: Nearest, own: runs.Run) -> str:
+    reference, words = nearest.reference, []
+    name = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
+    if not nearest.alike:
+        return f"{name}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
     for side in _SIDES:
         sizes = [m.nbytes for m in own.measurements if m.side == side and m.gbps is not None]
-        known = [nbytes for nbytes in sizes if nearest.reference.gbps(side, "pinned", nbytes)]
-        if known:
-            there = nearest.reference.gbps(side, "pinned", max(known)) or 0.0
-            here = max(
-                m.gbps or 0.0
-                for m in own.measurements
-                if m.side == m.direction == side and m.nbytes == max(known) and m.may_be_ceiling
-            )
+        largest = max((nbytes for nbytes in sizes if reference.gbps(side, "pinned", nbytes)), default=0)
+        there = reference.gbps(side, "pinned", largest) if largest else None
+        if there:
+            alone = [m for m in own.measurements if m.side == m.direction == side and m.nbytes == largest]
+            here = max(m.gbps or 0.0 for m in alone if m.may_be_ceiling)
             words.append(f"{side} {units.format_percent(here / there)} of its {units.format_gbps(there)}")
-    return f"Reached: {', '.join(words)}" if words else "No size was measured on both"
+    reached = f"Reached: {', '.join(words)}" if words else "No size was measured on both"
+    return f"{name}: the same device, link and payload. {reached}"
 
 
 def _grids(examination: Examination) -> list[Grid]:

@@ -13,17 +13,6 @@ from pyxfer._document.links import HOST_END, Links, Traffic
 from pyxfer._document.machines import Fact
 from pyxfer._document.runs import Rate
 from pyxfer._report import link_words, plots
-from pyxfer._report.link_words import (
-    alone_text,
-    case_text,
-    engine_words,
-    found,
-    group_text,
-    latency_row,
-    numbers,
-    sentence,
-    slow_text,
-)
 from pyxfer._report.report import Charts
 from pyxfer._report.text import clean, titled
 from pyxfer.units import format_gbps, format_percent, format_size
@@ -79,7 +68,7 @@ def _host(run: Links) -> plots.Make | None:
     rows = [row for engine in ("ce", "sm") for row in run.traffics if (row.group, row.engine) == ("host", engine)]
     flows = [(flow.device, bar) for row in rows for flow in row.flows if (bar := _host_bar(row, flow)) is not None]
     bars = [bar for _, bar in sorted(flows[: plots.MAX_BARS], key=lambda pair: pair[0])]
-    title = titled(run.runtime, alone_text(run) or sentence(run))
+    title = titled(run.runtime, link_words.alone_text(run) or link_words.sentence(run))
     return (lambda width: plots.bar_plot(bars, title, width, "GB/s")) if bars else None
 
 
@@ -104,10 +93,10 @@ def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spe
     for row in rows:
         alone_gbps, total = row.sum_alone_gbps.value, row.total.value
         if alone_gbps is not None and total is not None:
-            name, alone = case_text(row), Rate(alone_gbps, None, None)
+            name, alone = link_words.case_text(row), Rate(alone_gbps, None, None)
             bars.append(_bar(f"{name}: together", total, total.gbps / alone_gbps, "together"))
             bars.append(_bar(f"{name}: sum of separate", alone, None, "sum of separate runs"))
-    return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
+    return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, link_words.sentence(run)), width, "GB/s")
 
 
 def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.HostDirection) -> plots.Make | None:
@@ -121,7 +110,7 @@ def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.Hos
     if not known:
         return None
     title = titled(run.runtime, _keeps_text(sharing, direction, min(known)))
-    axes = (("beside GPU", numbers(run)), ("GPU", numbers(run)))
+    axes = (("beside GPU", link_words.numbers(run)), ("GPU", link_words.numbers(run)))
     return _heat_map(cells, axes, title, partial(_shade, _KEPT), lambda share: f"{share * 100:.0f} %")
 
 
@@ -130,30 +119,30 @@ def _keeps_text(sharing: documents.LinksSharing, direction: documents.HostDirect
         return f"{direction}: whether links are shared is not known: {clean(sharing.groups.reason or '')}"
     groups = [group for group in sharing.groups.value if group.direction == direction]
     if groups:
-        return " ".join(map(group_text, groups))
+        return " ".join(map(link_words.group_text, groups))
     return f"{direction}: no shared uplink was found; beside another one a GPU keeps {format_percent(least)} or more"
 
 
 def _pairs(run: Links, case: str, engine: documents.CopyEngine, words: str) -> plots.Make | None:
     cells = {}
     for place in _places(run):
-        row = found(run, "pairs", case, engine, place)
+        row = link_words.found(run, "pairs", case, engine, place)
         total: Fact[Any] = _NOT_MEASURED if row is None else row.total
         gbps = None if row is None else row.gbps
         cells[place] = _Cell(gbps, total.reason or "", f"GPU {place[0]} to GPU {place[1]}")
     rates = {place: cell.value for place, cell in cells.items() if cell.value is not None}
     if not rates:
         return None
-    text = f"GPU to GPU, {words}, {engine_words(engine)}: {_range_text(list(rates.values()))}"
+    text = f"GPU to GPU, {words}, {link_words.engine_words(engine)}: {_range_text(list(rates.values()))}"
     title = titled(run.runtime, f"{text}{_slowest_text(run, case, engine, rates)}")
-    axes = (("from GPU", numbers(run)), ("to GPU", numbers(run)))
+    axes = (("from GPU", link_words.numbers(run)), ("to GPU", link_words.numbers(run)))
     return _heat_map(cells, axes, title, _shade_by_highest(rates.values()), _rate_text)
 
 
 def _slowest_text(run: Links, case: str, engine: documents.CopyEngine, rates: Mapping[Place, float]) -> str:
     """The links that the document calls slow; else the slowest pair, if it is far below the fastest."""
     slow = run.sharing.slow.value if run.sharing is not None and engine == "ce" else None
-    named = [slow_text(link) for link in slow or () if link.case == case]
+    named = [link_words.slow_text(link) for link in slow or () if link.case == case]
     if named:
         return f". {' '.join(named)}"
     slowest, highest = min(rates, key=lambda place: rates[place]), max(rates.values())
@@ -179,7 +168,7 @@ def _numa(run: Links, direction: documents.HostDirection) -> plots.Make | None:
     text = f"{_range_text(list(rates.values()))} between GPUs and NUMA nodes"
     if own and others:
         text = f"{_range_text(own)} with memory of a GPU's own node, {_range_text(others)} with that of others"
-    axes = (("GPU", numbers(run)), ("memory of node", sorted({node for _, node in cells})))
+    axes = (("GPU", link_words.numbers(run)), ("memory of node", sorted({node for _, node in cells})))
     title = titled(run.runtime, f"{direction}: {text}")
     return _heat_map(cells, axes, title, _shade_by_highest(rates.values()), _rate_text)
 
@@ -226,7 +215,7 @@ def _shade_by_highest(rates: Iterable[float]) -> Callable[[float], str]:
 
 
 def _places(run: Links) -> list[Place]:
-    return [(row, column) for row in numbers(run) for column in numbers(run) if row != column]
+    return [(row, column) for row in link_words.numbers(run) for column in link_words.numbers(run) if row != column]
 
 
 def _rate_text(gbps: float) -> str:
@@ -243,7 +232,7 @@ def _loads(run: Links) -> plots.Make | None:
     pairs = sorted({(row.device, row.target) for row in rows if row.load and row.ns}, key=lambda pair: pair[1])
     values = []
     for pair in pairs[: len(plots.COLOURS)]:
-        loaded = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
+        loaded = [link_words.latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
         values += [value for row in loaded if row is not None for value in _load_values(row)]
     if not values:
         return None
@@ -267,7 +256,7 @@ def _load_values(row: documents.Latency) -> plots.Values:
 
 
 def _load_text(rows: Sequence[documents.Latency], pair: Place) -> str:
-    idle, *_, busy = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
+    idle, *_, busy = [link_words.latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
     if idle is None or not idle.ns or busy is None or not busy.ns:
         return "Latency of dependent loads while the link copies"
     name = f"GPU {idle.device} from {_from_text(idle)}"
@@ -279,7 +268,7 @@ def _idle(run: Links) -> plots.Make | None:
     """Dependent loads without any copy beside them, from near memory and from each node."""
     plain = [row for row in run.latencies if row.node is None]
     pairs = dict.fromkeys((row.device, row.target) for row in plain)
-    near = [latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
+    near = [link_words.latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
     nodes = [row for row in run.latencies if row.node is not None]
     rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][: plots.MAX_BARS]
     bars: plots.Values = []

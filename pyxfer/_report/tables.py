@@ -21,6 +21,7 @@ Kind = Literal["text", "whole", "number", "flag", "moment"]
 # Their types do not depend on the values, so that tables of several documents can be put together.
 _PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean", "moment": "datetime64[us, UTC]"}
 _MAX_SHOWN = 20
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 
 class Table(ShortRepr):
@@ -75,7 +76,9 @@ class Table(ShortRepr):
         }
         columns = {name: types[kind] for name, kind in self._typed()}
         cells = [
-            nanoarrow.c_array([_microseconds(cell) for cell in column] if kind == "moment" else column, types[kind])
+            nanoarrow.c_array([cell and (cell - _EPOCH) // _MICROSECOND for cell in column], types[kind])
+            if kind == "moment"
+            else nanoarrow.c_array(column, types[kind])
             for kind, column in zip(self._kinds, self._columns(), strict=True)
         ]
         whole = nanoarrow.c_array_from_buffers(nanoarrow.struct(columns), len(self), [None], children=cells)
@@ -138,11 +141,6 @@ def library(name: str, needed: str) -> Any:
 
 def _shown(cell: Value) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
-
-
-def _microseconds(moment: datetime | None) -> int | None:
-    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return None if moment is None else (moment - epoch) // timedelta(microseconds=1)
 
 
 def _value(cell: Value, kind: Kind) -> Value:

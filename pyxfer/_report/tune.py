@@ -17,21 +17,16 @@ _PLAIN = "plain copy"
 
 
 def ring_lines(state: RingState) -> Lines:
-    tuned = state.tuning.value
+    tuned, ring = state.tuning.value, state.ring
+    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    locked = f"{ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
     return [
-        ("settings", setup_text(state.ring)),
+        ("settings", f"{counted(ring.threads, 'thread')}, {slots}, {locked}"),
         ("from", reason_text(state.reason)),
         *(_figures(tuned) if tuned is not None else []),
         ("file", clean(state.path.value) if state.path.value else reason_text(state.path.reason)),
         *(("remark", capitalised(reason_text(remark))) for remark in state.remarks),
     ]
-
-
-def setup_text(ring: RingSetup) -> str:
-    """`8 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked`."""
-    threads = counted(ring.threads, "thread")
-    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
-    return f"{threads}, {slots}, {ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
 
 
 def print_tuning(state: RingState, page: Page) -> None:
@@ -110,24 +105,15 @@ def _ring_text(tuned: Tuned, way: CopyDirection) -> str:
 
 
 def _grids(state: RingState) -> list[Grid]:
-    trials = () if state.tuning.value is None else state.tuning.value.trials
-    rows = [
-        (
-            ring_name(trial.ring),
-            *(number(_rate_of(trial.rates, way), units.format_gbps) for way in ("h2d", "d2h")),
-            number(trial.against_best, lambda ratio: f"{ratio:.2f}"),
-            trial.verdict,
-            trial.reason or "",
-        )
-        for trial in trials
-    ]
+    rows = []
+    for trial in () if state.tuning.value is None else state.tuning.value.trials:
+        # The last rate of a direction is that of its largest size.
+        largest = {rate.direction: rate.gbps for rate in sorted(trial.rates, key=lambda rate: rate.nbytes)}
+        rates = [number(largest.get(way), units.format_gbps) for way in get_args(CopyDirection)]
+        best = number(trial.against_best, "{:.2f}".format)
+        rows.append((ring_name(trial.ring), *rates, best, trial.verdict, trial.reason or ""))
     headings = ("threads x slots x chunk", "h2d", "d2h", "x best before", "verdict", "why")
     return [text_grid("Trials at their largest size", headings, rows)]
-
-
-def _rate_of(rates: Sequence[CopyRate], way: str) -> float | None:
-    own = [rate for rate in rates if rate.direction == way]
-    return max(own, key=lambda rate: rate.nbytes).gbps if own else None
 
 
 def _charts(state: RingState) -> Charts:
