@@ -410,26 +410,26 @@ def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
     return msgspec.structs.replace(row, summary=summary, rate=Fact(stats.rate(NBYTES, summary)), trials=trials)
 
 
+OTHER = make_others()[0]
+WARMING = [*(2e-3 + step * 1e-6 for step in range(8)), *([50e-3] * 40)]
+
+
 @pytest.mark.parametrize(
     "other",
     [
-        *(
-            pytest.param(msgspec.structs.replace(make_others()[0], **fields), id=next(iter(fields)))
-            for fields in (
-                {"verified": Fact(False)},
-                {"rate": unknown("elided: nothing crossed the link")},
-                {"summary": None},
-                {"direction": "d2h"},
-                {"nbytes": 4096},
-            )
-        ),
-        pytest.param(with_summary(high_s=36.9e-3), id="intervals overlap"),
-        *(pytest.param(with_summary(**{name: 0.0}), id=f"{name} is 0") for name in ("median_s", "low_s", "high_s")),
-        pytest.param(retimed(make_others()[0], [1e-3, 1.1e-3]), id="no interval"),
-        pytest.param(
-            retimed(make_others()[0], [*(2e-3 + step * 1e-6 for step in range(8)), *([50e-3] * 40)]),
-            id="fast only in the first rounds",
-        ),
+        msgspec.structs.replace(OTHER, verified=Fact(False)),
+        msgspec.structs.replace(OTHER, rate=unknown("elided: nothing crossed the link")),
+        msgspec.structs.replace(OTHER, summary=None),
+        msgspec.structs.replace(OTHER, direction="d2h"),
+        msgspec.structs.replace(OTHER, nbytes=4096),
+        with_summary(high_s=36.9e-3),
+        *(with_summary(**{name: 0.0}) for name in ("median_s", "low_s", "high_s")),
+        retimed(OTHER, [1e-3, 1.1e-3]),
+        retimed(OTHER, WARMING),
+    ],
+    ids=[
+        *("wrong", "no rate", "no summary", "direction", "size", "intervals overlap"),
+        *("median of 0", "low of 0", "high of 0", "no interval", "fast in the first rounds"),
     ],
 )
 def test_wrong_or_incomparable_rows_are_not_advice(other: runs.Measurement) -> None:
