@@ -205,28 +205,22 @@ def test_the_bars_of_all_gpus_stand_beside_the_sum_of_separate_runs() -> None:
     assert titles_of(spec) == [sentence(DRAWN)]
 
 
-def test_latency_under_load_has_the_median_and_the_p99_of_each_load() -> None:
+def test_latencies_have_the_median_and_the_p99_of_each_load_and_small_copies_a_line_a_way() -> None:
     under_load, idle = plots_of(chart_of(make_links(1), "latency"))
-    values = list(values_of(under_load))
-    assert [(value["part"], value["load"]) for value in values] == [
-        (part, load) for load in (0.0, 0.5, 1.0) for part in ("median", "p99")
-    ]
+    drawn = [(value["part"], value["load"]) for value in values_of(under_load)]
+    assert drawn == [(part, load) for load in (0.0, 0.5, 1.0) for part in ("median", "p99")]
     assert "1181 ns without load, 2362 ns at 100 % load, 2 times as long" in titles_of(under_load)[0]
     assert [round(value["gbps"]) for value in values_of(idle)] == [1181, 142]
+    series = {value["series"] for value in values_of(chart_of(make_links(1), "small"))}
+    assert series == {f"{side}, {way}" for side in ("h2d", "d2h") for way in ("a call each", "all in one call")}
 
 
-def test_small_copies_are_drawn_by_size() -> None:
-    values = list(values_of(chart_of(make_links(1), "small")))
-    assert {value["series"] for value in values} == {
-        f"{direction}, {way}" for direction in ("h2d", "d2h") for way in ("a call each", "all in one call")
-    }
-
-
-def test_host_memory_is_named_and_has_no_share_of_a_peak() -> None:
+def test_host_memory_is_named_and_a_run_without_figures_has_no_chart() -> None:
     run = DOCUMENTS["links of the host"]
     for chart in charts_of(run):
         assert all("host memory" in title for title in titles_of(chart_of(run, chart)))
     assert report_of(run).badge(run) == ("none", "host memory")
+    assert not charts_of(msgspec.structs.replace(DRAWN, traffics=(), latencies=(), small=(), sharing=None))
 
 
 def test_wrong_contents_are_no_bar_and_a_bad_light() -> None:
@@ -236,12 +230,6 @@ def test_wrong_contents_are_no_bar_and_a_bad_light() -> None:
     run = msgspec.structs.replace(good, traffics=(wrong, *good.traffics[1:]))
     assert len(list(values_of(chart_of(run, "host")))) == len(list(values_of(chart_of(good, "host")))) - 1
     assert report_of(run).badge(run) == ("bad", "wrong contents")
-
-
-def test_a_run_without_figures_has_no_chart() -> None:
-    run = msgspec.structs.replace(DRAWN, traffics=(), latencies=(), small=(), sharing=None)
-    assert charts_of(run).keys() <= charts_of(DRAWN).keys()
-    assert not charts_of(run)
 
 
 @pytest.mark.slow

@@ -46,24 +46,17 @@ def values(text: bytes, name: str, **labels: str) -> list[float]:
     return [value for (found, has), value in samples(text).items() if found == name and wanted <= set(has)]
 
 
-def test_bandwidth_has_its_labels() -> None:
+def test_bandwidths_link_states_peaks_and_known_replays_have_their_labels() -> None:
     way = {"direction": "h2d", "side": "h2d", "memory": "pinned", "mode": "async", "size_bytes": str(256 << 20)}
     text = written(h200())
     assert values(text, "pyxfer_copy_bandwidth_bytes_per_second", device="0", **way) == [pytest.approx(55.55e9)]
     assert values(text, "pyxfer_copy_peak_ratio", **way) == [pytest.approx(0.9504, abs=1e-3)]
-
-
-def test_link_states_and_peaks_are_metrics() -> None:
-    text = written(h200())
     for state in ("under_load", "slot_most", "device_most"):
         assert values(text, "pyxfer_link_generation", state=state) == [5]
         assert values(text, "pyxfer_link_lanes", state=state) == [16]
     assert values(text, "pyxfer_link_peak_bytes_per_second", direction="h2d") == [pytest.approx(58.449e9, rel=1e-4)]
-
-
-def test_known_replays_are_a_counter() -> None:
     assert values(written(h200(), replays=Fact(7)), "pyxfer_link_replays_total") == [7]
-    assert b"replays" not in written(h200())
+    assert b"replays" not in text
 
 
 def test_names_follow_the_conventions() -> None:

@@ -133,15 +133,11 @@ def test_the_usual_run_fits_with_a_mark_on_every_value() -> None:
     assert all(len(line) <= 80 for table in found for line in table.splitlines())
 
 
-def test_the_share_of_the_peak_is_the_best() -> None:
+def test_the_share_of_the_peak_is_the_best_and_a_missing_value_a_marked_dash() -> None:
     run = full_run(("h2d",), ("pageable", "pinned"), sizes=(256 * MIB,))
     best = max(m.of_peak or 0.0 for m in run.measurements)
     assert tables(run)[0].splitlines()[-1].endswith(f"{best * 100:.1f} %")
-
-
-def test_a_missing_value_is_a_marked_dash() -> None:
-    run = full_run(("h2d",), ("pinned",), sizes=(MIB, 4 * MIB))
-    broken = msgspec.structs.replace(run, measurements=(missing(run.measurements[0], "no"), run.measurements[1]))
+    broken = changed(run, lambda m: missing(m, "no") if m.memory == "pinned" else m)
     assert "- a" in tables(broken)[0]
 
 
@@ -377,9 +373,13 @@ def test_the_time_for_a_finer_target_grows_with_the_square_of_the_width() -> Non
     assert sixteen == pytest.approx(5 * four)  # 16 - 1 beside 4 - 1
 
 
-def test_a_remark_of_the_run_is_a_sentence() -> None:
+def test_a_remark_of_the_run_is_a_sentence_and_without_any_result_the_page_has_the_reasons() -> None:
     text = overview(full_run(remarks=(machines.Remark("throttled", "the clocks were held down"),)))
     assert "The clocks were held down." in text.splitlines()
+    reason = "the run was interrupted before its first trial"
+    text = overview(changed(full_run(), lambda m: missing(m, reason)))
+    assert reason in text
+    assert "h2d pinned" not in text.partition("Nothing was measured")[0]
 
 
 def test_the_next_steps_suit_the_run() -> None:
@@ -387,13 +387,6 @@ def test_the_next_steps_suit_the_run() -> None:
     assert [name.split()[1] for name, _ in next_steps(host_run(full_run()), "unknown")] == ["list", "ceiling"]
     pinned = full_run(("h2d",), ("pinned",))
     assert [name.split()[1] for name, _ in next_steps(pinned, "wrong")] == ["doctor", "ceiling"]
-
-
-def test_without_any_result_the_page_has_the_reasons_and_no_dashes() -> None:
-    reason = "the run was interrupted before its first trial"
-    text = overview(changed(full_run(), lambda m: missing(m, reason)))
-    assert reason in text
-    assert "h2d pinned" not in text.partition("Nothing was measured")[0]
 
 
 def info_page(run: runs.Run) -> str:
@@ -412,8 +405,13 @@ def test_every_field_of_the_environment_is_on_the_page() -> None:
     assert [name for name in facts if f"reason of {name}" not in text] == []
 
 
-def test_device_name_is_plain_text() -> None:
+def test_names_and_calls_are_plain_text() -> None:
     assert MARKUP in info_page(make_run(device=make_device(name=MARKUP)))
+    hostile = replace(TO, name="mine.[red]x[/red]", call="\x1b[2Jf(x)")
+    status = FrameworkStatus("mine", "\x1b[31mMine", "1\x07", "", (hostile,))
+    text = printed(lambda page: print_framework_routes([status], page))
+    assert not {"\x1b", "\x07"} & set(text)
+    assert "mine.[red]x[/red]" in text
 
 
 def examined(run: Run, seen: Health | None = None) -> Examination:
@@ -427,17 +425,14 @@ def page(examination: Examination, columns: int | None = 80) -> str:
     return out.getvalue()
 
 
-def test_host_memory_has_no_link() -> None:
+def test_host_memory_has_no_link_and_a_suspicious_finding_is_not_called_wrong() -> None:
     device = msgspec.structs.replace(h200().device, runtime="host")
     examination = examined(h200(device=device, runtime="host", runtime_reason="No usable GPU: none is visible."))
     text = page(examination)
     assert "no link was examined" in text
     assert "device  host memory, not a PCIe link" in text
-
-
-def test_a_suspicious_finding_is_not_called_wrong() -> None:
-    examination = examined(h200(environment={"persistence": Fact(False)}))
-    assert summary(examination).startswith("NVIDIA H200, PCIe 5.0 x16, 256 B payload: nothing is certainly wrong, but")
+    suspicious = examined(h200(environment={"persistence": Fact(False)}))
+    assert summary(suspicious).startswith("NVIDIA H200, PCIe 5.0 x16, 256 B payload: nothing is certainly wrong, but")
 
 
 def tuning_page(state: RingState) -> str:
@@ -464,12 +459,3 @@ def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
     print_tuning(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=trials))), Page(stream, columns=80))
     assert "1.28 " in stream.getvalue()
     assert max(map(len, stream.getvalue().splitlines())) <= 80
-
-
-def test_names_and_calls_are_harmless() -> None:
-    hostile = replace(TO, name="mine.[red]x[/red]", call="\x1b[2Jf(x)")
-    status = FrameworkStatus("mine", "\x1b[31mMine", "1\x07", "", (hostile,))
-    text = printed(lambda page: print_framework_routes([status], page))
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    assert "mine.[red]x[/red]" in text
