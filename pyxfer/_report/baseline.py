@@ -30,7 +30,6 @@ def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> Non
 
 
 def print_baseline(baseline: Baseline, page: Page, kept: KeptBaseline | None = None) -> None:
-    """The machine, the processes and the cells, with the ids of the store if `kept` has them."""
     from pyxfer._baseline.samples import rates_of
 
     page.line(f"{escaped(baseline.name)}: {escaped(baseline.fingerprint.host)}", style="bold")

@@ -51,7 +51,6 @@ def interval_text(row: CellComparison) -> str:
 
 
 def overall_text(comparison: Comparison) -> str:
-    """The geometric mean of the changes of all cells with its interval, or why it is not known."""
     mean, low, high = comparison.overall.value, comparison.overall_low.value, comparison.overall_high.value
     if not mean or not low or not high:
         return f"not known: {comparison.overall.reason or 'no reason given'}"
@@ -69,7 +68,6 @@ MAX_ROWS = 60
 
 
 def shown(comparison: Comparison) -> tuple[list[CellComparison], str]:
-    """The compared cells that a page has room for, and what it leaves out: cells that are SAME, and smaller changes."""
     rows = compared(comparison)
     if len(rows) <= MAX_ROWS:
         return rows, ""

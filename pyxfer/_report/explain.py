@@ -46,9 +46,6 @@ _PART_NAMES: dict[runs.PartName, str] = {
     "returning": "the call returning afterwards",
     "finishing": "seeing that it is done",
 }
-_STAGING = "staging of pageable memory"
-_SLOWER = "copying slower than the ceiling"
-_RING = "staging through the ring's slots"
 _CALL, _HOST_COPY, _REST = "the call", "what one copy in host memory takes", "everything else in the call"
 # Parts that are alike have the colour of one part of a watched step.
 _ALIKE: dict[runs.PartName, str] = {
@@ -119,7 +116,6 @@ def find_explained(run: runs.Run) -> Explained | None:
 
 
 def print_explained(run: runs.Run, page: Page) -> None:
-    """The answer, what to do, and where the time goes; with details also what crossed and what the clocks say."""
     explained = find_explained(run)
     if page.details:
         page.line()
@@ -227,7 +223,6 @@ def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
 
 
 def waterfall_lines(explained: Explained) -> list[tuple[str, float]]:
-    """The time that the ceiling takes too, then the other parts in their order in time."""
     breakdown = explained.row.breakdown.value
     if breakdown is None:
         return []
@@ -259,8 +254,12 @@ def _part_name(row: runs.Measurement, name: runs.PartName) -> str:
     if name != "staging":
         return _PART_NAMES[name]
     if _is_staged(row):
-        return _RING
-    return _STAGING if row.dma.value is not None and "pageable" in row.dma.value.source else _SLOWER
+        return "staging through the ring's slots"
+    return (
+        "staging of pageable memory"
+        if row.dma.value is not None and "pageable" in row.dma.value.source
+        else "copying slower than the ceiling"
+    )
 
 
 # --- what crossed, and what the host did -----------------------------------------------------------------------------

@@ -31,7 +31,6 @@ _MAX_HOSTS = 10
 _MAX_FAMILIES = 16
 _MAX_MISSING = 10
 _MAX_COHORTS = 6
-_MAX_FIGURES = 8
 _LONGEST_REASON = 300
 
 
@@ -215,7 +214,7 @@ def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], pa
         return
     newest = known[-1]
     medians = {name: statistics.median([each[name][0] for each in known if name in each]) for name in newest}
-    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:_MAX_FIGURES]
+    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:8]
     columns = [
         ("cell", [clean(name) for name in names]),
         ("newest", [f"{newest[name][0]:.4g}" for name in names]),

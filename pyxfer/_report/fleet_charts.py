@@ -16,7 +16,6 @@ from pyxfer.units import format_percent
 
 _MAX_ROWS = 24
 _MAX_COLUMNS, _MAX_COLUMNS_NARROW = 12, 5
-_LONGEST_HOST = 24
 # Dark letters on all of them have a contrast of 7 or more, on a light page and on a dark one.
 _LETTERS = "#101418"
 _SHADES = ("#e8edf2", "#ffe3c2", "#ffbf80", "#ff944d")
@@ -24,7 +23,6 @@ _STEPS = (0.005, 0.02, 0.10)
 """Losses from which on the next shade is used."""
 _LOW = 2
 """The shade from which on a loss was judged low; others have a paler one, however large they are."""
-_ROW_HEIGHT = 24
 _AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelColor": INK, "labelLimit": 190}
 
 
@@ -68,7 +66,6 @@ def losses_of(fleet: Fleet) -> dict[int, dict[str, float]]:
 
 
 def rows_of(fleet: Fleet) -> tuple[Row, ...]:
-    """Each host of a small fleet; of a large one the worst, and quantiles of all the others."""
     losses = losses_of(fleet)
     flagged = worst_first(host for place, host in enumerate(fleet.hosts) if place in losses and host.losses)
     first = {id(host): number for number, host in enumerate(flagged)}
@@ -82,7 +79,7 @@ def rows_of(fleet: Fleet) -> tuple[Row, ...]:
         host = fleet.hosts[place]
         mark = "" if host.verdict == "fine" else f" ({host.verdict})"
         # Numbered, so that two hosts with one name have a row each.
-        name = f"{number}. {clean(host.host, _LONGEST_HOST)}{mark}"
+        name = f"{number}. {clean(host.host, 24)}{mark}"
         rows.append(Row(name, losses[place], frozenset(loss.cell.family.text for loss in host.losses)))
     others: dict[str, list[float]] = {}
     for place in order[len(shown) :]:
@@ -115,7 +112,7 @@ def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
     return {
         "title": title_of(f"{sentence(fleet)}{more}", width),
         "width": inner_width(width, room),
-        "height": _ROW_HEIGHT * len(rows),
+        "height": 24 * len(rows),
         "data": {"values": [_square(row, family) for row in rows for family in columns]},
         "encoding": {"x": x, "y": y},
         "layer": [

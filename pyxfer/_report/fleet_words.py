@@ -10,7 +10,6 @@ from pyxfer._report.text import clean, counted
 from pyxfer.units import format_gbps, format_percent
 
 LONGEST_NAME = 60
-_LONGEST_VALUE = 80
 _MAX_NAMED = 5
 
 
@@ -71,7 +70,7 @@ def figure_text(value: float, unit: CellUnit) -> str:
 
 def contrast_text(contrast: Contrast) -> str:
     """`rack=r7 on 4 of 4 slow hosts and 0 of 252 others`."""
-    name = f"{clean(contrast.what, LONGEST_NAME)}={clean(contrast.value, _LONGEST_VALUE)}"
+    name = f"{clean(contrast.what, LONGEST_NAME)}={clean(contrast.value, 80)}"
     slow = f"{contrast.slow} of {counted(contrast.of_slow, 'slow host')}"
     return f"{name} on {slow} and {contrast.others} of {counted(contrast.of_others, 'other')}"
 

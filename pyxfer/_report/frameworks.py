@@ -22,7 +22,6 @@ _WHOLE_FROM = 99.95
 
 
 def summary_lines(run: runs.Run, marks: Sequence[str]) -> Lines:
-    """The usual and the fastest route of each framework, a line per direction; the first line has the framework."""
     groups = [group for group in route_tables.group_rows(run, marks) if group.routes]
     names = route_tables.once([route_tables.title(group.framework) for group in groups])
     texts = [f"{group.direction}{_summary_text(run, group)}" for group in groups]
@@ -170,9 +169,6 @@ def _wrapped(words: Sequence[str], joint: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-_MAX_LOG_LINES = 12
-
-
 # --- the first page --------------------------------------------------------------------------------------------------
 
 _WORTH_A_CHANGE = 1.2
@@ -304,7 +300,7 @@ def worker_lines(run: runs.Run) -> Lines:
     for worker in run.workers:
         lines.append((worker_number(run, worker.name), _worker_text(worker)))
         if worker.ended != "complete":
-            lines.extend(("", f"  {clean(line)}") for line in worker.log[-_MAX_LOG_LINES:])
+            lines.extend(("", f"  {clean(line)}") for line in worker.log[-12:])
         lines.extend(("", f"  {remark_text(remark)}") for remark in worker.remarks)
     return lines
 
@@ -334,7 +330,6 @@ def _print_tables(tables: Sequence[Table], page: Page) -> None:
 
 
 def _largest_text(run: runs.Run, groups: Sequence[route_tables.Group]) -> str:
-    """The sizes of the overview's rates; a group that ended early has a smaller one."""
     places = {group.largest: route_tables.place_text(run, group, group.largest) for group in groups if group.routes}
     return " or ".join(places[nbytes] for nbytes in sorted(places, reverse=True))
 

@@ -124,7 +124,6 @@ def gpu_text(machine: Fingerprint | HistoryGroup) -> str:
 
 
 def _print_newest(groups: Sequence[HistoryGroup], page: Page) -> None:
-    """The newest point of each group beside the group's median, the largest loss first."""
     ordered = sorted(groups, key=lambda group: group.points[-1].change)
     newest = [group.points[-1] for group in ordered]
     texts = {group.cell_text for group in groups}
@@ -179,7 +178,6 @@ def _strip_columns(points: Sequence[HistoryPoint]) -> list[tuple[str, list[str]]
 
 
 _MAX_POINTS = 2000
-_MAX_CHARTS = 12
 
 
 def _headline(history: History) -> str:
@@ -286,7 +284,7 @@ def _history_plot(group: HistoryGroup, width: int) -> Spec:
 
 
 def _charts(history: History) -> Charts:
-    groups = [group for group in history.groups if group.points][:_MAX_CHARTS]
+    groups = [group for group in history.groups if group.points][:12]
     return {"history": stack(partial(_history_plot, group) for group in groups)}
 
 

@@ -62,7 +62,6 @@ def page_text(document: object, columns: int, *, details: bool = False) -> str:
 
 
 def table_of(document: object, name: str = "") -> Grid:
-    """The table for CSV and data frames, or of several that of this name."""
     report = report_of(document)
     return report.grids(document)[0] if report.table is None else report.table(document, name)
 

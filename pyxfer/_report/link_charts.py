@@ -40,7 +40,6 @@ _PAIR_CASES: tuple[tuple[str, documents.CopyEngine, str], ...] = (
 )
 # A pair is named if it is slower than this share of the fastest.
 _NAMED_BELOW = 0.9
-_MAX_REASONS = 5
 _LOADS = (0.0, 0.5, 1.0)
 
 
@@ -182,7 +181,7 @@ def _heat_map(
 ) -> plots.Make:
     """The cells with their values; a cell without one has the letter of its reason, which is below the title."""
     reasons = list(dict.fromkeys(cell.reason for cell in cells.values() if cell.value is None))
-    letters = dict(zip(reasons, string.ascii_lowercase[:_MAX_REASONS], strict=False))
+    letters = dict(zip(reasons, string.ascii_lowercase[:5], strict=False))
     values: plots.Values = [
         {
             "row": str(place[0]),
@@ -265,7 +264,6 @@ def _load_text(rows: Sequence[documents.Latency], pair: Place) -> str:
 
 
 def _idle(run: Links) -> plots.Make | None:
-    """Dependent loads without any copy beside them, from near memory and from each node."""
     plain = [row for row in run.latencies if row.node is None]
     pairs = dict.fromkeys((row.device, row.target) for row in plain)
     near = [link_words.latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
@@ -296,7 +294,6 @@ def _from_text(row: documents.Latency) -> str:
 
 
 def _small(run: Links) -> plots.Make | None:
-    """What a caller gets of many copies of one size by the first GPU, all in one call and with a call each."""
     known = [row for row in run.small if row.caller_rate.value is not None and row.verified.value is not False]
     rows = [row for row in known if row.device == known[0].device]
     if not rows:

@@ -80,7 +80,6 @@ def print_link_overview(run: Links, page: Page) -> None:
 
 
 def _print_host(run: Links, page: Page) -> None:
-    """A line for each GPU alone, one for all at once, and what that is of the separate runs."""
     devices = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "host"))
     if not devices:
         return

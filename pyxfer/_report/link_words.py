@@ -128,7 +128,6 @@ def found(run: Links, group: str, case: str, engine: str = "ce", ends: tuple[int
 
 
 def limits(run: Links) -> Iterator[str]:
-    """What limits what: shared uplinks, slow links, losing sides, bytes on another way, what is missing."""
     sharing = run.sharing
     groups, slow = (None, None) if sharing is None else (sharing.groups.value, sharing.slow.value)
     of_map = (*map(group_text, groups or ()), *_undecided(run), *map(slow_text, slow or ()))
@@ -136,7 +135,6 @@ def limits(run: Links) -> Iterator[str]:
 
 
 def first_limits(run: Links) -> Iterator[str]:
-    """Of `limits` those that no finding of the doctor says."""
     return (clean(text, _LONGEST) for text in (*_undecided(run), *losing_sides(run)))
 
 
@@ -214,7 +212,6 @@ def trait_texts(run: Links) -> Iterator[str]:
 
 
 def remarks(run: Links) -> list[Remark]:
-    """The remarks on the run, and why rows are missing, each reason once with the number of its rows."""
     missing = [row.total.reason for row in run.traffics]
     missing += [*(row.p50.reason for row in run.latencies), *(row.rate.reason for row in run.small)]
     # A remark on the run counts what was left out.

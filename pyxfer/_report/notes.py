@@ -73,7 +73,6 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
 
 
 def at_most(notes: Sequence[Note], most: int = 3) -> list[tuple[str, str]]:
-    """The lines of the first notes, and one line with the letters of all others."""
     shown = notes if len(notes) <= most else notes[: most - 1]
     lines = [(note.mark, note.text) for note in shown]
     rest = notes[len(shown) :]

@@ -190,7 +190,6 @@ _PINNED = ("raw.pinned-async", "warm")
 
 
 def precision_text(run: runs.Run) -> str:
-    """How many medians are as precise as asked, and how long a run takes that makes them so, or finer."""
     asked = run.parameters.precision
     halves = [m.summary.relative_half_width for m in run.measurements if m.summary is not None]
     known = [half for half in halves if half is not None]
@@ -236,7 +235,6 @@ def contents_text(run: runs.Run) -> str:
 
 
 def doubts(run: runs.Run) -> list[str]:
-    """What a reader must know of the run, its link and its workers to believe the figures."""
     of_workers = (remark for worker in run.workers for remark in worker.remarks)
     remarks = (*run.link.remarks, *run.remarks, *of_workers)
     return [sentence(remark_text(remark)) for remark in remarks if severity_of(remark.code) != "info"]

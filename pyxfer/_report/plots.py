@@ -97,7 +97,6 @@ def type_size(width: int) -> int:
 
 
 def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
-    """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
     size = type_size(width)
     axis: Spec = {"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT}
     axis |= {"titleFontWeight": "normal", "labelOverlap": True, "labelFontSize": size, "titleFontSize": size}
@@ -144,7 +143,6 @@ def stacked(plots: Sequence[Spec]) -> Spec:
 
 
 def stack(makes: Iterable[Make | None]) -> Make | None:
-    """A chart of those that have figures, one below the other; None without any."""
     known = [make for make in makes if make is not None]
     return (lambda width: stacked([make(width) for make in known])) if known else None
 
@@ -211,7 +209,6 @@ def _size_axis(sizes: Sequence[int], width: int) -> Spec:
 
 
 def _peak_layers(peak: float, most: float) -> tuple[Spec, Spec]:
-    """The peak as a line with an axis of its shares, and its words above the plot, where no line crosses them."""
     values = [{"share": 1.0, "text": f"dashed: peak of the link, {units.format_gbps(peak)}"}]
     share = _quantity("share", "share of the peak", [0, most / peak])
     share["axis"] = {"orient": "right", "format": ".0%", "grid": False, "tickCount": 5}

@@ -242,7 +242,6 @@ def _other_clock(run: runs.Run) -> list[Column]:
 
 
 def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Column]:
-    """The rates by the clock that the other column does not have, under the name of that clock."""
     both = [m if m.has_both_clocks else None for m in chosen]
     values = {
         "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],

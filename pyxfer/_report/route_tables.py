@@ -296,7 +296,6 @@ def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) ->
 
 
 def _ingest_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
-    """Ingest routes cross no link, so they are compared with one copy in host memory."""
     times = _cells(measured, lambda m: None if m.elapsed_s is None else units.format_seconds(m.elapsed_s))
     return [
         Column(("time",), times),

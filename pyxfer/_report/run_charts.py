@@ -23,7 +23,6 @@ from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
 from pyxfer._report.text import clean, titled
 
 _LONGEST_LABEL = 48
-_MAX_QUANTILES = 200
 _FIT_POINTS = 40
 
 CAPTIONS = {
@@ -148,7 +147,7 @@ def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: machin
     values: plots.Values = []
     for name, m in named:
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
-        step = max(1, len(times) // _MAX_QUANTILES)
+        step = max(1, len(times) // 200)
         chosen = [*range(0, len(times) - 1, step), len(times) - 1]
         values += [{"series": name, "time": times[place], "share": (place + 1) / len(times)} for place in chosen]
     unit, factor = ("us", 1e6) if statistics.median(value["time"] for value in values) < 1e-3 else ("ms", 1e3)  # noqa: PLR2004

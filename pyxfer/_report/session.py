@@ -31,7 +31,6 @@ from pyxfer._report.text import (
 )
 from pyxfer.units import format_gbps, format_percent, format_size
 
-NARROWEST_TEST = 20
 GAP = "  "
 ALWAYS = ("test", "dir", "size", "GB/s", "+-", "of ceiling")
 HEADING = (*ALWAYS, "marker", "compared")
@@ -47,7 +46,6 @@ def title(place: TestMachine) -> str:
 
 
 def place_lines(session: XferSession, number: int, words: dict[str, str], width: int) -> list[tuple[str, str]]:
-    """The table of one place and the notes below it; every line has a colour or an empty text."""
     tests = [test for test in session.tests if test.place == number]
     texts = notes(tests)
     if session.places[number].runtime == "host":
@@ -63,7 +61,7 @@ def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> l
     columns = [[HEADING[place], *(row[place] for row in rows)] for place in shown]
     widths = [max(map(cell_len, column)) for column in columns]
     rest = sum(widths[1:]) + len(GAP) * (len(widths) - 1)
-    columns[0] = [_shortened(cell, max(NARROWEST_TEST, width - rest)) for cell in columns[0]]
+    columns[0] = [_shortened(cell, max(20, width - rest)) for cell in columns[0]]
     padded = [PageColumn((), tuple(cells), left=HEADING[at] in LEFT) for cells, at in zip(columns, shown, strict=True)]
     lines = [GAP.join(column.padded_cell(row).plain for column in padded).rstrip() for row in range(len(rows) + 1)]
     colours = [""]

@@ -212,7 +212,6 @@ def _cells(seconds: float, share: float) -> tuple[Cell, Cell]:
 # --- charts ----------------------------------------------------------------------------------------------------------
 
 _MAX_STEPS = 400
-_LONGEST_LABEL = 48
 
 
 def _charts(watched: watches.Watched) -> Charts:
@@ -286,7 +285,7 @@ def _copies_chart(copies: Sequence[watches.CopyClass], width: int) -> plots.Spec
     for row in copies[: plots.MAX_BARS]:
         share = "" if row.of_ceiling is None else f", {format_percent(row.of_ceiling)}"
         gbps = row.gbps.value or 0.0
-        name = f"{row.direction} {clean(row.memory, _LONGEST_LABEL)}, {watch_words.size_text(row)}"
+        name = f"{row.direction} {clean(row.memory, 48)}, {watch_words.size_text(row)}"
         bars.append(
             plots.bar(name, gbps, f"{name}: {format_gbps(gbps)}{share}", plots.bar_figure(gbps, row.of_ceiling))
         )

@@ -11,8 +11,6 @@ from pyxfer._report.text import Lines, clean, fact_text, machine_lines, memory_t
 from pyxfer.units import format_percent, format_seconds, format_size
 
 MAX_CALLS = 8
-MAX_STREAMS = 4
-MAX_FUNCTIONS = 3
 _LONGEST_NAME = 60
 _LONGEST_ADVICE = 600
 _WORTH_A_LINE = 0.001
@@ -39,7 +37,6 @@ _BY_THE_CLOCK: dict[watches.StepPartName, str] = {**_PARTS, "input": "between st
 
 
 def part_words(parts: watches.Parts) -> Mapping[watches.StepPartName, str]:
-    """The reader's names of the parts, which depend on whether records and steps are known."""
     if parts.kernels_s is not None:
         return _PARTS
     return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
@@ -94,7 +91,7 @@ def _found_text(steps: watches.Steps) -> str:
         return "batches of Keras fit"
     if steps.finder == "optimizer":
         return "steps of PyTorch's optimizers"
-    names = _first([shortened(name, _LONGEST_NAME) for name in steps.functions], MAX_FUNCTIONS, ", ")
+    names = _first([shortened(name, _LONGEST_NAME) for name in steps.functions], 3, ", ")
     return f"calls of {names} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
 
 
@@ -153,7 +150,7 @@ def overlap_lines(watched: watches.Watched) -> Lines:
         ("device", f"busy for {format_percent(overlap.busy_share)} of the window"),
         ("copies", copies_text(overlap)),
         ("kernels", kernels),
-        ("streams", f"{len(streams)}: {_first(streams, MAX_STREAMS, '; ')}"),
+        ("streams", f"{len(streams)}: {_first(streams, 4, '; ')}"),
     ]
 
 
@@ -272,7 +269,6 @@ def shortened(text: str, most: int) -> str:
 
 
 def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
-    """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
     activity, reasons = watched.activity.value, dict[str, list[str]]()
     if activity is None or watched.ceiling_source.value is None:
         return ()

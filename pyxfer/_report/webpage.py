@@ -50,7 +50,6 @@ _DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d
 _DARK_BLUES = ("#1b2732", "#1d3346", "#1f415d", "#225075", "#265f8d")
 _DARK_ORANGES = ("#2b241f", "#40301f", "#57391d", "#6e421a", "#854b17")
 _DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c", plots.HALO: "#14181d"}
-_COLUMNS = 120
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MAX_TWICE = 3
@@ -235,7 +234,7 @@ def _article(document: object, anchor: str) -> str:
     links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(grids)]
     links += [(f"{anchor}-{_anchor(name)}", name) for name, _ in sections]
     contents = "".join(f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links)
-    text = f'<pre tabindex="0">{escape(page_text(document, _COLUMNS))}</pre>'
+    text = f'<pre tabindex="0">{escape(page_text(document, 120))}</pre>'
     return "".join(
         [
             f'<article id="{anchor}"><div class="head"><h1>{escape(_heading(document, title))}</h1>',
