@@ -18,18 +18,8 @@ from pyxfer._report.tables import library
 from pyxfer.errors import UsageError
 
 REPORTS: tuple[Report[Any], ...] = (
-    run.REPORT,
-    run.MEASUREMENT,
-    links.REPORT,
-    watch.REPORT,
-    doctor.REPORT,
-    tune.REPORT,
-    baseline.REPORT,
-    comparison.REPORT,
-    history.REPORT,
-    session.REPORT,
-    fleet.HOST_REPORT,
-    fleet.REPORT,
+    *(module.REPORT for module in (run, links, watch, doctor, tune, baseline, comparison, history, session, fleet)),
+    *(run.MEASUREMENT, fleet.HOST_REPORT),
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}
 CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.captions))

@@ -67,13 +67,8 @@ class Table(ShortRepr):
 
         """
         nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow")
-        types = {
-            "text": nanoarrow.string(),
-            "whole": nanoarrow.int64(),
-            "number": nanoarrow.float64(),
-            "flag": nanoarrow.bool_(),
-            "moment": nanoarrow.timestamp("us", timezone="UTC"),
-        }
+        types = {"text": nanoarrow.string(), "whole": nanoarrow.int64(), "number": nanoarrow.float64()}
+        types |= {"flag": nanoarrow.bool_(), "moment": nanoarrow.timestamp("us", timezone="UTC")}
         columns = {name: types[kind] for name, kind in self._typed()}
         cells = [
             nanoarrow.c_array([cell and (cell - _EPOCH) // _MICROSECOND for cell in column], types[kind])
@@ -93,9 +88,8 @@ class Table(ShortRepr):
         """
         pandas = library("pandas", "`to_pandas` needs pandas")
         columns = zip(self._typed(), self._columns(), strict=True)
-        frame: pd.DataFrame = pandas.DataFrame(
-            {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
-        )
+        arrays = {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
+        frame: pd.DataFrame = pandas.DataFrame(arrays)
         return frame
 
     def to_polars(self) -> pl.DataFrame:
@@ -107,16 +101,10 @@ class Table(ShortRepr):
         """
         polars = library("polars", "`to_polars` needs polars")
         columns = zip(self._typed(), self._columns(), strict=True)
-        types = {
-            "text": polars.String,
-            "whole": polars.Int64,
-            "number": polars.Float64,
-            "flag": polars.Boolean,
-            "moment": polars.Datetime("us", "UTC"),
-        }
-        frame: pl.DataFrame = polars.DataFrame(
-            [polars.Series(name, cells, dtype=types[kind]) for (name, kind), cells in columns]
-        )
+        types = {"text": polars.String, "whole": polars.Int64, "number": polars.Float64, "flag": polars.Boolean}
+        types["moment"] = polars.Datetime("us", "UTC")
+        series = [polars.Series(name, cells, dtype=types[kind]) for (name, kind), cells in columns]
+        frame: pl.DataFrame = polars.DataFrame(series)
         return frame
 
     def _typed(self) -> list[tuple[str, Kind]]:

@@ -41,16 +41,13 @@ def imprecise(count: int, *others: tuple[int, float]) -> runs.Run:
     return changed(run, *changes)
 
 
-def test_what_most_values_share_is_said_once_without_letters() -> None:
+def test_what_most_values_share_is_said_once_without_letters_and_what_half_share_has_letters() -> None:
     run = imprecise(13)
     assert len(run.measurements) == 24
     marks, notes = gather(run)
     assert set(marks) == {""}
     assert [(note.mark, note.text) for note in notes] == [("-", "most values (13 of 24): precision 1 %, target 0.5 %")]
     assert gather(imprecise(24))[1][0].text.startswith("all values (24 of 24): ")
-
-
-def test_what_half_of_the_values_share_has_letters() -> None:
     marks, notes = gather(imprecise(12))
     assert marks == ("a",) * 12 + ("",) * 12
     assert [note.mark for note in notes] == ["a"]
@@ -61,12 +58,6 @@ def test_a_far_less_precise_value_among_imprecise_ones_has_a_letter() -> None:
     assert [index for index, mark in enumerate(marks) if mark] == [21]
     assert [note.mark for note in notes] == ["-", "a"]
     assert notes[1].text.endswith(": precision 20.0 %, target 0.5 %")
-
-
-def test_a_missing_or_wrong_value_always_has_a_letter() -> None:
-    run = imprecise(0)
-    run = msgspec.structs.replace(run, measurements=tuple(missing(m, "no driver") for m in run.measurements))
-    assert set(gather(run)[0]) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -91,10 +82,17 @@ def test_a_label_names_the_mode_staged_and_each_mode_of_several() -> None:
     assert label(run.measurements[5], run) == "h2d pinned streams:2"
 
 
-def test_outliers_are_not_marked() -> None:
+def test_missing_and_wrong_values_always_have_a_letter_and_outliers_none() -> None:
+    run = imprecise(0)
+    gone = tuple(missing(m, "no driver") for m in run.measurements)
+    assert set(gather(msgspec.structs.replace(run, measurements=gone))[0]) == {"a"}
     run = small_run()
-    marked = [with_remark(m, "outliers", "some trials are outliers") for m in run.measurements]
-    marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(marked)))
+    wrong = with_remark(run.measurements[0], "unstable", "it varies")
+    marks, notes = gather(changed(run, (0, msgspec.structs.replace(wrong, verified=machines.Fact(False)))))
+    assert marks[0] == "ab"
+    assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
+    marked = tuple(with_remark(m, "outliers", "some trials are outliers") for m in run.measurements)
+    marks, notes = gather(msgspec.structs.replace(run, measurements=marked))
     assert (set(marks), notes) == ({""}, ())
 
 
@@ -116,15 +114,6 @@ def test_a_row_names_no_budget_if_the_remark_on_the_run_names_one(code: str, nam
     row = msgspec.structs.replace(run.measurements[0], remarks=(few,))
     run = msgspec.structs.replace(changed(run, (0, row)), remarks=(machines.Remark(code, "the budget was too short"),))
     assert ("42s" in gather(run)[1][0].text.lower()) is named
-
-
-def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
-    run = small_run()
-    wrong = with_remark(run.measurements[0], "unstable", "it varies")
-    wrong = msgspec.structs.replace(wrong, verified=machines.Fact(False))
-    marks, notes = gather(changed(run, (0, wrong)))
-    assert marks[0] == "ab"
-    assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
 
 
 def traced(run: runs.Run, reason: str) -> runs.Run:

@@ -85,10 +85,11 @@ def test_pageable_copies_without_a_gain_promise_none() -> None:
     assert "a step" not in line
 
 
-def test_a_saved_ceiling_has_its_machine_and_date() -> None:
+def test_a_saved_ceiling_has_its_machine_and_slow_steps_without_records_a_host_part() -> None:
     source = CeilingSource("saved", "NVIDIA L4", "node-9", "2025-01-01T00:00:00+00:00")
     text = page_of(msgspec.structs.replace(make_watched(), ceiling_source=Fact(source)))
     assert "in a saved run of NVIDIA L4 on node-9, 2025-01-01T00:00:00+00:00." in text
+    assert "most of it between steps;" in line_with(page_of(make_unseen(stalls={7: 30_000})), "is slow: ")
 
 
 def test_a_window_that_never_opened_has_one_reason() -> None:
@@ -132,7 +133,3 @@ def test_a_single_slow_step_is_in_the_singular() -> None:
         "-  1 of 10 steps is slow: 4.00 ms more than a usual one, 28.6 % of the time of all steps, most of it kernels "
         "and sets; the longest took 5.00 ms"
     )
-
-
-def test_slow_steps_without_records_name_a_host_part() -> None:
-    assert "most of it between steps;" in line_with(page_of(make_unseen(stalls={7: 30_000})), "is slow: ")
