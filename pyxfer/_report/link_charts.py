@@ -270,21 +270,16 @@ def _idle(run: Links) -> plots.Make | None:
     nodes = [row for row in run.latencies if row.node is not None]
     rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][: plots.MAX_BARS]
     bars: plots.Values = []
-    for row in rows:
-        if (ns := row.p50.value) is not None:
-            name, figure = f"GPU {row.device} from {_from_text(row)}", f"{ns.ns:.0f}"
-            bars.append(plots.bar(name, ns.ns, f"{name}: {figure} ns", figure, low=ns.low_ns, high=ns.high_ns))
-    title = titled(run.runtime, _idle_text(rows))
-    return (lambda width: plots.bar_plot(bars, title, width, "ns")) if bars else None
-
-
-def _idle_text(rows: Sequence[documents.Latency]) -> str:
     kinds: dict[str, list[float]] = {"the host": [], "another GPU": [], "the GPU itself": []}
     for row in rows:
         where = "the GPU itself" if row.target == row.device else "another GPU"
         kinds["the host" if row.target == HOST_END else where].append(row.ns or 0.0)
+        if (ns := row.p50.value) is not None:
+            name, figure = f"GPU {row.device} from {_from_text(row)}", f"{ns.ns:.0f}"
+            bars.append(plots.bar(name, ns.ns, f"{name}: {figure} ns", figure, low=ns.low_ns, high=ns.high_ns))
     words = [f"{statistics.median(found):.0f} ns from {name}" for name, found in kinds.items() if found]
-    return f"Without load, a dependent load takes {', '.join(words)}"
+    title = titled(run.runtime, f"Without load, a dependent load takes {', '.join(words)}")
+    return (lambda width: plots.bar_plot(bars, title, width, "ns")) if bars else None
 
 
 def _from_text(row: documents.Latency) -> str:

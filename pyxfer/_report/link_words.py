@@ -32,22 +32,25 @@ TRAITS: dict[documents.Trait, str] = {
 
 
 def sentence(run: Links) -> str:
-    words = [text for direction in ("h2d", "d2h") if (text := _together_words(run, direction))]
+    words = []
+    for direction in ("h2d", "d2h"):
+        row = found(run, "together", direction)
+        if row is not None and row.gbps is not None:
+            share = share_of_sum(row)
+            of = "" if share is None else f" ({share * 100:.0f} % of the sum of separate runs)"
+            words.append(f"{rate_text(row.total)} GB/s {direction}{of}")
     if words:
         return f"Together, {len(run.devices)} GPUs get {' and '.join(words)}. {_shared_words(run)}"
-    return alone_text(run) or _pair_words(run) or _count_words(run)
+    return alone_text(run) or _other_words(run)
 
 
-def _pair_words(run: Links) -> str:
-    rates = [row.gbps for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
-    known = sorted(rate for rate in rates if rate is not None)
-    if not known:
-        return ""
-    ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
-    return f"Copies from one GPU to another reach {' to '.join(ends)}."
-
-
-def _count_words(run: Links) -> str:
+def _other_words(run: Links) -> str:
+    """For a run without copies between the host and a GPU."""
+    pairs = [row for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
+    known = sorted(row.gbps for row in pairs if row.gbps is not None)
+    if known:
+        ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
+        return f"Copies from one GPU to another reach {' to '.join(ends)}."
     count = sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small)
     count += sum(row.ns is not None for row in run.latencies)
     if count:
@@ -55,15 +58,6 @@ def _count_words(run: Links) -> str:
     reasons = [row.total.reason for row in run.traffics if row.total.reason]
     reasons += [row.p50.reason for row in run.latencies if row.p50.reason]
     return f"Nothing was measured: {clean(run.failure or (reasons or ['the run has no rows'])[0])}."
-
-
-def _together_words(run: Links, direction: documents.HostDirection) -> str:
-    row = found(run, "together", direction)
-    if row is None or row.gbps is None:
-        return ""
-    share = share_of_sum(row)
-    of = "" if share is None else f" ({share * 100:.0f} % of the sum of separate runs)"
-    return f"{rate_text(row.total)} GB/s {direction}{of}"
 
 
 def rate_text(fact: Fact[Rate]) -> str:

@@ -251,11 +251,14 @@ def tables(text: str, framework: str, name: str) -> str:
     return re.split(r"\n\n(?=[a-zA-Z])", part, maxsplit=1)[0]
 
 
-def test_published_figures_of_unmeasured_routes_are_left_out() -> None:
+def test_published_figures_of_unmeasured_routes_are_left_out_and_raw_rows_have_their_batch() -> None:
     published = (runs.Published("JAX", "jax.device-put", "H100", {1: 5.0}, "a page"),)
-    text = page_of(make_image_batch_run(published=published))
+    run = make_image_batch_run(batches=(8,), published=published)
+    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.route_info else None) for m in run.measurements)
+    text = page_of(msgspec.structs.replace(run, measurements=unnamed))
     assert "H100" not in text
     assert "Published" not in text
+    assert f"{8 * IMAGE_BYTES}" not in text
 
 
 def test_a_failed_route_has_a_note_with_its_batches() -> None:
@@ -269,12 +272,6 @@ def test_a_failed_route_has_a_note_with_its_batches() -> None:
     text = page_of(msgspec.structs.replace(run, measurements=refused))
     assert line_with(text, "it broke", "tf.function at") == "a  tf.function at batch 128 to 512: it broke"
     assert re.search(r"^ +512 .* - a +2189", tables(text, "TensorFlow", "MB/s"), re.MULTILINE)
-
-
-def test_raw_rows_have_the_batch_of_their_size() -> None:
-    run = make_image_batch_run(batches=(8,))
-    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.route_info else None) for m in run.measurements)
-    assert f"{8 * IMAGE_BYTES}" not in page_of(msgspec.structs.replace(run, measurements=unnamed))
 
 
 SIZE = 256 * MIB
