@@ -28,7 +28,7 @@ def sentence(fleet: Fleet) -> str:
     judged = sum(host.verdict != "not judged" for host in once)
     missing = len(once) - judged
     left = f"; {missing} more {'was' if missing == 1 else 'were'} not judged" if missing else ""
-    split = first_groups(fleet)
+    split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
     if not judged:
         no_document = "no document was found, such as pyxfer fleet host --export-json FILE writes"
         reason = next((clean(host.reason, 200).rstrip(".") for host in once if host.reason), no_document)
@@ -40,8 +40,10 @@ def sentence(fleet: Fleet) -> str:
         worst = "" if first.worst is None else f" {loss_text(first.worst)} in {clean(first.worst.cell.text)}"
         who = f"{len(slow or suspect)} of {counted(judged, 'host')}"
         return f"{who} {verb} {low}: {host_name(first)}{worst}{_cause_text(fleet)}{left}."
-    if split is not None:
-        return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {split}{_cause_text(fleet)}{left}."
+    if split:
+        widest = max(split, key=lambda cell: 0.0 if cell.groups is None else cell.groups.loss)
+        groups = f"{clean(widest.cell.text)}: {groups_text(widest)}"
+        return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {groups}{_cause_text(fleet)}{left}."
     none = "The host is not slow" if judged == 1 else f"No host of {judged} is slow"
     return f"{none}{_could_have_found(fleet)}{left}."
 
@@ -90,14 +92,6 @@ def groups_text(cell: CohortCell) -> str | None:
     ends = " and ".join(figure_text(value, cell.unit) for value in (groups.slower_median, groups.faster_median))
     sizes = f"{len(groups.slower)} and {len(groups.faster)} hosts"
     return f"two groups of {sizes}, {format_percent(groups.loss)} apart ({ends})"
-
-
-def first_groups(fleet: Fleet) -> str | None:
-    split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
-    if not split:
-        return None
-    widest = max(split, key=lambda cell: 0.0 if cell.groups is None else cell.groups.loss)
-    return f"{clean(widest.cell.text)}: {groups_text(widest)}"
 
 
 def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:

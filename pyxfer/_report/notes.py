@@ -173,12 +173,15 @@ def _precision_text(half_widths: Sequence[float], target: float) -> str:
 
 
 def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
+    known = [measurement.nbytes for measurement in run.measurements]
+    batches = {measurement.nbytes: str(measurement.batch) for measurement in run.measurements if measurement.batch}
     sizes_of: dict[str, list[int]] = {}
     for concern in concerns:
         sizes_of.setdefault(label(concern.at, run), []).append(concern.at.nbytes)
     labels_at: dict[str, list[str]] = {}
     for name, sizes in sizes_of.items():
-        labels_at.setdefault(_places_text(run, sizes), []).append(name)
+        text = sizes_text(sizes, known, lambda nbytes: batches.get(nbytes, units.format_size(nbytes)))
+        labels_at.setdefault(f"{'batch ' * bool(batches)}{text}", []).append(name)
     everything = {label(measurement, run) for measurement in run.measurements}
     places = []
     for text, names in labels_at.items():
@@ -187,14 +190,6 @@ def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
         places.append(f"{'all' if len(names) > 1 and set(names) == everything else some} at {text}")
     rest = sum(len(sizes_of[name]) for names in list(labels_at.values())[_PLACES_SHOWN:] for name in names)
     return "; ".join(places[:_PLACES_SHOWN]) + (f"; {counted(rest, 'more value')}" if rest else "")
-
-
-def _places_text(run: runs.Run, sizes: Sequence[int]) -> str:
-    known = [measurement.nbytes for measurement in run.measurements]
-    batches = {measurement.nbytes: measurement.batch for measurement in run.measurements if measurement.batch}
-    if not batches:
-        return sizes_text(sizes, known)
-    return f"batch {sizes_text(sizes, known, lambda nbytes: str(batches.get(nbytes, units.format_size(nbytes))))}"
 
 
 def _half_width(measurement: runs.Measurement) -> float:

@@ -175,8 +175,7 @@ def print_overview(run: runs.Run, page: Page) -> None:
         page.line()
     unsure = f"; {UNCERTAIN} stands before an estimate" if any(_certain(m)[0] == UNCERTAIN for m in rows) else ""
     digits = f"Digits are those that are certain (95 %){unsure}."
-    facts = (_half_speed_text(run), _locking_text(run), _caller_text(rows))
-    for text in (digits, precision_text(run), contents_text(run), *facts, *doubts(run)):
+    for text in (digits, precision_text(run), contents_text(run), *_facts(run, rows), *doubts(run)):
         if text:
             page.line(text)
     page.section("Next", next_steps(run, found.status))
@@ -240,32 +239,24 @@ def doubts(run: runs.Run) -> list[str]:
     return [sentence(remark_text(remark)) for remark in remarks if severity_of(remark.code) != "info"]
 
 
-def _half_speed_text(run: runs.Run) -> str:
+def _facts(run: runs.Run, rows: Sequence[runs.Measurement]) -> Iterator[str]:
+    """Where copies are half as fast, when page-locking pays, and what a caller gets of the smallest copy."""
     halves = []
     for curve in run.curves:
         is_alone = curve.side in SIDES and curve.direction != "both"
         if curve.half_size.value is not None and is_alone and (curve.route, curve.variant) == _PINNED:
             size = units.format_size(1024 * float(f"{curve.half_size.value / 1024:.2g}"))
             halves.append(f"{size} ({curve.direction})")
-    return f"Pinned copies reach half of their top speed at {' and '.join(halves)}." if halves else ""
-
-
-def _locking_text(run: runs.Run) -> str:
-    for cost in run.locking:
-        pays = cost.pays_after_transfers.value
-        if cost.memory == "pinned" and pays is not None:
-            times = counted(pays, f"{cost.pays_direction} transfer")
-            return f"Page-locking an array of {units.format_size(cost.nbytes)} pays after {times} of it."
-    return ""
-
-
-def _caller_text(rows: Sequence[runs.Measurement]) -> str:
+    if halves:
+        yield f"Pinned copies reach half of their top speed at {' and '.join(halves)}."
+    pinned = [cost for cost in run.locking if cost.memory == "pinned" and cost.pays_after_transfers.value is not None]
+    for cost in pinned[:1]:
+        times = counted(cost.pays_after_transfers.value or 0, f"{cost.pays_direction} transfer")
+        yield f"Page-locking an array of {units.format_size(cost.nbytes)} pays after {times} of it."
     both = [m for m in rows if m.has_both_clocks and m.caller_gbps is not None and m.direction in SIDES]
-    if not both:
-        return ""
-    least = min(both, key=lambda m: m.nbytes)
-    what = f"{least.direction} {clean(least.memory)} at {units.format_size(least.nbytes)}"
-    return f"A caller gets {least.caller_gbps:.3g} GB/s of {what}: the device's clock leaves out the call."
+    for least in sorted(both, key=lambda m: m.nbytes)[:1]:
+        what = f"{least.direction} {clean(least.memory)} at {units.format_size(least.nbytes)}"
+        yield f"A caller gets {least.caller_gbps:.3g} GB/s of {what}: the device's clock leaves out the call."
 
 
 # Below this share of the ceiling it pays to look at how frameworks copy.

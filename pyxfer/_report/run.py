@@ -207,23 +207,19 @@ def sections(run: runs.Run) -> list[Section]:
 
 
 def _headline(run: runs.Run) -> str:
-    ending = rates.ending_text(run)
+    ending, explained = rates.ending_text(run), find_explained(run)
     if not rates.has_times(run):
         return ending or "Nothing was measured."
     if run.kind == "ceiling":
         return f"{ending} {answer(run).text}".lstrip()
-    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
-    return f"{ending}{' ' * bool(ending)}{_figures_text(run)}{where}"
-
-
-def _figures_text(run: runs.Run) -> str:
+    reached = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
+    figures = f"{'; '.join(reached)}." if reached else "No bandwidth is known."
     if run.kind == "explain":
-        explained = find_explained(run)
-        return "" if explained is None else explain.answer(explained)
+        figures = "" if explained is None else explain.answer(explained)
     if run.kind == "frameworks":
-        return frameworks.answer(run)
-    texts = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
-    return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
+        figures = frameworks.answer(run)
+    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
+    return f"{ending}{' ' * bool(ending)}{figures}{where}"
 
 
 def _badge(run: runs.Run) -> tuple[Badge, str]:

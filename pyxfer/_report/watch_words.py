@@ -106,9 +106,8 @@ def first_steps_text(watched: watches.Watched) -> str:
 
 
 def ending_text(watched: watches.Watched) -> str:
-    if watched.ended == "failed":
-        return "The program failed in this window; the page shows what was recorded until then."
-    return ""
+    failed = "The program failed in this window; the page shows what was recorded until then."
+    return failed if watched.ended == "failed" else ""
 
 
 def steps_text(watched: watches.Watched) -> str:
@@ -173,8 +172,7 @@ def ceiling_text(watched: watches.Watched) -> str:
 
 
 def pageable_lines(watched: watches.Watched) -> Lines:
-    activity = watched.activity.value
-    rows = activity.pageable if activity is not None else ()
+    rows = watched.activity.value.pageable if watched.activity.value is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
     return [(row.direction, _pageable_text(row, _a_step(watched))) for row in worth]
 
@@ -268,11 +266,10 @@ def shortened(text: str, most: int) -> str:
     return f"{set_cell_size(line, most - 3).rstrip()}..."
 
 
-def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
+def no_share_texts(watched: watches.Watched) -> list[str]:
     activity, reasons = watched.activity.value, dict[str, list[str]]()
-    if activity is None or watched.ceiling_source.value is None:
-        return ()
-    for row in activity.copies:
+    known = activity is not None and watched.ceiling_source.value is not None
+    for row in activity.copies if activity is not None and known else ():
         if row.direction in ("h2d", "d2h") and row.ceiling_share.reason is not None:
             reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.direction} {size_text(row)}")
-    return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())
+    return [f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items()]
