@@ -266,10 +266,10 @@ def shortened(text: str, most: int) -> str:
     return f"{set_cell_size(line, most - 3).rstrip()}..."
 
 
-def no_share_texts(watched: watches.Watched) -> list[str]:
+def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
     activity, reasons = watched.activity.value, dict[str, list[str]]()
     known = activity is not None and watched.ceiling_source.value is not None
     for row in activity.copies if activity is not None and known else ():
         if row.direction in ("h2d", "d2h") and row.ceiling_share.reason is not None:
             reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.direction} {size_text(row)}")
-    return [f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items()]
+    return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())
