@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,51 +11,47 @@ from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer._report import grid, links, run
 from pyxfer._report.history import LONGEST_HOST, gpu_text
-from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
+from pyxfer._report.layout import Page, rate_cells
 from pyxfer._report.report import Report, Section
 from pyxfer._report.text import HOST_MEMORY, clean, escaped, fact_text, moment_text, yes_no
-
-_LONGEST_NAME = 20
 
 
 def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> None:
     page.line(f"Baselines in {clean(shown)}: {len(kept)}", style="bold")
     columns = {
-        "name": [escaped(baseline.name, _LONGEST_NAME) for baseline in kept],
+        "name": [escaped(baseline.name, 20) for baseline in kept],
         "host": [escaped(baseline.fingerprint.host, LONGEST_HOST) for baseline in kept],
         "GPU": [gpu_text(baseline.fingerprint) for baseline in kept],
         "made (UTC)": [moment_text(baseline.made_at)[:16] for baseline in kept],
         "runs": [str(len(baseline.run_ids)) for baseline in kept],
         "id": [baseline.id for baseline in kept],
     }
-    left = {"name", "host", "GPU", "made (UTC)", "id"}
-    made = [Column((name,), tuple(cells), left=name in left) for name, cells in columns.items()]
-    page.show(fitting_table(made, page.columns))
+    page.table(columns.items(), columns.keys() - {"runs"})
 
 
 def print_baseline(baseline: Baseline, page: Page, kept: KeptBaseline | None = None) -> None:
-    """The machine, the processes and the cells, with the ids of the store if `kept` has them."""
+    from pyxfer._baseline.samples import rates_of
+
     page.line(f"{escaped(baseline.name)}: {escaped(baseline.fingerprint.host)}", style="bold")
-    page.hanging(
-        [
-            *([("baseline", _id_text(kept))] if kept else []),
-            ("made", moment_text(baseline.made_at)),
-            *_machine_lines(baseline),
-        ]
-    )
+    earlier = f", earlier ones of this name: {kept.earlier}" if kept and kept.earlier else ""
+    of_store = [("baseline", f"{kept.id}{earlier}")] if kept else []
+    page.hanging([*of_store, ("made", moment_text(baseline.made_at)), *_machine_lines(baseline)])
     page.section("Labels", [(escaped(name, 40), escaped(value)) for name, value in sorted(baseline.labels.items())])
-    page.heading("Processes")
     taken = [moment_text(run.environment.taken_at) for run in baseline.processes]
     names = kept.run_ids if kept else [str(number) for number in range(1, len(taken) + 1)]
-    page.hanging(list(zip(names, taken, strict=False)))
-    if lines := _cell_lines(baseline):
-        page.heading("GB/s of the median, the slowest and the fastest process")
-        page.show(fitting_table(_cell_columns(lines), page.columns))
-
-
-def _id_text(kept: KeptBaseline) -> str:
-    earlier = f", earlier ones of this name: {kept.earlier}" if kept.earlier else ""
-    return f"{kept.id}{earlier}"
+    page.section("Processes", list(zip(names, taken, strict=False)))
+    cells = {cell.text: sorted(rates) for cell, rates in rates_of(baseline.processes).items()}
+    page.table(
+        [
+            ("cell", map(clean, cells)),
+            ("median", rate_cells([rates[len(rates) // 2] for rates in cells.values()])),
+            ("slowest", rate_cells([rates[0] for rates in cells.values()])),
+            ("fastest", rate_cells([rates[-1] for rates in cells.values()])),
+            ("processes", [str(len(rates)) for rates in cells.values()]),
+        ],
+        left=("cell",),
+        heading="GB/s of the median, the slowest and the fastest process",
+    )
 
 
 def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
@@ -75,41 +71,19 @@ def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
     ]
 
 
-def _cell_lines(baseline: Baseline) -> dict[str, list[float]]:
-    from pyxfer._baseline.samples import rates_of
-
-    return {cell.text: sorted(rates) for cell, rates in rates_of(baseline.processes).items()}
-
-
-def _cell_columns(lines: Mapping[str, Sequence[float]]) -> list[Column]:
-    rates = {
-        ("median",): [rates[len(rates) // 2] for rates in lines.values()],
-        ("slowest",): [rates[0] for rates in lines.values()],
-        ("fastest",): [rates[-1] for rates in lines.values()],
-    }
-    return [
-        Column(("cell",), tuple(map(clean, lines)), left=True),
-        *(Column(heading, rate_cells(values)) for heading, values in rates.items()),
-        Column(("processes",), tuple(str(len(rates)) for rates in lines.values())),
-    ]
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
-
 _OF_PROCESSES: dict[type, Report[Any]] = {Run: run.REPORT, Links: links.REPORT}
 
 
 def _first(baseline: Baseline) -> tuple[Report[Any], Run | Links]:
-    """The first process, which the charts and lists are of."""
     process = baseline.processes[0]
     return _OF_PROCESSES[type(process)], process
 
 
 def _headline(baseline: Baseline) -> str:
-    host, device = clean(baseline.fingerprint.host), clean(baseline.fingerprint.device)
+    name, host, device = map(clean, (baseline.name, baseline.fingerprint.host, baseline.fingerprint.device))
     count = "1 process" if len(baseline.processes) == 1 else f"{len(baseline.processes)} processes"
     made = f"made at {clean(baseline.made_at)}. The charts show the first process"
-    return f"Baseline {clean(baseline.name)} of {host}, {device}: {count}, {made}."
+    return f"Baseline {name} of {host}, {device}: {count}, {made}."
 
 
 def _grids(baseline: Baseline) -> list[grid.Grid]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyxfer import units
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
 from pyxfer._document.machines import Fact
 from pyxfer._report import junit
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import Page, fitting_table, rate_cells
-from pyxfer._report.plots import MAX_BARS, Make, Spec, change_plot
-from pyxfer._report.report import Badge, Caption, Report, Section
+from pyxfer._report.plots import MAX_BARS, change_plot
+from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.tables import Value
 from pyxfer._report.text import (
     NANO,
@@ -27,10 +26,7 @@ from pyxfer._report.text import (
     remark_text,
     sentence,
 )
-from pyxfer.units import format_percent
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
+from pyxfer.units import format_gbps, format_percent
 
 _MOST_CHANGE = 10.0
 
@@ -45,23 +41,23 @@ def signed_change(ratio: float | None) -> str:
     return f"{share * 100:+.1f} %".replace("-0.0 ", "0.0 ").replace("+0.0 ", "0.0 ")
 
 
+def _ends_text(low: float | None, high: float | None) -> str:
+    """`-5.1 to -4.4 %`; empty if an end is not known."""
+    return f"{signed_change(high).removesuffix(' %')} to {signed_change(low)}" if low and high else ""
+
+
 def interval_text(row: CellComparison) -> str:
-    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty if it is not known."""
-    if not row.low.value or not row.high.value:
-        return ""
-    return f"{signed_change(row.high.value).removesuffix(' %')} to {signed_change(row.low.value)}"
+    return _ends_text(row.low.value, row.high.value)
 
 
 def overall_text(comparison: Comparison) -> str:
-    """The geometric mean of the changes of all cells with its interval, or why it is not known."""
     mean, low, high = comparison.overall.value, comparison.overall_low.value, comparison.overall_high.value
     if not mean or not low or not high:
         return f"not known: {comparison.overall.reason or 'no reason given'}"
-    ends = f"{signed_change(high).removesuffix(' %')} to {signed_change(low)}"
     measured = not any(row.assumed for row in comparison.cells)
     beyond = measured and comparison.verdict == "AMBIGUOUS" and 1 - 1 / low > comparison.tolerance
     together = ": together they have lost more than the tolerance, though no cell has for certain" if beyond else ""
-    return f"{signed_change(mean)} ({ends}), the geometric mean of all cells{together}"
+    return f"{signed_change(mean)} ({_ends_text(low, high)}), the geometric mean of all cells{together}"
 
 
 def compared(comparison: Comparison) -> list[CellComparison]:
@@ -72,23 +68,22 @@ MAX_ROWS = 60
 
 
 def shown(comparison: Comparison) -> tuple[list[CellComparison], str]:
-    """The compared cells that a page has room for, and what it leaves out: cells that are SAME, and smaller changes."""
     rows = compared(comparison)
     if len(rows) <= MAX_ROWS:
         return rows, ""
     others = [row for row in rows if row.verdict != "SAME"]
-    most = set(map(id, sorted(others, key=_clearness, reverse=True)[:MAX_ROWS]))
+    most = sorted(others, key=lambda row: (row.verdict == "AMBIGUOUS", -_size(row)))[:MAX_ROWS]
     same, rest = len(rows) - len(others), len(others) - len(most)
     parts = [f"{same} cells that are SAME"] * bool(same) + [f"{rest} others with smaller changes"] * bool(rest)
-    return [row for row in others if id(row) in most], f"Not shown: {' and '.join(parts)}."
+    return [row for row in others if row in most], f"Not shown: {' and '.join(parts)}."
 
 
-def _clearness(row: CellComparison) -> tuple[bool, float]:
-    return row.verdict != "AMBIGUOUS", abs(math.log(row.ratio.value or 1.0))
+def _size(row: CellComparison) -> float:
+    """Of a change, alike for the double and for the half."""
+    return abs(math.log(row.ratio.value or 1.0))
 
 
 def left_out(comparison: Comparison) -> dict[str, list[str]]:
-    """The cells that were not compared, by the reason."""
     reasons: dict[str, list[str]] = {}
     for row in comparison.cells:
         if row.ratio.value is None:
@@ -97,7 +92,6 @@ def left_out(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def doubts(comparison: Comparison) -> list[str]:
-    """One line for each AMBIGUOUS cell: why it has no other verdict."""
     return [f"{row.text}: {row.why}" for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
 
 
@@ -112,29 +106,19 @@ def _sure_texts(comparison: Comparison) -> Iterator[str]:
     of_kind: dict[Verdict, dict[str, list[CellComparison]]] = {"SAME": {}, "AMBIGUOUS": {}}
     for row in compared(comparison):
         if row.verdict in of_kind:
-            of_kind[row.verdict].setdefault(_kind_of(row), []).append(row)
+            kind = row.cell.group if row.cell.is_of_links else f"{row.cell.direction} {row.cell.memory}"
+            of_kind[row.verdict].setdefault(clean(kind), []).append(row)
     same, unsure = of_kind["SAME"], of_kind["AMBIGUOUS"]
     whole = {kind: rows for kind, rows in same.items() if kind not in unsure}
     if comparison.verdict != "SAME" and whole:
-        ends = [
-            abs(1 / end - 1)
-            for rows in whole.values()
-            for row in rows
-            for end in (row.low.value, row.high.value)
-            if end
-        ]
-        within = f", within {format_percent(max(ends))}" if ends else ""
+        found = [end.value for rows in whole.values() for row in rows for end in (row.low, row.high) if end.value]
+        within = f", within {format_percent(max(abs(1 / end - 1) for end in found))}" if found else ""
         yield f"As before: {', '.join(whole)} ({counted(sum(map(len, whole.values())), 'cell')}{within})."
     if unsure:
         yield f"Undecided: {', '.join(unsure)}."
 
 
-def _kind_of(row: CellComparison) -> str:
-    return clean(row.cell.group if row.cell.is_of_links else f"{row.cell.direction} {row.cell.memory}")
-
-
 def remedies(comparison: Comparison) -> list[str]:
-    """What to do: about each cause, and to decide what is undecided."""
     texts = [f"{sentence(cause.text)} {sentence(cause.fix)}" for cause in comparison.causes if cause.fix]
     unsure = [row for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
     if unsure and any(remark.code == "other-gpu" for remark in comparison.remarks):
@@ -155,46 +139,34 @@ def _verdict_text(comparison: Comparison) -> str:
     rows, limit = compared(comparison), format_percent(comparison.tolerance)
     verdict, cells = comparison.verdict, counted(len(rows), "cell")
     those = [row for row in rows if row.verdict == verdict]
+    is_one = len(those) == 1
     if verdict == "SAME":
-        return f"SAME: {cells} of {comparison.b} {_is(rows)} within {limit} of {comparison.a}."
+        return f"SAME: {cells} of {comparison.b} {'is' if len(rows) == 1 else 'are'} within {limit} of {comparison.a}."
     if verdict == "AMBIGUOUS":
         fast = sum(row.verdict == "FAST" for row in rows)
         same = len(rows) - len(those) - fast
         others = ", ".join(f"{count} {word}" for count, word in ((same, "SAME"), (fast, "FAST")) if count)
         may_lose = all((row.high.value or 1.0) * (1 - comparison.tolerance) > 1 for row in those)
-        which = f"{len(those)} of {cells} {_have(those)}"
+        which = f"{len(those)} of {cells} {'has' if is_one else 'have'}"
+        doubt = f"it is uncertain whether {which} {'lost' if may_lose else 'changed by'} {limit}"
         if any(row.assumed for row in those):
             doubt = f"one process on each side cannot show whether {which} changed by {limit}"
-        else:
-            doubt = f"it is uncertain whether {which} {'lost' if may_lose else 'changed by'} {limit}"
         return f"AMBIGUOUS: {doubt}{'; ' * bool(others)}{others}."
     word = "slower" if verdict == "SLOW" else "faster"
-    most = max(those, key=lambda row: abs(math.log(row.ratio.value or 1.0)))
+    most = max(those, key=_size)
     worst = f"{most.text} by {signed_change(most.ratio.value).lstrip('+-')}"
-    sure = [row for row in those if row.confirmed]
-    confirmed = f" {_processes(sure)} {len(sure)} of them." if sure else ""
+    sure = [row.b_processes for row in those if row.confirmed]
+    by = "1 process confirms" if sure and max(sure) == 1 else f"{max(sure, default=0)} processes confirm"
+    confirmed = f" {by} {len(sure)} of them." if sure else ""
     return (
-        f"{verdict}: {len(those)} of {cells} of {comparison.b} {_is(those)} {word} than {comparison.a} by "
-        f"more than {limit}, most of all {worst}.{confirmed}"
+        f"{verdict}: {len(those)} of {cells} of {comparison.b} {'is' if is_one else 'are'} {word} than {comparison.a} "
+        f"by more than {limit}, most of all {worst}.{confirmed}"
     )
 
 
 def cause_text(cause: Cause) -> str:
     fix = f" To do: {cause.fix}." if cause.fix else ""
     return f"{cause.text} Seen: {cause.evidence}.{fix}"
-
-
-def _is(rows: Sequence[CellComparison]) -> str:
-    return "is" if len(rows) == 1 else "are"
-
-
-def _have(rows: Sequence[CellComparison]) -> str:
-    return "has" if len(rows) == 1 else "have"
-
-
-def _processes(rows: Sequence[CellComparison]) -> str:
-    most = max(row.b_processes for row in rows)
-    return "1 process confirms" if most == 1 else f"{most} processes confirm"
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -208,24 +180,27 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
     page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
     page.line(f"Overall {clean(overall_text(comparison))}.")
     if page.details:
-        _causes(comparison, page)
+        page.section("Likely causes, the most certain first", [line for c in comparison.causes for line in _cause(c)])
     else:
         page.section("To do", _listed(remedies(comparison)))
-    _differences(comparison, page)
+    matter = [_difference(each) for each in comparison.differences if each.matters]
+    others = [_difference(each) for each in comparison.differences if not each.matters]
+    page.section("Differences that may cost bandwidth", matter)
+    page.section("Other differences" if matter else "Differences that cost no bandwidth", others)
     _cells(comparison, page)
-    _notes(comparison, page)
+    if page.details:
+        page.section("Undecided", _listed(doubts(comparison)))
+    missing = left_out(comparison)
+    page.section("Not compared", _listed([f"{_first(cells)}: {why}" for why, cells in missing.items()]))
+    page.section("Remarks", _listed([remark_text(remark) for remark in comparison.remarks]))
     if not page.details and (comparison.causes or doubts(comparison)):
         page.line()
         page.line("More: --details (what was seen, why cells are undecided); --report page.html draws the changes")
 
 
-def _differences(comparison: Comparison, page: Page) -> None:
-    matter = [difference for difference in comparison.differences if difference.matters]
-    others = [difference for difference in comparison.differences if not difference.matters]
-    page.section("Differences that may cost bandwidth", list(map(_difference, matter)))
-    page.section(
-        "Other differences" if matter else "Differences that cost no bandwidth", list(map(_difference, others))
-    )
+def _cause(cause: Cause) -> Lines:
+    lines = [("  -", sentence(clean(cause.text))), ("", f"Seen: {clean(cause.evidence)}.")]
+    return [*lines, ("", f"To do: {clean(cause.fix)}.")] if cause.fix else lines
 
 
 def _difference(difference: Difference) -> tuple[str, str]:
@@ -243,12 +218,10 @@ def _cells(comparison: Comparison, page: Page) -> None:
     names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
     if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):
         page.line(f"{', '.join(names)}.")
-    rates = [row for row in rows if not row.cell.is_latency]
-    if rates:
+    if rates := [row for row in rows if not row.cell.is_latency]:
         ends = [rate_cells([fact.value for fact in side]) for side in _sides(rates, "gbps")]
         page.show(fitting_table(_comparison_columns(rates, (a, b), "GB/s", ends), page.columns))
-    latencies = [row for row in rows if row.cell.is_latency]
-    if latencies:
+    if latencies := [row for row in rows if row.cell.is_latency]:
         page.heading("Latencies of one load; twice the latency is a change of -50 %")
         ends = [tuple(nanoseconds_text(fact.value) for fact in side) for side in _sides(latencies, "s")]
         page.show(fitting_table(_comparison_columns(latencies, (a, b), "ns", ends), page.columns))
@@ -263,23 +236,20 @@ def _sides(rows: Sequence[CellComparison], unit: str) -> list[list[Fact[float]]]
 def _comparison_columns(
     rows: Sequence[CellComparison], names: tuple[str, str], unit: str, ends: Sequence[Sequence[str]]
 ) -> list[PageColumn]:
+    verdicts = [f"{row.verdict}, confirmed" if row.confirmed else row.verdict for row in rows]
     return [
         PageColumn(("cell",), tuple(escaped(row.text) for row in rows), left=True),
         *(PageColumn((name, unit), tuple(side)) for name, side in zip(names, ends, strict=True)),
         PageColumn(("change",), tuple(signed_change(row.ratio.value) for row in rows)),
         PageColumn(("interval",), tuple(interval_text(row) for row in rows)),
-        PageColumn(("verdict",), tuple(_verdict(row) for row in rows), left=True),
+        PageColumn(("verdict",), tuple(verdicts), left=True),
     ]
 
 
-def _verdict(row: CellComparison) -> str:
-    return f"{row.verdict}, confirmed" if row.confirmed else row.verdict
-
-
-def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
+def _order(row: CellComparison) -> tuple[str | int, ...]:
     cell = row.cell
     if cell.is_of_links:
-        return "", "", "", "", 0  # as measured, because numbers of GPUs do not sort as text
+        return ()  # as measured, because numbers of GPUs do not sort as text
     return cell.direction, cell.side, cell.memory, f"{cell.case} {cell.mode} {cell.variant}", cell.nbytes
 
 
@@ -287,25 +257,6 @@ def _short(name: str, letter: str) -> str:
     """A heading that is not wider than the figures."""
     first = clean(name).partition(" ")[0]
     return first if first in ("baseline", "now") else letter
-
-
-def _causes(comparison: Comparison, page: Page) -> None:
-    if not comparison.causes:
-        return
-    page.heading("Likely causes, the most certain first")
-    for cause in comparison.causes:
-        lines = [("  -", sentence(clean(cause.text))), ("", f"Seen: {clean(cause.evidence)}.")]
-        if cause.fix:
-            lines.append(("", f"To do: {clean(cause.fix)}."))
-        page.hanging(lines)
-
-
-def _notes(comparison: Comparison, page: Page) -> None:
-    if page.details:
-        page.section("Undecided", _listed(doubts(comparison)))
-    missing = left_out(comparison)
-    page.section("Not compared", _listed([f"{_first(cells)}: {why}" for why, cells in missing.items()]))
-    page.section("Remarks", _listed([remark_text(remark) for remark in comparison.remarks]))
 
 
 def _first(cells: Sequence[str]) -> str:
@@ -317,33 +268,21 @@ def _listed(lines: Sequence[str]) -> Lines:
     return [("  -", clean(line, longest=_WHOLE)) for line in lines]
 
 
-_SUITE = "pyxfer baseline check"
-
-
 def to_junit(comparison: Comparison) -> bytes:
     """A confirmed SLOW is a failure; an undecided, unconfirmed or uncompared cell is skipped."""
-    suite = junit.Suite(_SUITE, _properties(comparison))
+    sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
+    differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
+    remarks = [(f"remark: {remark.code}", remark_text(remark)) for remark in comparison.remarks]
+    suite = junit.Suite("pyxfer baseline check", [*sides, *differences, *remarks])
     for row in comparison.cells:
         # CI systems group test cases by the text before the last dot.
         case = suite.add_case(f"pyxfer.{row.cell.direction}.{row.cell.memory}", row.text)
         if row.confirmed:
-            suite.fail(case, "SLOW", _message(row), map(cause_text, comparison.causes))
+            suite.fail(case, "SLOW", row.why, map(cause_text, comparison.causes))
         elif row.verdict in ("SLOW", "AMBIGUOUS"):
-            suite.skip(case, row.verdict, _message(row))
+            suite.skip(case, row.verdict, f"{'not confirmed: ' * (row.verdict == 'SLOW')}{row.why}")
         junit.add_output(case, _figures(row))
     return suite.to_xml(headline(comparison))
-
-
-def _properties(comparison: Comparison) -> list[tuple[str, str]]:
-    differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
-    remarks = [(f"remark: {remark.code}", remark_text(remark)) for remark in comparison.remarks]
-    sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
-    return [*sides, *differences, *remarks]
-
-
-def _message(row: CellComparison) -> str:
-    unsure = "not confirmed: " if row.verdict == "SLOW" and not row.confirmed else ""
-    return f"{unsure}{row.why}"
 
 
 def _figures(row: CellComparison) -> str:
@@ -363,28 +302,14 @@ def benchmarks(comparison: Comparison) -> list[dict[str, Value]]:
 
     Of a latency the loads per second, because a larger number has to be better.
     """
-    return [
-        {"name": row.text, **_larger_is_better(row), "extra": _beside_a(comparison, row)}
-        for row in comparison.cells
-        if row.b_gbps.value is not None
-    ]
-
-
-def _larger_is_better(row: CellComparison) -> dict[str, Value]:
-    if row.cell.is_latency and row.b_s.value:
-        return {"unit": "million loads/s", "value": 1e-6 / row.b_s.value}
-    return {"unit": "GB/s", "value": row.b_gbps.value}
-
-
-def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
-    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
-    return {row.text: _metric(row) for row in comparison.cells if row.b_gbps.value is not None}
-
-
-def _metric(row: CellComparison) -> dict[str, dict[str, float]]:
-    if row.cell.is_latency:
-        return {"latency": {"value": (row.b_s.value or 0.0) * NANO}}
-    return {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}}
+    found: list[dict[str, Value]] = []
+    for row in comparison.cells:
+        if row.b_gbps.value is not None:
+            value, unit = row.b_gbps.value, "GB/s"
+            if row.cell.is_latency and row.b_s.value:
+                value, unit = 1e-6 / row.b_s.value, "million loads/s"
+            found.append({"name": row.text, "unit": unit, "value": value, "extra": _beside_a(comparison, row)})
+    return found
 
 
 def _beside_a(comparison: Comparison, row: CellComparison) -> str:
@@ -394,12 +319,15 @@ def _beside_a(comparison: Comparison, row: CellComparison) -> str:
     return f"{', '.join(filter(None, words))} against {CONTROL.sub(' ', comparison.a)}"
 
 
-def _cells_chart(comparison: Comparison, rows: Sequence[CellComparison], width: int) -> Spec:
-    values = [_change_value(row) for row in rows[:MAX_BARS]]
-    more = f" The first {len(values)} of {len(rows)} cells are drawn." if len(rows) > len(values) else ""
-    shaded = f"Shaded: the tolerance of {units.format_percent(comparison.tolerance)}."
-    title = f"{clean(headline(comparison), _LONGEST)} {shaded}{more}"
-    return change_plot(values, comparison.tolerance, title, width)
+def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
+    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
+    found = {}
+    for row in comparison.cells:
+        if row.b_gbps.value is not None:
+            metric = ("bandwidth", row.b_gbps.value * 1e9)
+            name, value = ("latency", (row.b_s.value or 0.0) * NANO) if row.cell.is_latency else metric
+            found[row.text] = {name: {"value": value}}
+    return found
 
 
 def _change_value(row: CellComparison) -> dict[str, Any]:
@@ -415,29 +343,18 @@ def _change_value(row: CellComparison) -> dict[str, Any]:
     return {"cell": cell, "verdict": row.verdict, "change": middle, "low": low, "high": high, "text": words}
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
 _LONGEST, _LONGEST_LABEL = 600, 48
 _BADGES: dict[Verdict, Badge] = {"SAME": "good", "FAST": "good", "AMBIGUOUS": "doubtful", "SLOW": "bad"}
 _COLUMNS = (
     Column("cell", heading="cell"),
-    Column("A", heading="A", saved=False),
-    Column("B", heading="B", saved=False),
-    Column("change", heading="change", saved=False),
+    *(Column(name, heading=name, saved=False) for name in ("A", "B", "change")),
     Column("interval", heading="95 % interval", saved=False),
     Column("verdict", heading="verdict"),
     *(Column(name, "number") for name in ("ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s")),
-    Column("a_processes", "whole"),
-    Column("b_processes", "whole"),
-    Column("confirmed", "flag"),
-    Column("assumed", "flag"),
+    *(Column(name, "whole") for name in ("a_processes", "b_processes")),
+    *(Column(name, "flag") for name in ("confirmed", "assumed")),
     Column("why", heading="why"),
-    Column("a"),
-    Column("b"),
-)
-_FIELDS = (
-    *("verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s", "a_processes", "b_processes"),
-    *("confirmed", "assumed", "why"),
+    *(Column(name) for name in ("a", "b")),
 )
 
 
@@ -453,21 +370,18 @@ def _grids(comparison: Comparison) -> list[Grid]:
 
 def _row(comparison: Comparison, row: CellComparison) -> Row:
     facts = (row.a_s, row.b_s) if row.cell.is_latency else (row.a_gbps, row.b_gbps)
-    a, b = (number(fact.value, format_latency if row.cell.is_latency else units.format_gbps) for fact in facts)
+    a, b = (number(fact.value, format_latency if row.cell.is_latency else format_gbps) for fact in facts)
+    texts = ("verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s", "a_processes", "b_processes")
     return {
         "cell": row.text,
         "A": a,
         "B": b,
         "change": Cell(signed_change(row.ratio.value), None if not row.ratio.value else 1 / row.ratio.value - 1),
         "interval": Cell(interval_text(row)),
-        **fields(row, *_FIELDS),
+        **fields(row, *texts, "confirmed", "assumed", "why"),
         "a": comparison.a,
         "b": comparison.b,
     }
-
-
-def _heading(comparison: Comparison) -> Lines:
-    return [("A", clean(comparison.a)), ("B", clean(comparison.b)), ("overall", overall_text(comparison))]
 
 
 def _sections(comparison: Comparison) -> list[Section]:
@@ -480,9 +394,13 @@ def _sections(comparison: Comparison) -> list[Section]:
     return [(name, [("-", clean(text, _LONGEST)) for text in texts]) for name, texts in named.items()]
 
 
-def _charts(comparison: Comparison) -> Mapping[str, Make | None]:
+def _charts(comparison: Comparison) -> Charts:
     rows = compared(comparison)
-    return {"cells": (lambda width: _cells_chart(comparison, rows, width)) if rows else None}
+    values = [_change_value(row) for row in rows[:MAX_BARS]]
+    more = f" The first {len(values)} of {len(rows)} cells are drawn." if len(rows) > len(values) else ""
+    shaded = f"Shaded: the tolerance of {format_percent(comparison.tolerance)}."
+    title = f"{clean(headline(comparison), _LONGEST)} {shaded}{more}"
+    return {"cells": (lambda width: change_plot(values, comparison.tolerance, title, width)) if rows else None}
 
 
 REPORT = Report(
@@ -491,7 +409,7 @@ REPORT = Report(
     page=print_comparison,
     headline=lambda comparison: clean(headline(comparison), _LONGEST),
     badge=lambda comparison: (_BADGES[comparison.verdict], comparison.verdict),
-    heading=_heading,
+    heading=lambda each: [("A", clean(each.a)), ("B", clean(each.b)), ("overall", overall_text(each))],
     advice=lambda comparison: [(clean(text, _LONGEST), "") for text in remedies(comparison)],
     grids=_grids,
     sections=_sections,

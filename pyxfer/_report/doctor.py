@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Examination, Finding, Nearest, Status
@@ -24,9 +22,12 @@ _LONGEST = 600
 
 
 def print_examination(examination: Examination, page: Page) -> None:
-    page.line(summary(examination), style=_style(examination))
+    # Never green for host memory, which has no link that could be right.
+    right = "bold" if examination.run.runtime == "host" else "bold green"
+    page.line(summary(examination), style=_STYLES[examination.worst] or right)
     for status in _IN_FULL:
-        _print_whole(status.capitalize(), examination.of(status), page)
+        lines = [line for finding in examination.of(status) for line in _whole(finding)]
+        page.section(status.capitalize(), lines, style=_STYLES[status])
     speed = [finding for finding in examination.of("fine") if finding.code in _SPEED]
     others = [finding for finding in examination.of("fine") if finding.code not in _SPEED]
     page.section("Speed", list(map(_line, speed)))
@@ -40,10 +41,20 @@ def print_examination(examination: Examination, page: Page) -> None:
     page.hanging(heading_lines(examination))
 
 
-def _style(examination: Examination) -> str:
-    """Never green for host memory, which has no link that could be right."""
-    right = "bold" if examination.run.runtime == "host" else "bold green"
-    return _STYLES[examination.worst] or right
+def _whole(finding: Finding) -> Lines:
+    return [
+        (f"  {clean(finding.subject)}", f"{clean(finding.seen, _LONGEST)} ({finding.sure})"),
+        ("    expected", clean(finding.expected, _LONGEST)),
+        ("    why", clean(finding.why, _LONGEST)),
+        *([("    do", sentence(clean(finding.do, _LONGEST)))] if finding.do else []),
+    ]
+
+
+def _line(finding: Finding) -> tuple[str, str]:
+    words = clean(finding.seen, _LONGEST)
+    if finding.status == "unknown" and finding.do:
+        words = f"{words.rstrip('.')}; {clean(finding.do, _LONGEST)}"
+    return f"  {clean(finding.subject)}", words
 
 
 def summary(examination: Examination) -> str:
@@ -65,73 +76,32 @@ def summary(examination: Examination) -> str:
 
 def heading_lines(examination: Examination) -> Lines:
     environment = examination.environment
+    driver = "" if environment.driver.value is None else f", driver {clean(environment.driver.value)}"
     lines = [("device", device_text(examination.device))]
     if examination.run.runtime == "cuda":
         lines.append(("link", link_text(examination.link)))
     lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
-    lines.append(("with", _with_text(environment)))
+    lines.append(("with", f"pyxfer {clean(environment.pyxfer)}{driver}"))
     if examination.nearest.value is not None:
         lines.append(("known", _nearest_text(examination.nearest.value, examination.run)))
     return lines
 
 
-def _with_text(environment: machines.Environment) -> str:
-    driver = "" if environment.driver.value is None else f", driver {clean(environment.driver.value)}"
-    return f"pyxfer {clean(environment.pyxfer)}{driver}"
-
-
-def _nearest_text(nearest: Nearest, here: runs.Run) -> str:
-    reference = nearest.reference
-    words = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
-    if nearest.alike:
-        return f"{words}: the same device, link and payload. {_reached(nearest, here)}"
-    return f"{words}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
-
-
-def _reached(nearest: Nearest, own: runs.Run) -> str:
-    words = []
+def _nearest_text(nearest: Nearest, own: runs.Run) -> str:
+    reference, words = nearest.reference, []
+    name = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
+    if not nearest.alike:
+        return f"{name}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
     for side in _SIDES:
         sizes = [m.nbytes for m in own.measurements if m.side == side and m.gbps is not None]
-        known = [nbytes for nbytes in sizes if nearest.reference.gbps(side, "pinned", nbytes)]
-        if known:
-            there = nearest.reference.gbps(side, "pinned", max(known)) or 0.0
-            here = max(
-                m.gbps or 0.0
-                for m in own.measurements
-                if m.side == m.direction == side and m.nbytes == max(known) and m.may_be_ceiling
-            )
+        largest = max((nbytes for nbytes in sizes if reference.gbps(side, "pinned", nbytes)), default=0)
+        there = reference.gbps(side, "pinned", largest) if largest else None
+        if there:
+            alone = [m for m in own.measurements if m.side == m.direction == side and m.nbytes == largest]
+            here = max(m.gbps or 0.0 for m in alone if m.may_be_ceiling)
             words.append(f"{side} {units.format_percent(here / there)} of its {units.format_gbps(there)}")
-    return f"Reached: {', '.join(words)}" if words else "No size was measured on both"
-
-
-def _print_whole(name: str, findings: Sequence[Finding], page: Page) -> None:
-    if not findings:
-        return
-    page.heading(name)
-    lines = []
-    for finding in findings:
-        lines += [
-            (f"  {clean(finding.subject)}", f"{clean(finding.seen, _LONGEST)} ({finding.sure})"),
-            ("    expected", clean(finding.expected, _LONGEST)),
-            ("    why", clean(finding.why, _LONGEST)),
-            *([("    do", sentence(clean(finding.do, _LONGEST)))] if finding.do else []),
-        ]
-    page.hanging(lines, style=_STYLES[findings[0].status])
-
-
-def _line(finding: Finding) -> tuple[str, str]:
-    words = clean(finding.seen, _LONGEST)
-    if finding.status == "unknown" and finding.do:
-        words = f"{words.rstrip('.')}; {clean(finding.do, _LONGEST)}"
-    return f"  {clean(finding.subject)}", words
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
-
-
-def _badge(examination: Examination) -> tuple[Badge, str]:
-    badge: Badge = "none" if examination.run.runtime == "host" else _BADGES[examination.worst]
-    return badge, examination.worst
+    reached = f"Reached: {', '.join(words)}" if words else "No size was measured on both"
+    return f"{name}: the same device, link and payload. {reached}"
 
 
 def _grids(examination: Examination) -> list[Grid]:
@@ -151,7 +121,7 @@ REPORT = Report(
     title=lambda _: "pyxfer doctor",
     page=print_examination,
     headline=summary,
-    badge=_badge,
+    badge=lambda each: ("none" if each.run.runtime == "host" else _BADGES[each.worst], each.worst),
     heading=heading_lines,
     advice=_advice,
     grids=_grids,

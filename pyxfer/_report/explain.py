@@ -17,8 +17,6 @@ from pyxfer._report.route_tables import WAYS, copies_nothing
 from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
 
 MAX_ADVICE = 3
-_LONGEST_CALL = 120
-_LONGEST_NAME = 40
 # Two times that differ by less than this are reported as equal.
 _EQUAL_SHARE, _EQUAL_S = 0.02, 10e-6
 # A traced trial that differs from the median by less than this needs no warning.
@@ -29,10 +27,8 @@ _BLOCKING_MODE = "memcpy"
 _MANY_TIMES, _VERY_MANY_TIMES = 10, 100
 # The lines above the table say by how much tracing slows the route.
 _SHOWN_ELSEWHERE = "traced"
-_WRONG = "The data that arrived was wrong, so the traced time is not broken down."
-_WAYS_WITHOUT_GPU = {
-    **{way: f"{words} over host memory" for way, words in (("h2d", "h2d"), ("d2h", "d2h"), ("both", "both ways"))},
-    "ingest": WAYS["ingest"],
+_WAYS_WITHOUT_GPU = WAYS | {
+    way: f"{words} over host memory" for way, words in (("h2d", "h2d"), ("d2h", "d2h"), ("both", "both ways"))
 }
 _NAMES_IN_CODE = {
     "h2d": "x is your NumPy array, y the array on the GPU.",
@@ -50,9 +46,6 @@ _PART_NAMES: dict[runs.PartName, str] = {
     "returning": "the call returning afterwards",
     "finishing": "seeing that it is done",
 }
-_STAGING = "staging of pageable memory"
-_SLOWER = "copying slower than the ceiling"
-_RING = "staging through the ring's slots"
 _CALL, _HOST_COPY, _REST = "the call", "what one copy in host memory takes", "everything else in the call"
 # Parts that are alike have the colour of one part of a watched step.
 _ALIKE: dict[runs.PartName, str] = {
@@ -86,18 +79,17 @@ class Explained:
     others: tuple[runs.Measurement, ...]
 
     @property
-    def on_host(self) -> bool:
-        return self.row.direction == "ingest" or self.run.runtime == "host"
-
-    @property
     def is_wrong(self) -> bool:
         return self.row.verified.value is False
 
     @property
+    def other_ceiling(self) -> runs.Measurement | None:
+        return None if self.ceiling is self.row else self.ceiling
+
+    @property
     def host_copy_s(self) -> float | None:
-        if self.row.direction != "ingest" or self.ceiling is None or self.ceiling is self.row:
-            return None
-        return self.ceiling.elapsed_s
+        ceiling = self.other_ceiling
+        return None if self.row.direction != "ingest" or ceiling is None else ceiling.elapsed_s
 
 
 @dataclass(frozen=True)
@@ -115,50 +107,44 @@ class Better:
 
 
 def find_explained(run: runs.Run) -> Explained | None:
-    """None for a run that ended before it measured the route."""
-    rows = [m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"]
-    if not rows:
+    row = next((m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"), None)
+    if row is None:
         return None
-    row = rows[0]
     alike = [m for m in run.measurements if (m.direction, m.nbytes) == (row.direction, row.nbytes) and m is not row]
     raw = [m for m in (*alike, row) if m.may_be_ceiling and m.gbps is not None]
     return Explained(run, row, max(raw, key=lambda m: m.gbps or 0.0, default=None), tuple(alike))
 
 
 def print_explained(run: runs.Run, page: Page) -> None:
-    """The answer, what to do, and where the time goes; with details also what crossed and what the clocks say."""
     explained = find_explained(run)
     if page.details:
         page.line()
     if explained is None:
         page.line(f"{clean(run.parameters.explained)}: not measured before the run ended.")
         return
+    row = explained.row
     page.line(answer(explained), style="bold")
     if run.runtime == "host":
         page.line(f"Measured in {HOST_MEMORY}: these figures are not those of a GPU.")
-    elif explained.row.direction == "ingest":
+    elif row.direction == "ingest":
         page.line("This stays in host memory and crosses no link.")
     if ceiling_line(explained):
         page.line(ceiling_line(explained))
     _print_advice(explained, page)
     _print_parts(explained, page)
-    lines = [*crossing_lines(explained), *host_lines(explained.row)] if page.details else []
-    if lines:
-        page.line()
-        page.hanging(lines)
-    clocks = clock_lines(explained.row) if page.details else []
-    if clocks:
-        page.heading("Clocks")
-        page.hanging(clocks)
-        page.hanging([("-", text) for text in clock_notes(explained.row)])
-    remarks = [remark for remark in explained.row.remarks if remark.code != _SHOWN_ELSEWHERE]
-    if not page.details:
+    remarks = [remark for remark in row.remarks if remark.code != _SHOWN_ELSEWHERE]
+    if page.details:
+        if lines := [*crossing_lines(explained), *host_lines(row)]:
+            page.line()
+            page.hanging(lines)
+        page.section("Clocks", clock_lines(row))
+        page.hanging([("-", text) for text in clock_notes(row)])
+    else:
         remarks = [remark for remark in remarks if severity_of(remark.code) != "precision"]
     page.section("Notes", [("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
 
 
 def answer(explained: Explained) -> str:
-    """The headline, the largest part of the time, and how much faster other routes are."""
     texts = [headline(explained)]
     breakdown = None if explained.is_wrong else explained.row.breakdown.value
     if breakdown is not None and breakdown.elapsed_s > 0:
@@ -166,25 +152,21 @@ def answer(explained: Explained) -> str:
         name, seconds = max(lost, key=lambda part: part[1], default=("", 0.0))
         share = seconds / breakdown.elapsed_s
         texts += [f"{share * 100:.0f} % of the time is {name}"] if share >= _LARGE_PART else []
-    found = better_routes(explained, MAX_ADVICE) if explained.row.summary is not None else []
-    compared = [each for each in found if not _shares_instead(explained, each)]
-    ordinary = [each for each in compared if each.row.memory == explained.row.memory]
-    named = [
-        f"{clean(each.row.route)} is {_times(each.times.value)} times as fast{_memory_text(explained, each)}"
-        for each in (*compared[:1], *ordinary[:1])
-    ]
+    memory = explained.row.memory
+    compared = [each for each in better_routes(explained) if not _shares_instead(explained, each)]
+    ordinary = [each for each in compared if each.row.memory == memory]
+    named = []
+    for each in (*compared[:1], *ordinary[:1]):
+        needs = "" if each.row.memory == memory else f" (needs {clean(each.row.memory)} memory)"
+        named.append(f"{clean(each.row.route)} is {_times(each.times.value)} times as fast{needs}")
     times = " and ".join(dict.fromkeys(named))
     return " ".join(map(sentence, [*texts, *([times] if times else [])]))
 
 
-def _memory_text(explained: Explained, better: Better) -> str:
-    return "" if better.row.memory == explained.row.memory else f" (needs {clean(better.row.memory)} memory)"
-
-
 def ceiling_line(explained: Explained) -> str:
     """Whose clock the ceiling has, where its copies take about as long as their calls; otherwise empty."""
-    ceiling = explained.ceiling
-    if ceiling is None or ceiling is explained.row or not ceiling.has_both_clocks:
+    ceiling = explained.other_ceiling
+    if ceiling is None or not ceiling.has_both_clocks:
         return ""
     device, caller = (units.format_gbps(gbps or 0.0) for gbps in (ceiling.gbps, ceiling.caller_gbps))
     return f"The ceiling, {device}, is by the device's clock, without the calls; by the caller's clock it is {caller}."
@@ -194,16 +176,14 @@ def headline(explained: Explained) -> str:
     """`tf.function, to the GPU, 96 MiB: 56.1 ms, 1.80 GB/s, 3.2 % of the ceiling, 3.1 % of the peak`."""
     row = explained.row
     way = (_WAYS_WITHOUT_GPU if explained.run.runtime == "host" else WAYS)[row.direction]
-    time = [] if row.elapsed_s is None else [units.format_seconds(row.elapsed_s)]
+    figures = [] if row.elapsed_s is None else [units.format_seconds(row.elapsed_s)]
     if row.gbps is None:
-        figures = [*time, f"no bandwidth: {reason_text(row.rate.reason)}"]
+        figures.append(f"no bandwidth: {reason_text(row.rate.reason)}")
     else:
-        figures = [*time, units.format_gbps(row.gbps)]
-        if row.of_ceiling is not None:
-            whole = "one copy in host memory" if row.direction == "ingest" else "the ceiling"
-            figures.append(f"{units.format_percent(row.of_ceiling)} of {whole}")
-        if row.of_peak is not None:
-            figures.append(f"{units.format_percent(row.of_peak)} of the peak")
+        whole = "one copy in host memory" if row.direction == "ingest" else "the ceiling"
+        shares = {whole: row.of_ceiling, "the peak": row.of_peak}
+        figures.append(units.format_gbps(row.gbps))
+        figures += [f"{units.format_percent(share)} of {of}" for of, share in shares.items() if share is not None]
     return f"{clean(row.route)}, {way}, {units.format_size(row.nbytes)}: {', '.join(figures)}"
 
 
@@ -214,7 +194,7 @@ def _print_parts(explained: Explained, page: Page) -> None:
     row, breakdown = explained.row, explained.row.breakdown
     if explained.is_wrong and breakdown.value is not None:
         page.line()
-        page.line(_WRONG)
+        page.line("The data that arrived was wrong, so the traced time is not broken down.")
     if explained.is_wrong or (breakdown.reason is not None and breakdown.reason == row.rate.reason):
         return  # the headline has the reason
     page.heading("Where the time goes")
@@ -222,8 +202,7 @@ def _print_parts(explained: Explained, page: Page) -> None:
         page.line(sentence(reason_text(breakdown.reason)))
         return
     page.hanging(trial_lines(explained, breakdown.value))
-    name = clean(row.route, longest=_LONGEST_NAME)
-    page.show(waterfall(waterfall_lines(explained), breakdown.value.elapsed_s, page.columns, name))
+    page.show(waterfall(waterfall_lines(explained), breakdown.value.elapsed_s, page.columns, clean(row.route, 40)))
 
 
 def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
@@ -247,23 +226,14 @@ def waterfall_lines(explained: Explained) -> list[tuple[str, float]]:
     breakdown = explained.row.breakdown.value
     if breakdown is None:
         return []
-    return _host_parts(explained, breakdown) if explained.row.direction == "ingest" else _parts(explained, breakdown)
-
-
-def _parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, float]]:
-    """The time that the ceiling takes too, then the other parts in their order in time."""
     order: list[runs.PartName] = ["copying", *(name for name in PARTS if name != "copying")]
-    known = [(name, breakdown.seconds(name)) for name in order]
-    return [(_part_name(explained.row, name), seconds) for name, seconds in known if seconds > 0]
-
-
-def _host_parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, float]]:
-    """The parts of an ingest route: no device copies, so one copy in host memory is the measure."""
-    call_s, copy_s = breakdown.seconds("preparing"), explained.host_copy_s
-    lines = [(_CALL, call_s)]
-    if copy_s is not None and _contains_a_copy(explained, breakdown):
-        lines = [(_HOST_COPY, copy_s), (_REST, call_s - copy_s)]
-    lines.append((_PART_NAMES["finishing"], breakdown.elapsed_s - call_s))
+    lines = [(_part_name(explained.row, name), breakdown.seconds(name)) for name in order]
+    if explained.row.direction == "ingest":  # no device copies, so one copy in host memory is the measure
+        call_s, copy_s = breakdown.seconds("preparing"), explained.host_copy_s
+        lines = [(_CALL, call_s)]
+        if copy_s is not None and _contains_a_copy(explained, breakdown):
+            lines = [(_HOST_COPY, copy_s), (_REST, call_s - copy_s)]
+        lines.append((_PART_NAMES["finishing"], breakdown.elapsed_s - call_s))
     return [(name, seconds) for name, seconds in lines if seconds > 0]
 
 
@@ -273,11 +243,10 @@ def _contains_a_copy(explained: Explained, breakdown: runs.Breakdown) -> bool:
 
 
 def part_colours(explained: Explained) -> dict[str, str]:
-    """The colour of each part by its name in `waterfall_lines`."""
     row = explained.row
     alike = {**_ALIKE, "copying": "d2h" if row.direction == "d2h" else "h2d"}
-    on_host = {_CALL: "input", _HOST_COPY: "other copies", _REST: "staging"}
-    names = {**{_part_name(row, name): alike[name] for name in PARTS}, **on_host}
+    names = {_part_name(row, name): alike[name] for name in PARTS}
+    names |= {_CALL: "input", _HOST_COPY: "other copies", _REST: "staging"}
     return {name: plots.PARTS[part] for name, part in names.items()}
 
 
@@ -285,8 +254,12 @@ def _part_name(row: runs.Measurement, name: runs.PartName) -> str:
     if name != "staging":
         return _PART_NAMES[name]
     if _is_staged(row):
-        return _RING
-    return _STAGING if row.dma.value is not None and "pageable" in row.dma.value.source else _SLOWER
+        return "staging through the ring's slots"
+    return (
+        "staging of pageable memory"
+        if row.dma.value is not None and "pageable" in row.dma.value.source
+        else "copying slower than the ceiling"
+    )
 
 
 # --- what crossed, and what the host did -----------------------------------------------------------------------------
@@ -294,7 +267,7 @@ def _part_name(row: runs.Measurement, name: runs.PartName) -> str:
 
 def crossing_lines(explained: Explained) -> Lines:
     row, dma = explained.row, explained.row.dma.value
-    crossed = "copied" if explained.on_host else "crossed"
+    crossed = "copied" if explained.run.runtime == "host" else "crossed"
     if row.direction == "ingest":
         return []
     if dma is None:
@@ -315,16 +288,14 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
     time = units.format_seconds(dma.seconds.value)
     if dma.gbps is None:
         return time
-    most = explained.run.link.most_gbps(explained.row.side)
+    most, ceiling = explained.run.link.most_gbps(explained.row.side), explained.other_ceiling
     if most is not None and dma.gbps > most:
         return f"{time}, impossible: above the link's peak of {units.format_gbps(most / MAX_SHARE)}"
     text = f"{time}, {units.format_gbps(dma.gbps)}"
-    ceiling = explained.ceiling
-    above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps
-    if not above:
+    if ceiling is None or not ceiling.dma_gbps:
         return text
-    share = f"{units.format_percent(dma.gbps / above)} of" if dma.gbps < above else "no slower than"
-    return f"{text}, {share} the ceiling's copies"
+    share = dma.gbps / ceiling.dma_gbps
+    return f"{text}, {f'{units.format_percent(share)} of' if share < 1 else 'no slower than'} the ceiling's copies"
 
 
 def host_lines(row: runs.Measurement) -> Lines:
@@ -333,14 +304,9 @@ def host_lines(row: runs.Measurement) -> Lines:
         return []
     touched = breakdown.faults * breakdown.page_bytes
     first = f", {units.format_size(_rounded(touched))} touched for the first time" if touched > row.nbytes / 10 else ""
-    return [
-        ("page faults", f"{_count(breakdown.faults)}{first}"),
-        ("thread waits", _count(breakdown.switches)),
-        ("preemptions", _count(breakdown.preemptions)),
-    ]
-
-
-# --- clocks ----------------------------------------------------------------------------------------------------------
+    counts = {"thread waits": breakdown.switches, "preemptions": breakdown.preemptions}
+    faults = f"{_count(breakdown.faults)}{first}"
+    return [("page faults", faults), *((name, _count(count)) for name, count in counts.items())]
 
 
 def clock_lines(row: runs.Measurement) -> Lines:
@@ -360,12 +326,10 @@ def clock_notes(row: runs.Measurement) -> list[str]:
     elapsed_s = row.elapsed_s
     if elapsed_s is None or elapsed_s <= 0:
         return []
-    notes = (
-        _host_and_events(row, elapsed_s),
-        _call_and_events(row, elapsed_s),
-        _device_shares(row),
-        _device_and_events(row, elapsed_s),
-    )
+    notes = [_host_and_events(row, elapsed_s), _call_and_events(row, elapsed_s), _device_shares(row)]
+    more_s = (row.dma_s or 0.0) - elapsed_s
+    if more_s > _EQUAL_SHARE * elapsed_s:
+        notes.append(f"device: {units.format_seconds(more_s)} more than events, because it is of the traced trials")
     return [note for note in notes if note]
 
 
@@ -415,13 +379,6 @@ def _device_shares(row: runs.Measurement) -> str:
     return f"device: {', '.join(figures)} of the traced trial"
 
 
-def _device_and_events(row: runs.Measurement, elapsed_s: float) -> str:
-    more_s = (row.dma_s or 0.0) - elapsed_s
-    if more_s <= _EQUAL_SHARE * elapsed_s:
-        return ""
-    return f"device: {units.format_seconds(more_s)} more than events, because it is of the traced trials"
-
-
 # --- faster routes ---------------------------------------------------------------------------------------------------
 
 
@@ -429,31 +386,28 @@ def _print_advice(explained: Explained, page: Page) -> None:
     if explained.row.summary is None:
         return
     page.heading("Faster routes, measured in the same run")
-    found = better_routes(explained, MAX_ADVICE)
+    found = [(better_text(explained, each), program_code(each.row)) for each in better_routes(explained)]
+    has_code = any(code for _, code in found)
     if not found:
         kind = "other raw route" if explained.row.route_info is None else "route that a program can use instead"
         page.line(f"No {kind} was certainly faster.")
-    codes = [program_code(better.row) for better in found]
-    if any(codes):
+    if has_code:
         page.line(_NAMES_IN_CODE[explained.row.direction])
-    for number, (better, code) in enumerate(zip(found, codes, strict=True), start=1):
-        if any(codes):
+    for number, (text, code) in enumerate(found, start=1):
+        if has_code:
             page.line()
-        page.hanging([(f"{number}.", better_text(explained, better))])
+        page.hanging([(f"{number}.", text)])
         if code:
             page.code(code)
 
 
 def advice(run: runs.Run) -> list[Advice]:
-    """The faster routes, and their code."""
     explained = find_explained(run)
-    if explained is None or explained.row.summary is None:
-        return []
-    found = better_routes(explained, MAX_ADVICE)
-    return [(better_text(explained, better), program_code(better.row)) for better in found]
+    found = [] if explained is None else [(explained, better) for better in better_routes(explained)]
+    return [(better_text(own, better), program_code(better.row)) for own, better in found]
 
 
-def better_routes(explained: Explained, most: int) -> list[Better]:
+def better_routes(explained: Explained, most: int = MAX_ADVICE) -> list[Better]:
     """The fastest alternatives, the fastest first; only raw copies are alternatives to a raw copy.
 
     Not every program can change its kind of memory, so the fastest alternative with the same kind is always included.
@@ -463,9 +417,7 @@ def better_routes(explained: Explained, most: int) -> list[Better]:
     found = [better for other in alike if (better := _better(explained.row, other)) is not None]
     found.sort(key=lambda better: (_shares_instead(explained, better), -better.times.value))
     drop_in = next((better for better in found if better.row.memory == explained.row.memory), None)
-    if drop_in is None or drop_in in found[:most]:
-        return found[:most]
-    return [*found[: most - 1], drop_in]
+    return found[:most] if drop_in is None or drop_in in found[:most] else [*found[: most - 1], drop_in]
 
 
 def better_text(explained: Explained, better: Better) -> str:
@@ -491,10 +443,9 @@ def program_code(row: runs.Measurement) -> str:
     if row.route in RECIPES:
         return RECIPES[row.route].code
     if row.route_info is not None:
-        return clean(row.route_info.call, longest=_LONGEST_CALL)
-    if not _is_staged(row):
-        return ""
-    return RAW_DOWNLOAD if row.direction == "d2h" else RAW_UPLOAD
+        return clean(row.route_info.call, longest=120)
+    staged = RAW_DOWNLOAD if row.direction == "d2h" else RAW_UPLOAD
+    return staged if _is_staged(row) else ""
 
 
 def _shares_instead(explained: Explained, better: Better) -> bool:
@@ -504,13 +455,13 @@ def _shares_instead(explained: Explained, better: Better) -> bool:
 
 def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
     """None unless the other route may be recommended, is correct, and the intervals of both medians do not overlap."""
-    if other.route in NOT_RECOMMENDED:
-        return None
-    is_timed = other.gbps is not None or copies_nothing(other)
-    if other.verified.value is False or not is_timed or row.summary is None or other.summary is None:
-        return None
     slow, quick = row.summary, other.summary
-    if slow.low_s is None or slow.high_s is None or quick.low_s is None or quick.high_s is None:
+    is_timed = other.gbps is not None or copies_nothing(other)
+    if other.route in NOT_RECOMMENDED or other.verified.value is False or not is_timed:
+        return None
+    if slow is None or slow.low_s is None or slow.high_s is None:
+        return None
+    if quick is None or quick.low_s is None or quick.high_s is None:
         return None
     if quick.high_s >= slow.low_s or min(quick.low_s, quick.median_s, quick.high_s) <= 0:
         return None
@@ -522,18 +473,12 @@ def _is_staged(m: runs.Measurement) -> bool:
     return m.mode == machines.STAGED or (m.route_info is not None and m.route_info.staged)
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-
 def _times(times: float) -> str:
     rounded = _rounded(times)
-    if rounded >= _VERY_MANY_TIMES:
-        return f"{rounded:.0f}"
-    return f"{rounded:.1f}" if rounded >= _MANY_TIMES else f"{times:.2f}"
+    return f"{times:.2f}" if rounded < _MANY_TIMES else f"{rounded:.{1 if rounded < _VERY_MANY_TIMES else 0}f}"
 
 
 def _count(number: float) -> str:
-    """A count; the mean over several copies may be a fraction."""
     return f"{number:.0f}" if number == int(number) else f"{number:.2g}"
 
 

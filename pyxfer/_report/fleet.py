@@ -10,12 +10,12 @@ from functools import partial
 from pyxfer import units
 from pyxfer._document.fleets import (
     Cohort,
-    CohortCell,
     Fleet,
     FleetHost,
     HostCell,
     HostPoint,
     HostReport,
+    HostVerdict,
     KeptFleet,
     hosts_once,
 )
@@ -24,14 +24,13 @@ from pyxfer._report.fleet_charts import charts_of_fleet, charts_of_host
 from pyxfer._report.grid import Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, reason_text, remark_text
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, reason_text, remark_lines, remark_text
 from pyxfer.units import format_percent
 
 _MAX_HOSTS = 10
 _MAX_FAMILIES = 16
 _MAX_MISSING = 10
 _MAX_COHORTS = 6
-_MAX_FIGURES = 8
 _LONGEST_REASON = 300
 
 
@@ -40,14 +39,14 @@ def print_fleet(fleet: Fleet, page: Page) -> None:
     page.line(fleet_words.sentence(fleet), style=style)
     page.section("To do", [("  -", text) for text in remedies(fleet)])
     _print_hosts(fleet, page)
-    page.section("What the slow hosts share", contrast_lines(fleet))
-    page.section("Two groups", group_lines(fleet))
+    page.section("What the slow hosts share", [("  -", text) for text in contrast_texts(fleet)])
+    page.section("Two groups", [("  -", text) for text in group_texts(fleet)])
     for number, cohort in enumerate(fleet.cohorts[:_MAX_COHORTS]):
         _print_cohort(fleet, number, cohort, page)
     if len(fleet.cohorts) > _MAX_COHORTS:
         page.line(f"and {len(fleet.cohorts) - _MAX_COHORTS} more cohorts; --export-json has all")
-    page.section("Notes on hosts", missing_lines(fleet))
-    page.section("Remarks", remark_lines(fleet))
+    page.section("Notes on hosts", [(f"  {state}" if state else "", text) for state, text in missing_lines(fleet)])
+    page.section("Remarks", remark_lines(fleet.remarks, "  -"))
     page.line()
     page.hanging(heading_lines(fleet))
 
@@ -56,40 +55,36 @@ def remedies(fleet: Fleet) -> list[str]:
     slow, suspect = fleet.with_verdict("slow"), fleet.with_verdict("suspect")
     texts = []
     if slow:
-        names = fleet_words.some_names(slow)
+        names = fleet_words.some_names(fleet_words.worst_first(slow))
         texts.append(f"Run pyxfer doctor on {names}. To drain: fleet judge --export-drain FILE writes host and reason.")
     if suspect:
-        names = fleet_words.some_names(suspect)
+        names = fleet_words.some_names(fleet_words.worst_first(suspect))
         texts.append(f"Measure {names} again, which decides whether they are slow: pyxfer fleet run --confirm.")
     return texts
 
 
 def heading_lines(fleet: Fleet) -> Lines:
     once = hosts_once(fleet)
-    verdicts = Counter(host.verdict for host in once)
-    words = [
-        f"{verdicts[verdict]} {verdict}" for verdict in ("slow", "suspect", "fine", "not judged") if verdicts[verdict]
-    ]
-    rate = fleet.settings.error_rate
-    kept = f"a fleet without a slow host has one called slow in {format_percent(rate)} of cases"
+    counts = Counter(host.verdict for host in once)
+    verdicts: tuple[HostVerdict, ...] = ("slow", "suspect", "fine", "not judged")
+    words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in verdicts if counts[verdict])
     lines = [
-        ("hosts", f"{len(once)}: {', '.join(words)}" if once else "0"),
+        ("hosts", f"{len(once)}: {words}" if once else "0"),
         ("judged", f"{clean(fleet.judged_at)}, pyxfer {clean(fleet.pyxfer)}"),
     ]
     if any(cell.judged_by == "cohort" for cohort in fleet.cohorts for cell in cohort.cells):
-        lines.append(("errors", f"{kept}; losses below {format_percent(fleet.settings.least_loss)} do not count"))
+        rate, least = format_percent(fleet.settings.error_rate), format_percent(fleet.settings.least_loss)
+        kept = f"a fleet without a slow host has one called slow in {rate} of cases"
+        lines.append(("errors", f"{kept}; losses below {least} do not count"))
     return lines
 
 
 def flagged_hosts(fleet: Fleet) -> list[FleetHost]:
-    return [
-        *fleet_words.worst_first(fleet.with_verdict("slow")),
-        *fleet_words.worst_first(fleet.with_verdict("suspect")),
-    ]
+    slow, suspect = fleet.with_verdict("slow"), fleet.with_verdict("suspect")
+    return [*fleet_words.worst_first(slow), *fleet_words.worst_first(suspect)]
 
 
 def host_row(fleet: Fleet, host: FleetHost) -> tuple[str, ...]:
-    """Host, verdict, cell, loss, figure, usual figure, number of its low cells, wrong findings."""
     worst = host.worst
     if worst is None or host.cohort is None:
         return (fleet_words.host_name(host), host.verdict, "", "", "", "", "", "")
@@ -108,54 +103,38 @@ def _print_hosts(fleet: Fleet, page: Page) -> None:
     if not flagged:
         return
     rows = [host_row(fleet, host) for host in flagged[:_MAX_HOSTS]]
-    page.heading("Worst hosts")
-    _print_rows(HOST_HEADINGS, rows, ("host", "verdict", "cell", "doctor"), page)
+    columns = zip(HOST_HEADINGS, zip(*rows, strict=True), strict=True)
+    page.table(columns, ("host", "verdict", "cell", "doctor"), "Worst hosts")
     if len(flagged) > _MAX_HOSTS:
         page.line(f"and {len(flagged) - _MAX_HOSTS} more; --export-json has all")
     if fleet.with_verdict("suspect"):
         page.line("A suspect host was low once and was not measured again, so it may be a coincidence.")
 
 
-def _print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str], page: Page) -> None:
-    """A table of the columns that have any text."""
-    columns = [
-        Column((name,), tuple(cells), left=name in left)
-        for name, cells in zip(headings, zip(*rows, strict=True), strict=True)
-        if any(cells)
-    ]
-    page.show(fitting_table(columns, page.columns))
+def contrast_texts(fleet: Fleet) -> list[str]:
+    return [f"{fleet_words.contrast_text(each)} ({fleet_words.chance_text(each)})" for each in fleet.contrasts]
 
 
-def contrast_lines(fleet: Fleet) -> Lines:
-    return [("  -", f"{fleet_words.contrast_text(each)} ({fleet_words.chance_text(each)})") for each in fleet.contrasts]
-
-
-def group_lines(fleet: Fleet) -> Lines:
-    lines: Lines = []
+def group_texts(fleet: Fleet) -> list[str]:
+    texts = []
     for cohort in fleet.cohorts:
         for family, cells in fleet_words.by_family([cell for cell in cohort.cells if cell.groups is not None]).items():
             first = cells[0]
             more = f" and {len(cells) - 1} more such cells" if len(cells) > 1 else ""
-            slower = () if first.groups is None else first.groups.slower
+            slower = fleet_words.names_text(fleet, () if first.groups is None else first.groups.slower)
             name = clean(first.cell.text if len(cells) == 1 else family)
-            lines.append(
-                (
-                    "  -",
-                    f"{name}: {fleet_words.groups_text(first)}{more}; slower: {fleet_words.names_text(fleet, slower)}",
-                )
-            )
-    return lines
+            texts.append(f"{name}: {fleet_words.groups_text(first)}{more}; slower: {slower}")
+    return texts
 
 
 def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None:
     members = sum(host.cohort == number for host in fleet.hosts)
     page.heading(f"{counted(members, 'host')} with {fleet_words.cohort_text(cohort.alike)}")
     page.line(f"Judged: {clean(cohort.reason, _LONGEST_REASON)}.")
-    families = fleet_words.by_family(cohort.cells)
-    rows = [family_row(name, cells) for name, cells in list(families.items())[:_MAX_FAMILIES]]
-    _print_rows(FAMILY_HEADINGS, rows, ("cell",), page)
-    if len(families) > _MAX_FAMILIES:
-        page.line(f"and {len(families) - _MAX_FAMILIES} more; --export-json has all")
+    rows = family_rows(cohort)
+    page.table(zip(FAMILY_HEADINGS, zip(*rows[:_MAX_FAMILIES], strict=True), strict=False), ("cell",))
+    if len(rows) > _MAX_FAMILIES:
+        page.line(f"and {len(rows) - _MAX_FAMILIES} more; --export-json has all")
     for remark in cohort.remarks[:_MAX_FAMILIES]:
         page.line(remark_text(remark))
 
@@ -163,19 +142,18 @@ def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None
 FAMILY_HEADINGS = ("cell", "judged by", "usual", "spread", "detection limit")
 
 
-def family_row(name: str, cells: Sequence[CohortCell]) -> tuple[str, ...]:
+def family_rows(cohort: Cohort) -> list[tuple[str, ...]]:
     """The cells of all GPUs in one line: the middle one's figure, and the worst spread and limit."""
-    known = sorted(cell.usual.value for cell in cells if cell.usual.value is not None)
-    usual = fleet_words.figure_text(known[len(known) // 2], cells[0].unit) if known else ""
-    spreads = [cell.spread.value for cell in cells if cell.spread.value is not None]
-    limits = [cell.detection_limit.value for cell in cells if cell.detection_limit.value is not None]
-    return (
-        clean(cells[0].cell.text if len(cells) == 1 else name),
-        ", ".join(dict.fromkeys(cell.judged_by for cell in cells)),
-        usual,
-        format_percent(max(spreads)) if spreads else "",
-        format_percent(max(limits)) if limits else "",
-    )
+    rows = []
+    for name, cells in fleet_words.by_family(cohort.cells).items():
+        known = sorted(cell.usual.value for cell in cells if cell.usual.value is not None)
+        usual = fleet_words.figure_text(known[len(known) // 2], cells[0].unit) if known else ""
+        spreads = [cell.spread.value for cell in cells if cell.spread.value is not None]
+        limits = [cell.detection_limit.value for cell in cells if cell.detection_limit.value is not None]
+        worst = [format_percent(max(shares)) if shares else "" for shares in (spreads, limits)]
+        judged_by = ", ".join(dict.fromkeys(cell.judged_by for cell in cells))
+        rows.append((clean(cells[0].cell.text if len(cells) == 1 else name), judged_by, usual, *worst))
+    return rows
 
 
 def missing_lines(fleet: Fleet) -> Lines:
@@ -184,18 +162,12 @@ def missing_lines(fleet: Fleet) -> Lines:
         if host.state != "measured" or host.verdict == "not judged":
             reason = clean(host.reason or "no reason given", _LONGEST_REASON)
             reasons.setdefault((host.state, reason), []).append(place)
-    lines = [
-        (f"  {state}", f"{fleet_words.names_text(fleet, places)}: {reason}")
+    lines: Lines = [
+        (state, f"{fleet_words.names_text(fleet, places)}: {reason}")
         for (state, reason), places in list(reasons.items())[:_MAX_MISSING]
     ]
-    if len(reasons) > _MAX_MISSING:
-        left = sum(len(places) for places in list(reasons.values())[_MAX_MISSING:])
-        lines.append(("", f"and {left} more hosts; --export-json has all"))
-    return lines
-
-
-def remark_lines(fleet: Fleet) -> Lines:
-    return [("  -", remark_text(remark)) for remark in fleet.remarks]
+    left = sum(len(places) for places in list(reasons.values())[_MAX_MISSING:])
+    return [*lines, ("", f"and {left} more hosts; --export-json has all")] if left else lines
 
 
 # --- history ----------------------------------------------------------------------------------------------------------
@@ -205,16 +177,13 @@ def print_fleets(fleets: Sequence[KeptFleet], page: Page) -> None:
     if not fleets:
         page.line("The store has no fleet yet; pyxfer fleet judge --save keeps one.")
         return
-    counts = [
-        (name, tuple(str(getattr(fleet, field)) for fleet in fleets))
-        for name, field in (("hosts", "hosts"), ("slow", "slow"), ("suspect", "suspect"), ("not judged", "not_judged"))
-    ]
+    counts = {"hosts": "hosts", "slow": "slow", "suspect": "suspect", "not judged": "not_judged"}
     columns = [
-        Column(("judged at",), tuple(clean(fleet.judged_at) for fleet in fleets), left=True),
-        *(Column((name,), cells) for name, cells in counts),
-        Column(("id",), tuple(fleet.id for fleet in fleets), left=True),
+        ("judged at", [clean(fleet.judged_at) for fleet in fleets]),
+        *((name, [str(getattr(fleet, field)) for fleet in fleets]) for name, field in counts.items()),
+        ("id", [fleet.id for fleet in fleets]),
     ]
-    page.show(fitting_table(columns, page.columns))
+    page.table(columns, ("judged at", "id"))
 
 
 def print_host_history(host: str, points: Sequence[HostPoint], page: Page) -> None:
@@ -225,20 +194,19 @@ def print_host_history(host: str, points: Sequence[HostPoint], page: Page) -> No
     slow = sum(point.verdict == "slow" for point in points)
     page.line(f"{name}: slow in {slow} of {len(points)} fleets; now {points[-1].verdict}.", style="bold")
     page.line()
+    missing = [clean(f"{point.state}: {point.reason}", 80) if point.reason else "" for point in points]
     columns = [
         Column(("judged at",), tuple(clean(point.judged_at) for point in points), left=True),
         Column(("verdict",), tuple(point.verdict for point in points), left=True),
         Column(("loss",), tuple("" if point.loss is None else format_percent(point.loss) for point in points)),
-        Column(("cell, or why it was not judged",), tuple(_why(point) for point in points), left=True),
+        Column(
+            ("cell, or why it was not judged",),
+            tuple(why if point.cell is None else clean(point.cell) for point, why in zip(points, missing, strict=True)),
+            left=True,
+        ),
     ]
     page.show(fitting_table(columns, page.columns))
     _print_figures([point.figures for point in points if point.figures], page)
-
-
-def _why(point: HostPoint) -> str:
-    if point.cell is not None:
-        return clean(point.cell)
-    return clean(f"{point.state}: {point.reason}", 80) if point.reason else ""
 
 
 def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], page: Page) -> None:
@@ -246,22 +214,18 @@ def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], pa
         return
     newest = known[-1]
     medians = {name: statistics.median([each[name][0] for each in known if name in each]) for name in newest}
-    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:_MAX_FIGURES]
-    page.heading("The newest figures, those that have fallen most first")
+    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:8]
     columns = [
-        Column(("cell",), tuple(clean(name) for name in names), left=True),
-        Column(("newest",), tuple(f"{newest[name][0]:.4g}" for name in names)),
-        Column((f"median of {len(known)}",), tuple(f"{medians[name]:.4g}" for name in names)),
-        Column(("usual of the cohort",), tuple(_usual(newest[name][1]) for name in names)),
+        ("cell", [clean(name) for name in names]),
+        ("newest", [f"{newest[name][0]:.4g}" for name in names]),
+        (f"median of {len(known)}", [f"{medians[name]:.4g}" for name in names]),
+        (
+            "usual of the cohort",
+            ["" if usual is None else f"{usual:.4g}" for _, usual in (newest[name] for name in names)],
+        ),
     ]
-    page.show(fitting_table(columns, page.columns))
+    page.table(columns, ("cell",), "The newest figures, those that have fallen most first")
 
-
-def _usual(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 _MAX_SHOWN = 500
 
@@ -282,44 +246,35 @@ def _grids(fleet: Fleet) -> list[Grid]:
     others = [host for host in fleet.hosts if host.verdict not in ("slow", "suspect")]
     listed = [*flagged_hosts(fleet), *others][:_MAX_SHOWN]
     name = f"{len(listed)} of {len(fleet.hosts)} hosts" if len(listed) < len(fleet.hosts) else "Hosts"
-    rows = [(*host_row(fleet, host), host.state, _labels_text(host)) for host in listed]
+    rows = [(*host_row(fleet, host), host.state, labels_text(host)) for host in listed]
     grids = [text_grid(name, (*HOST_HEADINGS, "state", "labels"), rows)]
     for cohort in fleet.cohorts[:_MAX_SHOWN]:
-        families = [family_row(name, cells) for name, cells in fleet_words.by_family(cohort.cells).items()]
-        grids.append(text_grid(f"Figures: {fleet_words.cohort_text(cohort.alike)}", FAMILY_HEADINGS, families))
+        name = f"Figures: {fleet_words.cohort_text(cohort.alike)}"
+        grids.append(text_grid(name, FAMILY_HEADINGS, family_rows(cohort)))
     return grids
 
 
-def _labels_text(host: FleetHost) -> str:
+def labels_text(host: FleetHost | HostReport) -> str:
     return clean(", ".join(f"{name}={value}" for name, value in host.labels.items()))
 
 
 def _sections(fleet: Fleet) -> list[Section]:
     cohorts = [(fleet_words.cohort_text(cohort.alike), clean(cohort.reason)) for cohort in fleet.cohorts]
-    of_cohorts = [("-", remark_text(remark)) for cohort in fleet.cohorts for remark in cohort.remarks]
+    remarks = [*fleet.remarks, *(remark for cohort in fleet.cohorts for remark in cohort.remarks)]
     return [
-        ("What the slow hosts share", _listed(contrast_lines(fleet))),
-        ("Two groups", _listed(group_lines(fleet))),
+        ("What the slow hosts share", [("-", text) for text in contrast_texts(fleet)]),
+        ("Two groups", [("-", text) for text in group_texts(fleet)]),
         ("How they were judged", cohorts),
-        ("Notes on hosts", [(name.strip(), text) for name, text in missing_lines(fleet)]),
-        ("Remarks", [*_listed(remark_lines(fleet)), *of_cohorts]),
+        ("Notes on hosts", missing_lines(fleet)),
+        ("Remarks", remark_lines(remarks)),
     ]
 
 
-def _listed(lines: Lines) -> Lines:
-    return [("-", text) for _, text in lines]
-
-
 _COLUMNS = (
-    grid.Column("host"),
-    grid.Column("state"),
-    grid.Column("verdict"),
+    *(grid.Column(name) for name in ("host", "state", "verdict")),
     grid.Column("cohort", "whole"),
-    grid.Column("cell"),
-    grid.Column("unit"),
-    grid.Column("value", "number"),
-    grid.Column("usual", "number"),
-    grid.Column("loss", "number"),
+    *(grid.Column(name) for name in ("cell", "unit")),
+    *(grid.Column(name, "number") for name in ("value", "usual", "loss")),
     grid.Column("confirmed", "flag"),
     grid.Column("source"),
 )
@@ -384,26 +339,24 @@ def print_host_report(report: HostReport, page: Page) -> None:
 
 
 def _host_heading(report: HostReport) -> Lines:
-    names = list(dict.fromkeys(device.name for device in report.devices))
+    names = clean(", ".join(dict.fromkeys(device.name for device in report.devices)))
     lines = [
         ("host", f"{clean(report.host or 'not known')}, {clean(report.began_at)}"),
-        ("devices", f"{len(report.devices)} x {clean(', '.join(names))}"),
+        ("devices", f"{len(report.devices)} x {names}"),
         ("ended", f"{report.ended} after {units.format_seconds(report.duration_s)}"),
     ]
     if report.failure is not None:
         lines.append(("failure", clean(report.failure, longest=_LONGEST_FINDING)))
-    if report.labels:
-        lines.append(("labels", clean(", ".join(f"{name}={value}" for name, value in report.labels.items()))))
-    return lines
+    return [*lines, ("labels", labels_text(report))] if report.labels else lines
 
 
 def _figure(cell: HostCell) -> str:
     if cell.value.value is None:
         return clean(f"none: {cell.value.reason}")
-    figure = f"{cell.value.value:#.4g}".rstrip(".") + f" {cell.unit}"
-    if cell.low is not None and cell.high is not None:
-        low, high = (f"{end:#.4g}".rstrip(".") for end in (cell.low, cell.high))
-        figure += f" ({low} to {high})"
+    value, low, high = (
+        "" if each is None else f"{each:#.4g}".rstrip(".") for each in (cell.value.value, cell.low, cell.high)
+    )
+    figure = f"{value} {cell.unit}" + (f" ({low} to {high})" if low and high else "")
     if cell.unit == "GB/s" and cell.peak.value is not None:
         figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of peak"
     return figure
@@ -422,30 +375,19 @@ def _host_headline(report: HostReport) -> str:
 
 
 def _host_badge(report: HostReport) -> tuple[Badge, str]:
-    """A host alone has no verdict."""
+    wrong = sum(finding.status == "wrong" for finding in report.findings)
     if report.ended != "complete":
         return "doubtful", report.ended
-    wrong = sum(finding.status == "wrong" for finding in report.findings)
-    return "doubtful" if wrong else "none", f"{wrong} wrong" if wrong else "complete"
-
-
-def _interval_text(cell: HostCell) -> str:
-    if not cell.low or not cell.high:
-        return ""
-    return " to ".join(fleet_words.figure_text(end, cell.unit) for end in (cell.low, cell.high))
+    return ("doubtful", f"{wrong} wrong") if wrong else ("none", "complete")
 
 
 def _host_grids(report: HostReport) -> list[Grid]:
-    figures = [
-        (
-            cell.cell.text,
-            grid.number(cell.value.value, partial(fleet_words.figure_text, unit=cell.unit)),
-            _interval_text(cell),
-            grid.Cell(str(len(cell.samples)), len(cell.samples)),
-            cell.value.reason or "",
-        )
-        for cell in report.cells
-    ]
+    figures = []
+    for cell in report.cells:
+        say = partial(fleet_words.figure_text, unit=cell.unit)
+        interval = f"{say(cell.low)} to {say(cell.high)}" if cell.low and cell.high else ""
+        trials = grid.Cell(str(len(cell.samples)), len(cell.samples))
+        figures.append((cell.cell.text, grid.number(cell.value.value, say), interval, trials, cell.value.reason or ""))
     findings = [(each.status, each.subject, each.seen, each.expected, each.do or "") for each in report.findings]
     return [
         text_grid("Figures", ("cell", "figure", "95 % interval", "trials", "missing because"), figures),
@@ -467,8 +409,8 @@ _HOST_COLUMNS = (
 def _figures_of_host(report: HostReport) -> Grid:
     rows = [
         {
-            "cell": cell.cell.text,
             **fields(cell, "value", "unit", "low", "high"),
+            "cell": cell.cell.text,
             "n": len(cell.samples),
             "missing": cell.value.reason,
         }
@@ -485,7 +427,7 @@ HOST_REPORT = Report(
     badge=_host_badge,
     heading=_host_heading,
     grids=_host_grids,
-    sections=lambda report: [("Remarks", [("-", remark_text(remark)) for remark in report.remarks])],
+    sections=lambda report: [("Remarks", remark_lines(report.remarks))],
     charts=charts_of_host,
     captions={"figures": Caption("Figures of this host", INTERVALS)},
     table=lambda report, _: _figures_of_host(report),

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from pyxfer._document.fleets import Cohort, Fleet, FleetHost, HostReport
-from pyxfer._report.fleet_words import by_family, figure_text, sentence, worst_first
-from pyxfer._report.plots import (
-    INK,
-    MAX_BARS,
-    WIDE,
-    Make,
-    Spec,
-    bar,
-    bar_figure,
-    bar_plot,
-    category,
-    inner_width,
-    title_of,
-)
+from pyxfer._document.fleets import Fleet, HostReport
+from pyxfer._report.fleet_words import figure_text, sentence, worst_first
+from pyxfer._report.plots import INK, MAX_BARS, WIDE, Spec, bar, bar_figure, bar_plot, category, inner_width, title_of
+from pyxfer._report.report import Charts
 from pyxfer._report.text import clean
 from pyxfer.units import format_percent
 
 _MAX_ROWS = 24
 _MAX_COLUMNS, _MAX_COLUMNS_NARROW = 12, 5
-_LONGEST_HOST = 24
 # Dark letters on all of them have a contrast of 7 or more, on a light page and on a dark one.
 _LETTERS = "#101418"
 _SHADES = ("#e8edf2", "#ffe3c2", "#ffbf80", "#ff944d")
@@ -35,7 +23,6 @@ _STEPS = (0.005, 0.02, 0.10)
 """Losses from which on the next shade is used."""
 _LOW = 2
 """The shade from which on a loss was judged low; others have a paler one, however large they are."""
-_ROW_HEIGHT = 24
 _AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelColor": INK, "labelLimit": 190}
 
 
@@ -49,20 +36,22 @@ class Row:
     """The families in which the host was judged low."""
 
 
-def charts_of_fleet(fleet: Fleet) -> dict[str, Make | None]:
-    """The heat map, if any host has a figure that was judged."""
+def charts_of_fleet(fleet: Fleet) -> Charts:
     is_judged = any(cell.usual.value is not None for cohort in fleet.cohorts for cell in cohort.cells)
-
-    @lru_cache(maxsize=1)
-    def rows() -> tuple[Row, ...]:
-        return rows_of(fleet)
-
+    rows = lru_cache(maxsize=1)(partial(rows_of, fleet))
     return {"fleet": (lambda width: _heat_map(fleet, rows(), width)) if is_judged else None}
 
 
 def losses_of(fleet: Fleet) -> dict[int, dict[str, float]]:
     """By the place of each judged host its largest loss in each family of cells; below zero if all are better."""
-    plans = [_plan(cohort) for cohort in fleet.cohorts]
+    plans = [
+        [
+            (cell.cell.family.text, place, cell.usual.value, cell.unit == "GB/s")
+            for place, cell in enumerate(cohort.cells)
+            if cell.usual.value is not None
+        ]
+        for cohort in fleet.cohorts
+    ]
     found: dict[int, dict[str, float]] = {}
     for number, host in enumerate(fleet.hosts):
         losses: dict[str, float] = {}
@@ -76,18 +65,7 @@ def losses_of(fleet: Fleet) -> dict[int, dict[str, float]]:
     return found
 
 
-def _plan(cohort: Cohort) -> list[tuple[str, int, float, bool]]:
-    places = {cell.cell: place for place, cell in enumerate(cohort.cells)}
-    return [
-        (family, places[cell.cell], cell.usual.value, cell.unit == "GB/s")
-        for family, cells in by_family(cohort.cells).items()
-        for cell in cells
-        if cell.usual.value is not None
-    ]
-
-
 def rows_of(fleet: Fleet) -> tuple[Row, ...]:
-    """Each host of a small fleet; of a large one the worst, and quantiles of all the others."""
     losses = losses_of(fleet)
     flagged = worst_first(host for place, host in enumerate(fleet.hosts) if place in losses and host.losses)
     first = {id(host): number for number, host in enumerate(flagged)}
@@ -96,35 +74,23 @@ def rows_of(fleet: Fleet) -> tuple[Row, ...]:
     )
     many = len(order) > _MAX_ROWS
     shown = order[: _MAX_ROWS - 3] if many else order
-    rows = [
-        Row(_row_name(fleet.hosts[place], number), losses[place], _low_families(fleet, fleet.hosts[place]))
-        for number, place in enumerate(shown, start=1)
-    ]
-    others = [losses[place] for place in order[len(shown) :]]
-    if many:
-        for name, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)):
-            rows.append(Row(f"{name} {len(others)} others", _quantiles(others, share)))
+    rows = []
+    for number, place in enumerate(shown, start=1):
+        host = fleet.hosts[place]
+        mark = "" if host.verdict == "fine" else f" ({host.verdict})"
+        # Numbered, so that two hosts with one name have a row each.
+        name = f"{number}. {clean(host.host, 24)}{mark}"
+        rows.append(Row(name, losses[place], frozenset(loss.cell.family.text for loss in host.losses)))
+    others: dict[str, list[float]] = {}
+    for place in order[len(shown) :]:
+        for family, loss in losses[place].items():
+            others.setdefault(family, []).append(loss)
+    for words, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)) if many else ():
+        quantiles = {
+            family: sorted(found, reverse=True)[int(share * (len(found) - 1))] for family, found in others.items()
+        }
+        rows.append(Row(f"{words} {len(order) - len(shown)} others", quantiles))
     return tuple(rows)
-
-
-def _low_families(fleet: Fleet, host: FleetHost) -> frozenset[str]:
-    low = {loss.cell for loss in host.losses}
-    cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
-    return frozenset(family for family, found in by_family(cells).items() if any(cell.cell in low for cell in found))
-
-
-def _row_name(host: FleetHost, number: int) -> str:
-    """Numbered, so that two hosts with one name have a row each."""
-    mark = "" if host.verdict == "fine" else f" ({host.verdict})"
-    return f"{number}. {clean(host.host, _LONGEST_HOST)}{mark}"
-
-
-def _quantiles(others: Sequence[dict[str, float]], share: float) -> dict[str, float]:
-    by_name: dict[str, list[float]] = {}
-    for losses in others:
-        for name, loss in losses.items():
-            by_name.setdefault(name, []).append(loss)
-    return {name: sorted(found, reverse=True)[int(share * (len(found) - 1))] for name, found in by_name.items()}
 
 
 def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
@@ -135,70 +101,46 @@ def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
     most = _MAX_COLUMNS if width >= WIDE else _MAX_COLUMNS_NARROW
     chosen = sorted(worst, key=lambda family: -worst[family])[:most]
     columns = [family for family in worst if family in chosen]
-    values = [_square(row, family) for row in rows for family in columns]
     left = len(worst) - len(columns)
     more = f" The {len(columns)} of {len(worst)} figures with the largest losses are drawn." if left else ""
-    x = {
-        "field": "cell",
-        "type": "nominal",
-        "sort": [clean(name) for name in columns],
-        "axis": {**_AXIS, "labelAngle": -40, "orient": "bottom", "labelOverlap": False},
-    }
-    y, left = category("host", [row.name for row in rows], width)
+    axis = {**_AXIS, "labelAngle": -40, "orient": "bottom", "labelOverlap": False}
+    x = {"field": "cell", "type": "nominal", "sort": [clean(name) for name in columns], "axis": axis}
+    y, room = category("host", [row.name for row in rows], width)
     shade = {"field": "shade", "type": "nominal", "scale": None}
+    square = {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1}
+    text = {"type": "text", "color": _LETTERS, "aria": False}
     return {
         "title": title_of(f"{sentence(fleet)}{more}", width),
-        "width": inner_width(width, left),
-        "height": _ROW_HEIGHT * len(rows),
-        "data": {"values": values},
+        "width": inner_width(width, room),
+        "height": 24 * len(rows),
+        "data": {"values": [_square(row, family) for row in rows for family in columns]},
         "encoding": {"x": x, "y": y},
         "layer": [
-            {
-                "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},
-                "encoding": {"color": shade, "description": {"field": "words"}},
-            },
-            {
-                "mark": {"type": "text", "color": _LETTERS, "aria": False},
-                "encoding": {"text": {"field": "text"}},
-            },
+            {"mark": square, "encoding": {"color": shade, "description": {"field": "words"}}},
+            {"mark": text, "encoding": {"text": {"field": "text"}}},
         ],
     }
 
 
 def _square(row: Row, family: str) -> dict[str, Any]:
     loss = row.losses.get(family)
-    words = "not measured" if loss is None else _change_text(loss)
-    return {
-        "host": row.name,
-        "cell": clean(family),
-        "text": "-" if loss is None else f"{round(-loss * 100, 1) + 0.0:+.1f}",
-        "words": f"{row.name}, {clean(family)}: {words}",
-        "shade": "#ffffff" if loss is None else _shade(loss, is_low=family in row.low),
-    }
+    text, words, shade = "-", "not measured", "#ffffff"
+    if loss is not None:
+        text = f"{round(-loss * 100, 1) + 0.0:+.1f}"
+        words = f"{format_percent(abs(loss))} {'worse' if loss > 0 else 'better'} than usual"
+        step = sum(loss >= step for step in _STEPS)
+        shade = _SHADES[max(step, _LOW) if family in row.low else min(step, _LOW - 1)]
+    name = clean(family)
+    return {"host": row.name, "cell": name, "text": text, "words": f"{row.name}, {name}: {words}", "shade": shade}
 
 
-def _shade(loss: float, *, is_low: bool) -> str:
-    shade = sum(loss >= step for step in _STEPS)
-    return _SHADES[max(shade, _LOW) if is_low else min(shade, _LOW - 1)]
-
-
-def _change_text(loss: float) -> str:
-    return f"{format_percent(abs(loss))} {'worse' if loss > 0 else 'better'} than usual"
-
-
-def charts_of_host(report: HostReport) -> dict[str, Make | None]:
-    bars = [
-        bar(
-            clean(cell.cell.text, 48),
-            value,
-            f"{clean(cell.cell.text)}: {figure_text(value, cell.unit)}",
-            bar_figure(value),
-            low=cell.low,
-            high=cell.high,
-        )
-        for cell in report.cells
-        if (value := cell.value.value) is not None and cell.unit == "GB/s"
-    ][:MAX_BARS]
-    name = clean(report.host or "a host without a name")
-    title = f"{name}: the {len(bars)} rates that a fleet judges"
-    return {"figures": (lambda width: bar_plot(bars, title, width, "GB/s")) if bars else None}
+def charts_of_host(report: HostReport) -> Charts:
+    bars = []
+    for cell in report.cells:
+        if (value := cell.value.value) is not None and cell.unit == "GB/s":
+            name = clean(cell.cell.text)
+            text = f"{name}: {figure_text(value, cell.unit)}"
+            bars.append(bar(clean(name, 48), value, text, bar_figure(value), low=cell.low, high=cell.high))
+    shown = bars[:MAX_BARS]
+    title = f"{clean(report.host or 'a host without a name')}: the {len(shown)} rates that a fleet judges"
+    return {"figures": (lambda width: bar_plot(shown, title, width, "GB/s")) if shown else None}

@@ -20,7 +20,7 @@ LONGEST_REASON = 120
 LONGEST_LINE = 1000
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
 """The exit codes of Nagios plugins. Of node-problem-detector's: 0 is fine, 1 a problem, 2 unknown."""
-_SUITE = "pyxfer fleet"
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9 .,:;=+/()%_>-]")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _NOT_ONE_NODE = {"ALL", "DEFAULT"}
@@ -31,9 +31,6 @@ def safe(text: str, longest: int) -> str:
     """One line of letters, digits and marks that mean nothing to a shell in quotes, Slurm or Nagios."""
     line = " ".join(_UNSAFE.sub("_", clean(text, LONGEST_LINE)).split())
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
-
-
-# --- one line a host -------------------------------------------------------------------------------------------------
 
 
 def drain_lines(fleet: Fleet) -> str:
@@ -49,7 +46,6 @@ def can_be_drained(host: FleetHost) -> bool:
 
 
 def causes_of(fleet: Fleet) -> dict[str, Contrast]:
-    """The first significant contrast of each host."""
     sure = [contrast for contrast in fleet.contrasts if contrast.significant]
     return {fleet.hosts[place].host: contrast for contrast in reversed(sure) for place in contrast.hosts}
 
@@ -71,17 +67,14 @@ def npd_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
 
 def nagios_line(fleet: Fleet, name: str | None) -> tuple[str, int]:
     text, slow, known = _state_of(fleet, name)
-    hosts = hosts_once(fleet) if name is None else [fleet.host(name)]
-    suspect = any(host.verdict == "suspect" for host in hosts)
-    code = CRITICAL if slow else WARNING if suspect else OK if known else UNKNOWN
+    counts = Counter(host.verdict for host in (hosts_once(fleet) if name is None else [fleet.host(name)]))
+    code = CRITICAL if slow else WARNING if counts["suspect"] else OK if known else UNKNOWN
     word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
-    counts = [sum(host.verdict == verdict for host in hosts) for verdict in ("slow", "suspect", "not judged")]
-    figures = f"slow={counts[0]};;0 suspect={counts[1]};0 missing={counts[2]}"
+    figures = f"slow={counts['slow']};;0 suspect={counts['suspect']};0 missing={counts['not judged']}"
     return f"PYXFER {word} - {safe(text, LONGEST_LINE)} | {figures}", code
 
 
 def unknown_line(line: str, reason: str) -> tuple[str, int]:
-    """The line and the exit code if the verdicts cannot be read, or do not have the host."""
     text = safe(reason, LONGEST_LINE)
     return (f"PYXFER UNKNOWN - {text}", UNKNOWN) if line == "nagios" else (text, 2)
 
@@ -105,12 +98,9 @@ def host_text(host: FleetHost, cause: Contrast | None) -> str:
     return f"{name} is {host.verdict}: {loss_text(worst)} in {clean(worst.cell.text)}{why}"
 
 
-# --- JUnit -----------------------------------------------------------------------------------------------------------
-
-
 def to_junit(fleet: Fleet) -> bytes:
     """One case a host: a slow one is a failure, a suspect one and one that was not judged are skipped."""
-    suite, causes = junit.Suite(_SUITE), causes_of(fleet)
+    suite, causes = junit.Suite("pyxfer fleet"), causes_of(fleet)
     for host in hosts_once(fleet):
         case = suite.add_case("pyxfer.fleet", host_name(host))
         text = host_text(host, causes.get(host.host))
@@ -119,14 +109,6 @@ def to_junit(fleet: Fleet) -> bytes:
         elif host.verdict != "fine":
             suite.skip(case, host.verdict, text)
     return suite.to_xml(sentence(fleet))
-
-
-# --- Prometheus ------------------------------------------------------------------------------------------------------
-
-
-def fleet_exposition(fleet: Fleet) -> bytes:
-    """The verdicts as metrics, for node_exporter's textfile collector or a push gateway."""
-    return exposed(lambda: gauges(_gauges(fleet)))
 
 
 def _gauges(fleet: Fleet) -> Iterator[Gauge]:
@@ -158,6 +140,6 @@ def _gauges(fleet: Fleet) -> Iterator[Gauge]:
 
 TEXTS: dict[str, Callable[[Fleet], str]] = {
     "junit": lambda fleet: to_junit(fleet).decode(),
-    "prometheus": lambda fleet: fleet_exposition(fleet).decode(),
+    "prometheus": lambda fleet: exposed(lambda: gauges(_gauges(fleet))).decode(),
     "drain": drain_lines,
 }

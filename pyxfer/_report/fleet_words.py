@@ -10,7 +10,6 @@ from pyxfer._report.text import clean, counted
 from pyxfer.units import format_gbps, format_percent
 
 LONGEST_NAME = 60
-_LONGEST_VALUE = 80
 _MAX_NAMED = 5
 
 
@@ -19,7 +18,7 @@ def host_name(host: FleetHost) -> str:
 
 
 def some_names(hosts: Sequence[FleetHost]) -> str:
-    named = ", ".join(host_name(host) for host in worst_first(hosts)[:_MAX_NAMED])
+    named = ", ".join(host_name(host) for host in hosts[:_MAX_NAMED])
     return named + (f" and {len(hosts) - _MAX_NAMED} more" if len(hosts) > _MAX_NAMED else "")
 
 
@@ -29,34 +28,24 @@ def sentence(fleet: Fleet) -> str:
     judged = sum(host.verdict != "not judged" for host in once)
     missing = len(once) - judged
     left = f"; {missing} more {'was' if missing == 1 else 'were'} not judged" if missing else ""
-    split = first_groups(fleet)
+    split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
     if not judged:
-        return f"None of {counted(len(once), 'host')} could be judged: {_first_reason(once)}."
-    if slow:
-        verb = "is" if len(slow) == 1 else "are"
-        return (
-            f"{len(slow)} of {counted(judged, 'host')} {verb} slow: {_worst_text(slow[0])}{_cause_text(fleet)}{left}."
-        )
-    if suspect:
-        verb = "was" if len(suspect) == 1 else "were"
-        text = f"{len(suspect)} of {counted(judged, 'host')} {verb} low in one look and may be slow"
-        return f"{text}: {_worst_text(suspect[0])}{_cause_text(fleet)}{left}."
-    if split is not None:
-        return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {split}{_cause_text(fleet)}{left}."
+        no_document = "no document was found, such as pyxfer fleet host --export-json FILE writes"
+        reason = next((clean(host.reason, 200).rstrip(".") for host in once if host.reason), no_document)
+        return f"None of {counted(len(once), 'host')} could be judged: {reason}."
+    if slow or suspect:
+        verb = ("is" if len(slow) == 1 else "are") if slow else ("was" if len(suspect) == 1 else "were")
+        low = "slow" if slow else "low in one look and may be slow"
+        first = (slow or suspect)[0]
+        worst = "" if first.worst is None else f" {loss_text(first.worst)} in {clean(first.worst.cell.text)}"
+        who = f"{len(slow or suspect)} of {counted(judged, 'host')}"
+        return f"{who} {verb} {low}: {host_name(first)}{worst}{_cause_text(fleet)}{left}."
+    if split:
+        widest = max(split, key=lambda cell: 0.0 if cell.groups is None else cell.groups.loss)
+        groups = f"{clean(widest.cell.text)}: {groups_text(widest)}"
+        return f"{counted(judged, 'host')}, none slow by itself, but in two groups: {groups}{_cause_text(fleet)}{left}."
     none = "The host is not slow" if judged == 1 else f"No host of {judged} is slow"
     return f"{none}{_could_have_found(fleet)}{left}."
-
-
-def _first_reason(hosts: Sequence[FleetHost]) -> str:
-    reasons = [host.reason for host in hosts if host.reason]
-    if not reasons:
-        return "no document was found, such as pyxfer fleet host --export-json FILE writes"
-    return clean(reasons[0], 200).rstrip(".")
-
-
-def _worst_text(host: FleetHost) -> str:
-    worst = host.worst
-    return host_name(host) if worst is None else f"{host_name(host)} {loss_text(worst)} in {clean(worst.cell.text)}"
 
 
 def _cause_text(fleet: Fleet) -> str:
@@ -65,16 +54,11 @@ def _cause_text(fleet: Fleet) -> str:
 
 
 def _could_have_found(fleet: Fleet) -> str:
-    limits = [cell.detection_limit.value for cell in pinned_cells(fleet) if cell.detection_limit.value is not None]
-    if not limits:
-        return ""
-    return f"; a loss of {format_percent(max(limits))} of any pinned copy would have been found"
-
-
-def pinned_cells(fleet: Fleet) -> list[CohortCell]:
-    """The cells of pinned copies that were judged; without any, all cells that were."""
+    """About the cells of pinned copies that were judged; without any, about all cells that were."""
     judged = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.judged_by != "none"]
-    return [cell for cell in judged if cell.cell.is_alone and cell.cell.memory == "pinned"] or judged
+    pinned = [cell for cell in judged if cell.cell.is_alone and cell.cell.memory == "pinned"] or judged
+    limits = [cell.detection_limit.value for cell in pinned if cell.detection_limit.value is not None]
+    return f"; a loss of {format_percent(max(limits))} of any pinned copy would have been found" if limits else ""
 
 
 def loss_text(loss: CellLoss) -> str:
@@ -88,7 +72,7 @@ def figure_text(value: float, unit: CellUnit) -> str:
 
 def contrast_text(contrast: Contrast) -> str:
     """`rack=r7 on 4 of 4 slow hosts and 0 of 252 others`."""
-    name = f"{clean(contrast.what, LONGEST_NAME)}={clean(contrast.value, _LONGEST_VALUE)}"
+    name = f"{clean(contrast.what, LONGEST_NAME)}={clean(contrast.value, 80)}"
     slow = f"{contrast.slow} of {counted(contrast.of_slow, 'slow host')}"
     return f"{name} on {slow} and {contrast.others} of {counted(contrast.of_others, 'other')}"
 
@@ -110,21 +94,12 @@ def groups_text(cell: CohortCell) -> str | None:
     return f"two groups of {sizes}, {format_percent(groups.loss)} apart ({ends})"
 
 
-def first_groups(fleet: Fleet) -> str | None:
-    split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
-    if not split:
-        return None
-    widest = max(split, key=lambda cell: 0.0 if cell.groups is None else cell.groups.loss)
-    return f"{clean(widest.cell.text)}: {groups_text(widest)}"
-
-
 def worst_first(hosts: Iterable[FleetHost]) -> list[FleetHost]:
     return sorted(hosts, key=lambda host: (-(0.0 if host.worst is None else host.worst.stated), host.host))
 
 
 def names_text(fleet: Fleet, places: Sequence[int]) -> str:
-    named = ", ".join(host_name(fleet.hosts[place]) for place in places[:_MAX_NAMED])
-    return named if len(places) <= _MAX_NAMED else f"{named} and {len(places) - _MAX_NAMED} more"
+    return some_names([fleet.hosts[place] for place in places])
 
 
 def by_family(cells: Sequence[CohortCell]) -> dict[str, list[CohortCell]]:

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 
 from pyxfer import units
-from pyxfer._document import machines, runs
+from pyxfer._document import runs
 from pyxfer._report import route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
 from pyxfer._report.notes import at_most, gather
@@ -22,41 +22,41 @@ _WHOLE_FROM = 99.95
 
 
 def summary_lines(run: runs.Run, marks: Sequence[str]) -> Lines:
-    """The usual and the fastest route of each framework, a line per direction; the first line has the framework."""
-    lines: Lines = []
-    before = ""
-    for group in route_tables.group_rows(run, marks):
-        if group.routes:
-            name = route_tables.title(group.framework)
-            lines.append(("" if name == before else name, f"{group.direction}{_summary_text(run, group)}"))
-            before = name
-    return lines
+    groups = [group for group in route_tables.group_rows(run, marks) if group.routes]
+    names = route_tables.once([route_tables.title(group.framework) for group in groups])
+    texts = [f"{group.direction}{_summary_text(run, group)}" for group in groups]
+    return list(zip(names, texts, strict=True))
 
 
 def group_text(run: runs.Run, group: route_tables.Group) -> str:
-    return f"{route_tables.title(group.framework)} {group.direction}{_summary_text(run, group)}"
+    return f"{_name(group)}{_summary_text(run, group)}"
+
+
+def _name(group: route_tables.Group) -> str:
+    return f"{route_tables.title(group.framework)} {group.direction}"
 
 
 def _summary_text(run: runs.Run, group: route_tables.Group) -> str:
     usual, best = group.usual, group.best
     sizes = [nbytes for nbytes in usual.at if usual.speed(nbytes) is not None] if usual is not None else []
     if usual is not None and sizes:
-        return _usual_and_fastest(run, group, usual, max(sizes))
-    failed = f": usual {usual.name} has no bandwidth ({_reason(usual.any)})" if usual is not None else ""
+        nbytes = max(sizes)
+        best = group.best_at(nbytes)
+        role = "usual and fastest" if best is usual and len(group.routes) > 1 else "usual"
+        place = route_tables.place_text(run, group, nbytes)
+        text = f", {place}: {role} {_route_text(run, group, usual, nbytes)}"
+        if best is None or best is usual:
+            return text
+        slow, fast = usual.gbps(nbytes), best.gbps(nbytes)
+        times = fast / slow if slow and fast is not None else None
+        ratio = "" if times is None else f"; {times:.{1 if times < _PLAIN_FROM else 0}f} times as fast"
+        return f"{text}; fastest {_route_text(run, group, best, nbytes)}{ratio}"
+    failed = f": usual {usual.name} has no bandwidth ({_reason(usual)})" if usual is not None else ""
     if best is not None:
         place = route_tables.place_text(run, group, group.largest)
         fastest = f"fastest {_route_text(run, group, best, group.largest)}"
         return f"{failed}; {fastest} at {place}" if failed else f", {place}: {fastest}"
-    return failed or f": no route has a bandwidth ({_reason(group.routes[0].any)})"
-
-
-def _usual_and_fastest(run: runs.Run, group: route_tables.Group, usual: route_tables.Row, nbytes: int) -> str:
-    best = group.best_at(nbytes)
-    role = "usual and fastest" if best is usual and len(group.routes) > 1 else "usual"
-    text = f", {route_tables.place_text(run, group, nbytes)}: {role} {_route_text(run, group, usual, nbytes)}"
-    if best is None or best is usual:
-        return text
-    return f"{text}; fastest {_route_text(run, group, best, nbytes)}{_ratio_text(usual, best, nbytes)}"
+    return failed or f": no route has a bandwidth ({_reason(group.routes[0])})"
 
 
 def _route_text(run: runs.Run, group: route_tables.Group, row: route_tables.Row, nbytes: int) -> str:
@@ -77,26 +77,15 @@ def _rate_text(run: runs.Run, gbps: float) -> str:
     return f"{rate:.0f} {unit}" if abs(rate) >= _WHOLE_FROM else f"{rate:#.3g} {unit}"
 
 
-def _ratio_text(usual: route_tables.Row, best: route_tables.Row, nbytes: int) -> str:
-    slow, fast = usual.gbps(nbytes) or 0.0, best.gbps(nbytes)
-    if slow <= 0 or fast is None:
-        return ""
-    times = fast / slow
-    return f"; {times:.1f} times as fast" if times < _PLAIN_FROM else f"; {times:.0f} times as fast"
+def _reason(row: route_tables.Row) -> str:
+    return clean(row.any.rate.reason or "no reason given").rstrip(".")
 
 
-def _reason(m: runs.Measurement) -> str:
-    return clean(m.rate.reason or "no reason given").rstrip(".")
-
-
-_MB_PER_GB = 1000.0
 _WIDEST_WORDS = 12
 _LONGEST_LABEL = 60
 
-Named = tuple[str, list[Table]]
 
-
-def batch_tables(run: runs.Run, group: route_tables.Group, width: int) -> list[Named]:
+def batch_tables(run: runs.Run, group: route_tables.Group, width: int) -> list[tuple[str, list[Table]]]:
     head = [Column(("batch",), tuple(str(route_tables.batch_of(group, nbytes) or nbytes) for nbytes in group.sizes))]
     ceiling = group.ceiling
     rates = [[_rates(group, row), *_published(run, group, row)] for row in group.routes]
@@ -130,38 +119,41 @@ def published_lines(run: runs.Run, groups: Sequence[route_tables.Group]) -> Line
 
 def _rates(group: route_tables.Group, row: route_tables.Row, words: tuple[str, ...] = ()) -> Column:
     values = [row.gbps(nbytes) for nbytes in group.sizes]
-    scaled = [None if value is None else value * _MB_PER_GB for value in values]
-    return Column((*words, *_heading(group, row)), rate_cells(scaled, _gaps(group, row), least=0), _marks(group, row))
+    return _whole_column(group, row, [None if value is None else value * 1000 for value in values], words)
 
 
 def _published(run: runs.Run, group: route_tables.Group, row: route_tables.Row) -> list[Column]:
     columns = []
     for published in run.published:
-        if published.route != row.any.route:
-            continue
-        values = [published.mbps.get(route_tables.batch_of(group, nbytes) or 0) for nbytes in group.sizes]
-        words = [clean(text, longest=_LONGEST_LABEL).split(" ") for text in (published.label, published.gpu)]
-        heading = [line for part in words for line in _wrapped(part, " ")]
-        columns.append(Column(("published:", *heading), rate_cells(values, least=0)))
+        if published.route == row.any.route:
+            values = [published.mbps.get(route_tables.batch_of(group, nbytes) or 0) for nbytes in group.sizes]
+            words = [clean(text, longest=_LONGEST_LABEL).split(" ") for text in (published.label, published.gpu)]
+            heading = [line for part in words for line in _wrapped(part, " ")]
+            columns.append(Column(("published:", *heading), rate_cells(values, least=0)))
     return [column for column in columns if any(column.cells)]
 
 
 def _a_second(group: route_tables.Group, row: route_tables.Row, count: Callable[[runs.Measurement], float]) -> Column:
-    values = []
-    for nbytes in group.sizes:
-        m = row.at.get(nbytes)
-        seconds = None if m is None or m.gbps is None else m.elapsed_s
-        values.append(count(m) / seconds if m is not None and seconds is not None and seconds > 0 else None)
-    return Column(_heading(group, row), rate_cells(values, _gaps(group, row), least=0), _marks(group, row))
+    measured = [row.at.get(nbytes) for nbytes in group.sizes]
+    values = [count(m) / m.elapsed_s if m and m.gbps is not None and m.elapsed_s else None for m in measured]
+    return _whole_column(group, row, values)
+
+
+def _whole_column(
+    group: route_tables.Group, row: route_tables.Row, values: Sequence[float | None], words: tuple[str, ...] = ()
+) -> Column:
+    gaps = ["-" if nbytes in row.at else "" for nbytes in group.sizes]
+    marks = tuple(row.marks.get(nbytes, "") for nbytes in group.sizes)
+    return Column((*words, *_heading(group, row)), rate_cells(values, gaps, least=0), marks)
 
 
 def _shares(group: route_tables.Group, row: route_tables.Row) -> Column:
     shares = [row.at[nbytes].of_ceiling if nbytes in row.at else None for nbytes in group.sizes]
-    return Column(_heading(group, row), percent_cells(shares), _marks(group, row))
+    marks = tuple(row.marks.get(nbytes, "") for nbytes in group.sizes)
+    return Column(_heading(group, row), percent_cells(shares), marks)
 
 
 def _heading(group: route_tables.Group, row: route_tables.Row) -> tuple[str, ...]:
-    """The route's name in narrow lines, below the marks of the usual and the fastest route."""
     mark = f"{'>' if row.usual else ''}{'*' if row is group.best else ''}"
     parts = row.name.replace(".", ".\0").replace("-", "-\0").split("\0")
     return (*([mark] if mark else []), *_wrapped(parts, ""))
@@ -177,19 +169,6 @@ def _wrapped(words: Sequence[str], joint: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _gaps(group: route_tables.Group, row: route_tables.Row) -> list[str]:
-    return ["-" if nbytes in row.at else "" for nbytes in group.sizes]
-
-
-def _marks(group: route_tables.Group, row: route_tables.Row) -> tuple[str, ...]:
-    return tuple(row.marks.get(nbytes, "") for nbytes in group.sizes)
-
-
-BATCHES_HEADING = RATES_HEADING.replace("GB", "MB").replace("1e9", "1e6")
-_LONGEST_NAME = 60
-_MAX_LOG_LINES = 12
-
-
 # --- the first page --------------------------------------------------------------------------------------------------
 
 _WORTH_A_CHANGE = 1.2
@@ -198,33 +177,26 @@ _LOCKED = {"h2d": ", from page-locked memory", "d2h": ", into page-locked memory
 
 
 def answer(run: runs.Run) -> str:
-    """What the usual calls reach of the ceiling, and what the fastest routes do."""
     known = route_tables.group_rows(run, [""] * len(run.measurements))
     where = place_text(run)
-    groups = [group for group in known if _is_compared(group)]
+    groups = [group for group in known if _share(group, group.usual) is not None]
     crossing = [group for group in groups if group.direction != "ingest"]
     groups = crossing or groups
     if not groups:
         free = _titles([group for group in known if group.usual and group.usual.copies_nothing(group.largest)])
-        what = (
-            f"the usual calls of {_listed(free)} copy nothing" if free else "no usual call was compared with a ceiling"
-        )
+        what = f"the usual calls of {free} copy nothing" if free else "no usual call was compared with a ceiling"
         return sentence(f"{where}: {what}")
-    names = _titles(groups)
     usual = [share for group in groups if (share := _share(group, group.usual)) is not None]
     fastest = [share for group in groups if (share := _share(group, group.best)) is not None]
     whole = "raw copies reach" if crossing else "one copy in host memory reaches"
     reached = f"reach {_range_text(usual)} of what {whole}"
     reached += f", and their fastest routes {_range_text(fastest) if fastest else 'copy nothing'}"
-    return f"{sentence(where)} At {_largest_text(run, groups)} the usual calls of {_listed(names)} {reached}."
+    return f"{sentence(where)} At {_largest_text(run, groups)} the usual calls of {_titles(groups)} {reached}."
 
 
-def _titles(groups: Sequence[route_tables.Group]) -> list[str]:
-    return list(dict.fromkeys(route_tables.title(group.framework) for group in groups))
-
-
-def _is_compared(group: route_tables.Group) -> bool:
-    return _share(group, group.usual) is not None
+def _titles(groups: Sequence[route_tables.Group]) -> str:
+    *names, last = dict.fromkeys(route_tables.title(group.framework) for group in groups) or [""]
+    return f"{', '.join(names)} and {last}" if names else last
 
 
 def _share(group: route_tables.Group, row: route_tables.Row | None) -> float | None:
@@ -235,10 +207,6 @@ def _share(group: route_tables.Group, row: route_tables.Row | None) -> float | N
 def _range_text(shares: Sequence[float]) -> str:
     low, high = (f"{share * 100:.0f}" for share in (min(shares), max(shares)))
     return f"{low} %" if low == high else f"{low} to {high} %"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def print_summary(run: runs.Run, page: Page) -> bool:
@@ -258,10 +226,10 @@ def print_summary(run: runs.Run, page: Page) -> bool:
         page.line()
         page.hanging(at_most(notes), style="yellow")
     faster = [(group, call) for group in groups for call in _faster_calls(run, group)]
-    before = [None, *(group for group, _ in faster)]
+    names = route_tables.once([_name(group) for group, _ in faster])
     lines = [
-        ("" if group is last else f"  {_name(group)}", f"{call.figure}  {call.code}{call.where}")
-        for last, (group, call) in zip(before, faster, strict=False)
+        (f"  {name}" if name else "", f"{call.figure}  {call.code}{call.where}")
+        for name, (_, call) in zip(names, faster, strict=True)
     ]
     pinned = " (pinned: an array in page-locked memory)" if any("pinned" in call.code for _, call in faster) else ""
     page.section(f"Faster calls{pinned}", lines)
@@ -269,16 +237,13 @@ def print_summary(run: runs.Run, page: Page) -> bool:
 
 
 def unmeasured_lines(run: runs.Run) -> Lines:
-    """Why workers did not measure all of their routes."""
     return [("-", _worker_text(worker)) for worker in run.workers if worker.ended != "complete"]
-
-
-_EXPLAIN = "where its time goes, and the code of faster calls"
 
 
 def next_steps(run: runs.Run) -> Lines:
     usual = next((m.route for m in run.measurements if m.route_info is not None and m.route_info.usual), None)
-    steps = [] if usual is None else [(f"  pyxfer explain {clean(usual)}", _EXPLAIN)]
+    shown = "where its time goes, and the code of faster calls"
+    steps = [] if usual is None else [(f"  pyxfer explain {clean(usual)}", shown)]
     return [*steps, ("  pyxfer frameworks --details", "every route at every size")]
 
 
@@ -289,10 +254,6 @@ class _Faster(NamedTuple):
     is_locked: bool
 
 
-def _name(group: route_tables.Group) -> str:
-    return f"{route_tables.title(group.framework)} {group.direction}"
-
-
 def _faster_calls(run: runs.Run, group: route_tables.Group) -> list[_Faster]:
     """The fastest route, and the fastest from ordinary memory, if they are clearly faster than the usual call."""
     usual, best = group.usual, group.best
@@ -300,37 +261,29 @@ def _faster_calls(run: runs.Run, group: route_tables.Group) -> list[_Faster]:
     if not slow:
         return []
     ordinary = group.fastest([row for row in group.routes if row.any.memory == "pageable"], group.largest)
-    found = [(best, ""), *([] if ordinary is best else [(ordinary, _ORDINARY.get(group.direction, ""))])]
-    return [
-        _Faster(_rate_text(run, rate), _call(row), where, row.any.memory == "pinned")
-        for row, where in found
-        if row is not None and (rate := row.gbps(group.largest) or 0.0) >= _WORTH_A_CHANGE * slow
-    ]
+    found = []
+    for row, where in ((best, ""), *([] if ordinary is best else [(ordinary, _ORDINARY.get(group.direction, ""))])):
+        if row is not None and (rate := row.gbps(group.largest) or 0.0) >= _WORTH_A_CHANGE * slow:
+            info = row.any.route_info
+            code = clean(info.call if info is not None else row.name, 200)
+            found.append(_Faster(_rate_text(run, rate), code, where, row.any.memory == "pinned"))
+    return found
 
 
 def advice(run: runs.Run) -> list[Advice]:
-    """The code of the faster calls of each framework."""
-    groups = route_tables.group_rows(run, [""] * len(run.measurements))
-    return [
-        (
-            f"{_name(group)}: {call.figure}{_LOCKED.get(group.direction, '') if call.is_locked else call.where}",
-            call.code,
-        )
-        for group in groups
-        for call in _faster_calls(run, group)
-    ]
-
-
-def _call(row: route_tables.Row) -> str:
-    info = row.any.route_info
-    return clean(info.call if info is not None else row.name, 200)
+    found: list[Advice] = []
+    for group in route_tables.group_rows(run, [""] * len(run.measurements)):
+        for call in _faster_calls(run, group):
+            where = _LOCKED.get(group.direction, "") if call.is_locked else call.where
+            found.append((f"{_name(group)}: {call.figure}{where}", call.code))
+    return found
 
 
 def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
-    groups = route_tables.group_rows(run, marks)
+    groups, is_batch = route_tables.group_rows(run, marks), route_tables.is_image_batch(run)
     overview = route_tables.overview_table(run, groups, page.columns)
     if overview is not None:
-        page.heading(BATCHES_HEADING if route_tables.is_image_batch(run) else RATES_HEADING)
+        page.heading(RATES_HEADING.replace("GB", "MB").replace("1e9", "1e6") if is_batch else RATES_HEADING)
         page.line()
         page.line(f"Usual call and fastest route of each framework, at {_largest_text(run, groups)}")
         page.show(overview)
@@ -339,8 +292,7 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
     for group in groups:
         page.heading(route_tables.group_title(run, group))
         _print_group(run, group, page)
-    lines = published_lines(run, groups) if route_tables.is_image_batch(run) else []
-    page.section("Published figures", lines)
+    page.section("Published figures", published_lines(run, groups) if is_batch else [])
 
 
 def worker_lines(run: runs.Run) -> Lines:
@@ -348,7 +300,7 @@ def worker_lines(run: runs.Run) -> Lines:
     for worker in run.workers:
         lines.append((worker_number(run, worker.name), _worker_text(worker)))
         if worker.ended != "complete":
-            lines.extend(("", f"  {clean(line)}") for line in worker.log[-_MAX_LOG_LINES:])
+            lines.extend(("", f"  {clean(line)}") for line in worker.log[-12:])
         lines.extend(("", f"  {remark_text(remark)}") for remark in worker.remarks)
     return lines
 
@@ -360,17 +312,14 @@ def _print_group(run: runs.Run, group: route_tables.Group, page: Page) -> None:
             _print_tables(tables, page)
             page.line()
     elif len(group.sizes) > 1:
-        _print_tables(route_tables.rate_pivot(run, group, page.columns), page)
+        _print_tables(route_tables.rate_pivot(group, page.columns), page)
         page.line()
-    page.line(f"at {route_tables.place_text(run, group, group.largest)}{_overhead_text(group)}")
-    _print_tables(route_tables.detail_tables(run, group, page.columns), page)
-    page.hanging([("-", text) for text in (*route_tables.caller_lines(group), *route_tables.elsewhere_lines(group))])
-
-
-def _overhead_text(group: route_tables.Group) -> str:
-    """An explanation of the table's column `overhead`, if it has that column."""
     known = any(group.largest in row.at and row.at[group.largest].overhead_s is not None for row in group.routes)
-    return "; overhead is the time beyond the ceiling's copy" if known and group.direction != "ingest" else ""
+    has_overhead = known and group.direction != "ingest"
+    overhead = "; overhead is the time beyond the ceiling's copy" if has_overhead else ""
+    page.line(f"at {route_tables.place_text(run, group, group.largest)}{overhead}")
+    _print_tables(route_tables.detail_tables(group, page.columns), page)
+    page.hanging([("-", text) for text in (*route_tables.caller_lines(group), *route_tables.elsewhere_lines(group))])
 
 
 def _print_tables(tables: Sequence[Table], page: Page) -> None:
@@ -381,29 +330,21 @@ def _print_tables(tables: Sequence[Table], page: Page) -> None:
 
 
 def _largest_text(run: runs.Run, groups: Sequence[route_tables.Group]) -> str:
-    """The sizes of the overview's rates; a group that ended early has a smaller one."""
     places = {group.largest: route_tables.place_text(run, group, group.largest) for group in groups if group.routes}
     return " or ".join(places[nbytes] for nbytes in sorted(places, reverse=True))
 
 
 def _worker_text(worker: runs.Worker) -> str:
-    name = clean(worker.name, longest=_LONGEST_NAME)
     words = [f"{route_tables.title(worker.framework)} {fact_text(worker.version)}"] if worker.version.value else []
+    took = units.format_seconds(worker.duration_s)
     if worker.ended == "complete":
-        words.append(_cuda_text(worker.cuda))
+        reason = clean(worker.cuda.reason or "no reason given").rstrip(".")  # more words follow
+        reason = reason if reason.startswith("no GPU") else f"no GPU: {reason}"
+        words.append(f"CUDA {clean(worker.cuda.value)}" if worker.cuda.value is not None else reason)
         if worker.start_s.value is not None:
             words.append(f"started in {units.format_seconds(worker.start_s.value)}")
-        words.append(f"took {units.format_seconds(worker.duration_s)}")
+        words.append(f"took {took}")
     else:
-        reason = clean(worker.reason or "no reason given")
-        took = units.format_seconds(worker.duration_s)
         ending = "not available" if worker.ended == "unavailable" else f"{worker.ended} after {took}"
-        words.append(f"{ending}: {reason}")
-    return f"{name}: {', '.join(words)}"
-
-
-def _cuda_text(cuda: machines.Fact[str]) -> str:
-    if cuda.value is not None:
-        return f"CUDA {clean(cuda.value)}"
-    reason = clean(cuda.reason or "no reason given").rstrip(".")  # more words follow
-    return reason if reason.startswith("no GPU") else f"no GPU: {reason}"
+        words.append(f"{ending}: {clean(worker.reason or 'no reason given')}")
+    return f"{clean(worker.name, 60)}: {', '.join(words)}"

@@ -18,7 +18,6 @@ from pyxfer._document.machines import Fact
 from pyxfer._report.tables import Kind, Table, Value, without_surrogates
 from pyxfer._report.text import clean
 
-_LONGEST_CELL = 600
 _MAX_SMALL = 20
 
 
@@ -139,7 +138,6 @@ def fields(struct: object | None, *names: str) -> dict[str, Any]:
 
 
 def number(value: float | None, say: Callable[[Any], str]) -> Cell:
-    """A cell that is sorted by the number in it; empty for None."""
     return Cell("") if value is None else Cell(say(value), float(value))
 
 
@@ -149,7 +147,7 @@ def _cell(column: Column, value: Any) -> Cell:
     if not isinstance(value, Cell):
         by = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
         value = Cell(column.say(value), by)
-    return Cell(clean(without_surrogates(value.text), _LONGEST_CELL), value.value)
+    return Cell(clean(without_surrogates(value.text), 600), value.value)
 
 
 def _saved(value: Any) -> Any:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from pyxfer import units
 from pyxfer._document.baselines import Fingerprint, History, HistoryChange, HistoryGroup, HistoryPoint
 from pyxfer._document.links import LOAD_BYTES
 from pyxfer._report.grid import Cell, Column, Grid, Row, fields, number
-from pyxfer._report.layout import Column as PageColumn
-from pyxfer._report.layout import Page, fitting_table, rate_cells
-from pyxfer._report.plots import Make, Spec, Values, history_plot, stacked
-from pyxfer._report.report import Badge, Caption, Report, Section
+from pyxfer._report.layout import Page, rate_cells
+from pyxfer._report.plots import Spec, Values, history_plot, stack
+from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import (
     HOST_MEMORY,
     NANO,
@@ -21,6 +21,7 @@ from pyxfer._report.text import (
     format_latency,
     moment_text,
     nanoseconds_text,
+    remark_lines,
     remark_text,
     sentence,
 )
@@ -32,21 +33,25 @@ _STRIP = 11
 _MIN_SCALE = 0.05
 LONGEST_HOST = 24
 _GPU_CHARACTERS = 12
+# An interval that ends beyond so many times the value is cut off there.
+_FARTHEST = 10
 
 
 def print_history(history: History, page: Page) -> None:
     for remark in history.remarks:
         page.line(sentence(remark_text(remark)))
     if len(history.groups) > MAX_TABLES:
-        _print_lines(history.groups, page)
+        _print_newest(history.groups, page)
         return
     for group in history.groups:
         _print_group(group, page)
 
 
 def _print_group(group: HistoryGroup, page: Page) -> None:
+    gpu = group.gpu.value
+    device = HOST_MEMORY if group.runtime == "host" else escaped(group.device if gpu is None or ", " in gpu else gpu)
     worker = f", worker {escaped(group.worker)}" if group.worker else ""
-    page.heading(f"{clean(group.cell_text)} on {escaped(group.host)}, {_device_text(group)}{worker}")
+    page.heading(f"{clean(group.cell_text)} on {escaped(group.host)}, {device}{worker}")
     for remark in group.remarks:
         page.line(sentence(remark_text(remark)))
     page.line(f"points: {len(group.points)}, median {_figure(group.median_gbps, group)}")
@@ -57,16 +62,16 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     points = group.points[-MAX_ROWS:]
     if len(points) < len(group.points):
         page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
-    scale = _scale([point.change for point in points])
-    columns = [
-        PageColumn(("time (UTC)",), tuple(moment_text(point.taken_at)[:16] for point in points), left=True),
-        PageColumn(("ns" if group.cell.is_latency else "GB/s",), _figures_of(points, group)),
-        PageColumn(("95 % interval",), _intervals(points, group)),
-        PageColumn(("to median",), tuple(_change(point.change) for point in points)),
-        PageColumn((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in points), left=True),
-        PageColumn(("run",), tuple(clean(point.run_id) for point in points), left=True),
+    rates = rate_cells([point.gbps for point in points])
+    latencies = [nanoseconds_text(point.median_s) for point in points]
+    columns: list[tuple[str, Iterable[str]]] = [
+        ("time (UTC)", [moment_text(point.taken_at)[:16] for point in points]),
+        ("ns", latencies) if group.cell.is_latency else ("GB/s", rates),
+        ("95 % interval", _intervals(points, group)),
+        *_strip_columns(points),
+        ("run", [clean(point.run_id) for point in points]),
     ]
-    page.show(fitting_table(columns, page.columns))
+    page.table(columns, ("time (UTC)", columns[-2][0], "run"))
 
 
 def _figure(gbps: float, group: HistoryGroup | None) -> str:
@@ -76,17 +81,14 @@ def _figure(gbps: float, group: HistoryGroup | None) -> str:
     return units.format_gbps(gbps)
 
 
-def _figures_of(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
-    if group.cell.is_latency:
-        return tuple(nanoseconds_text(point.median_s) for point in points)
-    return rate_cells([point.gbps for point in points])
-
-
 def change_text(change: HistoryChange, group: HistoryGroup | None = None) -> str:
     """`3.0 % slower, 53.36 GB/s instead of 55.01 GB/s`; of a latency, whose `group` tells it, in nanoseconds."""
-    word = "slower" if change.share < 0 else "faster"
     rates = f"{_figure(change.after_gbps, group)} instead of {_figure(change.before_gbps, group)}"
-    return f"{units.format_percent(abs(change.share))} {word}, {rates}"
+    return f"{_speed(change.share)}, {rates}"
+
+
+def _speed(share: float) -> str:
+    return f"{units.format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
 
 
 def group_text(group: HistoryGroup) -> str:
@@ -101,20 +103,12 @@ def group_text(group: HistoryGroup) -> str:
 def without_change(group: HistoryGroup) -> str:
     count = counted(len(group.points), "run")
     if group.drift is not None:
-        word = "slower" if group.drift < 0 else "faster"
-        return f"a drift, no step: {units.format_percent(abs(group.drift))} {word} over {count}"
+        return f"a drift, no step: {_speed(group.drift)} over {count}"
     limit = group.limit.value
     if limit is None:
         return f"whether it changed is not known from {count}: {clean(group.limit.reason or '')}"
     loss = f"a loss of {units.format_percent(limit.loss)} for {limit.runs} runs or longer"
     return f"no change in {count}; {loss} would have been found"
-
-
-def _device_text(group: HistoryGroup) -> str:
-    if group.runtime == "host":
-        return HOST_MEMORY
-    gpu = group.gpu.value
-    return escaped(group.device if gpu is None or ", " in gpu else gpu)
 
 
 def gpu_text(machine: Fingerprint | HistoryGroup) -> str:
@@ -129,89 +123,75 @@ def gpu_text(machine: Fingerprint | HistoryGroup) -> str:
     return uuid if len(uuid) <= _GPU_CHARACTERS else f"...{uuid[-_GPU_CHARACTERS:]}"
 
 
-def _print_lines(groups: Sequence[HistoryGroup], page: Page) -> None:
-    """The newest point of each group beside the group's median, the largest loss first."""
+def _print_newest(groups: Sequence[HistoryGroup], page: Page) -> None:
     ordered = sorted(groups, key=lambda group: group.points[-1].change)
     newest = [group.points[-1] for group in ordered]
-    scale = _scale([point.change for point in newest])
     texts = {group.cell_text for group in groups}
     of_cell = f" of {clean(groups[0].cell_text)}" if len(texts) == 1 else ""
     page.heading(f"Newest of {len(groups)} histories{of_cell} and its change to their median; --host shows one")
-    columns = [
-        PageColumn(("host",), tuple(escaped(group.host, LONGEST_HOST) for group in ordered), left=True),
-        PageColumn(("GPU",), tuple(gpu_text(group) for group in ordered), left=True),
-        *(_cell_column(ordered) if len(texts) > 1 else []),
-        PageColumn(("points",), tuple(str(len(group.points)) for group in ordered)),
-        PageColumn(("GB/s",), rate_cells([point.gbps for point in newest])),
-        PageColumn(("to median",), tuple(_change(point.change) for point in newest)),
-        PageColumn((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in newest), left=True),
+    columns: list[tuple[str, Iterable[str]]] = [
+        ("host", [escaped(group.host, LONGEST_HOST) for group in ordered]),
+        ("GPU", [gpu_text(group) for group in ordered]),
+        ("cell", [clean(group.cell_text) if len(texts) > 1 else "" for group in ordered]),
+        ("points", [str(len(group.points)) for group in ordered]),
+        ("GB/s", rate_cells([point.gbps for point in newest])),
+        *_strip_columns(newest),
     ]
-    page.show(fitting_table(columns, page.columns))
+    page.table(columns, ("host", "GPU", "cell", columns[-1][0]))
 
 
-def _cell_column(groups: Sequence[HistoryGroup]) -> list[PageColumn]:
-    return [PageColumn(("cell",), tuple(clean(group.cell_text) for group in groups), left=True)]
-
-
-_FARTHEST = 10
 """An interval that ends beyond so many times the value is cut off there."""
 
 
-def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> tuple[str, ...]:
+def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> list[str]:
     if group.cell.is_latency:
         ends = [(point.high_gbps, point.low_gbps) for point in points]
-        return tuple(f"{LOAD_BYTES / high:.1f} to {LOAD_BYTES / low:.1f}" if low and high else "" for high, low in ends)
+        return [f"{LOAD_BYTES / high:.1f} to {LOAD_BYTES / low:.1f}" if low and high else "" for high, low in ends]
     texts = []
     for point in points:
         # A run of few trials has an interval whose lower end is near 0; its decimals would say nothing.
         low, high = (rate_cells([end], most=2)[0] for end in (point.low_gbps, point.high_gbps))
-        far = point.high_gbps is not None and point.high_gbps > _FARTHEST * point.gbps
-        texts.append(f"{low} to {f'over {_FARTHEST * point.gbps:.0f}' if far else high}" if low and high else "")
-    return tuple(texts)
+        if point.high_gbps is not None and point.high_gbps > _FARTHEST * point.gbps:
+            high = f"over {_FARTHEST * point.gbps:.0f}"
+        texts.append(f"{low} to {high}" if low and high else "")
+    return texts
 
 
 def _change(change: float) -> str:
     return f"{(change - 1) * 100:+.1f} %"
 
 
-def _scale(changes: Sequence[float]) -> float:
-    """The change at the ends of the strip: the largest of these, rounded up to 5 %, at most 100 %."""
-    furthest = max((abs(change - 1) for change in changes), default=0.0)
-    steps = max(1, -(-furthest // _MIN_SCALE))
-    return min(steps * _MIN_SCALE, 1.0)
+def _strip_columns(points: Sequence[HistoryPoint]) -> list[tuple[str, list[str]]]:
+    """The changes to the median, and a star for each between both ends of a strip, left of the middle for a loss.
 
+    The ends are the largest of the changes, rounded up to 5 %, at most 100 %.
+    """
+    furthest = max((abs(point.change - 1) for point in points), default=0.0)
+    scale = min(max(1, -(-furthest // _MIN_SCALE)) * _MIN_SCALE, 1.0)
+    end, middle = f"{scale * 100:.0f} %", _STRIP // 2
+    strips = []
+    for point in points:
+        star = middle + round(max(-1.0, min((point.change - 1) / scale, 1.0)) * middle)
+        strips.append("".join("*" if at == star else "|" if at == middle else "." for at in range(_STRIP)))
+    heading = f"-{end}".ljust(_STRIP - len(end) - 1) + f"+{end}"
+    return [("to median", [_change(point.change) for point in points]), (heading, strips)]
 
-def _strip(change: float, scale: float) -> str:
-    """A star between both ends, left of the middle for a loss."""
-    middle = _STRIP // 2
-    place = middle + round(max(-1.0, min((change - 1) / scale, 1.0)) * middle)
-    return "".join("*" if at == place else "|" if at == middle else "." for at in range(_STRIP))
-
-
-def _strip_heading(scale: float) -> str:
-    end = f"{scale * 100:.0f} %"
-    return f"-{end}".ljust(_STRIP - len(end) - 1) + f"+{end}"
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
 
 _MAX_POINTS = 2000
-_MAX_CHARTS = 12
 
 
 def _headline(history: History) -> str:
-    """The history whose last change lost most, or that none has changed."""
     changed = [group for group in history.groups if group.changes]
-    if not changed:
-        searched = list(filter(_is_searched, history.groups))
-        unknown = f"; {len(history.groups) - len(searched)} histories cannot show one"
-        drifting = f"; {count} of them drift" if (count := sum(group.drift is not None for group in searched)) else ""
-        if not searched:
-            return f"Whether any of {len(history.groups)} histories has changed is not known."
-        rest = unknown if len(searched) < len(history.groups) else ""
-        return f"No change in {len(searched)} histories{drifting}{rest}."
-    worst = min(changed, key=lambda group: group.changes[-1].share)
-    return f"{len(changed)} of {len(history.groups)} histories have changed; {group_text(worst)}."
+    if changed:
+        worst = min(changed, key=lambda group: group.changes[-1].share)
+        return f"{len(changed)} of {len(history.groups)} histories have changed; {group_text(worst)}."
+    searched = list(filter(_is_searched, history.groups))
+    if not searched:
+        return f"Whether any of {len(history.groups)} histories has changed is not known."
+    drifting = f"; {count} of them drift" if (count := sum(group.drift is not None for group in searched)) else ""
+    unknown = len(history.groups) - len(searched)
+    rest = f"; {unknown} histories cannot show one" if unknown else ""
+    return f"No change in {len(searched)} histories{drifting}{rest}."
 
 
 def _badge(history: History) -> tuple[Badge, str]:
@@ -223,7 +203,6 @@ def _badge(history: History) -> tuple[Badge, str]:
 
 
 def _is_searched(group: HistoryGroup) -> bool:
-    """Whether the group has runs enough to show a change, or has shown one."""
     return bool(group.changes) or group.drift is not None or group.limit.value is not None
 
 
@@ -232,8 +211,7 @@ _COLUMNS = (
     Column("runtime"),
     Column("device", heading="device"),
     Column("gpu", heading="GPU"),
-    Column("cell", heading="cell"),
-    Column("worker", heading="worker"),
+    *(Column(name, heading=name) for name in ("cell", "worker")),
     Column("taken_at", "moment", "time"),
     Column("run", heading="run"),
     Column("bandwidth", heading="bandwidth", saved=False),
@@ -251,17 +229,16 @@ def _rows(history: History) -> list[Row]:
             level = group.changes[0].before_gbps
         for point in group.points:
             level = later.get(point.run_id, level)
-            figures = {"run": point.run_id, "to_median": point.change, "level_gbps": level}
-            own = fields(point, "taken_at", "gbps", "low_gbps", "high_gbps", "median_s")
-            rows.append({**of_group, **own, **figures, **_cells(point, group)})
+            rate = number(point.gbps, units.format_gbps)
+            own = {
+                "run": point.run_id,
+                "bandwidth": number(point.median_s, format_latency) if group.cell.is_latency else rate,
+                "change": Cell(_change(point.change), point.change - 1),
+                "to_median": point.change,
+                "level_gbps": level,
+            }
+            rows.append({**of_group, **fields(point, "taken_at", "gbps", "low_gbps", "high_gbps", "median_s"), **own})
     return rows
-
-
-def _cells(point: HistoryPoint, group: HistoryGroup) -> Row:
-    bandwidth = (
-        number(point.median_s, format_latency) if group.cell.is_latency else number(point.gbps, units.format_gbps)
-    )
-    return {"bandwidth": bandwidth, "change": Cell(_change(point.change), point.change - 1)}
 
 
 def _grids(history: History) -> list[Grid]:
@@ -271,19 +248,15 @@ def _grids(history: History) -> list[Grid]:
 
 
 def _sections(history: History) -> list[Section]:
-    changes = [
-        (clean(group.cell_text), f"{change_text(change, group)} since {clean(change.taken_at)}, {clean(group.host)}")
+    lines = [
+        (group, f"{change_text(change, group)} since {clean(change.taken_at)}")
         for group in history.groups
         for change in group.changes
     ]
-    changes += [
-        (clean(group.cell_text), f"{without_change(group)}, {clean(group.host)}")
-        for group in history.groups
-        if not group.changes
-    ]
+    lines += [(group, without_change(group)) for group in history.groups if not group.changes]
+    changes = [(clean(group.cell_text), f"{text}, {clean(group.host)}") for group, text in lines]
     of_groups = [remark for group in history.groups for remark in group.remarks]
-    remarks = [("-", remark_text(remark)) for remark in (*history.remarks, *of_groups)]
-    return [("Changes", changes), ("Remarks", remarks)]
+    return [("Changes", changes), ("Remarks", remark_lines([*history.remarks, *of_groups]))]
 
 
 def _history_plot(group: HistoryGroup, width: int) -> Spec:
@@ -310,9 +283,9 @@ def _history_plot(group: HistoryGroup, width: int) -> Spec:
     return history_plot(values, changes, group_text(group), width)
 
 
-def _charts(history: History) -> Mapping[str, Make | None]:
-    groups = [group for group in history.groups if group.points][:_MAX_CHARTS]
-    return {"history": (lambda width: stacked([_history_plot(group, width) for group in groups])) if groups else None}
+def _charts(history: History) -> Charts:
+    groups = [group for group in history.groups if group.points][:12]
+    return {"history": stack(partial(_history_plot, group) for group in groups)}
 
 
 REPORT = Report(

@@ -21,7 +21,7 @@ from pyxfer._report.text import (
     link_state_text,
     link_text,
     memory_text,
-    remark_text,
+    remark_lines,
     yes_no,
 )
 from pyxfer._report.tune import ring_lines
@@ -51,12 +51,11 @@ def _indented(lines: Lines) -> Lines:
 
 
 def _device_lines(device: machines.Device) -> Lines:
-    memory = [("memory", memory_text(device.memory_bytes))]
+    lines = [("name", clean(device.name)), ("memory", memory_text(device.memory_bytes))]
     if device.runtime == "host":
-        return [("name", clean(device.name)), *memory]
+        return lines
     return [
-        ("name", clean(device.name)),
-        *memory,
+        *lines,
         ("UUID", fact_text(device.uuid)),
         ("PCI address", fact_text(device.pci)),
         ("compute capability", fact_text(device.compute_capability)),
@@ -70,24 +69,24 @@ def _device_lines(device: machines.Device) -> Lines:
 def _link_lines(link: machines.Link, device: machines.Device) -> Lines:
     if device.runtime == "host":
         return [("peaks", "none: nothing crosses a link")]
-    peaks = [(f"{name} peak", text) for name, text in peak_lines(link)]
+    hops = [(f"hop {clean(hop.pci)}", f"now {_state_of(hop.now)}, at most {_state_of(hop.most)}") for hop in link.hops]
     return [
-        ("now", fact_text(link.now, link_state_text)),
-        ("under load", fact_text(link.under_load, link_state_text)),
-        ("device at most", fact_text(link.device_most, link_state_text)),
-        ("device in this slot", fact_text(link.system_most, link_state_text)),
+        ("now", _state_of(link.now)),
+        ("under load", _state_of(link.under_load)),
+        ("device at most", _state_of(link.device_most)),
+        ("device in this slot", _state_of(link.system_most)),
         ("MaxPayload", fact_text(link.max_payload_bytes, units.format_size)),
         ("MaxReadReq", fact_text(link.max_read_request_bytes, units.format_size)),
         ("relaxed ordering", fact_text(link.relaxed_ordering, yes_no)),
-        *((f"hop {clean(hop.pci)}", _hop_text(hop)) for hop in link.hops),
+        *hops,
         ("narrowest hop", fact_text(link.narrowest_hop, lambda hop: hop.pci)),
-        *peaks,
-        *(("remark", remark_text(remark)) for remark in link.remarks),
+        *((f"{name} peak", text) for name, text in peak_lines(link)),
+        *remark_lines(link.remarks, "remark"),
     ]
 
 
-def _hop_text(hop: machines.Hop) -> str:
-    return f"now {fact_text(hop.now, link_state_text)}, at most {fact_text(hop.most, link_state_text)}"
+def _state_of(fact: machines.Fact[machines.LinkState]) -> str:
+    return fact_text(fact, link_state_text)
 
 
 def _placement_lines(placement: machines.Placement, device: machines.Device) -> Lines:
@@ -102,15 +101,18 @@ def _placement_lines(placement: machines.Placement, device: machines.Device) -> 
 
 # --- routes ----------------------------------------------------------------------------------------------------------
 
-_LONGEST_NAME = 40
-_LONGEST_WORD = 14
-
 
 def print_routes(devices: Sequence[machines.Device], routes: Sequence[RouteStatus], page: Page) -> None:
+    lines = []
+    for device in devices:
+        selector = "host" if device.runtime == "host" else str(device.index)
+        uuid = "" if device.uuid.value is None else f", {clean(device.uuid.value)}"
+        lines.append((f"  {selector}", f"{device_text(device)}, {memory_text(device.memory_bytes)}{uuid}"))
     page.line("Devices", style="bold")
-    page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
+    page.hanging(lines)
     page.heading("Routes")
-    page.hanging([(f"  {clean(route.name)}", _route_line(route)) for route in routes])
+    ways = [f"{', '.join(route.direction)}: " if route.available else "" for route in routes]
+    page.hanging([(f"  {clean(r.name)}", f"{way}{_state(r)}") for r, way in zip(routes, ways, strict=True)])
     page.heading("Modes")
     page.hanging([(f"  {clean(mode)}", state) for mode, state in mode_states(routes).items()])
 
@@ -140,34 +142,19 @@ def mode_states(routes: Sequence[RouteStatus]) -> dict[str, str]:
     return states
 
 
-def _selector(device: machines.Device) -> str:
-    return "host" if device.runtime == "host" else str(device.index)
-
-
-def _device_line(device: machines.Device) -> str:
-    words = f"{device_text(device)}, {memory_text(device.memory_bytes)}"
-    return words if device.uuid.value is None else f"{words}, {clean(device.uuid.value)}"
-
-
 def _framework_heading(group: FrameworkStatus) -> str:
-    title, version = clean(group.title), clean(group.version or "")
-    name = f"{title} {version}".rstrip()
-    reason = clean(group.reason)
-    for prefix in (f"{name} ", f"{title} "):
+    title, reason = clean(group.title), clean(group.reason)
+    name = f"{title} {clean(group.version or '')}".rstrip()
+    for prefix in (f"{name} ", f"{title} ", "is "):
         reason = reason.removeprefix(prefix)
-    return f"{name}: {reason.removeprefix('is ') or 'available'}"
+    return f"{name}: {reason or 'available'}"
 
 
 def _cells(route: RouteStatus) -> tuple[str, ...]:
-    copies = f"host copies {route.host_copies}"
-    name, memory = clean(route.name, longest=_LONGEST_NAME), clean(route.memory, longest=_LONGEST_WORD)
-    directions = clean(", ".join(route.direction), longest=_LONGEST_WORD)
-    name = f"{'>' if route.usual else ' '} {name}"
-    return name, directions, memory, copies, f"returns {clean(route.returns, longest=_LONGEST_WORD)}"
-
-
-def _route_line(route: RouteStatus) -> str:
-    return f"{', '.join(route.direction)}: {_state(route)}" if route.available else _state(route)
+    name, memory = clean(route.name, longest=40), clean(route.memory, longest=14)
+    directions, returns = clean(", ".join(route.direction), longest=14), clean(route.returns, longest=14)
+    mark = ">" if route.usual else " "
+    return f"{mark} {name}", directions, memory, f"host copies {route.host_copies}", f"returns {returns}"
 
 
 def _state(route: RouteStatus) -> str:

@@ -33,7 +33,6 @@ class Suite:
         ElementTree.SubElement(case, "skipped", type=kind, message=_legal(message))
 
     def to_xml(self, text: str) -> bytes:
-        """The file, with the output of the suite."""
         add_output(self._suite, text)
         whole = ElementTree.Element("testsuites", name=self._suite.get("name", ""))
         for element in (self._suite, whole):

@@ -18,18 +18,8 @@ from pyxfer._report.tables import library
 from pyxfer.errors import UsageError
 
 REPORTS: tuple[Report[Any], ...] = (
-    run.REPORT,
-    run.MEASUREMENT,
-    links.REPORT,
-    watch.REPORT,
-    doctor.REPORT,
-    tune.REPORT,
-    baseline.REPORT,
-    comparison.REPORT,
-    history.REPORT,
-    session.REPORT,
-    fleet.HOST_REPORT,
-    fleet.REPORT,
+    *(module.REPORT for module in (run, links, watch, doctor, tune, baseline, comparison, history, session, fleet)),
+    *(run.MEASUREMENT, fleet.HOST_REPORT),
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}
 CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.captions))
@@ -56,25 +46,21 @@ def print_document(document: object, page: Page, sort: str | None = None) -> Non
 
 
 def page_text(document: object, columns: int, *, details: bool = False) -> str:
-    """The page for a terminal of this width."""
     stream = io.StringIO()
     print_document(document, Page(stream, checked_columns(columns), details=details))
     return stream.getvalue()
 
 
 def table_of(document: object, name: str = "") -> Grid:
-    """The table for CSV and data frames, or of several that of this name."""
     report = report_of(document)
     return report.grids(document)[0] if report.table is None else report.table(document, name)
 
 
 def small_table(document: object) -> str:
-    """The first table as HTML for a notebook, below the document in one line."""
     return f"<p>{escape(repr(document))}</p>{report_of(document).grids(document)[0].to_small_html()}"
 
 
 def to_markdown(document: object) -> str:
-    """The first sentence, what was measured, and all tables and lists."""
     report = report_of(document)
     heading = [f"{label}: {text}" for label, text in report.heading(document)]
     parts = [f"## {escape_markdown(report.title(document))}\n", f"**{escape_markdown(report.headline(document))}**\n"]
@@ -112,7 +98,6 @@ def charts_of(document: object) -> dict[str, Make]:
 
 
 def chart_of(document: object, name: str, width: int = WIDE) -> Spec:
-    """The specification of one chart."""
     found = charts_of(document)
     if name not in found:
         remedy = f"choose one of {', '.join(found)}" if found else "it has no figures to draw"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TextIO
@@ -27,12 +27,10 @@ _UNWRAPPED = 100_000
 
 
 def checked_columns(columns: int) -> int:
-    """The width of a page for a terminal of this width: at least 80, which its tables need."""
     return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "120"))
 
 
 def is_plain(stream: TextIO) -> bool:
-    """Whether colour and cursor movement are off: no terminal, NO_COLOR, or TERM=dumb."""
     return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
@@ -64,7 +62,7 @@ class Page:
         )
 
     def show(self, renderable: RenderableType) -> None:
-        """Write a renderable without trailing spaces."""
+
         self._has_begun = True
         self._console.print(renderable)
         lines = self._buffer.getvalue().split("\n")
@@ -76,16 +74,25 @@ class Page:
         self.show(Text(text, style=style))
 
     def heading(self, text: str) -> None:
-        """A heading, below an empty line unless the page begins with it."""
+
         if self._has_begun:
             self.line()
         self.line(text, style="bold")
 
     def section(self, heading: str, lines: Lines, style: str = "") -> None:
-        """Lines below a heading; nothing without lines."""
+
         if lines:
             self.heading(heading)
             self.hanging(lines, style)
+
+    def table(self, columns: Iterable[tuple[str, Iterable[str]]], left: Collection[str], heading: str = "") -> None:
+        """A table of the columns with any figure, the texts among them on the `left`; nothing without a figure."""
+        made = [Column(tuple(name.split("\n")), tuple(cells), left=name in left) for name, cells in columns]
+        known = [column for column in made if any(cell not in ("", NONE) for cell in column.cells)]
+        if any(not column.left for column in known):
+            if heading:
+                self.heading(heading)
+            self.show(fitting_table(known, self.columns))
 
     def hanging(self, lines: Iterable[tuple[str, str]], style: str = "") -> None:
         """Lines of a label and a text, which wraps beside its label."""
@@ -98,7 +105,6 @@ class Page:
             self.show(grid)
 
     def code(self, text: str) -> None:
-        """Code to copy: not indented and never wrapped, below an empty line."""
         self.line()
         for line in text.splitlines():
             self.show(Text(line, no_wrap=True, overflow="ignore"))
@@ -108,6 +114,7 @@ class Page:
 
 # The widest gap first.
 GAPS = (2, 1)
+NONE = "-"
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,6 @@ class Column:
         return max(cells, max(map(cell_len, self.heading), default=0))
 
     def padded_heading(self, height: int) -> Text:
-        """The heading, aligned to the last of `height` lines."""
         room = self.width - self.marks_width
         fits = all(cell_len(line) <= room for line in self.heading)
         lines = [line + " " * self.marks_width if fits else line for line in self.heading]
@@ -152,7 +158,6 @@ def grid_width(columns: Sequence[Column], gap: int) -> int:
 
 
 def to_table(columns: Sequence[Column], gap: int) -> Table:
-    """The columns as a rich table without a box."""
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
     height = max(len(column.heading) for column in columns)
     for column in columns:
@@ -166,9 +171,6 @@ def fitting_table(columns: Sequence[Column], width: int) -> Table:
     return to_table(columns, next((gap for gap in GAPS if grid_width(columns, gap) <= width), GAPS[-1]))
 
 
-_WIDEST_BAR = 40
-
-
 def waterfall(parts: Sequence[tuple[str, float]], whole_s: float, width: int, whole: str = "") -> Table:
     """A row and a bar for each part, which begins where the one before it ends; the row `whole` is the sum of all."""
     rows = [*parts, *([(whole, whole_s)] if whole else [])]
@@ -179,9 +181,9 @@ def waterfall(parts: Sequence[tuple[str, float]], whole_s: float, width: int, wh
         Column((unit,), times),
         Column(("of it",), percent_cells(shares)),
     ]
-    room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
-    drawn = bars(shares[: len(parts)], room)
-    return fitting_table([*columns, Column(("",), (*drawn, *([BAR * room] if whole else [])), left=True)], width)
+    room = min(40, width - grid_width(columns, 2) - 2)
+    drawn = (*bars(shares[: len(parts)], room), *([BAR * room] if whole else []))
+    return fitting_table([*columns, Column(("",), drawn, left=True)], width)
 
 
 def pack(head: Sequence[Column], blocks: Sequence[Sequence[Column]], width: int) -> list[list[Column]]:
@@ -209,8 +211,6 @@ def spread(head: Sequence[Column], columns: Sequence[Column], tail: Sequence[Col
             return [to_table(part, gap) for part in parts]
     return [fitting_table([*head, *tail], width)]
 
-
-# --- cells -----------------------------------------------------------------------------------------------------------
 
 _MAX_DECIMALS = 5
 _DIGITS_OF_TIMES = 5
@@ -240,11 +240,8 @@ def rate_cells(
 
 
 def percent_cells(values: Sequence[float | None], missing: str = "") -> tuple[str, ...]:
-    """Shares in percent with one decimal."""
     return tuple(missing if value is None else f"{value * 100:.1f} %" for value in values)
 
-
-# --- bars ------------------------------------------------------------------------------------------------------------
 
 BAR = "#"
 

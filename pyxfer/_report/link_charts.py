@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import statistics
 import string
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, Links, Traffic
+from pyxfer._document.machines import Fact
 from pyxfer._document.runs import Rate
-from pyxfer._report import plots
-from pyxfer._report.link_words import alone_text, engine_words, found, group_text, latency_row, sentence, slow_text
+from pyxfer._report import link_words, plots
+from pyxfer._report.report import Charts
 from pyxfer._report.text import clean, titled
 from pyxfer.units import format_gbps, format_percent, format_size
 
@@ -27,6 +29,7 @@ _KEPT = (
     (0.0, "below 60 %"),
 )
 _NO_FIGURE = "no figure"
+_NOT_MEASURED: Fact[Any] = Fact(reason="this pair was not measured")
 _DIRECTIONS: tuple[documents.HostDirection, ...] = ("h2d", "d2h")
 _PAIR_CASES: tuple[tuple[str, documents.CopyEngine, str], ...] = (
     ("read", "ce", "read by the destination"),
@@ -37,10 +40,7 @@ _PAIR_CASES: tuple[tuple[str, documents.CopyEngine, str], ...] = (
 )
 # A pair is named if it is slower than this share of the fastest.
 _NAMED_BELOW = 0.9
-_MAX_REASONS = 5
 _LOADS = (0.0, 0.5, 1.0)
-_THREE_DIGITS = 100
-_LONGEST_CASE = 40
 
 
 class _Cell(NamedTuple):
@@ -49,34 +49,25 @@ class _Cell(NamedTuple):
     text: str
 
 
-def charts_of_links(run: Links) -> Mapping[str, plots.Make | None]:
-    together = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
-    known_together = [row for row in together if row.gbps is not None and row.sum_alone_gbps.value is not None]
-    makes: dict[str, plots.Make | None] = {
+def charts_of_links(run: Links) -> Charts:
+    together = [row for row in link_words.together(run) if row.sum_alone_gbps.value is not None]
+    known_together = [row for row in together if row.total.value is not None]
+    return {
         "host": _host(run),
         "together": (lambda width: _together_plot(run, known_together, width)) if known_together else None,
-        "interference": _stack([_keeps(run, run.sharing, direction) for direction in _DIRECTIONS if run.sharing]),
-        "pairs": _stack([_pairs(run, *case) for case in _PAIR_CASES]),
-        "numa": _stack([_numa(run, direction) for direction in _DIRECTIONS]),
-        "latency": _stack([_loads(run), _idle(run)]),
+        "interference": plots.stack(_keeps(run, run.sharing, direction) for direction in _DIRECTIONS if run.sharing),
+        "pairs": plots.stack(_pairs(run, *case) for case in _PAIR_CASES),
+        "numa": plots.stack(_numa(run, direction) for direction in _DIRECTIONS),
+        "latency": plots.stack([_loads(run), _idle(run)]),
         "small": _small(run),
     }
-    return makes
-
-
-def _stack(makes: Sequence[plots.Make | None]) -> plots.Make | None:
-    known = [make for make in makes if make is not None]
-    return (lambda width: plots.stacked([make(width) for make in known])) if known else None
-
-
-# --- the host's links ------------------------------------------------------------------------------------------------
 
 
 def _host(run: Links) -> plots.Make | None:
     rows = [row for engine in ("ce", "sm") for row in run.traffics if (row.group, row.engine) == ("host", engine)]
     flows = [(flow.device, bar) for row in rows for flow in row.flows if (bar := _host_bar(row, flow)) is not None]
     bars = [bar for _, bar in sorted(flows[: plots.MAX_BARS], key=lambda pair: pair[0])]
-    title = titled(run.runtime, alone_text(run) or sentence(run))
+    title = titled(run.runtime, link_words.alone_text(run) or link_words.sentence(run))
     return (lambda width: plots.bar_plot(bars, title, width, "GB/s")) if bars else None
 
 
@@ -100,32 +91,26 @@ def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spe
     bars: plots.Values = []
     for row in rows:
         alone_gbps, total = row.sum_alone_gbps.value, row.total.value
-        if alone_gbps is None or total is None:
-            continue
-        name = f"{clean(row.case, _LONGEST_CASE)}{', kernel' if row.engine == 'sm' else ''}"
-        bars.append(_bar(f"{name}: together", total, total.gbps / alone_gbps, "together"))
-        bars.append(_bar(f"{name}: sum of separate", Rate(alone_gbps, None, None), None, "sum of separate runs"))
-    return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, sentence(run)), width, "GB/s")
-
-
-# --- heat maps -------------------------------------------------------------------------------------------------------
+        if alone_gbps is not None and total is not None:
+            name, alone = link_words.case_text(row), Rate(alone_gbps, None, None)
+            bars.append(_bar(f"{name}: together", total, total.gbps / alone_gbps, "together"))
+            bars.append(_bar(f"{name}: sum of separate", alone, None, "sum of separate runs"))
+    return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, link_words.sentence(run)), width, "GB/s")
 
 
 def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.HostDirection) -> plots.Make | None:
     facts = {(keep.beside, keep.device): keep.share for keep in sharing.keeps if keep.direction == direction}
     cells = {}
     for place in _places(run):
-        share = facts[place].value if place in facts else None
-        kept = None if share is None else share.value
-        reason = (facts[place].reason if place in facts else None) or "this pair was not measured"
+        share = facts.get(place, _NOT_MEASURED)
         words = f"GPU {place[1]} beside GPU {place[0]}, {direction}"
-        cells[place] = _Cell(kept, reason, words)
+        cells[place] = _Cell(share.value.value if share.value else None, share.reason or "", words)
     known = [cell.value for cell in cells.values() if cell.value is not None]
     if not known:
         return None
     title = titled(run.runtime, _keeps_text(sharing, direction, min(known)))
-    axes = (("beside GPU", _numbers(run)), ("GPU", _numbers(run)))
-    return _heat_map(cells, axes, title, _shade_kept, lambda share: f"{share * 100:.0f} %")
+    axes = (("beside GPU", link_words.numbers(run)), ("GPU", link_words.numbers(run)))
+    return _heat_map(cells, axes, title, partial(_shade, _KEPT), lambda share: f"{share * 100:.0f} %")
 
 
 def _keeps_text(sharing: documents.LinksSharing, direction: documents.HostDirection, least: float) -> str:
@@ -133,29 +118,30 @@ def _keeps_text(sharing: documents.LinksSharing, direction: documents.HostDirect
         return f"{direction}: whether links are shared is not known: {clean(sharing.groups.reason or '')}"
     groups = [group for group in sharing.groups.value if group.direction == direction]
     if groups:
-        return " ".join(map(group_text, groups))
+        return " ".join(map(link_words.group_text, groups))
     return f"{direction}: no shared uplink was found; beside another one a GPU keeps {format_percent(least)} or more"
 
 
 def _pairs(run: Links, case: str, engine: documents.CopyEngine, words: str) -> plots.Make | None:
     cells = {}
     for place in _places(run):
-        row = found(run, "pairs", case, engine, place)
-        reason = "this pair was not measured" if row is None else row.total.reason or ""
-        cells[place] = _Cell(None if row is None else row.gbps, reason, f"GPU {place[0]} to GPU {place[1]}")
+        row = link_words.found(run, "pairs", case, engine, place)
+        total: Fact[Any] = _NOT_MEASURED if row is None else row.total
+        gbps = None if row is None else row.gbps
+        cells[place] = _Cell(gbps, total.reason or "", f"GPU {place[0]} to GPU {place[1]}")
     rates = {place: cell.value for place, cell in cells.items() if cell.value is not None}
     if not rates:
         return None
-    text = f"GPU to GPU, {words}, {engine_words(engine)}: {_range_text(list(rates.values()))}"
+    text = f"GPU to GPU, {words}, {link_words.engine_words(engine)}: {_range_text(list(rates.values()))}"
     title = titled(run.runtime, f"{text}{_slowest_text(run, case, engine, rates)}")
-    axes = (("from GPU", _numbers(run)), ("to GPU", _numbers(run)))
-    return _heat_map(cells, axes, title, _shade_by_highest(max(rates.values())), _rate_text)
+    axes = (("from GPU", link_words.numbers(run)), ("to GPU", link_words.numbers(run)))
+    return _heat_map(cells, axes, title, _shade_by_highest(rates.values()), _rate_text)
 
 
 def _slowest_text(run: Links, case: str, engine: documents.CopyEngine, rates: Mapping[Place, float]) -> str:
     """The links that the document calls slow; else the slowest pair, if it is far below the fastest."""
     slow = run.sharing.slow.value if run.sharing is not None and engine == "ce" else None
-    named = [slow_text(link) for link in slow or () if link.case == case]
+    named = [link_words.slow_text(link) for link in slow or () if link.case == case]
     if named:
         return f". {' '.join(named)}"
     slowest, highest = min(rates, key=lambda place: rates[place]), max(rates.values())
@@ -166,12 +152,12 @@ def _slowest_text(run: Links, case: str, engine: documents.CopyEngine, rates: Ma
 
 
 def _numa(run: Links, direction: documents.HostDirection) -> plots.Make | None:
-    rows = [row for row in run.traffics if (row.group, row.case) == ("numa", direction) and row.node is not None]
     cells = {}
-    for row in rows:
-        device, node = row.flows[0].device, row.node or 0
-        words = f"GPU {device} and node {node}, {direction}"
-        cells[device, node] = _Cell(row.gbps, row.total.reason or "", words)
+    for row in run.traffics:
+        if (row.group, row.case) == ("numa", direction) and row.node is not None:
+            device, node = row.flows[0].device, row.node
+            words = f"GPU {device} and node {node}, {direction}"
+            cells[device, node] = _Cell(row.gbps, row.total.reason or "", words)
     rates = {place: cell.value for place, cell in cells.items() if cell.value is not None}
     if not rates:
         return None
@@ -181,10 +167,9 @@ def _numa(run: Links, direction: documents.HostDirection) -> plots.Make | None:
     text = f"{_range_text(list(rates.values()))} between GPUs and NUMA nodes"
     if own and others:
         text = f"{_range_text(own)} with memory of a GPU's own node, {_range_text(others)} with that of others"
-    nodes = sorted({node for _, node in cells})
-    axes = (("GPU", _numbers(run)), ("memory of node", nodes))
-    shade = _shade_by_highest(max(rates.values()))
-    return _heat_map(cells, axes, titled(run.runtime, f"{direction}: {text}"), shade, _rate_text)
+    axes = (("GPU", link_words.numbers(run)), ("memory of node", sorted({node for _, node in cells})))
+    title = titled(run.runtime, f"{direction}: {text}")
+    return _heat_map(cells, axes, title, _shade_by_highest(rates.values()), _rate_text)
 
 
 def _heat_map(
@@ -196,7 +181,7 @@ def _heat_map(
 ) -> plots.Make:
     """The cells with their values; a cell without one has the letter of its reason, which is below the title."""
     reasons = list(dict.fromkeys(cell.reason for cell in cells.values() if cell.value is None))
-    letters = dict(zip(reasons, string.ascii_lowercase[:_MAX_REASONS], strict=False))
+    letters = dict(zip(reasons, string.ascii_lowercase[:5], strict=False))
     values: plots.Values = [
         {
             "row": str(place[0]),
@@ -219,29 +204,21 @@ _SHADES = {
 }
 
 
-def _shade_kept(share: float) -> str:
-    return next((name for least, name in _KEPT if share >= least), _KEPT[-1][1])
+def _shade(shades: Sequence[tuple[float, str]], share: float) -> str:
+    return next((name for least, name in shades if share >= least), shades[-1][1])
 
 
-def _shade_by_highest(highest: float) -> Callable[[float], str]:
-    def shade(rate: float) -> str:
-        share = rate / highest if highest else 1.0
-        return next((name for least, name in _OF_THE_HIGHEST if share >= least), _OF_THE_HIGHEST[-1][1])
-
-    return shade
+def _shade_by_highest(rates: Iterable[float]) -> Callable[[float], str]:
+    highest = max(rates)
+    return lambda rate: _shade(_OF_THE_HIGHEST, rate / highest if highest else 1.0)
 
 
 def _places(run: Links) -> list[Place]:
-    numbers = _numbers(run)
-    return [(row, column) for row in numbers for column in numbers if row != column]
-
-
-def _numbers(run: Links) -> list[int]:
-    return [each.device.index for each in run.devices]
+    return [(row, column) for row in link_words.numbers(run) for column in link_words.numbers(run) if row != column]
 
 
 def _rate_text(gbps: float) -> str:
-    return f"{gbps:.0f}" if gbps >= _THREE_DIGITS else f"{gbps:.3g}"
+    return f"{gbps:.0f}" if gbps >= 100 else f"{gbps:.3g}"  # noqa: PLR2004 - three digits
 
 
 def _range_text(rates: Sequence[float]) -> str:
@@ -249,16 +226,13 @@ def _range_text(rates: Sequence[float]) -> str:
     return " to ".join(ends)
 
 
-# --- latency ---------------------------------------------------------------------------------------------------------
-
-
 def _loads(run: Links) -> plots.Make | None:
     rows = [row for row in run.latencies if row.node is None]
     pairs = sorted({(row.device, row.target) for row in rows if row.load and row.ns}, key=lambda pair: pair[1])
     values = []
     for pair in pairs[: len(plots.COLOURS)]:
-        found_rows = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
-        values += [value for row in found_rows if row is not None for value in _load_values(row)]
+        loaded = [link_words.latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
+        values += [value for row in loaded if row is not None for value in _load_values(row)]
     if not values:
         return None
     left = len(pairs) - len(plots.COLOURS)
@@ -272,17 +246,16 @@ def _load_values(row: documents.Latency) -> plots.Values:
     beside = "" if row.load_gbps.value is None else f", {format_gbps(row.load_gbps.value)} copied beside it"
     values: plots.Values = []
     for part, fact in (("median", row.p50), ("p99", row.p99)):
-        if fact.value is not None:
-            ends = {"low": fact.value.low_ns or fact.value.ns, "high": fact.value.high_ns or fact.value.ns}
-            text = f"{name}, {part} at {row.load * 100:.0f} % load: {fact.value.ns:.0f} ns{beside}"
-            values.append(
-                {"series": name, "part": part, "load": row.load, "ns": fact.value.ns, **ends, "text": text},
-            )
+        if (chased := fact.value) is not None:
+            ns, low, high = chased.ns, chased.low_ns or chased.ns, chased.high_ns or chased.ns
+            text = f"{name}, {part} at {row.load * 100:.0f} % load: {ns:.0f} ns{beside}"
+            own = {"series": name, "part": part, "load": row.load}
+            values.append({**own, "ns": ns, "low": low, "high": high, "text": text})
     return values
 
 
 def _load_text(rows: Sequence[documents.Latency], pair: Place) -> str:
-    idle, *_, busy = [latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
+    idle, *_, busy = [link_words.latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
     if idle is None or not idle.ns or busy is None or not busy.ns:
         return "Latency of dependent loads while the link copies"
     name = f"GPU {idle.device} from {_from_text(idle)}"
@@ -291,29 +264,22 @@ def _load_text(rows: Sequence[documents.Latency], pair: Place) -> str:
 
 
 def _idle(run: Links) -> plots.Make | None:
-    """Dependent loads without any copy beside them, from near memory and from each node."""
     plain = [row for row in run.latencies if row.node is None]
     pairs = dict.fromkeys((row.device, row.target) for row in plain)
-    near = [latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
+    near = [link_words.latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
     nodes = [row for row in run.latencies if row.node is not None]
     rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][: plots.MAX_BARS]
     bars: plots.Values = []
-    for row in rows:
-        if row.p50.value is not None:
-            name, ns = f"GPU {row.device} from {_from_text(row)}", row.p50.value
-            figure = f"{ns.ns:.0f}"
-            bars.append(plots.bar(name, ns.ns, f"{name}: {figure} ns", figure, low=ns.low_ns, high=ns.high_ns))
-    title = titled(run.runtime, _idle_text(rows))
-    return (lambda width: plots.bar_plot(bars, title, width, "ns")) if bars else None
-
-
-def _idle_text(rows: Sequence[documents.Latency]) -> str:
     kinds: dict[str, list[float]] = {"the host": [], "another GPU": [], "the GPU itself": []}
     for row in rows:
         where = "the GPU itself" if row.target == row.device else "another GPU"
         kinds["the host" if row.target == HOST_END else where].append(row.ns or 0.0)
+        if (ns := row.p50.value) is not None:
+            name, figure = f"GPU {row.device} from {_from_text(row)}", f"{ns.ns:.0f}"
+            bars.append(plots.bar(name, ns.ns, f"{name}: {figure} ns", figure, low=ns.low_ns, high=ns.high_ns))
     words = [f"{statistics.median(found):.0f} ns from {name}" for name, found in kinds.items() if found]
-    return f"Without load, a dependent load takes {', '.join(words)}"
+    title = titled(run.runtime, f"Without load, a dependent load takes {', '.join(words)}")
+    return (lambda width: plots.bar_plot(bars, title, width, "ns")) if bars else None
 
 
 def _from_text(row: documents.Latency) -> str:
@@ -322,35 +288,21 @@ def _from_text(row: documents.Latency) -> str:
     return "the host" if row.target == HOST_END else "itself" if row.target == row.device else f"GPU {row.target}"
 
 
-# --- small copies ----------------------------------------------------------------------------------------------------
-
-
 def _small(run: Links) -> plots.Make | None:
-    """What a caller gets of many copies of one size by the first GPU, all in one call and with a call each."""
     known = [row for row in run.small if row.caller_rate.value is not None and row.verified.value is not False]
     rows = [row for row in known if row.device == known[0].device]
     if not rows:
         return None
-    names = {(row.direction, row.mode): f"{row.direction}, {_way_text(row)}" for row in rows}
+    calls = {"batch": "all in one call", "queue": "a call each"}
+    names = {(row.direction, row.mode): f"{row.direction}, {calls[row.mode]}" for row in rows}
     colours = dict(zip(names.values(), plots.COLOURS, strict=False))
-    values = []
+    values, words, least = [], [], min(row.nbytes for row in rows)
     for row in rows:
         rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.mode]
         text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
         values.append({**_bar(name, rate, None, ""), "nbytes": row.nbytes, "text": text})
-    title = titled(run.runtime, f"GPU {rows[0].device}: {_small_text(rows)}")
+        if row.nbytes == least:
+            words.append(f"{row.direction} {format_gbps(rate.gbps)} with {calls[row.mode]}")
+    text = f"GPU {rows[0].device}: copies of {format_size(least)} by the caller's clock: {', '.join(words)}"
+    title = titled(run.runtime, text)
     return lambda width: plots.rate_plot(values, title, width, colours)
-
-
-def _way_text(row: documents.SmallCopies) -> str:
-    return "all in one call" if row.mode == "batch" else "a call each"
-
-
-def _small_text(rows: Sequence[documents.SmallCopies]) -> str:
-    least = min(row.nbytes for row in rows)
-    words = [
-        f"{row.direction} {format_gbps(row.caller_gbps)} with {_way_text(row)}"
-        for row in rows
-        if row.nbytes == least and row.caller_gbps is not None
-    ]
-    return f"copies of {format_size(least)} by the caller's clock: {', '.join(words)}"

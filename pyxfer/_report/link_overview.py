@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyxfer._doctor.links import link_findings
-from pyxfer._document import links as documents
 from pyxfer._document.examinations import Finding, Status
 from pyxfer._document.links import HOST_END, Links, Traffic
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import link_words
-from pyxfer._report.layout import Column, Page, fitting_table, spread
-from pyxfer._report.overview import OF_LINK, STYLES, Answer, footer_text, on_the_point
+from pyxfer._report.layout import NONE, Column, Page, fitting_table, spread
+from pyxfer._report.overview import OF_LINK, STYLES, Answer, footer, on_the_point
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, link_text, remark_text, sentence
 
 MATRIX_FROM = 4
 """Fewer GPUs have a line a pair instead of a matrix."""
-NONE = "-"
-_SIDES: tuple[documents.HostDirection, ...] = ("h2d", "d2h")
 
 
 def answer(run: Links) -> Answer:
-    """The judgement of the links, and what the GPUs get together or alone."""
     bad = _bad(run)
     status: Status = "unknown"
     if run.ended != "complete":
@@ -49,7 +45,6 @@ def _bad(run: Links) -> list[Finding]:
 
 
 def remedies(run: Links) -> Lines:
-    """Each remedy once, behind what it is for."""
     subjects: dict[str, list[str]] = {}
     for finding in _bad(run):
         if finding.do:
@@ -74,45 +69,34 @@ def print_link_overview(run: Links, page: Page) -> None:
     page.section("To do", remedies(run))
     _print_host(run, page)
     _print_pairs(run, page)
-    _print_facts(run, page)
+    page.line()
+    doubtful = [each for each in link_words.remarks(run) if severity_of(each.code) in ("fault", "doubt")]
+    doubts = [sentence(remark_text(each)) for each in doubtful]
+    for text in [*_latency_texts(run), *_small_texts(run), *link_words.first_limits(run), *doubts]:
+        page.line(text)
     page.section("Next", [("  pyxfer links --details", "all figures; --report page.html draws them")])
     page.line()
-    page.line(footer_text(run.environment, run.duration_s, is_cuda=run.runtime == "cuda"))
+    page.line(footer(run))
 
 
 def _print_host(run: Links, page: Page) -> None:
-    """A line for each GPU alone, one for all at once, and what that is of the separate runs."""
     devices = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "host"))
     if not devices:
         return
-    both = [link_words.found(run, "host", "both", "ce", (HOST_END, device)) for device in devices]
-    single = {
-        side: [
-            link_words.found(run, "host", side, "ce", (HOST_END, device) if side == "h2d" else (device, HOST_END))
-            for device in devices
-        ]
-        for side in _SIDES
-    }
-    together = {case: link_words.found(run, "together", case) for case in (*_SIDES, "both")}
-    peaks = {side: [row.flows[0].peak_share.value for row in rows if row is not None] for side, rows in single.items()}
-    rows: dict[str, list[str]] = {
-        f"GPU {device}": [*(_total(single[side][place]) for side in _SIDES), _total(both[place])]
-        for place, device in enumerate(devices)
-    }
-    if any(row is not None for row in together.values()):
-        rows[f"all {len(run.devices)} at once"] = [_total(row) for row in together.values()]
-        rows["  of the sum"] = [
-            _share(None if row is None else link_words.share_of_sum(row)) for row in together.values()
-        ]
-    if any(peak is not None for found in peaks.values() for peak in found):
-        rows["of peak, least"] = [
-            _share(min((peak for peak in peaks[side] if peak is not None), default=None)) for side in _SIDES
-        ] + [""]
-    heads = ("h2d", "d2h", "both, sum")
+    cases = {"h2d": "h2d", "d2h": "d2h", "both": "both, sum"}
+    alone = {case: [link_words.host_row(run, case, device) for device in devices] for case in cases}
+    together = [link_words.found(run, "together", case) for case in cases]
+    rows = {f"GPU {device}": [_total(alone[case][place]) for case in cases] for place, device in enumerate(devices)}
+    if any(together):
+        rows[f"all {len(run.devices)} at once"] = [_total(row) for row in together]
+        rows["  of the sum"] = [NONE if row is None else _share(link_words.share_of_sum(row)) for row in together]
+    peaks = [[row.flows[0].peak_share.value for row in alone[side] if row is not None] for side in ("h2d", "d2h")]
+    least = [min((peak for peak in found if peak is not None), default=None) for found in peaks]
+    if least != [None, None]:
+        rows["of peak, least"] = [*map(_share, least), ""]
     columns = [Column(("",), tuple(rows), left=True)]
-    columns += [
-        Column((head,), on_the_point([row[place] for row in rows.values()])) for place, head in enumerate(heads)
-    ]
+    for place, head in enumerate(cases.values()):
+        columns.append(Column((head,), on_the_point([row[place] for row in rows.values()])))
     page.heading("Host and GPU, GB/s (1 GB = 1e9 bytes)")
     page.show(fitting_table(columns, page.columns))
 
@@ -126,49 +110,39 @@ def _share(value: float | None) -> str:
 
 
 def _print_pairs(run: Links, page: Page) -> None:
-    ends = link_words.peer_ends(run)
-    if not ends:
-        return
-    numbers = [each.device.index for each in run.devices]
-    page.heading("GPU to GPU, read, GB/s" if len(numbers) >= MATRIX_FROM else "GPU to GPU, GB/s")
-    if len(numbers) >= MATRIX_FROM:
-        head = [Column(("from",), tuple(f"GPU {number}" for number in numbers), left=True)]
-        body = [
-            Column(
-                (f"to {b}",),
-                on_the_point([_total(link_words.found(run, "pairs", "read", "ce", (a, b))) for a in numbers]),
-            )
-            for b in numbers
-        ]
-        for table in spread(head, body, [], page.columns):
-            page.show(table)
-        return
-    columns = [Column(("",), tuple(f"{a} to {b}" for a, b in ends), left=True)]
-    for case, name in (("read", "read"), ("write", "write"), ("through-host", "through host")):
-        cells = tuple(_total(link_words.found(run, "pairs", case, "ce", each)) for each in ends)
-        if any(cell != NONE for cell in cells):
-            columns.append(Column((name,), on_the_point(cells)))
-    page.show(fitting_table(columns, page.columns))
+    ends, numbers = link_words.peer_ends(run), link_words.numbers(run)
+    if ends and len(numbers) >= MATRIX_FROM:
+        page.heading("GPU to GPU, read, GB/s")
+        lines = [[_total(link_words.found(run, "pairs", "read", "ce", (a, b))) for a in numbers] for b in numbers]
+        print_matrix(page, "from", numbers, map(on_the_point, lines), "to ")
+    elif ends:
+        cases = {"read": "read", "write": "write", "through-host": "through host"}
+        columns: list[tuple[str, Sequence[str]]] = [("", [f"{a} to {b}" for a, b in ends])]
+        for case, name in cases.items():
+            cells = [_total(link_words.found(run, "pairs", case, "ce", each)) for each in ends]
+            columns.append((name, on_the_point(cells)))
+        page.table(columns, ("",), "GPU to GPU, GB/s")
 
 
-def _print_facts(run: Links, page: Page) -> None:
-    page.line()
-    for text in [*_latency_texts(run), *_small_texts(run), *link_words.first_limits(run), *_doubts(run)]:
-        page.line(text)
+def print_matrix(
+    page: Page, corner: str, numbers: Sequence[int], columns: Iterable[Sequence[str]], to: str = ""
+) -> None:
+    head = [Column((corner,), tuple(f"GPU {number}" for number in numbers), left=True)]
+    body = [Column((f"{to}{number}",), tuple(cells)) for number, cells in zip(numbers, columns, strict=True)]
+    for table in spread(head, body, [], page.columns):
+        page.show(table)
 
 
 def _latency_texts(run: Links) -> Iterator[str]:
-    """The latencies of idle links, by what is read."""
-    places: dict[str, list[tuple[int, float]]] = {}
+    places: dict[str, list[float]] = {}
     for row in run.latencies:
         quick = link_words.latency_row(run.latencies, (row.device, row.target), False, True, 0.0)
         if row is quick and row.node is None and row.p50.value is not None:
             where = "host" if row.target == HOST_END else "its own" if row.target == row.device else "another GPU's"
-            places.setdefault(where, []).append((row.device, row.p50.value.ns))
+            places.setdefault(where, []).append(row.p50.value.ns)
     words = []
     for where, found in places.items():
-        least, most = min(ns for _, ns in found), max(ns for _, ns in found)
-        ends = dict.fromkeys((f"{least:.0f}", f"{most:.0f}"))
+        ends = dict.fromkeys((f"{min(found):.0f}", f"{max(found):.0f}"))
         words.append(f"{' to '.join(ends)} ns from {where} memory")
     if words:
         who = "One load" if run.runtime == "host" else "One load by a GPU"
@@ -176,7 +150,6 @@ def _latency_texts(run: Links) -> Iterator[str]:
 
 
 def _small_texts(run: Links) -> Iterator[str]:
-    """What a caller gets of the smallest copies, one by one and as a batch."""
     first = run.devices[0].device.index
     rows = [row for row in run.small if row.device == first and row.direction == "h2d" and row.caller_gbps is not None]
     if not rows:
@@ -188,9 +161,3 @@ def _small_texts(run: Links) -> Iterator[str]:
             f"Copies of {least >> 10} KiB to GPU {first}: a caller gets {rates['queue']} GB/s from one call each, "
             f"{rates['batch']} from one call for many."
         )
-
-
-def _doubts(run: Links) -> list[str]:
-    return [
-        sentence(remark_text(each)) for each in link_words.remarks(run) if severity_of(each.code) in ("fault", "doubt")
-    ]

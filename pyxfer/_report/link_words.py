@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pyxfer._doctor.links import ways_around, without_nvlink
@@ -14,7 +15,8 @@ from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
 
 _LOSES_BY = 0.1
-# Above the noise of a counter, which also counts packet headers and other traffic.
+
+# A sentence with the names of many GPUs.
 _LONGEST = 2000
 
 TRAITS: dict[documents.Trait, str] = {
@@ -30,23 +32,25 @@ TRAITS: dict[documents.Trait, str] = {
 
 
 def sentence(run: Links) -> str:
-    words = [text for direction in ("h2d", "d2h") if (text := _together_words(run, direction))]
+    words = []
+    for direction in ("h2d", "d2h"):
+        row = found(run, "together", direction)
+        if row is not None and row.gbps is not None:
+            share = share_of_sum(row)
+            of = "" if share is None else f" ({share * 100:.0f} % of the sum of separate runs)"
+            words.append(f"{rate_text(row.total)} GB/s {direction}{of}")
     if words:
         return f"Together, {len(run.devices)} GPUs get {' and '.join(words)}. {_shared_words(run)}"
-    return alone_text(run) or _pair_words(run) or _count_words(run)
+    return alone_text(run) or _other_words(run)
 
 
-def _pair_words(run: Links) -> str:
-    rates = [row.gbps for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
-    known = sorted(rate for rate in rates if rate is not None)
-    if not known:
-        return ""
-    ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
-    return f"Copies from one GPU to another reach {' to '.join(ends)}."
-
-
-def _count_words(run: Links) -> str:
-    """For a run without copies of one GPU with the host or another."""
+def _other_words(run: Links) -> str:
+    """For a run without copies between the host and a GPU."""
+    pairs = [row for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
+    known = sorted(row.gbps for row in pairs if row.gbps is not None)
+    if known:
+        ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
+        return f"Copies from one GPU to another reach {' to '.join(ends)}."
     count = sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small)
     count += sum(row.ns is not None for row in run.latencies)
     if count:
@@ -56,17 +60,7 @@ def _count_words(run: Links) -> str:
     return f"Nothing was measured: {clean(run.failure or (reasons or ['the run has no rows'])[0])}."
 
 
-def _together_words(run: Links, direction: documents.HostDirection) -> str:
-    row = found(run, "together", direction)
-    if row is None or row.gbps is None:
-        return ""
-    share = share_of_sum(row)
-    of = "" if share is None else f" ({share * 100:.0f} % of the sum of separate runs)"
-    return f"{rate_text(row.total)} GB/s {direction}{of}"
-
-
 def rate_text(fact: Fact[Rate]) -> str:
-    """The digits that are certain."""
     rate = fact.value
     if rate is None:
         return "-"
@@ -75,8 +69,23 @@ def rate_text(fact: Fact[Rate]) -> str:
 
 
 def share_of_sum(row: Traffic) -> float | None:
-    """The rate together over the sum of separate runs."""
     return None if row.gbps is None or not row.sum_alone_gbps.value else row.gbps / row.sum_alone_gbps.value
+
+
+def together(run: Links) -> list[Traffic]:
+    return [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
+
+
+def case_text(row: Traffic) -> str:
+    return f"{clean(row.case, 40)}{', kernel' if row.engine == 'sm' else ''}"
+
+
+def numbers(run: Links) -> list[int]:
+    return [each.device.index for each in run.devices]
+
+
+def host_row(run: Links, case: str, device: int, engine: str = "ce") -> Traffic | None:
+    return found(run, "host", case, engine, (device, HOST_END) if case == "d2h" else (HOST_END, device))
 
 
 def _shared_words(run: Links) -> str:
@@ -91,16 +100,15 @@ def _shared_words(run: Links) -> str:
 
 
 def alone_text(run: Links) -> str:
-    """What the first GPU gets from and to the host."""
-    rows = [row for row in run.traffics if row.group == "host" and row.engine == "ce" and len(row.flows) == 1]
-    words = []
-    for row in rows:
+    first, words = run.devices[0].device.index, []
+    for row in run.traffics:
         flow = row.flows[0]
-        if flow.gbps is not None and flow.device == run.devices[0].device.index:
+        is_alone = row.group == "host" and row.engine == "ce" and len(row.flows) == 1
+        if is_alone and flow.gbps is not None and flow.device == first:
             peak = flow.peak_share.value
             of = "" if peak is None else f" ({peak * 100:.0f} % of the peak)"
             words.append(f"{rate_text(flow.rate)} GB/s {flow.side}{of}")
-    return f"GPU {run.devices[0].device.index} gets {' and '.join(words)} from and to the host." if words else ""
+    return f"GPU {first} gets {' and '.join(words)} from and to the host." if words else ""
 
 
 def found(run: Links, group: str, case: str, engine: str = "ce", ends: tuple[int, int] | None = None) -> Traffic | None:
@@ -114,27 +122,14 @@ def found(run: Links, group: str, case: str, engine: str = "ce", ends: tuple[int
 
 
 def limits(run: Links) -> Iterator[str]:
-    """What limits what: shared uplinks, slow links, losing sides, bytes on another way, what is missing."""
-    return (clean(text, _LONGEST) for text in _limits(run))
-
-
-def _limits(run: Links) -> Iterator[str]:
-    yield from map(group_text, _groups(run))
-    yield from _undecided(run)
-    if run.sharing is not None:
-        yield from (slow_text(slow) for slow in run.sharing.slow.value or ())
-    yield from losing_sides(run)
-    yield from ways_around(run)
-    yield from without_nvlink(run)
+    sharing = run.sharing
+    groups, slow = (None, None) if sharing is None else (sharing.groups.value, sharing.slow.value)
+    of_map = (*map(group_text, groups or ()), *_undecided(run), *map(slow_text, slow or ()))
+    return (clean(text, _LONGEST) for text in (*of_map, *losing_sides(run), *ways_around(run), *without_nvlink(run)))
 
 
 def first_limits(run: Links) -> Iterator[str]:
-    """Of `limits` those that no finding of the doctor says."""
     return (clean(text, _LONGEST) for text in (*_undecided(run), *losing_sides(run)))
-
-
-def _groups(run: Links) -> Sequence[documents.SharedGroup]:
-    return () if run.sharing is None else run.sharing.groups.value or ()
 
 
 def group_text(group: documents.SharedGroup) -> str:
@@ -203,7 +198,6 @@ def engine_words(engine: str) -> str:
 
 
 def trait_texts(run: Links) -> Iterator[str]:
-    """One sentence for each way in which GPUs differ from cards in slots."""
     for trait, text in TRAITS.items():
         numbers = tuple(each.device.index for each in run.devices if trait in each.traits)
         if numbers:
@@ -212,30 +206,22 @@ def trait_texts(run: Links) -> Iterator[str]:
 
 
 def remarks(run: Links) -> list[Remark]:
-    """The remarks on the run, and why rows are missing, each reason once with the number of its rows."""
-    reasons: dict[str, int] = {}
-    for reason in (
-        *(row.total.reason for row in run.traffics),
-        *(row.p50.reason for row in run.latencies),
-        *(row.rate.reason for row in run.small),
-    ):
-        if reason is not None and reason != LEFT_OUT:  # a remark on the run counts what was left out
-            reasons[reason] = reasons.get(reason, 0) + 1
+    missing = [row.total.reason for row in run.traffics]
+    missing += [*(row.p50.reason for row in run.latencies), *(row.rate.reason for row in run.small)]
+    # A remark on the run counts what was left out.
+    reasons = Counter(reason for reason in missing if reason is not None and reason != LEFT_OUT)
     lacking = [
         Remark("missing", f"{count} {'row has' if count == 1 else 'rows have'} no figure: {clean(reason)}")
         for reason, count in reasons.items()
     ]
     wide = sum(any(remark.code == "unstable" for remark in row.remarks) for row in run.traffics)
     if wide:
-        share = format_percent(run.parameters.precision)
-        what = "row is" if wide == 1 else "rows are"
-        lacking.append(
-            Remark("unstable", f"{wide} {what} known less precisely than within {share}", "a longer --budget helps")
-        )
+        what = f"{'row is' if wide == 1 else 'rows are'} known less precisely than within"
+        text = f"{wide} {what} {format_percent(run.parameters.precision)}"
+        lacking.append(Remark("unstable", text, "a longer --budget helps"))
     return [*run.remarks, *lacking]
 
 
 def peer_ends(run: Links) -> list[tuple[int, int]]:
-    """The ordered pairs that have a row, in order."""
     rows = [row.flows[0] for row in run.traffics if row.group == "pairs" and len(row.flows) == 1]
     return sorted({(flow.source, flow.destination) for flow in rows if HOST_END not in (flow.source, flow.destination)})

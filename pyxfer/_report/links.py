@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, Links, Traffic, end_name
 from pyxfer._document.machines import Fact
-from pyxfer._document.runs import Rate, Share
+from pyxfer._document.runs import Rate
 from pyxfer._report import link_words
 from pyxfer._report.grid import Column as GridColumn
 from pyxfer._report.grid import Grid, fields
-from pyxfer._report.layout import Column, Page, fitting_table, spread
+from pyxfer._report.layout import NONE, Page
 from pyxfer._report.link_charts import charts_of_links
-from pyxfer._report.link_overview import MATRIX_FROM, NONE, answer, print_link_overview, remedies
+from pyxfer._report.link_overview import MATRIX_FROM, answer, print_link_overview, print_matrix, remedies
 from pyxfer._report.overview import BADGES
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
 from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
 from pyxfer._report.text import sentence as as_sentence
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
-_LONGEST_CASE = 40
+T = TypeVar("T")
 
 
 def print_links(run: Links, page: Page) -> None:
     if not page.details:
         print_link_overview(run, page)
         return
-    page.line(link_words.sentence(run), style=_style(run))
+    style = "yellow" if run.ended != "complete" else "bold" if run.runtime == "host" else "bold green"
+    page.line(link_words.sentence(run), style=style)
     if run.runtime == "host":
         page.line(f"These figures are of {HOST_MEMORY}.")
     page.line()
@@ -45,12 +46,6 @@ def print_links(run: Links, page: Page) -> None:
         page.section(name, lines)
 
 
-def _style(run: Links) -> str:
-    if run.ended != "complete":
-        return "yellow"
-    return "bold" if run.runtime == "host" else "bold green"
-
-
 def heading_lines(run: Links) -> Lines:
     lines: Lines = []
     for each in run.devices:
@@ -59,15 +54,10 @@ def heading_lines(run: Links) -> Lines:
         if each.nvlink_gbps.value is not None:
             words.append(f"{each.nvlinks.value} NVLinks, {each.nvlink_gbps.value:.0f} GB/s each way")
         lines.append((f"GPU {each.device.index}", ", ".join(words)))
-    environment = run.environment
-    lines.append(
-        ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}, pyxfer {clean(environment.pyxfer)}")
-    )
-    took = f"{format_seconds(run.duration_s)}" + ("" if run.ended == "complete" else f", {run.ended} before its end")
-    lines.append(("took", took))
-    if run.failure:
-        lines.append(("failure", clean(run.failure)))
-    return lines
+    host, taken_at, version = map(clean, (run.environment.host, run.environment.taken_at, run.environment.pyxfer))
+    ended = "" if run.ended == "complete" else f", {run.ended} before its end"
+    lines += [("host", f"{host}, {taken_at}, pyxfer {version}"), ("took", f"{format_seconds(run.duration_s)}{ended}")]
+    return [*lines, ("failure", clean(run.failure))] if run.failure else lines
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
@@ -91,115 +81,79 @@ def _flow(row: Traffic | None, side: str) -> documents.LinkFlow | None:
     return None if row is None else next((flow for flow in row.flows if flow.side == side), None)
 
 
-def _rate(flow: documents.LinkFlow | None) -> str:
-    return _gbps(None if flow is None else flow.gbps)
-
-
 def _alone(flow: documents.LinkFlow | None) -> float | None:
     return None if flow is None or flow.alone_share.value is None else flow.alone_share.value.value
 
 
-def _table(page: Page, heading: str, columns: Sequence[tuple[str, Sequence[str]]], left: int = 1) -> None:
-    """A table below a heading; columns without any figure are left out."""
-    shown = [
-        Column(tuple(name.split("\n")), tuple(cells), left=place < left)
-        for place, (name, cells) in enumerate(columns)
-        if place < left or any(cell != NONE for cell in cells)
-    ]
-    if len(shown) > left and shown[0].cells:
-        page.heading(heading)
-        page.show(fitting_table(shown, page.columns))
+def _cells(found: Iterable[T | None], say: Callable[[T], str]) -> list[str]:
+    return [NONE if each is None else say(each) for each in found]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
 def _print_host(run: Links, page: Page) -> None:
-    rows = [row for row in run.traffics if row.group == "host"]
-    devices = list(dict.fromkeys(row.flows[0].device for row in rows))
+    devices = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "host"))
     columns: list[tuple[str, list[str]]] = [("", [f"GPU {device}" for device in devices])]
     for engine, name in (("ce", ""), ("sm", "kernel\n")):
         for side in ("h2d", "d2h"):
-            ends = [(HOST_END, device) if side == "h2d" else (device, HOST_END) for device in devices]
-            single = [_flow(link_words.found(run, "host", side, engine, each), side) for each in ends]
-            columns.append((f"{name}{side}", [_rate(flow) for flow in single]))
+            single = [_flow(link_words.host_row(run, side, device, engine), side) for device in devices]
+            columns.append((f"{name}{side}", _cells(single, lambda flow: _gbps(flow.gbps))))
             if engine == "ce":
-                columns.append(("of\npeak", [_percent(None if f is None else f.peak_share.value) for f in single]))
-        both = [link_words.found(run, "host", "both", engine, (HOST_END, device)) for device in devices]
+                columns.append(("of\npeak", _cells(single, lambda flow: _percent(flow.peak_share.value))))
+        both = [link_words.host_row(run, "both", device, engine) for device in devices]
         for side in ("h2d", "d2h"):
-            columns.append((f"{name}both,\n{side}", [_rate(_flow(row, side)) for row in both]))
-    _table(page, "Host and each GPU, one at a time, GB/s (1 GB = 1e9 bytes)", columns)
+            flows = [_flow(row, side) for row in both]
+            columns.append((f"{name}both,\n{side}", _cells(flows, lambda flow: _gbps(flow.gbps))))
+    page.table(columns, ("",), "Host and each GPU, one at a time, GB/s (1 GB = 1e9 bytes)")
 
 
 def _print_together(run: Links, page: Page) -> None:
-    rows = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
-    overlap = [NONE if row.least_overlap is None else f"{row.least_overlap:.3f}" for row in rows]
-    names = [f"{clean(row.case, _LONGEST_CASE)}{', kernel' if row.engine == 'sm' else ''}" for row in rows]
+    rows, numbers = link_words.together(run), link_words.numbers(run)
     columns = [
-        ("", names),
-        ("together", [_total(row) for row in rows]),
+        ("", [link_words.case_text(row) for row in rows]),
+        ("together", [_gbps(row.gbps) for row in rows]),
         ("sum of\nseparate", [_gbps(row.sum_alone_gbps.value) for row in rows]),
         ("share", [_percent(link_words.share_of_sum(row)) for row in rows]),
         ("slowest", [_gbps(row.slowest_gbps.value) for row in rows]),
-        *((f"GPU {number}\nkeeps", [_keeps(row, number) for row in rows]) for number in _few_devices(run)),
-        ("least\noverlap", overlap),
+        *(
+            (f"GPU {number}\nkeeps", [_keeps(row, number) for row in rows])
+            for number in numbers
+            if len(numbers) < MATRIX_FROM
+        ),
+        ("least\noverlap", [NONE if row.least_overlap is None else f"{row.least_overlap:.3f}" for row in rows]),
     ]
-    _table(page, f"Host and all {len(run.devices)} GPUs at once, GB/s", columns)
-
-
-def _few_devices(run: Links) -> list[int]:
-    numbers = [each.device.index for each in run.devices]
-    return numbers if len(numbers) < MATRIX_FROM else []
+    page.table(columns, ("",), f"Host and all {len(numbers)} GPUs at once, GB/s")
 
 
 def _keeps(row: Traffic, device: int) -> str:
-    """What each side of a device keeps of its rate alone."""
     shares = [_alone(flow) for flow in row.flows if flow.device == device]
     return "/".join("-" if share is None else f"{share * 100:.0f}" for share in shares) + " %" if any(shares) else NONE
 
 
 def _print_interference(run: Links, page: Page) -> None:
-    sharing = run.sharing
-    numbers = [each.device.index for each in run.devices]
+    sharing, numbers = run.sharing, link_words.numbers(run)
     if sharing is None or len(numbers) < 3:  # noqa: PLR2004 - two are in the table above
         return
     directions: tuple[documents.HostDirection, ...] = ("h2d", "d2h")
     for direction in directions:
-        cells = [[_share_cell(sharing.keep(own, beside, direction)) for own in numbers] for beside in numbers]
+        shares = [[sharing.keep(own, beside, direction) for own in numbers] for beside in numbers]
+        cells = [["" if share is None else f"{share * 100:.0f}" for share in line] for line in shares]
         if any(cell for line in cells for cell in line):
-            _print_matrix(page, f"What a GPU keeps beside another one, {direction}, %", "beside", numbers, cells)
-
-
-def _share_cell(share: float | None) -> str:
-    return "" if share is None else f"{share * 100:.0f}"
-
-
-def _print_matrix(
-    page: Page, heading: str, corner: str, numbers: Sequence[int], columns: Sequence[Sequence[str]]
-) -> None:
-    page.heading(heading)
-    head = [Column((corner,), tuple(f"GPU {number}" for number in numbers), left=True)]
-    body = [Column((f"{number}",), tuple(cells)) for number, cells in zip(numbers, columns, strict=True)]
-    for table in spread(head, body, [], page.columns):
-        page.show(table)
+            page.heading(f"What a GPU keeps beside another one, {direction}, %")
+            print_matrix(page, "beside", numbers, cells)
 
 
 def _print_pairs(run: Links, page: Page) -> None:
-    ends = link_words.peer_ends(run)
-    if not ends:
-        return
-    numbers = [each.device.index for each in run.devices]
+    ends, numbers = link_words.peer_ends(run), link_words.numbers(run)
     if len(numbers) < MATRIX_FROM:
         _print_pair_lines(run, ends, page)
-    else:
-        for case in ("read", "write"):
-            for engine, name in (("ce", ""), ("sm", ", kernel")):
-                cells = [
-                    [_total(link_words.found(run, "pairs", case, engine, (a, b))) for a in numbers] for b in numbers
-                ]
-                if any(cell != NONE for line in cells for cell in line):
-                    heading = f"GPU to GPU, {case}{name}, GB/s: from the GPU of the line to that of the column"
-                    _print_matrix(page, heading, "from", numbers, cells)
+    for case in ("read", "write") if ends and len(numbers) >= MATRIX_FROM else ():
+        for engine, name in (("ce", ""), ("sm", ", kernel")):
+            cells = [[_total(link_words.found(run, "pairs", case, engine, (a, b))) for a in numbers] for b in numbers]
+            if any(cell != NONE for line in cells for cell in line):
+                page.heading(f"GPU to GPU, {case}{name}, GB/s: from the GPU of the line to that of the column")
+                print_matrix(page, "from", numbers, cells)
     _print_patterns(run, page)
 
 
@@ -210,53 +164,49 @@ def _print_pair_lines(run: Links, ends: Sequence[tuple[int, int]], page: Page) -
             rows = [link_words.found(run, "pairs", case, engine, each) for each in ends]
             columns.append((f"{name}{case}", [_total(row) for row in rows]))
             if engine == "ce":
-                peaks = [None if row is None else row.flows[0].peak_share.value for row in rows]
-                columns.append(("of\npeak", [_percent(peak) for peak in peaks]))
+                columns.append(("of\npeak", _cells(rows, lambda row: _percent(row.flows[0].peak_share.value))))
     rows = [link_words.found(run, "pairs", "through-host", "ce", each) for each in ends]
     columns.append(("through\nhost", [_total(row) for row in rows]))
-    _table(page, "GPU to GPU, one pair at a time, GB/s", columns)
+    page.table(columns, ("",), "GPU to GPU, one pair at a time, GB/s")
 
 
 def _print_patterns(run: Links, page: Page) -> None:
-    """Pairs in both directions, and copies of several pairs at once."""
     rows = [row for row in run.traffics if row.group == "pairs" and len(row.flows) > 1]
     if len(run.devices) >= MATRIX_FROM:  # every pair both ways would be a line
         rows = [row for row in rows if not row.case.startswith("both")]
     least = [min((share for flow in row.flows if (share := _alone(flow)) is not None), default=None) for row in rows]
     columns = [
         ("", [_pattern_name(row) for row in rows]),
-        ("together", [_total(row) for row in rows]),
+        ("together", [_gbps(row.gbps) for row in rows]),
         ("sum of\nseparate", [_gbps(row.sum_alone_gbps.value) for row in rows]),
         ("slowest", [_gbps(row.slowest_gbps.value) for row in rows]),
         ("least\nkept", [_percent(share) for share in least]),
     ]
-    _table(page, "Several GPUs to each other at once, GB/s", columns)
+    page.table(columns, ("",), "Several GPUs to each other at once, GB/s")
 
 
 def _pattern_name(row: Traffic) -> str:
-    words = {"both-read": "read", "both-write": "write"}.get(row.case, clean(row.case, _LONGEST_CASE))
-    kernel = ", kernel" if row.engine == "sm" else ""
-    first = row.flows[0]
+    name, first = link_words.case_text(row), row.flows[0]
     if row.case.startswith("both"):
-        return f"{first.source} and {first.destination}, both ways, {words}{kernel}"
-    if row.case.startswith("all-to-one"):
-        return f"{words}, to {first.destination}{kernel}"
-    return f"{words}, from {first.source}{kernel}" if row.case.startswith("one-to-all") else f"{words}{kernel}"
+        return f"{first.source} and {first.destination}, both ways, {name.removeprefix('both-')}"
+    place = f", to {first.destination}" if row.case.startswith("all-to-one") else ""
+    place = f", from {first.source}" if row.case.startswith("one-to-all") else place
+    kernel = ", kernel" * (row.engine == "sm")
+    return f"{name.removesuffix(kernel)}{place}{kernel}"
 
 
 def _print_local(run: Links, page: Page) -> None:
     numbers = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "local"))
-    rows = {
-        engine: [link_words.found(run, "local", "copy", engine, (n, n)) for n in numbers] for engine in ("ce", "sm")
-    }
-    moved = [None if row is None or row.gbps is None else 2 * row.gbps for row in rows["ce"]]
+    copied, by_kernel = (
+        [link_words.found(run, "local", "copy", engine, (n, n)) for n in numbers] for engine in ("ce", "sm")
+    )
     columns = [
         ("", [f"GPU {number}" for number in numbers]),
-        ("copied", [_total(row) for row in rows["ce"]]),
-        ("read plus\nwritten", [_gbps(each) for each in moved]),
-        ("kernel\ncopied", [_total(row) for row in rows["sm"]]),
+        ("copied", [_total(row) for row in copied]),
+        ("read plus\nwritten", [_gbps(None if row is None or row.gbps is None else 2 * row.gbps) for row in copied]),
+        ("kernel\ncopied", [_total(row) for row in by_kernel]),
     ]
-    _table(page, "Inside a GPU, GB/s", columns)
+    page.table(columns, ("",), "Inside a GPU, GB/s")
 
 
 def _print_latency(run: Links, page: Page) -> None:
@@ -278,7 +228,7 @@ def _print_latency(run: Links, page: Page) -> None:
         ("100 %\np50", cells(False, True, 1.0)),
         ("load\np99", cells(False, True, 1.0, "p99")),
     ]
-    _table(page, "Latency of dependent loads, ns", columns)
+    page.table(columns, ("",), "Latency of dependent loads, ns")
     if pairs:
         _explain_latency(rows, page)
 
@@ -326,7 +276,7 @@ def _print_numa(run: Links, page: Page) -> None:
 
     names = [f"GPU {device}, node {node}{' (near)' if near.get(device) == node else ''}" for device, node in places]
     columns = [("", names), ("h2d", cells("h2d")), ("d2h", cells("d2h")), ("ns", [latency(p) for p in places])]
-    _table(page, "Host memory of each NUMA node, GB/s and ns", columns)
+    page.table(columns, ("",), "Host memory of each NUMA node, GB/s and ns")
 
 
 def _print_small(run: Links, page: Page) -> None:
@@ -346,22 +296,12 @@ def _print_small(run: Links, page: Page) -> None:
         (False, "Small copies by the device's clock, GB/s: all called before the first begins"),
     ):
         columns = [(f"{d}\n{way}", cells(d, way, caller=caller)) for d in ("h2d", "d2h") for way in ("queue", "batch")]
-        _table(page, heading, [("", names), *columns])
+        page.table([("", names), *columns], ("",), heading)
         if caller and any(row.caller_gbps is not None for row in run.small):
             page.line("A caller's time is from the first call to the end of the last copy, with nothing queued before.")
 
 
-def note_texts(run: Links) -> list[str]:
-    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
-    texts = [*link_words.trait_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
-    return texts + [as_sentence(remark_text(remark)) for remark in link_words.remarks(run)]
-
-
 # --- the table -------------------------------------------------------------------------------------------------------
-
-
-def _ns_text(ns: float) -> str:
-    return f"{ns:.0f} ns"
 
 
 _COLUMNS = (
@@ -383,9 +323,9 @@ _COLUMNS = (
     *(GridColumn(name, "number") for name in ("slowest_gbps", "least_overlap")),
     GridColumn("n", "whole"),
     GridColumn("verified", "flag"),
-    GridColumn("ns", "number", "median", _ns_text),
+    GridColumn("ns", "number", "median", "{:.0f} ns".format),
     *(GridColumn(name, "number") for name in ("low_ns", "high_ns")),
-    GridColumn("p99_ns", "number", "p99", _ns_text),
+    GridColumn("p99_ns", "number", "p99", "{:.0f} ns".format),
     *(GridColumn(name, "number") for name in ("p99_low_ns", "p99_high_ns")),
     GridColumn("load", "number", "load", format_percent),
     GridColumn("load_gbps", "number", "copied beside it", format_gbps),
@@ -395,6 +335,7 @@ _COLUMNS = (
     *(GridColumn(name, heading=name) for name in ("missing", "remarks")),
 )
 _Row = dict[str, Any]
+_LETTERED = "A cell with a letter has no figure; the letter's line says why."
 
 
 def _grids(run: Links) -> list[Grid]:
@@ -407,8 +348,7 @@ def _grids(run: Links) -> list[Grid]:
 
 def _rows(run: Links) -> list[_Row]:
     rows = [row for traffic in run.traffics for row in _traffic_rows(traffic)]
-    rows += [_latency_cells(latency) for latency in run.latencies]
-    return rows + [_small_row(copies) for copies in run.small]
+    return [*rows, *map(_latency_cells, run.latencies), *map(_small_row, run.small)]
 
 
 def _traffic_rows(traffic: Traffic) -> Iterator[_Row]:
@@ -426,6 +366,7 @@ def _traffic_rows(traffic: Traffic) -> Iterator[_Row]:
 
 def _flow_cells(flow: documents.LinkFlow, traffic: Traffic) -> _Row:
     others = [f"{end_name(each.source)} to {end_name(each.destination)}" for each in traffic.flows if each is not flow]
+    share = flow.alone_share.value
     return {
         "source": end_name(flow.source),
         "target": end_name(flow.destination),
@@ -433,46 +374,38 @@ def _flow_cells(flow: documents.LinkFlow, traffic: Traffic) -> _Row:
         "beside": ", ".join(others),
         **fields(flow, "side", "verified"),
         **_rate_cells(flow.rate),
-        **_share_cells(flow.alone_share),
+        **({"of_alone": share.value, "of_alone_low": share.low, "of_alone_high": share.high} if share else {}),
         "of_peak": flow.peak_share.value,
     }
 
 
-def _rate_cells(rate: Fact[Rate]) -> _Row:
-    return {"missing": rate.reason} if rate.value is None else fields(rate.value, "gbps", "low_gbps", "high_gbps")
-
-
-def _share_cells(share: Fact[Share]) -> _Row:
-    if share.value is None:
-        return {}
-    return {"of_alone": share.value.value, "of_alone_low": share.value.low, "of_alone_high": share.value.high}
+def _rate_cells(rate: Fact[Rate], of: str = "") -> _Row:
+    known = {f"{of}{name}": value for name, value in fields(rate.value, "gbps", "low_gbps", "high_gbps").items()}
+    return known if rate.value is not None or of else {"missing": rate.reason}
 
 
 def _latency_cells(row: documents.Latency) -> _Row:
     quantiles = {"": row.p50.value, "p99_": row.p99.value}
+    names = ("ns", "low_ns", "high_ns")
     return {
         "group": "latency" if row.node is None else "numa",
         "case": "latency",
         "source": end_name(row.target),
         "target": end_name(row.device),
         "issued_by": row.device,
-        **{f"{of}{name}": value for of, each in quantiles.items() for name, value in fields(each, *_NS).items()},
+        **{f"{of}{name}": value for of, each in quantiles.items() for name, value in fields(each, *names).items()},
         **fields(row, "node", "load", "load_gbps", "footprint_bytes", "hops"),
-        "fastest_ns": None if row.fastest.value is None else row.fastest.value.ns,
-        "slowest_ns": None if row.slowest.value is None else row.slowest.value.ns,
+        "fastest_ns": row.fastest.value and row.fastest.value.ns,
+        "slowest_ns": row.slowest.value and row.slowest.value.ns,
         "n": sum(trial.invalid is None for trial in row.trials),
         "missing": row.p50.reason,
         "remarks": "; ".join(map(remark_text, row.remarks)),
     }
 
 
-_NS = ("ns", "low_ns", "high_ns")
-
-
 def _small_row(row: documents.SmallCopies) -> _Row:
     ends = ("host", end_name(row.device))
     source, destination = ends if row.direction == "h2d" else ends[::-1]
-    caller = fields(row.caller_rate.value, "gbps", "low_gbps", "high_gbps")
     return {
         "group": "small",
         "case": f"{row.mode} of {row.copies}",
@@ -484,15 +417,8 @@ def _small_row(row: documents.SmallCopies) -> _Row:
         "n": len(row.seconds),
         **fields(row, "nbytes", "verified"),
         **_rate_cells(row.rate),
-        **{f"caller_{name}": value for name, value in caller.items()},
+        **_rate_cells(row.caller_rate, "caller_"),
     }
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
-
-
-def _headline(run: Links) -> str:
-    return clean(answer(run).text, 2000)
 
 
 def _badge(run: Links) -> tuple[Badge, str]:
@@ -507,7 +433,10 @@ def _badge(run: Links) -> tuple[Badge, str]:
 
 
 def _sections(run: Links) -> list[Section]:
-    named = {"What limits what": list(link_words.limits(run)), "Notes": note_texts(run)}
+    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
+    notes = [*link_words.trait_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
+    notes += [as_sentence(remark_text(remark)) for remark in link_words.remarks(run)]
+    named = {"What limits what": link_words.limits(run), "Notes": notes}
     return [(name, [("-", text) for text in texts]) for name, texts in named.items()]
 
 
@@ -515,7 +444,7 @@ REPORT = Report(
     struct=Links,
     title=lambda _: "pyxfer links",
     page=print_links,
-    headline=_headline,
+    headline=lambda run: clean(answer(run).text, 2000),
     badge=_badge,
     heading=heading_lines,
     advice=lambda run: [(text, "") for _, text in remedies(run)],
@@ -534,17 +463,12 @@ REPORT = Report(
         ),
         "interference": Caption(
             "What a GPU keeps beside another one",
-            "The share of a GPU's rate alone that it keeps while the other one copies in the same direction. A cell "
-            "with a letter has no figure; the letter's line says why.",
+            "The share of a GPU's rate alone that it keeps while the other one copies in the same direction. "
+            f"{_LETTERED}",
         ),
-        "pairs": Caption(
-            "GPU to GPU",
-            "One pair at a time, GB/s. A cell with a letter has no figure; the letter's line says why.",
-        ),
+        "pairs": Caption("GPU to GPU", f"One pair at a time, GB/s. {_LETTERED}"),
         "numa": Caption(
-            "GPUs and NUMA nodes",
-            "One GPU at a time with page-locked memory of one node, GB/s. A cell with a letter has no figure; the "
-            "letter's line says why.",
+            "GPUs and NUMA nodes", f"One GPU at a time with page-locked memory of one node, GB/s. {_LETTERED}"
         ),
         "latency": Caption(
             "Latency of dependent loads",

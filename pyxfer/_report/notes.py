@@ -30,6 +30,7 @@ class Note:
 
 @dataclass(frozen=True)
 class _Concern:
+    at: runs.Measurement
     index: int
     group: str
     remark: machines.Remark
@@ -48,19 +49,23 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
             concerns = [each for each in concerns if _is_wrong(each.remark.code)]
         elif run.tracing.value is not None:
             concerns += _untraced(index, measurement)
-        if is_late:
-            concerns = [_without_budget(each) for each in concerns]
-        for concern in concerns:
-            groups.setdefault(concern.group, []).append(concern)
+        for found in concerns:
+            has_budget = is_late and found.remark.code == "few-trials"  # the run's remark has that of all rows
+            bare = replace(found, remark=machines.Remark(found.remark.code, found.remark.text))
+            groups.setdefault(found.group, []).append(bare if has_budget else found)
     marks = [""] * len(run.measurements)
-    common, notes, order = [], [], 0
+    common: list[Note] = []
+    notes: list[Note] = []
     for alike in groups.values():
         usual = _common(run, alike)
         if usual:
-            common.append(Note("-", _text(run, usual, _share_text(run, usual))))
+            known = sum(row.rate.value is not None for row in run.measurements)
+            which = f"{'all' if len(usual) == known else 'most'} values ({len(usual)} of {known})"
+            common.append(Note("-", _text(run, usual, which)))
         marked = [concern for concern in alike if concern not in usual]
         if marked:
-            mark, order = _letters(order), order + 1
+            first, last = divmod(len(notes), 26)
+            mark = (string.ascii_lowercase[first - 1] if first else "") + string.ascii_lowercase[last]
             for index in {concern.index for concern in marked}:
                 marks[index] += mark
             notes.append(Note(mark, _text(run, marked, _where(run, marked))))
@@ -68,7 +73,6 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
 
 
 def at_most(notes: Sequence[Note], most: int = 3) -> list[tuple[str, str]]:
-    """The lines of the first notes, and one line with the letters of all others."""
     shown = notes if len(notes) <= most else notes[: most - 1]
     lines = [(note.mark, note.text) for note in shown]
     rest = notes[len(shown) :]
@@ -84,15 +88,9 @@ def _common(run: runs.Run, alike: Sequence[_Concern]) -> list[_Concern]:
     known = [row for row in run.measurements if row.rate.value is not None]
     if {severity_of(concern.remark.code) for concern in alike} != {"precision"} or len(known) < _FEWEST_VALUES:
         return []
-    widths = {concern.index: _half_width(run.measurements[concern.index]) for concern in alike}
-    far = _FAR * statistics.median(widths.values())
-    usual = [concern for concern in alike if widths[concern.index] <= far]
+    far = _FAR * statistics.median(_half_width(concern.at) for concern in alike)
+    usual = [concern for concern in alike if _half_width(concern.at) <= far]
     return usual if 2 * len(usual) > len(known) else []
-
-
-def _share_text(run: runs.Run, usual: Sequence[_Concern]) -> str:
-    known = sum(row.rate.value is not None for row in run.measurements)
-    return f"{'all' if len(usual) == known else 'most'} values ({len(usual)} of {known})"
 
 
 def label(measurement: runs.Measurement, run: runs.Run) -> str:
@@ -132,25 +130,17 @@ def sizes_text(sizes: Sequence[int], known: Sequence[int], say: Callable[[int], 
 def _concerns(index: int, measurement: runs.Measurement, precision: float) -> list[_Concern]:
     if measurement.rate.value is None:
         reason = measurement.rate.reason or "no reason given"
-        return [_Concern(index, f"missing {reason}", machines.Remark("missing", reason))]
+        return [_Concern(measurement, index, f"missing {reason}", machines.Remark("missing", reason))]
     doubts = [remark for remark in measurement.remarks if severity_of(remark.code) != "info"]
-    found = [_Concern(index, f"remark {remark.code}", remark) for remark in doubts]
+    found = [_Concern(measurement, index, f"remark {remark.code}", remark) for remark in doubts]
     if measurement.verified.value is False:
         wrong = machines.Remark("contents", "the bytes that arrived are not the bytes that were sent", None)
-        found.append(_Concern(index, "contents", wrong))
-    half_width = measurement.summary.relative_half_width if measurement.summary is not None else None
-    if not found and half_width is not None and half_width > precision:
-        found.append(
-            _Concern(index, "remark unstable", machines.Remark("wide", _precision_text([half_width], precision)))
-        )
+        found.append(_Concern(measurement, index, "contents", wrong))
+    half_width = _half_width(measurement)
+    if not found and half_width > precision:
+        wide = machines.Remark("wide", _precision_text([half_width], precision))
+        found.append(_Concern(measurement, index, "remark unstable", wide))
     return found
-
-
-def _without_budget(concern: _Concern) -> _Concern:
-    """Without the budget that this row would have needed: the remark on the whole run has what all rows need."""
-    if concern.remark.code != "few-trials":
-        return concern
-    return replace(concern, remark=machines.Remark("few-trials", concern.remark.text, None))
 
 
 def _is_wrong(code: str) -> bool:
@@ -163,11 +153,11 @@ def _untraced(index: int, measurement: runs.Measurement) -> list[_Concern]:
     reason = measurement.dma.reason
     if measurement.rate.value is None or measurement.direction == "ingest" or reason is None or reason in NO_FAULT:
         return []
-    return [_Concern(index, f"untraced {reason}", machines.Remark("untraced", reason))]
+    return [_Concern(measurement, index, f"untraced {reason}", machines.Remark("untraced", reason))]
 
 
 def _text(run: runs.Run, concerns: Sequence[_Concern], where: str) -> str:
-    widths = [_half_width(run.measurements[concern.index]) for concern in concerns]
+    widths = [_half_width(concern.at) for concern in concerns]
     if len({concern.remark.text for concern in concerns}) == 1:
         return f"{where}: {remark_text(concerns[0].remark)}"
     if {concern.remark.code for concern in concerns} <= {"unstable", "wide"}:
@@ -177,52 +167,30 @@ def _text(run: runs.Run, concerns: Sequence[_Concern], where: str) -> str:
 
 
 def _precision_text(half_widths: Sequence[float], target: float) -> str:
-    least, most = (
-        units.format_percent(width) if width <= 1 else "more than 100 %"
-        for width in (min(half_widths), max(half_widths))
-    )
-    reached = least if least == most else f"{least} to {most}"
-    return f"precision {reached}, target {units.format_percent(target)}"
+    ends = (min(half_widths), max(half_widths))
+    texts = dict.fromkeys(units.format_percent(width) if width <= 1 else "more than 100 %" for width in ends)
+    return f"precision {' to '.join(texts)}, target {units.format_percent(target)}"
 
 
 def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
+    known = [measurement.nbytes for measurement in run.measurements]
+    batches = {measurement.nbytes: str(measurement.batch) for measurement in run.measurements if measurement.batch}
     sizes_of: dict[str, list[int]] = {}
     for concern in concerns:
-        measurement = run.measurements[concern.index]
-        sizes_of.setdefault(label(measurement, run), []).append(measurement.nbytes)
+        sizes_of.setdefault(label(concern.at, run), []).append(concern.at.nbytes)
     labels_at: dict[str, list[str]] = {}
     for name, sizes in sizes_of.items():
-        labels_at.setdefault(_places_text(run, sizes), []).append(name)
+        text = sizes_text(sizes, known, lambda nbytes: batches.get(nbytes, units.format_size(nbytes)))
+        labels_at.setdefault(f"{'batch ' * bool(batches)}{text}", []).append(name)
     everything = {label(measurement, run) for measurement in run.measurements}
-    places = [f"{_names_text(names, everything)} at {sizes}" for sizes, names in labels_at.items()]
+    places = []
+    for text, names in labels_at.items():
+        more = f" and {len(names) - _PLACES_SHOWN} more" if len(names) > _PLACES_SHOWN else ""
+        some = f"{', '.join(names[:_PLACES_SHOWN])}{more}"
+        places.append(f"{'all' if len(names) > 1 and set(names) == everything else some} at {text}")
     rest = sum(len(sizes_of[name]) for names in list(labels_at.values())[_PLACES_SHOWN:] for name in names)
     return "; ".join(places[:_PLACES_SHOWN]) + (f"; {counted(rest, 'more value')}" if rest else "")
 
 
-def _places_text(run: runs.Run, sizes: Sequence[int]) -> str:
-    known = [measurement.nbytes for measurement in run.measurements]
-    batches = {measurement.nbytes: measurement.batch for measurement in run.measurements if measurement.batch}
-    if not batches:
-        return sizes_text(sizes, known)
-    return f"batch {sizes_text(sizes, known, lambda nbytes: str(batches.get(nbytes, units.format_size(nbytes))))}"
-
-
-def _names_text(names: Sequence[str], everything: set[str]) -> str:
-    if len(names) > 1 and set(names) == everything:
-        return "all"
-    return ", ".join(names[:_PLACES_SHOWN]) + _and_more(len(names) - _PLACES_SHOWN)
-
-
-def _and_more(count: int) -> str:
-    return f" and {count} more" if count > 0 else ""
-
-
 def _half_width(measurement: runs.Measurement) -> float:
     return (measurement.summary.relative_half_width or 0.0) if measurement.summary is not None else 0.0
-
-
-def _letters(order: int) -> str:
-    letters = string.ascii_lowercase
-    return (
-        letters[order] if order < len(letters) else letters[order // len(letters) - 1] + letters[order % len(letters)]
-    )

@@ -14,15 +14,13 @@ from pyxfer._doctor.case import SIDES, best
 from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import runs
 from pyxfer._document.examinations import Finding, Status
-from pyxfer._document.machines import Environment
+from pyxfer._document.links import Links
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import rates
 from pyxfer._report.layout import Column, Page, fitting_table, pack
 from pyxfer._report.notes import at_most, gather, label_words
 from pyxfer._report.report import Badge
 from pyxfer._report.text import Lines, clean, counted, fact_text, moment_text, place_text, remark_text, sentence
-
-# --- the judgement ---------------------------------------------------------------------------------------------------
 
 
 class Answer(NamedTuple):
@@ -45,30 +43,20 @@ _WAY_WORDS = {"h2d": "to the GPU", "d2h": "to the host"}
 
 
 def answer(run: runs.Run) -> Answer:
-    """The judgement of the link, and the rates of its largest copies."""
-    judged = _judgement(run)
+    judged = [finding for finding in examine(run, None, nearest_known(run).value) if finding.code in OF_LINK]
+    ceilings = [finding for finding in judged if finding.code == "ceiling"]
     status: Status = "unknown"
     bad = [finding for finding in judged if finding.status in ("wrong", "suspicious")]
     if bad:
         status, verdict = bad[0].status, _bad_text(bad)
     elif run.runtime == "host":
         verdict = "these figures say nothing of a GPU"
-    elif _is_fine(judged):
+    elif any(finding.status == "fine" for finding in ceilings):
         status, verdict = "fine", "the link is fine"
     else:
-        reasons = [finding.seen for finding in judged if finding.code == "ceiling" and finding.status == "unknown"]
+        reasons = [finding.seen for finding in ceilings if finding.status == "unknown"]
         verdict = f"whether the link is fine is not known: {clean(reasons[0], 200)}" if reasons else "measured"
     return Answer(status, " ".join(map(sentence, (f"{place_text(run)}: {verdict}", *_rates_texts(run)))))
-
-
-def _judgement(run: runs.Run) -> list[Finding]:
-    found = examine(run, None, nearest_known(run).value)
-    return [finding for finding in found if finding.code in OF_LINK]
-
-
-def _is_fine(judged: Sequence[Finding]) -> bool:
-    ceilings = [finding for finding in judged if finding.code == "ceiling"]
-    return any(each.status == "fine" for each in ceilings)
 
 
 def _bad_text(bad: Sequence[Finding]) -> str:
@@ -95,8 +83,6 @@ def _rates_texts(run: runs.Run) -> Iterator[str]:
         yield f"{clean(next(iter(alike.values())).memory)} memory moves {rates_of}{peak}"
 
 
-# --- digits ----------------------------------------------------------------------------------------------------------
-
 _MOST_DIGITS = 3
 # The last digit is certain to within this many of its units; the factor 2 keeps a digit that 1 would drop at +-1.1.
 _LAST_DIGIT_WITHIN = 2
@@ -120,7 +106,6 @@ def certain_digits(value: float, half_width: float | None) -> str:
 
 
 def _rounded(value: float, place: int) -> str:
-    """The value rounded to a power of ten."""
     return f"{round(value, -place):.{max(0, -place)}f}"
 
 
@@ -133,15 +118,10 @@ def _certain(m: runs.Measurement) -> str:
 
 
 def on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
-    """The numbers with spaces behind them, so that their points stand below each other."""
     tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
-    longest = max(tails, default=0)
-    return tuple(
-        text + " " * (longest - tail) if text[-1:].isdigit() else text for text, tail in zip(texts, tails, strict=True)
-    )
+    pairs = zip(texts, tails, strict=True)
+    return tuple(text + " " * (max(tails) - tail) if text[-1:].isdigit() else text for text, tail in pairs)
 
-
-# --- the table -------------------------------------------------------------------------------------------------------
 
 _MOST_SIZES = 6
 
@@ -162,7 +142,10 @@ def _tables(run: runs.Run, rows: Sequence[runs.Measurement], marks: Sequence[str
         columns.setdefault((rates.way(m), *label_words(m, run)), {})[m.nbytes] = index
     head = Column(("", "size"), (*map(units.format_size, sizes), *(["of peak"] if has_peak else [])))
     blocks: dict[str, list[Column]] = {}
-    for key, at in sorted(columns.items(), key=lambda each: _order(run, each[0])):
+    directions = [str(direction) for direction in run.parameters.directions]
+    # Page-locked memory first.
+    for key in sorted(columns, key=lambda key: (directions.index(key[0].split()[0]), key[1] == "pageable")):
+        at = columns[key]
         texts = [_certain(rows[at[size]]) if size in at else "" for size in sizes]
         share = rows[at[max(at)]].of_peak if max(at) == sizes[-1] else None
         shares = [("" if share is None else f"{share * 100:.0f} %")] if has_peak else []
@@ -170,14 +153,6 @@ def _tables(run: runs.Run, rows: Sequence[runs.Measurement], marks: Sequence[str
         column = Column(key, (*on_the_point(texts), *shares), (*letters, *([""] * len(shares))))
         blocks.setdefault(key[0], []).append(column)
     return [fitting_table(table, width) for table in pack([head], list(blocks.values()), width)]
-
-
-def _order(run: runs.Run, key: tuple[str, ...]) -> tuple[int, bool]:
-    """Page-locked memory first."""
-    return list(run.parameters.directions).index(key[0].split()[0]), key[1] == "pageable"  # type: ignore[arg-type]
-
-
-# --- the page --------------------------------------------------------------------------------------------------------
 
 
 def print_overview(run: runs.Run, page: Page) -> None:
@@ -189,64 +164,52 @@ def print_overview(run: runs.Run, page: Page) -> None:
     rows = _shown_rows(run)
     marks, notes = gather(msgspec.structs.replace(run, measurements=rows), wrong_only=True)
     page.line()
-    page.line(f"GB/s (1 GB = 1e9 bytes), {_clock_words(rows)}", style="bold")
+    many = "; modes of many calls by the caller's" if any(map(rates.is_by_caller, rows)) else ""
+    clock = f"by the device's clock{many}" if any(m.has_both_clocks for m in rows) else "medians"
+    page.line(f"GB/s (1 GB = 1e9 bytes), {clock}", style="bold")
     for table in _tables(run, rows, marks, page.columns):
         page.show(table)
         page.line()
     if notes:
         page.hanging(at_most(notes), style="yellow")
         page.line()
-    for text in _facts(run, rows):
-        page.line(text)
+    unsure = f"; {UNCERTAIN} stands before an estimate" if any(_certain(m)[0] == UNCERTAIN for m in rows) else ""
+    digits = f"Digits are those that are certain (95 %){unsure}."
+    for text in (digits, precision_text(run), contents_text(run), *_facts(run, rows), *doubts(run)):
+        if text:
+            page.line(text)
     page.section("Next", next_steps(run, found.status))
     page.line()
     page.line(footer(run))
 
 
-def _clock_words(rows: Sequence[runs.Measurement]) -> str:
-    if not any(m.has_both_clocks for m in rows):
-        return "medians"
-    many = "; modes of many calls by the caller's" if any(map(rates.is_by_caller, rows)) else ""
-    return f"by the device's clock{many}"
-
-
-def _facts(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
-    """What the table cannot say, in a few sentences."""
-    return [text for text in (_digits_text(rows), precision_text(run), *_others(run, rows)) if text]
-
-
-def _digits_text(rows: Sequence[runs.Measurement]) -> str:
-    texts = [_certain(m) for m in rows]
-    unsure = any(text.startswith(UNCERTAIN) for text in texts)
-    return f"Digits are those that are certain (95 %){f'; {UNCERTAIN} stands before an estimate' if unsure else ''}."
-
-
 _FINER = 0.005
 _HOUR_S = 3600.0
+_PINNED = ("raw.pinned-async", "warm")
 
 
 def precision_text(run: runs.Run) -> str:
-    """How many medians are as precise as asked, and how long a run takes that makes them so, or finer."""
-    known = [m for m in run.measurements if m.summary is not None and m.summary.relative_half_width is not None]
     asked = run.parameters.precision
-    missing = sum((m.summary.relative_half_width or 0.0) > asked for m in known if m.summary is not None)
+    halves = [m.summary.relative_half_width for m in run.measurements if m.summary is not None]
+    known = [half for half in halves if half is not None]
+    missing = sum(half > asked for half in known)
     target = asked if missing else _FINER
     said = f"{len(known) - missing} of {len(known)} medians are within {units.format_percent(asked)}"
     if not known or (not missing and asked <= _FINER):
         return f"{said}." if known else ""
-    needed_s = seconds_for(run, target)
+    needed_s, finer = seconds_for(run, target), units.format_percent(target)
     if needed_s > _HOUR_S:
-        return f"{said}; {units.format_percent(target)} for all would take more than an hour."
-    options = f"--precision {units.format_percent(target).replace(' ', '')} --budget {_round_time(needed_s)}"
-    return f"{said}; {units.format_percent(target)} for all would take at least {_round_time(needed_s)} ({options})."
+        return f"{said}; {finer} for all would take more than an hour."
+    options = f"--precision {finer.replace(' ', '')} --budget {_round_time(needed_s)}"
+    return f"{said}; {finer} for all would take at least {_round_time(needed_s)} ({options})."
 
 
 def seconds_for(run: runs.Run, precision: float) -> float:
     """About how long the run would have to last for medians as precise as this: errors shrink with the root of time."""
-    spent: dict[tuple[str, ...], float] = {}
-    widest: dict[tuple[str, ...], float] = {}
+    spent: dict[tuple[object, ...], float] = {}
+    widest: dict[tuple[object, ...], float] = {}
     for m in run.measurements:
-        key = (m.worker or "", m.route, m.variant, m.direction, str(m.nbytes))
+        key = (m.worker, m.route, m.variant, m.direction, m.nbytes)
         times = sum(max(trial.elapsed_s, trial.wall_s or 0.0) * trial.copies for trial in m.trials)
         width = 0.0 if m.summary is None else m.summary.relative_half_width or 0.0
         spent[key], widest[key] = max(spent.get(key, 0.0), times), max(widest.get(key, 0.0), width)
@@ -266,48 +229,34 @@ def _round_time(seconds: float) -> str:
     return f"{math.ceil(seconds / 60)}min"
 
 
-def _others(run: runs.Run, rows: Sequence[runs.Measurement]) -> list[str]:
-    return [contents_text(run), _half_speed_text(run), _locking_text(run), _caller_text(rows), *doubts(run)]
-
-
 def contents_text(run: runs.Run) -> str:
     return f"Contents: {rates.verified_text(run)}."
 
 
 def doubts(run: runs.Run) -> list[str]:
-    """What a reader must know of the run, its link and its workers to believe the figures."""
     of_workers = (remark for worker in run.workers for remark in worker.remarks)
     remarks = (*run.link.remarks, *run.remarks, *of_workers)
     return [sentence(remark_text(remark)) for remark in remarks if severity_of(remark.code) != "info"]
 
 
-def _half_speed_text(run: runs.Run) -> str:
-    halves = [
-        f"{units.format_size(1024 * float(f'{curve.half_size.value / 1024:.2g}'))} ({curve.direction})"
-        for curve in run.curves
-        if curve.half_size.value is not None and curve.side in SIDES and curve.direction != "both"
-        if curve.route == "raw.pinned-async" and curve.variant == "warm"
-    ]
-    return f"Pinned copies reach half of their top speed at {' and '.join(halves)}." if halves else ""
-
-
-def _locking_text(run: runs.Run) -> str:
-    for cost in run.locking:
-        pays = cost.pays_after_transfers.value
-        if cost.memory == "pinned" and pays is not None:
-            size = units.format_size(cost.nbytes)
-            times = counted(pays, f"{cost.pays_direction} transfer")
-            return f"Page-locking an array of {size} pays after {times} of it."
-    return ""
-
-
-def _caller_text(rows: Sequence[runs.Measurement]) -> str:
+def _facts(run: runs.Run, rows: Sequence[runs.Measurement]) -> Iterator[str]:
+    """Where copies are half as fast, when page-locking pays, and what a caller gets of the smallest copy."""
+    halves = []
+    for curve in run.curves:
+        is_alone = curve.side in SIDES and curve.direction != "both"
+        if curve.half_size.value is not None and is_alone and (curve.route, curve.variant) == _PINNED:
+            size = units.format_size(1024 * float(f"{curve.half_size.value / 1024:.2g}"))
+            halves.append(f"{size} ({curve.direction})")
+    if halves:
+        yield f"Pinned copies reach half of their top speed at {' and '.join(halves)}."
+    pinned = [cost for cost in run.locking if cost.memory == "pinned" and cost.pays_after_transfers.value is not None]
+    for cost in pinned[:1]:
+        times = counted(cost.pays_after_transfers.value or 0, f"{cost.pays_direction} transfer")
+        yield f"Page-locking an array of {units.format_size(cost.nbytes)} pays after {times} of it."
     both = [m for m in rows if m.has_both_clocks and m.caller_gbps is not None and m.direction in SIDES]
-    if not both:
-        return ""
-    least = min(both, key=lambda m: m.nbytes)
-    what = f"{least.direction} {clean(least.memory)} at {units.format_size(least.nbytes)}"
-    return f"A caller gets {least.caller_gbps:.3g} GB/s of {what}: the device's clock leaves out the call."
+    for least in sorted(both, key=lambda m: m.nbytes)[:1]:
+        what = f"{least.direction} {clean(least.memory)} at {units.format_size(least.nbytes)}"
+        yield f"A caller gets {least.caller_gbps:.3g} GB/s of {what}: the device's clock leaves out the call."
 
 
 # Below this share of the ceiling it pays to look at how frameworks copy.
@@ -315,29 +264,17 @@ _PAGEABLE_IS_SLOW = 0.8
 
 
 def next_steps(run: runs.Run, status: Status) -> Lines:
-    """Commands and what each shows."""
-    steps = []
-    if run.runtime == "host":
-        steps.append(("  pyxfer list", "why no GPU is used here"))
+    steps = [("  pyxfer list", "why no GPU is used here")] if run.runtime == "host" else []
     if status in ("wrong", "suspicious"):
         steps.append(("  pyxfer doctor", "everything that looks wrong, and the remedy of each"))
     slow = [m for m in run.measurements if m.memory == "pageable" and (m.of_ceiling or 1.0) < _PAGEABLE_IS_SLOW]
     if slow and run.runtime != "host":
         steps.append(("  pyxfer frameworks", "what TensorFlow, PyTorch, CuPy and JAX reach"))
-    return [
-        *steps,
-        ("  pyxfer ceiling --details", "all figures; --report page.html draws them"),
-    ]
+    return [*steps, ("  pyxfer ceiling --details", "all figures; --report page.html draws them")]
 
 
-def footer(run: runs.Run) -> str:
-    return footer_text(run.environment, run.duration_s, is_cuda=run.runtime == "cuda")
-
-
-def footer_text(environment: Environment, duration_s: float | None, *, is_cuda: bool) -> str:
-    words = [clean(environment.host), f"{moment_text(environment.taken_at)} UTC"]
-    if duration_s is not None:
-        words.append(f"took {units.format_seconds(duration_s)}")
-    if is_cuda:
-        words.append(f"driver {fact_text(environment.driver)}")
-    return ", ".join([*words, f"pyxfer {clean(environment.pyxfer)}"])
+def footer(run: runs.Run | Links) -> str:
+    environment = run.environment
+    words = [f"{moment_text(environment.taken_at)} UTC", f"took {units.format_seconds(run.duration_s)}"]
+    words += [f"driver {fact_text(environment.driver)}"] if run.runtime == "cuda" else []
+    return ", ".join([clean(environment.host), *words, f"pyxfer {clean(environment.pyxfer)}"])

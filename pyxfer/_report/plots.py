@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pyxfer import units
@@ -62,7 +62,10 @@ _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeW
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK}
 _SYMBOL: Spec = {"symbolOpacity": 1, "symbolStrokeWidth": 0, "symbolFillColor": INK}
 _SQUARE: Spec = {"symbolType": "square", "symbolStrokeWidth": 1, "symbolStrokeColor": FAINT}
+_POINT: Spec = {"type": "point", "size": 60, "filled": True, "opacity": 1}
 _BAR_STEP, _BAR_HEIGHT = 25, 17
+_BAR: Spec = {"type": "bar", "height": _BAR_HEIGHT}
+_WHOLE_NUMBERS: Spec = {"tickMinStep": 1, "grid": False}
 _PLOT_HEIGHT = 300
 _CELL_HEIGHT, _NARROWEST_CELL, _WIDEST_CELL = 32, 36, 90
 _PADDING = 4
@@ -90,15 +93,15 @@ _SIZE_LABEL = (
 
 
 def type_size(width: int) -> int:
-    """The size of the letters of a chart of this width, in CSS pixels."""
     return 14 if width >= WIDE else 12
 
 
 def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
-    """The chart of a plot, with the colours and fonts of all charts, and without characters that SVG does not allow."""
     size = type_size(width)
     axis: Spec = {"labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": FAINT, "tickColor": FAINT}
     axis |= {"titleFontWeight": "normal", "labelOverlap": True, "labelFontSize": size, "titleFontSize": size}
+    title = {"color": INK, "anchor": "start", "frame": "bounds", "fontSize": size + 1, "lineHeight": size + 5}
+    title |= {"subtitleFontSize": size, "subtitleLineHeight": size + 4, "offset": 10}
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{printing.VEGA_LITE}.json",
         **_drawable(plot),
@@ -109,16 +112,7 @@ def themed(plot: Spec, width: int, background: str = "transparent") -> Spec:
             "view": {"stroke": None},
             "axis": axis,
             "text": {"fontSize": size},
-            "title": {
-                "color": INK,
-                "anchor": "start",
-                "frame": "bounds",
-                "fontSize": size + 1,
-                "lineHeight": size + 5,
-                "subtitleFontSize": size,
-                "subtitleLineHeight": size + 4,
-                "offset": 10,
-            },
+            "title": title,
             "legend": {"labelColor": INK, "titleColor": INK, "labelFontSize": size},
             "concat": {"spacing": 30},
         },
@@ -138,7 +132,6 @@ def _drawable(part: Any) -> Any:
 
 
 def parts_of(plot: Spec) -> list[Spec]:
-    """The plots of a stack."""
     return list(plot.get("vconcat", [plot]))
 
 
@@ -149,6 +142,11 @@ def stacked(plots: Sequence[Spec]) -> Spec:
     return {"vconcat": list(plots), "resolve": {"scale": independent}}
 
 
+def stack(makes: Iterable[Make | None]) -> Make | None:
+    known = [make for make in makes if make is not None]
+    return (lambda width: stacked([make(width) for make in known])) if known else None
+
+
 def rate_plot(
     values: Values,
     title: str,
@@ -157,7 +155,7 @@ def rate_plot(
     *,
     unit: str = "GB/s",
     peak: float | None = None,
-    fits: Values | None = None,
+    fits: Sequence[dict[str, Any]] = (),
     notes: Sequence[str] = (),
 ) -> Spec:
     """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape.
@@ -167,10 +165,9 @@ def rate_plot(
     """
     sizes = sorted({value["nbytes"] for value in values})
     most = max([value["gbps"] for value in values] + ([peak] if peak else [])) * 1.08
-    beyond = _beyond(values, "gbps", most, "series", "nbytes")
-    values = [{**value, "high": min(value["high"], most)} for value in values]
+    values, beyond = _up_to(values, "gbps", most, "series", "nbytes")
     x = _size_axis(sizes, width)
-    y = {**_numbers("gbps", unit), "scale": {"domain": [0, most], "nice": False}}
+    y = _numbers("gbps", unit, [0, most])
     if most >= _FIVE_DIGITS:  # as 50k: there is no room beside the axis for 50,000
         y["axis"] = {**_NUMBER_AXIS, "format": "~s"}
     names = [name for name in colours if any(value["series"] == name for value in values)]
@@ -179,27 +176,20 @@ def rate_plot(
     colour = _named("series", names, [colours[name] for name in names], legend)
     dash = _named("series", names, [_DASHES[places[name]] for name in names], legend)
     shape = _named("series", names, [_SHAPES[places[name]] for name in names], legend)
+    at = {"x": x, "y": y, "color": colour}
     layers: list[Spec] = [
-        {
-            "mark": _mark("area", opacity=0.15),
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
-        },
-        {"mark": _mark("line", strokeWidth=2), "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash}},
-        {
-            "mark": {"type": "point", "size": 60, "filled": True, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("series", "text")},
-        },
-        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-up"),
+        _layer(_mark("area", opacity=0.15), {**at, "y": {**y, "field": "low"}, "y2": {"field": "high"}}),
+        _layer(_mark("line", strokeWidth=2), {**at, "strokeDash": dash}),
+        _layer(_POINT, {**at, "shape": shape, **_tooltip("series", "text")}),
+        *_arrows(beyond, at, "triangle-up"),
     ]
-    curves = [point for point in fits or () if "knee" not in point]
-    knees = [point for point in fits or () if "knee" in point]
+    curves = [point for point in fits if "knee" not in point]
+    knees = [point for point in fits if "knee" in point]
     if curves:
-        encoding = {"x": x, "y": y, "color": colour}
-        layers.append({"data": {"values": curves}, "mark": _mark("line", strokeWidth=0.8), "encoding": encoding})
+        layers.append(_layer(_mark("line", strokeWidth=0.8), at, curves))
     if knees:
-        encoding = {"x": x, "y": y, "color": colour, **_tooltip("series", "knee")}
         knee = {"type": "point", "shape": "circle", "size": 200, "strokeWidth": 1.6, "opacity": 1}
-        layers.append({"data": {"values": knees}, "mark": knee, "encoding": encoding})
+        layers.append(_layer(knee, {**at, **_tooltip("series", "knee")}, knees))
     plot: Spec = {"data": {"values": values}, "layer": layers}
     if peak:
         rule, words = _peak_layers(peak, most)
@@ -209,7 +199,6 @@ def rate_plot(
 
 
 def _size_axis(sizes: Sequence[int], width: int) -> Spec:
-    """Logarithmic, with labels at measured sizes; a single size is in the middle."""
     ends = [sizes[0] / 1.15, sizes[-1] * 1.15] if len(sizes) > 1 else [sizes[0] / 2, sizes[0] * 2]
     step = -(-len(sizes) // (4 if width < WIDE else 10))
     return {
@@ -220,18 +209,11 @@ def _size_axis(sizes: Sequence[int], width: int) -> Spec:
 
 
 def _peak_layers(peak: float, most: float) -> tuple[Spec, Spec]:
-    """The peak as a line with an axis of its shares, and its words above the plot, where no line crosses them."""
-    data = {"values": [{"share": 1.0, "text": f"dashed: peak of the link, {units.format_gbps(peak)}"}]}
-    share = {
-        **_quantity("share", "share of the peak"),
-        "scale": {"domain": [0, most / peak], "nice": False},
-        "axis": {"orient": "right", "format": ".0%", "grid": False, "tickCount": 5},
-    }
+    values = [{"share": 1.0, "text": f"dashed: peak of the link, {units.format_gbps(peak)}"}]
+    share = _quantity("share", "share of the peak", [0, most / peak])
+    share["axis"] = {"orient": "right", "format": ".0%", "grid": False, "tickCount": 5}
     place = {"x": {"value": 0}, "y": {"value": 0}, "text": _text("text")}
-    return (
-        {"data": data, "mark": _PEAK_RULE, "encoding": {"y": share}},
-        {"data": data, "mark": {**_WORDS, "dy": _ABOVE}, "encoding": place},
-    )
+    return _layer(_PEAK_RULE, {"y": share}, values), _layer({**_WORDS, "dy": _ABOVE}, place, values)
 
 
 def bar(
@@ -251,33 +233,28 @@ def bar_figure(gbps: float, share: float | None = None) -> str:
 def bar_plot(bars: Values, title: str, width: int, unit: str, *, line: tuple[float, str] | None = None) -> Spec:
     """Bars of `gbps` with their `figure`, a small line for the interval, and a dashed line with its words."""
     most = max([bar["gbps"] for bar in bars] + ([line[0]] if line else [])) or 1.0
-    bars = _distinct(bars, "series")
-    beyond = _beyond(bars, "gbps", 1.04 * most, "series")
-    bars = [{**bar, "high": min(bar["high"], 1.04 * most)} for bar in bars]
+    bars, beyond = _up_to(_distinct(bars, "series"), "gbps", 1.04 * most, "series")
     y, left = category("series", [bar["series"] for bar in bars], width)
     inner = inner_width(width, left)
     edge = 1.06 * most / (1 - _room([bar["figure"] for bar in bars], width) / inner)
-    x = {**_quantity("gbps", unit), "scale": {"domain": [0, edge], "nice": False}, "axis": _ticks(width)}
+    x = {**_quantity("gbps", unit, [0, edge]), "axis": _ticks(width)}
     roles = [role for role in _ROLES if any(bar.get("role") == role for bar in bars)]
     shades = [_ROLES[role] for role in roles]
-    colour = _named("role", roles, shades, _legend(width) if len(roles) > 1 else None)
+    colour = {"color": _named("role", roles, shades, _legend(width) if len(roles) > 1 else None)} if roles else {}
     interval = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y}
     layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "height": _BAR_HEIGHT, "color": COLOURS[0]},
-            "encoding": {"x": {**x, "stack": None}, "y": y, **({"color": colour} if roles else {}), **_tooltip("text")},
-        },
-        {"mark": _mark("rule", color=HALO, strokeWidth=4.5), "encoding": interval},
-        {"mark": _mark("rule", color=INK, strokeWidth=1.6), "encoding": interval},
+        _layer({**_BAR, "color": COLOURS[0]}, {"x": {**x, "stack": None}, "y": y, **colour, **_tooltip("text")}),
+        _layer(_mark("rule", color=HALO, strokeWidth=4.5), interval),
+        _layer(_mark("rule", color=INK, strokeWidth=1.6), interval),
         *_arrows(beyond, {"x": x, "y": y}, "triangle-right"),
-        {"mark": {**_WORDS, "align": "right"}, "encoding": {"x": {"value": inner}, "y": y, "text": _text("figure")}},
+        _layer({**_WORDS, "align": "right"}, {"x": {"value": inner}, "y": y, "text": _text("figure")}),
     ]
     if line is not None:
-        data = {"values": [{"gbps": line[0], "text": line[1]}]}
+        values = [{"gbps": line[0], "text": line[1]}]
         side = {"align": "right", "dx": -4} if line[0] > edge / 2 else {"align": "left", "dx": 4}
-        words = {**_WORDS, **side, "dy": _ABOVE}
-        layers.append({"data": data, "mark": _PEAK_RULE, "encoding": {"x": x}})
-        layers.append({"data": data, "mark": words, "encoding": {"x": x, "y": {"value": 0}, "text": _text("text")}})
+        layers.append(_layer(_PEAK_RULE, {"x": x}, values))
+        words = {"x": x, "y": {"value": 0}, "text": _text("text")}
+        layers.append(_layer({**_WORDS, **side, "dy": _ABOVE}, words, values))
     return _rows(bars, layers, inner, title_of(title, width, above=line is not None))
 
 
@@ -290,18 +267,16 @@ def waterfall_plot(parts: Sequence[tuple[str, float]], colours: Mapping[str, str
         begin_s, end_s = end_s, end_s + seconds
         text = f"{units.format_seconds(seconds)}, {units.format_percent(seconds / whole)}"
         values.append({"part": name, "begin": begin_s * 1e3, "end": end_s * 1e3, "text": text})
-    y, left = category("part", [name for name, _ in parts], width)
+    names = [name for name, _ in parts]
+    y, left = category("part", names, width)
     inner = inner_width(width, left)
     edge = whole * 1e3 / (1 - _room([value["text"] for value in values], width) / inner)
-    x = {**_quantity("begin", "ms"), "scale": {"domain": [0, edge], "nice": False}, "axis": _ticks(width)}
-    names = list(dict.fromkeys(name for name, _ in parts))
+    x = {**_quantity("begin", "ms", [0, edge]), "axis": _ticks(width)}
+    names = list(dict.fromkeys(names))
     colour = _named("part", names, [colours[name] for name in names], None)
     layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "height": _BAR_HEIGHT},
-            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "color": colour, **_tooltip("part", "text")},
-        },
-        {"mark": {**_WORDS, "dx": 5}, "encoding": {"x": {**x, "field": "end"}, "y": y, "text": _text("text")}},
+        _layer(_BAR, {"x": x, "x2": {"field": "end"}, "y": y, "color": colour, **_tooltip("part", "text")}),
+        _layer({**_WORDS, "dx": 5}, {"x": {**x, "field": "end"}, "y": y, "text": _text("text")}),
     ]
     return _rows(values, layers, inner, title_of(title, width))
 
@@ -314,32 +289,22 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
     edge = min(widest * 1.1, far)
     values, beyond = _within(values, "change", -edge, edge)
     y, left = category("cell", [value["cell"] for value in values], width)
-    x = {
-        **_quantity("change", "change of bandwidth, %"),
-        "scale": {"domain": [-edge * 1.04, edge * 1.04], "nice": False},
-        "axis": {**_ticks(width), "grid": True},
-    }
+    x = _quantity("change", "change of bandwidth, %", [-edge * 1.04, edge * 1.04])
+    x["axis"] = {**_ticks(width), "grid": True}
     verdicts = [word for word in _VERDICTS if any(value["verdict"] == word for value in values)]
     shapes = [_SHAPES[list(_VERDICTS).index(word)] for word in verdicts]
     colour = _named("verdict", verdicts, [_VERDICTS[word] for word in verdicts], _legend(width))
     shape = _named("verdict", verdicts, shapes, _legend(width))
-    band = {"values": [{"from": -tolerance * 100, "to": tolerance * 100}]}
+    band = [{"from": -tolerance * 100, "to": tolerance * 100}]
+    at = {"x": x, "y": y, "color": colour}
     layers: list[Spec] = [
-        {
-            "data": band,
-            "mark": _mark("rect", color=COLOURS[5], opacity=0.16),
-            "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}},
-        },
-        {"data": {"values": [{"change": 0}]}, "mark": _mark("rule", color=INK), "encoding": {"x": x}},
-        {
-            "mark": _mark("rule", strokeWidth=2),
-            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "color": colour},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
-        },
-        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-right", "triangle-left"),
+        _layer(
+            _mark("rect", color=COLOURS[5], opacity=0.16), {"x": {**x, "field": "from"}, "x2": {"field": "to"}}, band
+        ),
+        _layer(_mark("rule", color=INK), {"x": x}, [{"change": 0}]),
+        _layer(_mark("rule", strokeWidth=2), {**at, "x": {**x, "field": "low"}, "x2": {"field": "high"}}),
+        _layer({**_POINT, "size": 80}, {**at, "shape": shape, **_tooltip("text")}),
+        *_arrows(beyond, at, "triangle-right", "triangle-left"),
     ]
     return _rows(values, layers, inner_width(width, left), title_of(title, width))
 
@@ -357,15 +322,12 @@ def share_plot(values: Values, title: str, width: int, unit: str) -> Spec:
             beyond.append({"series": name, "time": edge, "share": share, "beyond": max(far)})
     x = {**_quantity("time", f"time of a trial, {unit}"), "scale": {"zero": False, "nice": not beyond}}
     y = {**_numbers("share", "share of the trials"), "axis": {**_NUMBER_AXIS, "format": ".0%", "tickCount": 5}}
-    colour = _named("series", names, COLOURS[: len(names)], _legend(width))
+    at = {"x": x, "y": y, "color": _named("series", names, COLOURS[: len(names)], _legend(width))}
     dash = _named("series", names, _DASHES[: len(names)], _legend(width))
     layers: list[Spec] = [
-        {
-            "mark": _mark("line", interpolate="step-after", strokeWidth=2),
-            "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
-        },
-        {"mark": _mark("point", size=18, filled=True), "encoding": {"x": x, "y": y, "color": colour}},
-        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-right"),
+        _layer(_mark("line", interpolate="step-after", strokeWidth=2), {**at, "strokeDash": dash}),
+        _layer(_mark("point", size=18, filled=True), at),
+        *_arrows(beyond, at, "triangle-right"),
     ]
     return _plot([*inside, *beyond], layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
@@ -377,20 +339,12 @@ def step_plot(values: Values, colours: Mapping[str, str], title: str, width: int
     inner = inner_width(width, _NUMBERS + _NAME)
     thickness = max(0.5, min(24.0, 0.8 * inner / len(set(numbers))))
     values, beyond, most = _cut_steps(values)
-    x = {
-        **_quantity("step", "step"),
-        "scale": {"domain": [min(numbers) - 0.5, max(numbers) + 0.5], "nice": False},
-        "axis": {"tickMinStep": 1, "grid": False},
-    }
-    y = {**_numbers("ms", "ms"), "scale": {"domain": [0, most], "nice": False}}
-    encoding = {
-        "x": x,
-        "y": y,
-        "color": _named("part", names, [colours[name] for name in names], _legend(width)),
-        "order": {"field": "order", "type": "quantitative"},
-    }
+    x = {**_quantity("step", "step", [min(numbers) - 0.5, max(numbers) + 0.5]), "axis": _WHOLE_NUMBERS}
+    y = _numbers("ms", "ms", [0, most])
+    colour = _named("part", names, [colours[name] for name in names], _legend(width))
+    order = {"field": "order", "type": "quantitative"}
     layers: list[Spec] = [
-        {"mark": _mark("bar", size=thickness), "encoding": encoding},
+        _layer(_mark("bar", size=thickness), {"x": x, "y": y, "color": colour, "order": order}),
         *_arrows(beyond, {"x": x, "y": y}, "triangle-up"),
     ]
     return _plot(values, layers, inner, title_of(title, width))
@@ -433,26 +387,20 @@ def history_plot(values: Values, changes: Values, title: str, width: int) -> Spe
         {"run": begin, "end": end, "gbps": rate}
         for begin, end, rate in zip(edges[:-1], edges[1:], medians, strict=False)  # without a change there are none
     ]
-    x = {
-        **_quantity("run", "run, the oldest first"),
-        "scale": {"domain": [0.5, len(values) + 0.5], "nice": False},
-        "axis": {"tickMinStep": 1, "grid": False},
-    }
+    x = {**_quantity("run", "run, the oldest first", [0.5, len(values) + 0.5]), "axis": _WHOLE_NUMBERS}
     y = {**_numbers("gbps", "GB/s"), "scale": {"domain": [low, high], "zero": False, "nice": False}}
-    marker = {"type": "point", "filled": True, "size": 45, "opacity": 1, "color": COLOURS[0]}
+    at = {"x": x, "y": y}
     layers: list[Spec] = [
-        {
-            "mark": _mark("rule", color=COLOURS[0], opacity=0.5),
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-        },
-        {"mark": marker, "encoding": {"x": x, "y": y, **_tooltip("text")}},
-        *_arrows(beyond, {"x": x, "y": y}, "triangle-up", "triangle-down"),
+        _layer(
+            _mark("rule", color=COLOURS[0], opacity=0.5), {**at, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        ),
+        _layer({**_POINT, "size": 45, "color": COLOURS[0]}, {**at, **_tooltip("text")}),
+        *_arrows(beyond, at, "triangle-up", "triangle-down"),
     ]
     if changes:
         line = _mark("rule", color=COLOURS[1], strokeWidth=2)
-        level, at = {"x": x, "x2": {"field": "end"}, "y": y}, {"x": x, **_tooltip("text")}
-        layers.append({"data": {"values": stretches}, "mark": line, "encoding": level})
-        layers.append({"data": {"values": changes}, "mark": {**_PEAK_RULE, "aria": True}, "encoding": at})
+        layers.append(_layer(line, {**at, "x2": {"field": "end"}}, stretches))
+        layers.append(_layer({**_PEAK_RULE, "aria": True}, {"x": x, **_tooltip("text")}, changes))
     return _plot(values, layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
@@ -476,19 +424,12 @@ def heat_plot(
     used = [name for name in shades if any(value["shade"] == name for value in values)]
     colour = _named("shade", used, [shades[name] for name in used], {**_legend(width), **_SQUARE})
     layers: list[Spec] = [
-        {
-            "mark": {"type": "rect", "stroke": GRID, "strokeWidth": 1},
-            "encoding": {"x": x, "y": y, "color": colour, **_tooltip("text")},
-        },
-        {"mark": _mark("text", color=INK), "encoding": {"x": x, "y": y, "text": _text("figure")}},
+        _layer(
+            {"type": "rect", "stroke": GRID, "strokeWidth": 1}, {"x": x, "y": y, "color": colour, **_tooltip("text")}
+        ),
+        _layer(_mark("text", color=INK), {"x": x, "y": y, "text": _text("figure")}),
     ]
-    return {
-        "data": {"values": values},
-        "layer": layers,
-        "width": cell * len(columns),
-        "height": _CELL_HEIGHT * len(rows),
-        "title": title_of(title, width, notes),
-    }
+    return _plot(values, layers, cell * len(columns), title_of(title, width, notes), _CELL_HEIGHT * len(rows))
 
 
 def _band(name: str, axis: tuple[str, Sequence[str]], form: Spec) -> Spec:
@@ -507,32 +448,22 @@ def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title
     y, left = category("lane", names, width)
     inner = inner_width(width, left)
     edge = ends[0] + (ends[1] - ends[0]) / (1 - _room([value["share"] for value in lanes], width) / inner)
-    x = {
-        **_quantity("begin", "ms after the beginning of the window"),
-        "scale": {"domain": [ends[0], edge], "nice": False},
-        "axis": _ticks(width),
-    }
+    x = _quantity("begin", "ms after the beginning of the window", [ends[0], edge])
+    x["axis"] = _ticks(width)
     known = [name for name in PARTS if name in names]
     colour = _named("lane", known, [PARTS[name] for name in known], None)
     shares = [next(value for value in lanes if value["lane"] == name) for name in names if name in known]
     span = {"x": x, "x2": {"field": "end"}, "y": y}
+    # Without a stroke, a short span is invisible.
+    bar = _mark("bar", height=_BAR_HEIGHT, strokeWidth=0.6)
     layers: list[Spec] = [
-        {
-            "mark": _mark("bar", height=_BAR_HEIGHT, strokeWidth=0.6),  # without it, a short span is invisible
-            "encoding": {**span, "color": colour, "stroke": colour},
-        },
-        {
-            "data": {"values": shares},
-            "mark": {**_WORDS, "align": "right"},
-            "encoding": {"x": {"value": inner}, "y": y, "text": _text("share")},
-        },
+        _layer(bar, {**span, "color": colour, "stroke": colour}),
+        _layer({**_WORDS, "align": "right"}, {"x": {"value": inner}, "y": y, "text": _text("share")}, shares),
     ]
     if steps:
-        step = {"type": "bar", "height": _BAR_HEIGHT, "color": GRID}
-        words = {**_WORDS, "align": "center", "aria": False}
+        layers.append(_layer({**_BAR, "color": GRID}, {**span, **_tooltip("text")}, steps))
         middle = {"x": {**x, "field": "middle"}, "y": y, "text": _text("step")}
-        layers.append({"data": {"values": steps}, "mark": step, "encoding": {**span, **_tooltip("text")}})
-        layers.append({"data": {"values": steps}, "mark": words, "encoding": middle})
+        layers.append(_layer({**_WORDS, "align": "center", "aria": False}, middle, steps))
     return _rows(lanes, layers, inner, title_of(title, width))
 
 
@@ -541,28 +472,18 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
     names = list(dict.fromkeys(value["series"] for value in values))
     parts = list(dict.fromkeys(value["part"] for value in values))
     most = 1.1 * max(value["ns"] for value in values)
-    beyond = _beyond(values, "ns", most, "series", "load")
-    values = [{**value, "high": min(value["high"], most)} for value in values]
-    x = {
-        **_quantity("load", "copied beside it, share of the link's rate"),
-        "scale": {"domain": [-0.04, 1.04], "nice": False},
-        "axis": {"format": ".0%", "values": sorted({value["load"] for value in values}), "grid": False},
-    }
-    y = {**_numbers("ns", "ns"), "scale": {"domain": [0, most], "nice": False}}
-    colour = _named("series", names, COLOURS[: len(names)], _legend(width))
+    values, beyond = _up_to(values, "ns", most, "series", "load")
+    x = _quantity("load", "copied beside it, share of the link's rate", [-0.04, 1.04])
+    x["axis"] = {"format": ".0%", "values": sorted({value["load"] for value in values}), "grid": False}
+    y = _numbers("ns", "ns", [0, most])
+    at = {"x": x, "y": y, "color": _named("series", names, COLOURS[: len(names)], _legend(width))}
     dash = _named("part", parts, _DASHES[: len(parts)], _legend(width))
     shape = _named("part", parts, _SHAPES[: len(parts)], _legend(width))
     layers: list[Spec] = [
-        {"mark": _mark("line", strokeWidth=2), "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash}},
-        {
-            "mark": _mark("rule", strokeWidth=1.4),
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
-        },
-        {
-            "mark": {"type": "point", "size": 60, "filled": True, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": colour, "shape": shape, **_tooltip("text")},
-        },
-        *_arrows(beyond, {"x": x, "y": y, "color": colour}, "triangle-up"),
+        _layer(_mark("line", strokeWidth=2), {**at, "strokeDash": dash}),
+        _layer(_mark("rule", strokeWidth=1.4), {**at, "y": {**y, "field": "low"}, "y2": {"field": "high"}}),
+        _layer(_POINT, {**at, "shape": shape, **_tooltip("text")}),
+        *_arrows(beyond, at, "triangle-up"),
     ]
     return _plot(values, layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
@@ -571,12 +492,10 @@ def load_plot(values: Values, title: str, width: int) -> Spec:
 
 
 def inner_width(width: int, left: int, right: int = 0) -> int:
-    """The width of a plot in a chart of this width, beside its axes."""
     return width - 2 * _PADDING - left - max(right, _RIGHT)
 
 
 def _room(texts: Sequence[str], width: int) -> float:
-    """The width that the longest text takes in a chart of this width."""
     return max(map(len, texts), default=0) * _LETTER * type_size(width) + 10
 
 
@@ -603,10 +522,14 @@ def _mark(name: str, **properties: Any) -> Spec:
     return {"type": name, "aria": False, **properties}
 
 
-def _beyond(values: Values, name: str, edge: float, *kept: str) -> Values:
-    """Those whose interval goes beyond the edge of the axis of `name`; `kept`: what tells where they are."""
+def _up_to(values: Values, name: str, edge: float, *kept: str) -> tuple[Values, Values]:
+    """The values cut at the edge of the axis of `name`, and those whose interval goes beyond it.
+
+    `kept`: what tells where these are.
+    """
     far = [value for value in values if value["high"] > edge]
-    return [{**{field: value[field] for field in kept}, name: edge, "beyond": value["high"]} for value in far]
+    beyond = [{**{field: value[field] for field in kept}, name: edge, "beyond": value["high"]} for value in far]
+    return [{**value, "high": min(value["high"], edge)} for value in values], beyond
 
 
 def _within(values: Values, name: str, low: float, high: float) -> tuple[Values, Values]:
@@ -626,28 +549,32 @@ def _arrows(beyond: Values, encoding: Spec, shape: str, below: str = "") -> list
     """Arrows at the edge of a plot for what lies beyond it; `below`: the shape of those on the side below."""
     mark = _mark("point", filled=True, size=110, opacity=1, color=INK)
     return [
-        {"data": {"values": found}, "mark": {**mark, "shape": arrow}, "encoding": encoding}
+        _layer({**mark, "shape": arrow}, encoding, found)
         for side, arrow in ((-1, below), (1, shape))
         if (found := [value for value in beyond if value.get("side", 1) == side])
     ]
 
 
-def _quantity(name: str, title: str) -> Spec:
-    return {"field": name, "type": "quantitative", "title": title}
+def _layer(mark: Spec, encoding: Spec, values: Values | None = None) -> Spec:
+    """A layer of a plot; `values`: its own, without which it has those of the plot."""
+    return {**({} if values is None else {"data": {"values": values}}), "mark": mark, "encoding": encoding}
+
+
+def _quantity(name: str, title: str, domain: Sequence[float] | None = None) -> Spec:
+    axis: Spec = {"field": name, "type": "quantitative", "title": title}
+    return axis if domain is None else {**axis, "scale": {"domain": list(domain), "nice": False}}
+
+
+def _numbers(name: str, title: str, domain: Sequence[float] | None = None) -> Spec:
+    """A vertical axis of numbers, which takes the same room in every chart."""
+    return {**_quantity(name, title, domain), "axis": _NUMBER_AXIS}
 
 
 def _ticks(width: int) -> Spec:
-    """A horizontal axis with as many labels as fit."""
     return {"grid": False, "tickCount": 5 if width < WIDE else 10}
 
 
-def _numbers(name: str, title: str) -> Spec:
-    """A vertical axis of numbers, which takes the same room in every chart."""
-    return {**_quantity(name, title), "axis": _NUMBER_AXIS}
-
-
 def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:
-    """A vertical axis of names, and the room that it takes."""
     room, most = int(_room(order, width)), int(_LONGEST_NAME * width)
     room = min(room, most)
     axis: Spec = {"labelLimit": room, "minExtent": room + 8, "maxExtent": room + 8, "labelPadding": 8}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.links import Links, end_name
-from pyxfer._document.machines import Fact, LinkState, Side, version_of
+from pyxfer._document.machines import Fact, Side, version_of
 from pyxfer._document.runs import Measurement, Run
 from pyxfer._report.tables import library
 from pyxfer.units import parse_moment
@@ -34,11 +34,12 @@ class Exported(NamedTuple):
 
 def exposition(exported: Sequence[Exported], links: Links | None = None) -> bytes:
     """All metrics as text; of several runs of one device only the first is used. `links`: the run that they are of."""
-    return exposed(lambda: _families(_one_a_device(exported), links))
+    first = {_device(one.run): one for one in reversed(exported)}  # two would write the same series twice
+    order = dict.fromkeys(_device(one.run) for one in exported)
+    return exposed(lambda: _families([first[device] for device in order], links))
 
 
 def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
-    """The metrics as text."""
     client = library("prometheus_client", "Metrics need prometheus-client")
     registry = client.CollectorRegistry()
     registry.register(_Collector(collect))
@@ -47,7 +48,6 @@ def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
 
 
 def beyond_peak(run: Run) -> list[Measurement]:
-    """The copies that are left out because they are faster than the link's peak."""
     return [copy for copy in _fastest(run) if is_beyond_peak(run, copy)]
 
 
@@ -61,43 +61,53 @@ class _Collector:
 
 
 def gauges(found: Iterable[Gauge]) -> Iterator[Metric]:
-    """The gauges that have rows."""
     from prometheus_client.core import GaugeMetricFamily
 
-    for name, text, labels, rows in found:
-        gauge = GaugeMetricFamily(name, text, labels=labels)
-        for values, number in rows:
-            gauge.add_metric([label_text(value) for value in values], number)
-        if rows:
-            yield gauge
+    return (_filled(GaugeMetricFamily(name, text, labels=labels), rows) for name, text, labels, rows in found if rows)
+
+
+def _filled(metric: Any, rows: Sequence[tuple[tuple[object, ...], float]]) -> Metric:
+    """With rows; their labels are encodable text, and prometheus-client escapes quotes and line breaks."""
+    for values, number in rows:
+        metric.add_metric([str(value).encode(errors="backslashreplace").decode() for value in values], number)
+    filled: Metric = metric
+    return filled
 
 
 def _families(exported: Sequence[Exported], links: Links | None) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
-    build.add_metric([version_of("pyxfer")], 1)
-    yield build
+    yield _filled(build, [((version_of("pyxfer"),), 1.0)])
     yield from gauges([*_gauges(exported), *(() if links is None else _gauges_of_links(links))])
-    replays = [(one.run, one.replays.value) for one in exported if one.replays.value is not None]
+    replays = [(_device(one.run), float(one.replays.value)) for one in exported if one.replays.value is not None]
     if replays:
         text = "Packets retransmitted since the driver was loaded."
-        counter = CounterMetricFamily("pyxfer_link_replays", text, labels=_DEVICE)
-        for run, count in replays:
-            counter.add_metric([label_text(value) for value in _device(run)], count)
-        yield counter
+        yield _filled(CounterMetricFamily("pyxfer_link_replays", text, labels=_DEVICE), replays)
 
 
 def _gauges(exported: Sequence[Exported]) -> Iterator[Gauge]:
-    runs = [one.run for one in exported]
-    copies = [(run, copy) for run in runs for copy in _raw_copies(run)]
+    devices = [(_device(one.run), one.run) for one in exported]
+    environments = [one.run.environment for one in exported]
+    copies = [(run, copy) for _, run in devices for copy in _fastest(run) if not is_beyond_peak(run, copy)]
+    states = []
+    for device, run in devices:
+        known = {
+            "under_load": run.link.under_load,
+            "slot_most": run.link.system_most,
+            "device_most": run.link.device_most,
+        }
+        states += [((*device, name), fact.value) for name, fact in known.items() if fact.value is not None]
     yield (
         *("pyxfer_run_timestamp_seconds", "When the run was measured, in seconds since 1970.", _DEVICE),
-        [(_device(run), parse_moment(run.environment.taken_at).timestamp()) for run in runs],
+        [(device, parse_moment(run.environment.taken_at).timestamp()) for device, run in devices],
     )
     yield (
         *("pyxfer_device_info", "The device, its host and its driver.", (*_DEVICE, "name", "pci", "host", "driver")),
-        [((*_device(run), *_named(run)), 1.0) for run in runs],
+        [
+            ((*device, run.device.name, run.device.pci.value or "", e.host, e.driver.value or ""), 1.0)
+            for (device, run), e in zip(devices, environments, strict=True)
+        ],
     )
     yield (
         *("pyxfer_copy_bandwidth_bytes_per_second", "Median bandwidth of raw copies between host and GPU.", _COPY),
@@ -109,53 +119,44 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[Gauge]:
     )
     yield (
         *("pyxfer_link_generation", "PCI Express generation of the link.", (*_DEVICE, "state")),
-        [((*_device(run), name), float(state.generation)) for run in runs for name, state in _states(run)],
+        [(labels, float(state.generation)) for labels, state in states],
     )
     yield (
         *("pyxfer_link_lanes", "Lanes of the link.", (*_DEVICE, "state")),
-        [((*_device(run), name), float(state.width)) for run in runs for name, state in _states(run)],
+        [(labels, float(state.width)) for labels, state in states],
     )
+    peaks = [((*device, side), run.link.peak_gbps(side).value) for device, run in devices for side in _SIDES]
     yield (
-        *(
-            "pyxfer_link_peak_bytes_per_second",
-            "Theoretical bandwidth of the link without packet headers.",
-        ),
+        *("pyxfer_link_peak_bytes_per_second", "Theoretical bandwidth of the link without packet headers."),
         (*_DEVICE, "direction"),
-        [
-            ((*_device(run), side), peak * _GIGA)
-            for run in runs
-            for side in _SIDES
-            if (peak := run.link.peak_gbps(side).value) is not None
-        ],
+        [(labels, peak * _GIGA) for labels, peak in peaks if peak is not None],
     )
 
 
 def _gauges_of_links(links: Links) -> Iterator[Gauge]:
     host = links.environment.host
-    singles = [row for row in links.traffics if row.group == "pairs" and len(row.flows) == 1 and row.gbps is not None]
     together = [row for row in links.traffics if row.group == "together" and row.case in ("h2d", "d2h", "both")]
     yield (
         *("pyxfer_links_together_bytes_per_second", "Bandwidth between the host and all GPUs at once."),
         ("host", "direction", "engine"),
         [((host, row.case, row.engine), row.gbps * _GIGA) for row in together if row.gbps is not None],
     )
+    pairs = [(row, row.flows[0]) for row in links.traffics if row.group == "pairs" and len(row.flows) == 1]
     yield (
         *("pyxfer_links_pair_bytes_per_second", "Median bandwidth from one GPU to another by itself."),
         ("host", "case", "engine", "source", "destination"),
         [
-            ((host, row.case, row.engine, row.flows[0].source, row.flows[0].destination), (row.gbps or 0.0) * _GIGA)
-            for row in singles
+            ((host, row.case, row.engine, flow.source, flow.destination), row.gbps * _GIGA)
+            for row, flow in pairs
+            if row.gbps is not None
         ],
     )
     keeps = () if links.sharing is None else links.sharing.keeps
+    kept = [((host, keep.direction, keep.device, keep.beside), keep.share.value) for keep in keeps]
     yield (
         *("pyxfer_links_kept_ratio", "What a GPU keeps of its bandwidth while another one copies."),
         ("host", "direction", "device", "beside"),
-        [
-            ((host, keep.direction, keep.device, keep.beside), keep.share.value.value)
-            for keep in keeps
-            if keep.share.value is not None
-        ],
+        [(labels, share.value) for labels, share in kept if share is not None],
     )
     quick = [row for row in links.latencies if row.hops < row.places and row.node is None]
     yield (
@@ -170,32 +171,15 @@ def _gauges_of_links(links: Links) -> Iterator[Gauge]:
     )
 
 
-def _one_a_device(exported: Sequence[Exported]) -> list[Exported]:
-    """The first run of every device, because two would write the same series twice."""
-    first: dict[tuple[str, str], Exported] = {}
-    for one in exported:
-        first.setdefault(_device(one.run), one)
-    return list(first.values())
-
-
-def _raw_copies(run: Run) -> list[Measurement]:
-    return [copy for copy in _fastest(run) if not is_beyond_peak(run, copy)]
-
-
 def _fastest(run: Run) -> list[Measurement]:
     """All raw copies over the link that have a bandwidth; if several workers measured one, the fastest."""
     best: dict[tuple[object, ...], Measurement] = {}
     for row in run.measurements:
-        key = _labels(run, row)
         is_copy = row.route_info is None and row.direction != "ingest"  # ingest stays in host memory
-        counts = is_copy and row.variant == "warm" and row.gbps is not None
-        if counts and row.is_raw and (row.gbps or 0.0) > _gbps(best.get(key)):
-            best[key] = row
+        if is_copy and row.variant == "warm" and row.is_raw and row.gbps:
+            known = best.setdefault(_labels(run, row), row)
+            best[_labels(run, row)] = max(known, row, key=lambda each: each.gbps or 0.0)
     return list(best.values())
-
-
-def _gbps(measurement: Measurement | None) -> float:
-    return 0.0 if measurement is None else measurement.gbps or 0.0
 
 
 def _labels(run: Run, row: Measurement) -> tuple[object, ...]:
@@ -204,19 +188,3 @@ def _labels(run: Run, row: Measurement) -> tuple[object, ...]:
 
 def _device(run: Run) -> tuple[str, str]:
     return str(run.device.index), run.device.uuid.value or ""
-
-
-def _named(run: Run) -> tuple[str, str, str, str]:
-    environment = run.environment
-    return run.device.name, run.device.pci.value or "", environment.host, environment.driver.value or ""
-
-
-def _states(run: Run) -> list[tuple[str, LinkState]]:
-    link = run.link
-    states = {"under_load": link.under_load, "slot_most": link.system_most, "device_most": link.device_most}
-    return [(name, state.value) for name, state in states.items() if state.value is not None]
-
-
-def label_text(value: Any) -> str:
-    """A label as encodable text; prometheus-client escapes quotes and line breaks."""
-    return str(value).encode(errors="backslashreplace").decode()

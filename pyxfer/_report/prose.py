@@ -9,7 +9,6 @@ MIN_WIDTH = 60
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, or 80 without one."""
     return max(MIN_WIDTH, shutil.get_terminal_size(fallback=(80, 24)).columns)
 
 

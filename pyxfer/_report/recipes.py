@@ -169,14 +169,15 @@ _CUPY = {
 # In place of a raw staged copy.
 RAW_UPLOAD = 'import pyxfer\ny = pyxfer.upload(x, to="torch")  # or "tensorflow", "jax", "cupy"'
 RAW_DOWNLOAD = "import pyxfer\nback = pyxfer.download(y)"
-_DOWNLOAD_INTO = Recipe(f"{RAW_DOWNLOAD}  # once; then into the same array\npyxfer.download(y, out=back)")
 
 
 def _through_ring(owner: str, framework: str) -> dict[str, Recipe]:
     return {
         f"{owner}.upload": Recipe(f'import pyxfer\ny = pyxfer.upload(x, to="{framework}")'),
         f"{owner}.download": Recipe(RAW_DOWNLOAD),
-        f"{owner}.download-into": _DOWNLOAD_INTO,
+        f"{owner}.download-into": Recipe(
+            f"{RAW_DOWNLOAD}  # once; then into the same array\npyxfer.download(y, out=back)"
+        ),
     }
 
 

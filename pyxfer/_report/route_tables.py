@@ -12,18 +12,20 @@ from rich.table import Table
 from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._report.layout import Column, fitting_table, grid_width, rate_cells, spread, time_cells
+from pyxfer._report.rates import route_text
 from pyxfer._report.text import clean
 
 _TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "cupy": "CuPy", "jax": "JAX"}
 WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
 _SHORTEST_NAME, _LONGEST_NAME = 20, 40
-_MB = 1000.0
+
 _NO_SPEED = -math.inf
 
 
 def copies_nothing(m: runs.Measurement) -> bool:
     """Whether the tensor uses the array's own memory: an ingest route, correct and timed, without a bandwidth."""
-    return m.direction == "ingest" and m.rate.value is None and _is_right_and_timed(m)
+    is_right_and_timed = m.verified.value is True and m.elapsed_s is not None
+    return m.direction == "ingest" and m.rate.value is None and is_right_and_timed
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class Row:
 
     @property
     def any(self) -> runs.Measurement:
-        """One of its measurements, for fields that are the same in all."""
         return next(iter(self.at.values()))
 
     @property
@@ -80,7 +81,6 @@ class Group:
 
     @property
     def ceiling(self) -> Row | None:
-        """The fastest raw row."""
         return self.fastest([row for row in self.rows if row.raw], self.largest)
 
     @property
@@ -92,21 +92,24 @@ class Group:
         return self.best_at(self.largest)
 
     def best_at(self, nbytes: int) -> Row | None:
-        """The fastest route at a size, except routes with wrong data."""
         right = [row for row in self.routes if nbytes in row.at and row.at[nbytes].verified.value is not False]
         return self.fastest(right, nbytes)
 
     @staticmethod
     def fastest(rows: Sequence[Row], nbytes: int) -> Row | None:
-        known = [row for row in rows if row.speed(nbytes) is not None]
-        return max(known, key=lambda row: row.speed(nbytes) or _NO_SPEED, default=None)
+        found = max(rows, key=lambda row: row.speed(nbytes) or _NO_SPEED, default=None)
+        return None if found is None or found.speed(nbytes) is None else found
 
 
 def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
-    homes = _frameworks_of_workers(run)
+    homes: dict[str | None, str] = {worker.name: worker.framework for worker in run.workers}
+    for m in run.measurements:
+        if m.route_info is not None and m.worker is not None:
+            homes.setdefault(m.worker, m.route_info.framework)
     found: dict[tuple[str, str], dict[tuple[str | None, str, str], list[int]]] = {}
     for index, m in enumerate(run.measurements):
-        group = found.setdefault((_framework(m, homes), m.direction), {})
+        framework = homes.get(m.worker, m.worker or "") if m.route_info is None else m.route_info.framework
+        group = found.setdefault((framework, m.direction), {})
         group.setdefault((m.worker, m.route, m.variant), []).append(index)
     order = list(dict.fromkeys([*homes.values(), *(framework for framework, _ in found)]))
     keys = sorted(found, key=lambda key: (order.index(key[0]), list(WAYS).index(key[1])))
@@ -140,33 +143,18 @@ def is_image_batch(run: runs.Run) -> bool:
 
 
 def rate_unit(run: runs.Run) -> tuple[str, float]:
-    return ("MB/s", _MB) if is_image_batch(run) else ("GB/s", 1.0)
-
-
-def _frameworks_of_workers(run: runs.Run) -> dict[str | None, str]:
-    homes: dict[str | None, str] = {worker.name: worker.framework for worker in run.workers}
-    for m in run.measurements:
-        if m.route_info is not None and m.worker is not None:
-            homes.setdefault(m.worker, m.route_info.framework)
-    return homes
-
-
-def _framework(m: runs.Measurement, homes: Mapping[str | None, str]) -> str:
-    if m.route_info is not None:
-        return m.route_info.framework
-    return homes.get(m.worker, m.worker or "")
+    return ("MB/s", 1000.0) if is_image_batch(run) else ("GB/s", 1.0)
 
 
 def _group(run: runs.Run, marks: Sequence[str], key: tuple[str, str], indices: Sequence[Sequence[int]]) -> Group:
     rows = [_row(run, marks, of_row) for of_row in indices]
-    routes = [row for row in rows if not row.raw]
+    routes, raw = [row for row in rows if not row.raw], [row for row in rows if row.raw]
     sizes = tuple(sorted({nbytes for row in rows for nbytes in row.at}))
     measured = [nbytes for nbytes in sizes if any(row.speed(nbytes) is not None for row in routes)]
     largest = max(measured, default=sizes[-1])
-    raw = [row for row in rows if row.raw]
-    here = next((row.any.worker for row in raw if row.any.worker not in _with_setting(run)), None)
-    if here is None and raw:
-        here = raw[0].any.worker
+    with_setting = {worker.name for worker in run.workers if worker.setting}
+    homes = [row.any.worker for row in raw]
+    here = next((home for home in homes if home not in with_setting), homes[0] if homes else None)
 
     def speed(row: Row) -> float:
         return row.speed(largest) or _NO_SPEED
@@ -178,32 +166,20 @@ def _group(run: runs.Run, marks: Sequence[str], key: tuple[str, str], indices: S
 
 
 def _row(run: runs.Run, marks: Sequence[str], indices: Sequence[int]) -> Row:
-    first = run.measurements[indices[0]]
-    name = clean(first.route, longest=_LONGEST_NAME)
-    name = f"{name} (fresh)" if first.variant == "fresh" else name
     at = {run.measurements[index].nbytes: run.measurements[index] for index in indices}
+    name = route_text(run.measurements[indices[0]], _LONGEST_NAME)
     return Row(name, at, {run.measurements[index].nbytes: marks[index] for index in indices})
-
-
-def _is_right_and_timed(m: runs.Measurement) -> bool:
-    return m.verified.value is True and m.elapsed_s is not None
-
-
-def _with_setting(run: runs.Run) -> set[str | None]:
-    return {worker.name for worker in run.workers if worker.setting}
 
 
 LEGEND = "> marks the usual call, * the fastest route"
 NO_COPY = "no copy"
 _DMA = "DMA"
 _OF_PEAK = "peak"
-_LONGEST_WORD = 14
 # More decimals would not fit beside nine sizes and the longest names.
 _MAX_DECIMALS = 3
 
 
 def compared(groups: Sequence[Group]) -> list[runs.Measurement]:
-    """The measurements in the overview, in the order of its lines."""
     found = [row.at.get(group.largest) for group in groups for _, _, row in _overview_lines(group)]
     return [m for m in found if m is not None]
 
@@ -219,50 +195,41 @@ def overview_table(
     measured = [row.at.get(group.largest) for group, _, row in lines]
     rates = [None if m is None or m.gbps is None else m.gbps * factor for m in measured]
     gaps = [_gap(row, group.largest) for group, _, row in lines]
+    titles = [title(group.framework) for group, _, _ in lines]
+    ways = [f"{name}\0{group.direction}" for name, (group, _, _) in zip(titles, lines, strict=True)]
     before = [
-        Column(("",), _once([title(group.framework) for group, _, _ in lines]), left=True),
-        Column(("",), _once([f"{title(group.framework)}\0{group.direction}" for group, _, _ in lines]), left=True),
+        Column(("",), once(titles), left=True),
+        Column(("",), once(ways), left=True),
         Column(("",), tuple(kind for _, kind, _ in lines), left=True),
     ]
+    least = 0 if is_image_batch(run) else 2
+    # Ingest routes have no ceiling; they are compared with one copy in host memory.
+    ingest = {group.direction == "ingest" for group, _, _ in lines}
+    whole = tuple(name for name, is_ingest in (("of ceiling", False), ("of one copy", True)) if is_ingest in ingest)
     after = [
-        Column((unit,), rate_cells(rates, gaps, least=_least(run)), tuple(letters.get(id(m), "") for m in measured)),
-        Column(_share_heading(lines), _percents([m if m and m.route_info else None for m in measured], " %")),
+        Column((unit,), rate_cells(rates, gaps, least=least), tuple(letters.get(id(m), "") for m in measured)),
+        Column(whole, _percents([m if m and m.route_info else None for m in measured], " %")),
     ]
     room = max(_SHORTEST_NAME, width - grid_width([*before, *after], 1) - 1)
     names = tuple(clean(row.name, longest=room) for _, _, row in lines)
     return fitting_table([*before, Column(("",), names, left=True), *after], width)
 
 
-def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> tuple[str, ...]:
-    """Ingest routes have no ceiling; they are compared with one copy in host memory."""
-    ingest = {group.direction == "ingest" for group, _, _ in lines}
-    return tuple(name for name, is_ingest in (("of ceiling", False), ("of one copy", True)) if is_ingest in ingest)
+def rate_pivot(group: Group, width: int) -> list[Table]:
+    columns = []
+    for nbytes in group.sizes:
+        gaps = ["-" if nbytes in row.at else "" for row in group.rows]
+        rates = rate_cells([row.gbps(nbytes) for row in group.rows], gaps, least=1, most=_MAX_DECIMALS)
+        columns.append(Column(tuple(units.format_size(nbytes).split(" ")), rates))
+    return spread([_names(group)], columns, _note_columns([row.letters for row in group.rows]), width)
 
 
-def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
-    rows = group.rows
-    head = [_names(group)]
-    columns = [
-        Column(
-            _heading_of_size(nbytes),
-            rate_cells(
-                [row.gbps(nbytes) for row in rows],
-                ["-" if nbytes in row.at else "" for row in rows],
-                least=1,
-                most=_MAX_DECIMALS,
-            ),
-        )
-        for nbytes in group.sizes
-    ]
-    return spread(head, columns, _note_columns([row.letters for row in rows]), width)
-
-
-def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
+def detail_tables(group: Group, width: int) -> list[Table]:
     measured = [row.at.get(group.largest) for row in group.rows]
-    make = _ingest_columns if group.direction == "ingest" else _link_columns
     gaps = [_gap(row, group.largest) for row in group.rows]
     rates = Column(("GB/s",), rate_cells([m.gbps if m else None for m in measured], gaps))
-    columns = [column for column in make(measured, rates) if any(column.cells)]
+    make = _ingest_columns if group.direction == "ingest" else _link_columns
+    columns = [column for column in (*_static_columns(measured), *make(measured, rates)) if any(column.cells)]
     head = _names(group)
     notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
     if grid_width([head, *columns, *notes], 1) > width:
@@ -276,27 +243,24 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
 def elsewhere_lines(group: Group) -> list[str]:
     lines = []
     for worker in dict.fromkeys(row.any.worker for row in group.elsewhere):
-        rates = [row.gbps(group.largest) or 0.0 for row in group.elsewhere if row.any.worker == worker]
+        ceiling = max(row.gbps(group.largest) or 0.0 for row in group.elsewhere if row.any.worker == worker)
         names = ", ".join(row.name for row in group.routes if row.any.worker == worker)
-        if max(rates) > 0:
-            ceiling = units.format_gbps(max(rates))
-            lines.append(f"{names}: measured in a separate process, whose ceiling is {ceiling}")
+        if ceiling > 0:
+            text = f"measured in a separate process, whose ceiling is {units.format_gbps(ceiling)}"
+            lines.append(f"{names}: {text}")
     return lines
 
 
 def caller_lines(group: Group) -> list[str]:
     """What a caller gets of the ceiling's copies, where a call takes about as long as they do."""
     ceiling = group.ceiling
-    known = {} if ceiling is None else {n: m for n, m in ceiling.at.items() if m.has_both_clocks}
-    rates = ", ".join(
-        f"{units.format_gbps(known[nbytes].caller_gbps or 0.0)} at {units.format_size(nbytes)}"
-        for nbytes in sorted(known)
-    )
-    if ceiling is None or not rates:
+    at = [] if ceiling is None else sorted(ceiling.at.items())
+    known = [(units.format_gbps(m.caller_gbps or 0.0), units.format_size(n)) for n, m in at if m.has_both_clocks]
+    if ceiling is None or not known:
         return []
     return [
         "The ceiling is by the device's clock, without the calls; the times of routes contain their calls. By the "
-        f"caller's clock {ceiling.name} has {rates}."
+        f"caller's clock {ceiling.name} has {', '.join(f'{rate} at {size}' for rate, size in known)}."
     ]
 
 
@@ -321,7 +285,6 @@ def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) ->
     dma_unit, dmas = time_cells([m.dma_s if m else None for m in measured])
     dispatch_unit, dispatches = time_cells([m.dispatch_s if m else None for m in measured])
     return [
-        *_static_columns(measured),
         rates,
         _half_widths(measured),
         Column(("% of", "ceiling"), _percents(measured)),
@@ -333,12 +296,9 @@ def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) ->
 
 
 def _ingest_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
-    """Ingest routes cross no link, so they are compared with one copy in host memory."""
+    times = _cells(measured, lambda m: None if m.elapsed_s is None else units.format_seconds(m.elapsed_s))
     return [
-        *_static_columns(measured),
-        Column(
-            ("time",), _cells(measured, lambda m: None if m.elapsed_s is None else units.format_seconds(m.elapsed_s))
-        ),
+        Column(("time",), times),
         rates,
         _half_widths(measured),
         Column(("% of", "one", "copy"), _percents(measured)),
@@ -347,19 +307,14 @@ def _ingest_columns(measured: Sequence[runs.Measurement | None], rates: Column) 
 
 
 def _static_columns(measured: Sequence[runs.Measurement | None]) -> list[Column]:
-    return [
-        Column(("host", "memory"), _cells(measured, lambda m: clean(m.memory, longest=_LONGEST_WORD)), left=True),
-        Column(
-            ("host", "copy"),
-            _cells(measured, lambda m: None if m.route_info is None else str(m.route_info.host_copies)),
-        ),
-    ]
+    memories = _cells(measured, lambda m: clean(m.memory, longest=14))
+    copies = _cells(measured, lambda m: None if m.route_info is None else str(m.route_info.host_copies))
+    return [Column(("host", "memory"), memories, left=True), Column(("host", "copy"), copies)]
 
 
 def _half_widths(measured: Sequence[runs.Measurement | None]) -> Column:
-    return Column(
-        ("+-", "%"), _cells(measured, lambda m: _percent(m.summary.relative_half_width if m.summary else None))
-    )
+    halves = _cells(measured, lambda m: _percent(m.summary.relative_half_width if m.summary else None))
+    return Column(("+-", "%"), halves)
 
 
 def _percents(measured: Sequence[runs.Measurement | None], unit: str = "") -> tuple[str, ...]:
@@ -383,19 +338,11 @@ def _gap(row: Row, nbytes: int) -> str:
     return NO_COPY if row.copies_nothing(nbytes) else "-"
 
 
-def _heading_of_size(nbytes: int) -> tuple[str, ...]:
-    return tuple(units.format_size(nbytes).split(" "))
-
-
 def _note_columns(letters: Sequence[str]) -> list[Column]:
     return [Column(("",), tuple(letters), left=True)] if any(letters) else []
 
 
-def _once(values: Sequence[str]) -> tuple[str, ...]:
+def once(values: Sequence[str]) -> tuple[str, ...]:
     """Empty cells where a value repeats the one above; of a value with a NUL only the part after it is shown."""
-    before = ["", *values[:-1]]
+    before = ["", *values][:-1]
     return tuple("" if value == last else value.split("\0")[-1] for value, last in zip(values, before, strict=True))
-
-
-def _least(run: runs.Run) -> int:
-    return 0 if is_image_batch(run) else 2

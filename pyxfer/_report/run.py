@@ -19,25 +19,25 @@ from pyxfer._report.notes import gather
 from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, precision_text, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_text
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_lines, remark_text
 
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     """The page; with `sort`, the rates are one row per measurement in that order."""
     if sort is None and not page.details and _print_first_page(run, page):
         return
-    explaining = run.kind == "explain" and sort is None
+    has_times = rates.has_times(run)
     marks, notes = gather(run)
     page.hanging(rates.heading_lines(run), style="bold")
     if rates.ending_text(run):
         page.line()
         page.line(rates.ending_text(run), style="bold red")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and rates.has_times(run) else []
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and has_times else []
     page.section("Summary", summary)
-    if not rates.has_times(run) and notes:
+    if not has_times and notes:
         page.section("Nothing was measured", [("-", note.text) for note in notes], style="yellow")
         notes = ()
-    elif explaining:
+    elif run.kind == "explain" and sort is None:
         print_explained(run, page)
         notes = ()  # the page shows the remarks of the explained row and no figures of others
     elif run.kind == "frameworks" and sort is None:
@@ -47,18 +47,32 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    if rates.has_times(run):
-        _print_fits(run, page)
-    left_out = _sections_that_say_nothing(run)
+    _print_rest(run, page, has_times=has_times)
+
+
+def _print_rest(run: runs.Run, page: Page, *, has_times: bool) -> None:
+    if has_times and run.curves:
+        page.heading("Fits, t = t0 + n/B")
+        if (table := rates.fits_table(run)) is not None:
+            page.show(table)
+        page.hanging(rates.fit_reasons(run))
+    left_out = {"Page-locking"} if run.kind == "explain" else set()
+    if run.workers and not has_times and all(worker.ended == "unavailable" for worker in run.workers):
+        left_out = {"Workers", "Peaks", "Checks", "Page-locking"}  # why nothing was measured stands above
     for name, lines in last_sections(run):
         if name not in left_out:
             page.section(name, lines)
 
 
-def _sections_that_say_nothing(run: runs.Run) -> set[str]:
-    if run.workers and not rates.has_times(run) and all(worker.ended == "unavailable" for worker in run.workers):
-        return {"Workers", "Peaks", "Checks", "Page-locking"}  # why nothing was measured stands above
-    return {"Page-locking"} if run.kind == "explain" else set()
+def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:
+    if tables:
+        page.heading(rates.RATES_HEADING)
+    for table in tables:
+        page.line()
+        page.show(table)
+    if clocks:
+        page.line()
+        page.line(clocks)
 
 
 def _print_first_page(run: runs.Run, page: Page) -> bool:
@@ -82,41 +96,16 @@ def _print_first_page(run: runs.Run, page: Page) -> bool:
 
 
 def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
-    """What follows the figures: each section's name and lines, which may be none."""
+    precision = precision_text(run).rstrip(".") if run.kind == "ceiling" else ""
+    checks = [("contents", rates.verified_text(run)), *([("precision", precision)] if precision else [])]
     return [
         ("Page-locking", rates.locking_lines(run)),
         ("Ring", rates.ring_lines(run)),
         ("Workers", worker_lines(run)),
         ("Peaks", rates.peak_lines(run.link)),
-        ("Checks", [("contents", rates.verified_text(run)), *_precision_lines(run), *rates.invalid_lines(run)]),
-        ("Remarks", rates.remark_lines(run)),
+        ("Checks", [*checks, *rates.invalid_lines(run)]),
+        ("Remarks", remark_lines((*run.link.remarks, *run.remarks))),
     ]
-
-
-def _precision_lines(run: runs.Run) -> Lines:
-    text = precision_text(run) if run.kind == "ceiling" else ""
-    return [("precision", text.rstrip("."))] if text else []
-
-
-def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:
-    if tables:
-        page.heading(rates.RATES_HEADING)
-    for table in tables:
-        page.line()
-        page.show(table)
-    if clocks:
-        page.line()
-        page.line(clocks)
-
-
-def _print_fits(run: runs.Run, page: Page) -> None:
-    if not run.curves:
-        return
-    page.heading("Fits, t = t0 + n/B")
-    table = rates.fits_table(run)
-    if table is not None:
-        page.show(table)
-    page.hanging(rates.fit_reasons(run))
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -126,8 +115,7 @@ COLUMNS = (
     *(Column(name, heading=name) for name in ("route", "direction", "side", "memory", "mode", "variant")),
     Column("nbytes", "whole", "size", units.format_size),
     Column("gbps", "number", "bandwidth", units.format_gbps),
-    Column("low_gbps", "number"),
-    Column("high_gbps", "number"),
+    *(Column(name, "number") for name in ("low_gbps", "high_gbps")),
     Column("interval", heading="95 % interval", saved=False),
     Column("caller_gbps", "number", "caller gets", units.format_gbps),
     Column("of_ceiling", "number", "of ceiling", units.format_percent),
@@ -137,15 +125,12 @@ COLUMNS = (
     Column("n", "whole", "trials"),
     *(Column(name, "number") for name in ("dispatch_s", "wall_s", "first_s")),
     Column("verified", "flag"),
-    Column("missing"),
-    Column("remarks"),
+    *(Column(name) for name in ("missing", "remarks")),
     Column("notes", heading="notes", saved=False),
     Column("worker"),
-    Column("framework", heading="framework"),
-    Column("call", heading="call"),
+    *(Column(name, heading=name) for name in ("framework", "call")),
     Column("host_copies", "whole", "host copies"),
-    Column("dma", heading="dma"),
-    Column("returns", heading="returns"),
+    *(Column(name, heading=name) for name in ("dma", "returns")),
     Column("batch", "whole", "batch"),
     Column("overhead_s", "number", "overhead", units.format_seconds),
     Column("faults", "number", "faults"),
@@ -154,8 +139,7 @@ COLUMNS = (
     Column("dma_copies", "number"),
     Column("dma_source"),
     Column("dma_gbps", "number"),
-    Column("dma_missing"),
-    *(Column(name) for name in ("runtime", "device", "host")),
+    *(Column(name) for name in ("dma_missing", "runtime", "device", "host")),
     Column("taken_at", "moment"),
 )
 
@@ -170,13 +154,12 @@ def measurements(run: runs.Run) -> Grid:
 
 
 def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, Any]:
-    """The cells of a row by column; an empty cell may be left out."""
-    rate = m.rate.value
-    low = None if rate is None else rate.low_gbps
+    rate, dma = m.rate.value, m.dma.value
+    crossed = {f"dma_{name}": value for name, value in fields(dma, "copies", "source", "gbps").items()}
     return {
         **fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
         **fields(rate, "gbps", "low_gbps", "high_gbps"),
-        "interval": Cell(rate_interval(rate), low),
+        "interval": Cell(rate_interval(rate), None if rate is None else rate.low_gbps),
         **fields(m, "caller_gbps", "of_ceiling", "of_peak"),
         **fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
         **fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
@@ -187,29 +170,14 @@ def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, An
         "worker_name": m.worker,
         **fields(m.route_info, "framework", "call", "host_copies", "dma", "returns"),
         "overhead_s": None if m.route_info is None else m.overhead_s,
-        **_dma_cells(m),
+        **crossed,
+        "dma_s": None if dma is None else dma.seconds.value,
+        "dma_bytes": None if dma is None else dma.nbytes,
+        "dma_missing": m.dma.reason if dma is None else dma.seconds.reason,
         "runtime": place.runtime,
         "device": place.device.name,
         **fields(place.environment, "host", "taken_at"),
     }
-
-
-def _dma_cells(m: runs.Measurement) -> dict[str, Any]:
-    dma = m.dma.value
-    if dma is None:
-        return {"dma_missing": m.dma.reason}
-    return {
-        "dma_s": dma.seconds.value,
-        "dma_bytes": dma.nbytes,
-        "dma_copies": dma.copies,
-        "dma_source": dma.source,
-        "dma_gbps": dma.gbps,
-        "dma_missing": dma.seconds.reason,
-    }
-
-
-def _grids(run: runs.Run) -> list[Grid]:
-    return [measurements(run), *_parts(run)]
 
 
 def _parts(run: runs.Run) -> list[Grid]:
@@ -217,55 +185,41 @@ def _parts(run: runs.Run) -> list[Grid]:
     breakdown = None if explained is None or explained.is_wrong else explained.row.breakdown.value
     if breakdown is None:
         return []
-    whole_s = breakdown.elapsed_s
-    lines = [*((part.name, part.seconds) for part in breakdown.parts), ("one traced transfer", whole_s)]
+    lines = [*((p.name, p.seconds) for p in breakdown.parts), ("one traced transfer", breakdown.elapsed_s)]
     rows = [
-        (name, Cell(units.format_seconds(seconds), seconds), units.format_percent(seconds / (whole_s or 1.0)))
+        (name, Cell(units.format_seconds(seconds), seconds), units.format_percent(seconds / (lines[-1][1] or 1.0)))
         for name, seconds in lines
     ]
-    return [
-        text_grid(f"Where the time of {clean(run.parameters.explained or '')} goes", ("part", "time", "of it"), rows)
-    ]
+    name = f"Where the time of {clean(run.parameters.explained or '')} goes"
+    return [text_grid(name, ("part", "time", "of it"), rows)]
 
 
 def sections(run: runs.Run) -> list[Section]:
     reason = clean(run.runtime_reason) if run.runtime == "host" else ""
-    unknown = [("-", text) for text in (_unknown_parts(run),) if text]
-    return [("Runtime", [("-", reason)] if reason else []), ("Where the time goes", unknown), *last_sections(run)]
-
-
-def _unknown_parts(run: runs.Run) -> str:
-    """Why an explained route has no breakdown."""
     explained = find_explained(run) if run.kind == "explain" else None
-    if explained is None:
-        return ""
-    if explained.is_wrong:
-        return "Its contents were wrong, so its times mean nothing."
-    breakdown = explained.row.breakdown
-    return "" if breakdown.value is not None else f"Not known: {reason_text(breakdown.reason)}"
-
-
-# --- the report ------------------------------------------------------------------------------------------------------
+    unknown = ""
+    if explained is not None and explained.row.breakdown.value is None:
+        unknown = f"Not known: {reason_text(explained.row.breakdown.reason)}"
+    if explained is not None and explained.is_wrong:
+        unknown = "Its contents were wrong, so its times mean nothing."
+    texts = {"Runtime": reason, "Where the time goes": unknown}
+    return [*((name, [("-", text)] if text else []) for name, text in texts.items()), *last_sections(run)]
 
 
 def _headline(run: runs.Run) -> str:
+    ending, explained = rates.ending_text(run), find_explained(run)
     if not rates.has_times(run):
-        return rates.ending_text(run) or "Nothing was measured."
+        return ending or "Nothing was measured."
     if run.kind == "ceiling":
-        return f"{rates.ending_text(run)} {answer(run).text}".lstrip()
-    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
-    ending = f"{rates.ending_text(run)} " if rates.ending_text(run) else ""
-    return f"{ending}{_figures_text(run)}{where}"
-
-
-def _figures_text(run: runs.Run) -> str:
+        return f"{ending} {answer(run).text}".lstrip()
+    reached = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
+    figures = f"{'; '.join(reached)}." if reached else "No bandwidth is known."
     if run.kind == "explain":
-        explained = find_explained(run)
-        return "" if explained is None else explain.answer(explained)
+        figures = "" if explained is None else explain.answer(explained)
     if run.kind == "frameworks":
-        return frameworks.answer(run)
-    texts = [text for side in get_args(machines.Side) if (text := reached_text(run, side))]
-    return f"{'; '.join(texts)}." if texts else "No bandwidth is known."
+        figures = frameworks.answer(run)
+    where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
+    return f"{ending}{' ' * bool(ending)}{figures}{where}"
 
 
 def _badge(run: runs.Run) -> tuple[Badge, str]:
@@ -295,7 +249,7 @@ REPORT = Report(
     badge=_badge,
     heading=rates.heading_lines,
     advice=_advice,
-    grids=_grids,
+    grids=lambda run: [measurements(run), *_parts(run)],
     sections=sections,
     charts=charts_of_run,
     captions=CAPTIONS,

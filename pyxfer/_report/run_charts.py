@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyxfer import units
@@ -22,7 +23,6 @@ from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
 from pyxfer._report.text import clean, titled
 
 _LONGEST_LABEL = 48
-_MAX_QUANTILES = 200
 _FIT_POINTS = 40
 
 CAPTIONS = {
@@ -54,12 +54,8 @@ def charts_of_run(run: runs.Run) -> Charts:
         groups = [group for group in group_rows(run, [""] * len(run.measurements)) if _drawn_routes(group)]
         several = [group for group in groups if len(group.sizes) > 1 and any(map(_is_staged, group.routes))]
         return {
-            "routes": (lambda width: plots.stacked([_routes_plot(run, group, width) for group in groups]))
-            if groups
-            else None,
-            "uploads": (lambda width: plots.stacked([_uploads_plot(run, group, width) for group in several]))
-            if several
-            else None,
+            "routes": plots.stack(partial(_routes_plot, run, group) for group in groups),
+            "uploads": plots.stack(partial(_uploads_plot, run, group) for group in several),
         }
     return {
         "sizes": (lambda width: _sizes_chart(run, timed, width)) if timed else None,
@@ -91,17 +87,24 @@ def _size_plot(
     left_out = {name for name, _ in named} - colours.keys()
     more = f"; {len(left_out)} more series are in the table" if left_out else ""
     names = {(m.route, m.variant, m.direction): name for name, m in named if name in colours}
-    curves = [
-        (names[way], curve)
-        for curve in run.curves
-        if curve.side == side and (way := (curve.route, curve.variant, curve.direction)) in names
-    ]
-    fits = [point for name, curve in curves for point in _fit_points(name, curve, named)]
+    fits: plots.Values = []
+    notes = []
+    for curve in run.curves:
+        name = names.get((curve.route, curve.variant, curve.direction))
+        points = _fit_points(name, curve, named) if name is not None and curve.side == side else []
+        if points:
+            fits += points
+            notes.append(f"{name}: {_fit_words(curve)}")
     title = titled(run.runtime, f"{reached_text(run, side)}{more}")
-    drawn = {point["series"] for point in fits}
-    notes = [f"{name}: {_fit_words(curve)}" for name, curve in curves if name in drawn]
-    peak = run.link.peak_gbps(side).value
-    return plots.rate_plot(values, title, width, colours, peak=peak, fits=fits, notes=notes)
+    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits, notes=notes)
+
+
+def _fit_words(curve: runs.Curve) -> str:
+    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
+    words = [] if misfit is None else [f"the fit (thin curve) is up to {units.format_percent(misfit)} off"]
+    if half is not None and most_gbps is not None:
+        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {rounded_size(half)}")
+    return "; ".join(words)
 
 
 def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> plots.Values:
@@ -117,14 +120,6 @@ def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Me
     if half is not None and most_gbps is not None and least <= half <= largest:
         points.append({"series": name, "nbytes": half, "gbps": most_gbps / 2, "knee": _fit_words(curve)})
     return points
-
-
-def _fit_words(curve: runs.Curve) -> str:
-    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
-    words = [] if misfit is None else [f"the fit (thin curve) is up to {units.format_percent(misfit)} off"]
-    if half is not None and most_gbps is not None:
-        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {rounded_size(half)}")
-    return "; ".join(words)
 
 
 def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str, Any]:
@@ -144,9 +139,7 @@ def _largest_of_each(timed: Sequence[runs.Measurement]) -> list[runs.Measurement
 
 
 def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: machines.Runtime) -> plots.Make | None:
-    drawn = [
-        (name, m) for name, m in named if m.summary is not None and any(trial.invalid is None for trial in m.trials)
-    ]
+    drawn = [each for each in named if each[1].summary is not None and any(t.invalid is None for t in each[1].trials)]
     return (lambda width: _trials_chart(drawn[: len(plots.COLOURS)], runtime, width)) if drawn else None
 
 
@@ -154,7 +147,7 @@ def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: machin
     values: plots.Values = []
     for name, m in named:
         times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
-        step = max(1, len(times) // _MAX_QUANTILES)
+        step = max(1, len(times) // 200)
         chosen = [*range(0, len(times) - 1, step), len(times) - 1]
         values += [{"series": name, "time": times[place], "share": (place + 1) / len(times)} for place in chosen]
     unit, factor = ("us", 1e6) if statistics.median(value["time"] for value in values) < 1e-3 else ("ms", 1e3)  # noqa: PLR2004
@@ -174,13 +167,11 @@ def reached_text(run: runs.Run, side: machines.Side) -> str:
     best = max(rows, key=lambda m: m.gbps or 0.0, default=None)
     if best is None or best.gbps is None:
         return ""
-    name = "both ways" if side == "sum" else "ingest" if side == "ingest" else side
-    text = (
-        f"{name}: {units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)} with {clean(best.memory)} memory"
-    )
-    if best.mode == machines.STAGED:
-        text += ", staged"
-    return text if best.of_peak is None else f"{text}, {units.format_percent(best.of_peak)} of the peak"
+    name = "both ways" if side == "sum" else side
+    staged = ", staged" if best.mode == machines.STAGED else ""
+    peak = "" if best.of_peak is None else f", {units.format_percent(best.of_peak)} of the peak"
+    figure = f"{units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)}"
+    return f"{name}: {figure} with {clean(best.memory)} memory{staged}{peak}"
 
 
 def trials_text(row: runs.Measurement, name: str) -> str:
@@ -193,7 +184,6 @@ def trials_text(row: runs.Measurement, name: str) -> str:
 
 
 def is_alone(m: runs.Measurement, side: machines.Side) -> bool:
-    """Whether a row is of one direction alone, or the sum of both."""
     return m.side == side and side in (m.direction, "sum")
 
 
@@ -201,7 +191,6 @@ def is_alone(m: runs.Measurement, side: machines.Side) -> bool:
 
 
 def _drawn_routes(group: Group) -> list[Row]:
-    """The routes with a figure at the size at which they are compared, the fastest first."""
     known = [row for row in group.routes if row.gbps(group.largest) is not None]
     right = [row for row in known if row.at[group.largest].verified.value is not False]
     return sorted(right, key=lambda row: -(row.gbps(group.largest) or 0.0))[: plots.MAX_BARS]
@@ -209,17 +198,14 @@ def _drawn_routes(group: Group) -> list[Row]:
 
 def _routes_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     unit, factor = rate_unit(run)
-    bars = [
-        {**_rate_value(row.name, row.at[group.largest], factor), "role": _role(row)} for row in _drawn_routes(group)
-    ]
+    bars = []
+    for row in _drawn_routes(group):
+        role = "pyxfer" if _is_staged(row) else "usual" if row.usual else "other"
+        bars.append({**_rate_value(row.name, row.at[group.largest], factor), "role": role})
     ceiling = group.ceiling.gbps(group.largest) if group.ceiling is not None else None
     whole = "one copy in host memory" if group.direction == "ingest" else "ceiling"
     line = None if ceiling is None else (ceiling * factor, f"{whole}, {plots.bar_figure(ceiling * factor)} {unit}")
     return plots.bar_plot(bars, titled(run.runtime, group_text(run, group)), width, unit, line=line)
-
-
-def _role(row: Row) -> str:
-    return "pyxfer" if _is_staged(row) else "usual" if row.usual else "other"
 
 
 def _is_staged(row: Row) -> bool:
@@ -229,19 +215,17 @@ def _is_staged(row: Row) -> bool:
 def _uploads_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     staged = next((row for row in _drawn_routes(group) if _is_staged(row)), None)
     chosen = {"usual": group.usual, "pyxfer": staged, "fastest": group.best, "ceiling": group.ceiling}
+    shades = dict(zip(chosen, (plots.COLOURS[1], plots.COLOURS[2], plots.COLOURS[0], plots.COLOURS[5]), strict=True))
     named: dict[str, Row] = {}
+    colours = {}
     for role, row in chosen.items():
         if row is not None and row not in named.values():
             named[f"{role}: {row.name}"] = row
+            colours[f"{role}: {row.name}"] = shades[role]
     unit, factor = rate_unit(run)
-    values = [
-        _rate_value(name, m, factor)
-        for name, row in named.items()
-        for m in row.at.values()
-        if m.gbps is not None and m.verified.value is not False
-    ]
-    shades = dict(zip(chosen, (plots.COLOURS[1], plots.COLOURS[2], plots.COLOURS[0], plots.COLOURS[5]), strict=True))
-    colours = {name: shades[name.partition(":")[0]] for name in named}
+    measured = [(name, m) for name, row in named.items() for m in row.at.values()]
+    right = [(name, m) for name, m in measured if m.gbps is not None and m.verified.value is not False]
+    values = [_rate_value(name, m, factor) for name, m in right]
     return plots.rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours, unit=unit)
 
 

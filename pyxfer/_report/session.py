@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pyxfer._document.runs import Measurement
+from rich.cells import cell_len
+
+from pyxfer._document.runs import Share
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
 from pyxfer._report.grid import Column, Grid, fields, text_grid
 from pyxfer._report.grid import number as number_cell
-from pyxfer._report.plots import MAX_BARS, Spec, Values, bar, bar_plot
+from pyxfer._report.layout import NONE, Page
+from pyxfer._report.layout import Column as PageColumn
+from pyxfer._report.plots import MAX_BARS, bar, bar_plot
 from pyxfer._report.prose import folded
 from pyxfer._report.report import Badge, Caption, Charts, Report
 from pyxfer._report.run import COLUMNS, cells_of
@@ -28,16 +31,10 @@ from pyxfer._report.text import (
 )
 from pyxfer.units import format_gbps, format_percent, format_size
 
-if TYPE_CHECKING:
-    from pyxfer._report.layout import Page
-
-
-NARROWEST_TEST = 20
 GAP = "  "
 ALWAYS = ("test", "dir", "size", "GB/s", "+-", "of ceiling")
 HEADING = (*ALWAYS, "marker", "compared")
 LEFT = {"test", "dir", "marker", "compared"}
-_NOT_KNOWN = "-"
 _WIDE = "precision (+-) not reached; try a longer --xfer-budget, more rounds, or a larger precision= in the marker"
 _COLOURS = {"too slow": "red", "unsure": "yellow", "fine": "green"}
 
@@ -49,7 +46,6 @@ def title(place: TestMachine) -> str:
 
 
 def place_lines(session: XferSession, number: int, words: dict[str, str], width: int) -> list[tuple[str, str]]:
-    """The table of one place and the notes below it; every line has a colour or an empty text."""
     tests = [test for test in session.tests if test.place == number]
     texts = notes(tests)
     if session.places[number].runtime == "host":
@@ -63,31 +59,41 @@ def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> l
     rows = [_row(name, test, words) for name, test in zip(names, tests, strict=True)]
     shown = [place for place, name in enumerate(HEADING) if name in ALWAYS or any(row[place] for row in rows)]
     columns = [[HEADING[place], *(row[place] for row in rows)] for place in shown]
-    widths = [max(map(_width, column)) for column in columns]
+    widths = [max(map(cell_len, column)) for column in columns]
     rest = sum(widths[1:]) + len(GAP) * (len(widths) - 1)
-    widths[0] = min(widths[0], max(NARROWEST_TEST, width - rest))
-    colours = ["", *map(_colour, tests)]
-    lines = []
-    for cells, colour in zip(zip(*columns, strict=True), colours, strict=True):
-        padded = [
-            _padded(_shortened(cell, size), size, left=HEADING[place] in LEFT)
-            for cell, size, place in zip(cells, widths, shown, strict=True)
-        ]
-        lines.append((GAP.join(padded).rstrip(), colour))
-    return lines
+    columns[0] = [_shortened(cell, max(20, width - rest)) for cell in columns[0]]
+    padded = [PageColumn((), tuple(cells), left=HEADING[at] in LEFT) for cells, at in zip(columns, shown, strict=True)]
+    lines = [GAP.join(column.padded_cell(row).plain for column in padded).rstrip() for row in range(len(rows) + 1)]
+    colours = [""]
+    for test in tests:
+        colour = "yellow" if test.measurement.gbps is None else _COLOURS.get(test.judged.word, "")
+        colours.append("red" if test.outcome == "failed" else colour)
+    return list(zip(lines, colours, strict=True))
+
+
+def _shortened(text: str, width: int) -> str:
+    """Shortened in the middle, because names differ at their start and parameters at their end."""
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) > width - 3:
+        middle = len(text) // 2
+        text = text[:middle] + text[middle + 1 :]
+    middle = (len(text) + 1) // 2
+    return f"{text[:middle]}...{text[middle:]}"
 
 
 def notes(tests: Sequence[Tested]) -> list[str]:
-    """Missing figures and remarks; tests with the same text share one note."""
     return _shared(tests, lambda test: [*_missing(test), *_remarks(test)])
 
 
 def _shared(tests: Sequence[Tested], texts: Callable[[Tested], list[str]]) -> list[str]:
+    """Tests with the same text share one note."""
     tests_of: dict[str, list[str]] = {}
     for test, name in zip(tests, _names([test.test for test in tests]), strict=True):
         for text in texts(test):
             tests_of.setdefault(text, []).append(name)
-    return [f"{_first(names)}: {text}" for text, names in tests_of.items()]
+    more = {text: f" and {len(names) - 2} more" if len(names) > 2 else "" for text, names in tests_of.items()}  # noqa: PLR2004 - the two that are shown
+    return [f"{', '.join(names[:2])}{more[text]}: {text}" for text, names in tests_of.items()]
 
 
 def _missing(test: Tested) -> list[str]:
@@ -107,11 +113,6 @@ def _why(test: Tested) -> list[str]:
     return [*map(reason_text, test.judged.reasons), *(["failed for a reason other than its speed"] if others else [])]
 
 
-def _first(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:2])
-    return f"{shown} and {len(names) - 2} more" if len(names) > 2 else shown  # noqa: PLR2004 - the two that are shown
-
-
 def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
     found = test.measurement
     half = None if found.summary is None else found.summary.relative_half_width
@@ -119,51 +120,24 @@ def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
         name,
         found.direction,
         format_size(found.nbytes),
-        _NOT_KNOWN if found.gbps is None else format_gbps(found.gbps).removesuffix(" GB/s"),
-        _NOT_KNOWN if half is None or found.gbps is None else "> 100 %" if half > 1 else format_percent(half),
-        _NOT_KNOWN if found.of_ceiling is None else format_percent(found.of_ceiling),
+        NONE if found.gbps is None else format_gbps(found.gbps).removesuffix(" GB/s"),
+        NONE if half is None or found.gbps is None else "> 100 %" if half > 1 else format_percent(half),
+        NONE if found.of_ceiling is None else format_percent(found.of_ceiling),
         _verdict(test),
         words.get(test.test, ""),
     )
 
 
 def _verdict(test: Tested) -> str:
-    """The document's word for the limits of the marker, or an empty text without limits."""
     return "" if test.judged.word == "not asked" else test.judged.word
-
-
-def _colour(test: Tested) -> str:
-    if test.outcome == "failed":
-        return "red"
-    return "yellow" if test.measurement.gbps is None else _COLOURS.get(test.judged.word, "")
 
 
 def _names(tests: Sequence[str]) -> list[str]:
     """Names without the file if all tests are in one file, else without its folder."""
-    files = {test.partition("::")[0] for test in tests}
-    if len(files) == 1:
-        return [clean(test.partition("::")[2] or test) for test in tests]
-    return [clean(f"{test.partition('::')[0].rpartition('/')[2]}::{test.partition('::')[2]}") for test in tests]
-
-
-def _shortened(text: str, width: int) -> str:
-    """Shortened in the middle, because names differ at their start and parameters at their end."""
-    if _width(text) <= width:
-        return text
-    while _width(text) > width - 3:
-        middle = len(text) // 2
-        text = text[:middle] + text[middle + 1 :]
-    middle = (len(text) + 1) // 2
-    return f"{text[:middle]}...{text[middle:]}"
-
-
-def _padded(text: str, width: int, *, left: bool) -> str:
-    spaces = " " * max(0, width - _width(text))
-    return text + spaces if left else spaces + text
-
-
-def _width(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+    parts = [test.partition("::") for test in tests]
+    if len({file for file, _, _ in parts}) == 1:
+        return [clean(name or file) for file, _, name in parts]
+    return [clean(f"{file.rpartition('/')[2]}::{name}") for file, _, name in parts]
 
 
 def print_session(session: XferSession, page: Page) -> None:
@@ -177,11 +151,6 @@ def print_session(session: XferSession, page: Page) -> None:
         page.line("Interrupted: not all tests have run.")
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
-_LONGEST_LABEL = 48
-
-
 def _headline(session: XferSession) -> str:
     failed = sum(test.outcome == "failed" for test in session.tests)
     words = Counter(filter(None, map(_verdict, session.tests)))
@@ -193,12 +162,6 @@ def _headline(session: XferSession) -> str:
 def _badge(session: XferSession) -> tuple[Badge, str]:
     failed = any(test.outcome == "failed" for test in session.tests)
     return ("bad", "failed") if failed else ("good", "passed")
-
-
-def _missing_text(m: Measurement) -> str:
-    """Why a figure is missing; empty if none is."""
-    reason = m.rate.reason or m.ceiling_share.reason
-    return reason_text(reason) if reason else ""
 
 
 def _grids(session: XferSession) -> list[Grid]:
@@ -231,29 +194,23 @@ def _table(session: XferSession) -> Grid:
 
 def _charts(session: XferSession) -> Charts:
     tests = [test for test in session.tests if test.measurement.of_ceiling is not None]
-    return {"tests": (lambda width: _chart(tests, _chart_title(session), width)) if tests else None}
-
-
-def _chart(tests: Sequence[Tested], title: str, width: int) -> Spec:
-    bars: Values = []
-    for test in tests[:MAX_BARS]:
-        share, least = test.measurement.ceiling_share.value, test.expected.min_of_ceiling
-        value, low, high = (0.0, None, None) if share is None else (share.value, share.low, share.high)
-        words = f"{value * 100:.1f} %" + ("" if least is None else f", marker {least * 100:g} %")
-        name = clean(test.test.partition("::")[2] or test.test, _LONGEST_LABEL)
-        low, high = (None if end is None else end * 100 for end in (low, high))
-        bars.append(bar(name, value * 100, f"{name}: {words}", words, low=low, high=high))
-    return bar_plot(bars, title, width, "% of the ceiling", line=(100.0, "the ceiling"))
-
-
-def _chart_title(session: XferSession) -> str:
+    bars = list(map(_bar, tests[:MAX_BARS]))
     words = list(filter(None, map(_verdict, session.tests)))
-    slow = words.count("too slow")
-    without = sum(test.measurement.of_ceiling is None for test in session.tests)
     title = counted(len(session.tests), "test")
     if words:
-        title = f"{counted(len(words), 'test')} with a marker, {slow or 'none'} too slow"
-    return f"{title}; {without} without a share" if without else title
+        title = f"{counted(len(words), 'test')} with a marker, {words.count('too slow') or 'none'} too slow"
+    without = len(session.tests) - len(tests)
+    title = f"{title}; {without} without a share" if without else title
+    line = (100.0, "the ceiling")
+    return {"tests": (lambda width: bar_plot(bars, title, width, "% of the ceiling", line=line)) if bars else None}
+
+
+def _bar(test: Tested) -> dict[str, Any]:
+    share, least = test.measurement.ceiling_share.value or Share(0.0, None, None), test.expected.min_of_ceiling
+    words = f"{share.value * 100:.1f} %" + ("" if least is None else f", marker {least * 100:g} %")
+    name = clean(test.test.partition("::")[2] or test.test, 48)
+    low, high = (None if end is None else end * 100 for end in (share.low, share.high))
+    return bar(name, share.value * 100, f"{name}: {words}", words, low=low, high=high)
 
 
 REPORT = Report(

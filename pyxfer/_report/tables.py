@@ -21,6 +21,7 @@ Kind = Literal["text", "whole", "number", "flag", "moment"]
 # Their types do not depend on the values, so that tables of several documents can be put together.
 _PANDAS = {"text": "string", "whole": "Int64", "number": "Float64", "flag": "boolean", "moment": "datetime64[us, UTC]"}
 _MAX_SHOWN = 20
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 
 class Table(ShortRepr):
@@ -66,16 +67,13 @@ class Table(ShortRepr):
 
         """
         nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow")
-        types = {
-            "text": nanoarrow.string(),
-            "whole": nanoarrow.int64(),
-            "number": nanoarrow.float64(),
-            "flag": nanoarrow.bool_(),
-            "moment": nanoarrow.timestamp("us", timezone="UTC"),
-        }
+        types = {"text": nanoarrow.string(), "whole": nanoarrow.int64(), "number": nanoarrow.float64()}
+        types |= {"flag": nanoarrow.bool_(), "moment": nanoarrow.timestamp("us", timezone="UTC")}
         columns = {name: types[kind] for name, kind in self._typed()}
         cells = [
-            nanoarrow.c_array([_microseconds(cell) for cell in column] if kind == "moment" else column, types[kind])
+            nanoarrow.c_array([cell and (cell - _EPOCH) // _MICROSECOND for cell in column], types[kind])
+            if kind == "moment"
+            else nanoarrow.c_array(column, types[kind])
             for kind, column in zip(self._kinds, self._columns(), strict=True)
         ]
         whole = nanoarrow.c_array_from_buffers(nanoarrow.struct(columns), len(self), [None], children=cells)
@@ -90,9 +88,8 @@ class Table(ShortRepr):
         """
         pandas = library("pandas", "`to_pandas` needs pandas")
         columns = zip(self._typed(), self._columns(), strict=True)
-        frame: pd.DataFrame = pandas.DataFrame(
-            {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
-        )
+        arrays = {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
+        frame: pd.DataFrame = pandas.DataFrame(arrays)
         return frame
 
     def to_polars(self) -> pl.DataFrame:
@@ -104,16 +101,10 @@ class Table(ShortRepr):
         """
         polars = library("polars", "`to_polars` needs polars")
         columns = zip(self._typed(), self._columns(), strict=True)
-        types = {
-            "text": polars.String,
-            "whole": polars.Int64,
-            "number": polars.Float64,
-            "flag": polars.Boolean,
-            "moment": polars.Datetime("us", "UTC"),
-        }
-        frame: pl.DataFrame = polars.DataFrame(
-            [polars.Series(name, cells, dtype=types[kind]) for (name, kind), cells in columns]
-        )
+        types = {"text": polars.String, "whole": polars.Int64, "number": polars.Float64, "flag": polars.Boolean}
+        types["moment"] = polars.Datetime("us", "UTC")
+        series = [polars.Series(name, cells, dtype=types[kind]) for (name, kind), cells in columns]
+        frame: pl.DataFrame = polars.DataFrame(series)
         return frame
 
     def _typed(self) -> list[tuple[str, Kind]]:
@@ -138,11 +129,6 @@ def library(name: str, needed: str) -> Any:
 
 def _shown(cell: Value) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
-
-
-def _microseconds(moment: datetime | None) -> int | None:
-    epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
-    return None if moment is None else (moment - epoch) // timedelta(microseconds=1)
 
 
 def _value(cell: Value, kind: Kind) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from pyxfer import units
@@ -16,6 +16,7 @@ Lines = list[tuple[str, str]]
 """Lines of a page, each a short label and its text."""
 
 HOST_MEMORY = "host memory, not a PCIe link"
+NANO = 1e9
 _LONGEST = 300
 # A reason may end with a remedy, which must not be cut off.
 _LONGEST_REASON = 2000
@@ -66,7 +67,6 @@ def counted(count: int, one: str) -> str:
 
 
 def fact_text(fact: machines.Fact[T], say: Callable[[T], str] = str) -> str:
-    """The value, or `unknown:` and the reason."""
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
     return clean(say(fact.value))
@@ -77,21 +77,16 @@ def moment_text(moment: str) -> str:
     return escaped(moment.replace("T", " ").removesuffix("+00:00").partition(".")[0], 32)
 
 
-NANO = 1e9
-
-
 def nanoseconds_text(seconds: float | None) -> str:
     """`1180.2`; empty for None."""
     return "" if seconds is None else f"{seconds * NANO:.1f}"
 
 
 def format_latency(seconds: float) -> str:
-    """`1180.2 ns`."""
     return f"{nanoseconds_text(seconds)} ns"
 
 
 def rate_interval(rate: runs.Rate | None) -> str:
-    """The ends of a rate's interval, or nothing."""
     if rate is None or rate.low_gbps is None or rate.high_gbps is None:
         return ""
     low = units.format_gbps(rate.low_gbps).removesuffix(" GB/s")
@@ -99,7 +94,6 @@ def rate_interval(rate: runs.Rate | None) -> str:
 
 
 def titled(runtime: machines.Runtime, text: str) -> str:
-    """The finding. Of host memory it says so, because no link has these figures."""
     return f"{text} ({HOST_MEMORY})" if runtime == "host" else text
 
 
@@ -135,9 +129,11 @@ def device_text(device: machines.Device) -> str:
     """`NVIDIA H200, GPU 0, 0000:19:00.0`, or that it is host memory."""
     if device.runtime == "host":
         return HOST_MEMORY
-    words = [clean(device.name), f"GPU {device.index}"]
-    if device.pci.value is not None:
-        words.append(clean(device.pci.value))
+    words = [
+        clean(device.name),
+        f"GPU {device.index}",
+        *([] if device.pci.value is None else [clean(device.pci.value)]),
+    ]
     labels = {"MIG instance": device.mig, "vGPU": device.vgpu, "confidential computing": device.confidential}
     return ", ".join([*words, *(label for label, fact in labels.items() if fact.value)])
 
@@ -165,26 +161,23 @@ def remark_text(remark: machines.Remark) -> str:
     if remark.fix is None:
         return text
     fix = clean(remark.fix)
-    if fix.startswith("-"):
-        return f"{text.rstrip('.')}; try {fix}"
-    return f"{text.rstrip('.')}. {fix[:1].upper()}{fix[1:]}"
+    return f"{text.rstrip('.')}{f'; try {fix}' if fix.startswith('-') else f'. {fix[:1].upper()}{fix[1:]}'}"
+
+
+def remark_lines(remarks: Iterable[machines.Remark], label: str = "-") -> Lines:
+    return [(label, remark_text(remark)) for remark in remarks]
 
 
 def environment_lines(environment: machines.Environment) -> Lines:
-    """What is known, and why the rest is not; without what only a GPU has if there is none."""
-    of_the_gpu: list[tuple[str, machines.Fact[Any], str]] = [
-        ("driver's CUDA", environment.driver_cuda, fact_text(environment.driver_cuda)),
-        ("CUDA_VISIBLE_DEVICES", environment.visible_devices, fact_text(environment.visible_devices)),
-        ("GPU clocks", environment.gpu_clocks, fact_text(environment.gpu_clocks, _clocks_text)),
-        ("throttled by", environment.throttle_reasons, fact_text(environment.throttle_reasons, _list_text)),
-        ("performance state", environment.performance_state, fact_text(environment.performance_state)),
-        ("GPU temperature", environment.temperature_c, fact_text(environment.temperature_c, lambda c: f"{c} C")),
-        ("persistence", environment.persistence, fact_text(environment.persistence, yes_no)),
-        (
-            "other GPU processes",
-            environment.other_gpu_processes,
-            fact_text(environment.other_gpu_processes, _list_text),
-        ),
+    of_the_gpu: list[tuple[str, machines.Fact[Any], Callable[[Any], str]]] = [
+        ("driver's CUDA", environment.driver_cuda, str),
+        ("CUDA_VISIBLE_DEVICES", environment.visible_devices, str),
+        ("GPU clocks", environment.gpu_clocks, _clocks_text),
+        ("throttled by", environment.throttle_reasons, _list_text),
+        ("performance state", environment.performance_state, str),
+        ("GPU temperature", environment.temperature_c, lambda c: f"{c} C"),
+        ("persistence", environment.persistence, yes_no),
+        ("other GPU processes", environment.other_gpu_processes, _list_text),
     ]
     return [
         ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
@@ -193,7 +186,7 @@ def environment_lines(environment: machines.Environment) -> Lines:
         ("NumPy", clean(environment.numpy)),
         ("CUDA runtime", clean(environment.cuda_runtime)),
         ("driver", fact_text(environment.driver)),
-        *((name, text) for name, fact, text in of_the_gpu if fact.reason != HOST_MEMORY),
+        *((name, fact_text(fact, say)) for name, fact, say in of_the_gpu if fact.reason != HOST_MEMORY),
         ("CPU", f"{fact_text(environment.cpu_model)}, {environment.cpus_usable} usable"),
         ("CPU governor", fact_text(environment.cpu_governor)),
         ("memory", fact_text(environment.memory_bytes, memory_text)),
@@ -215,4 +208,4 @@ def _clocks_text(clocks: machines.Clocks) -> str:
 
 
 def _list_text(items: Sequence[object]) -> str:
-    return ", ".join(str(item) for item in items) or "none"
+    return ", ".join(map(str, items)) or "none"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import get_args
 
 from pyxfer import units
-from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
+from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned
 from pyxfer._report.grid import Grid, number, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
-from pyxfer._report.plots import MAX_BARS, Values, bar, bar_figure, bar_plot, stacked
+from pyxfer._report.plots import MAX_BARS, Make, Values, bar, bar_figure, bar_plot, stack
 from pyxfer._report.report import Caption, Charts, Report
 from pyxfer._report.text import Lines, capitalised, clean, counted, reason_text
 
@@ -17,21 +17,16 @@ _PLAIN = "plain copy"
 
 
 def ring_lines(state: RingState) -> Lines:
-    tuned = state.tuning.value
+    tuned, ring = state.tuning.value, state.ring
+    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    locked = f"{ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
     return [
-        ("settings", setup_text(state.ring)),
+        ("settings", f"{counted(ring.threads, 'thread')}, {slots}, {locked}"),
         ("from", reason_text(state.reason)),
         *(_figures(tuned) if tuned is not None else []),
         ("file", clean(state.path.value) if state.path.value else reason_text(state.path.reason)),
         *(("remark", capitalised(reason_text(remark))) for remark in state.remarks),
     ]
-
-
-def setup_text(ring: RingSetup) -> str:
-    """`8 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked`."""
-    threads = counted(ring.threads, "thread")
-    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
-    return f"{threads}, {slots}, {ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
 
 
 def print_tuning(state: RingState, page: Page) -> None:
@@ -42,7 +37,12 @@ def print_tuning(state: RingState, page: Page) -> None:
     if tuned.timed:
         page.heading("Trials: GB/s by direction and size, and speed relative to the best before")
         page.show(fitting_table(_ring_columns(tuned), page.columns))
-    _print_not_tried(tuned, page)
+    by_reason: dict[str, list[str]] = {}  # an expired limit applies to many rings
+    for trial in tuned.trials:
+        if trial.verdict == "not tried":
+            by_reason.setdefault(trial.reason or "no reason given", []).append(ring_name(trial.ring))
+    reasons = [("-", f"{reason_text(why)} ({len(rings)}): {', '.join(rings)}") for why, rings in by_reason.items()]
+    page.section("Not tried", reasons)
 
 
 def _figures(tuned: Tuned) -> Lines:
@@ -54,10 +54,10 @@ def _figures(tuned: Tuned) -> Lines:
 
 def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
     others = {rate.nbytes: rate for rate in plain if rate.direction == way}
-    pairs = [(ring, others[ring.nbytes]) for ring in rates if ring.direction == way and ring.nbytes in others]
     parts = [
-        f"{_rate_text(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_rate_text(other)})"
-        for ring, other in pairs
+        f"{_rate_text(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_rate_text(others[ring.nbytes])})"
+        for ring in rates
+        if ring.direction == way and ring.nbytes in others
     ]
     return ", ".join(parts) or "not timed"
 
@@ -69,39 +69,17 @@ def _rate_text(rate: CopyRate) -> str:
 def _ring_columns(tuned: Tuned) -> list[Column]:
     trials = tuned.timed
     rings = [trial.ring for trial in trials]
+    rows = [{(rate.direction, rate.nbytes): rate.gbps for rate in t.rates} for t in trials]
+    rows.append({(rate.direction, rate.nbytes): rate.gbps for rate in tuned.plain})
+    places = sorted({place for row in rows for place in row}, key=lambda place: (place[0] != "h2d", place[1]))
+    rates = {place: rate_cells([row.get(place) for row in rows], "-", least=1, most=3) for place in places}
     return [
         Column(("threads x", "slots x", "chunk"), (*map(_made_text, rings), ""), left=True),
         Column(("fill",), (*(ring.fill for ring in rings), ""), left=True),
-        *_rate_columns(trials, tuned.plain),
+        *(Column((way, *units.format_size(nbytes).split()), cells) for (way, nbytes), cells in rates.items()),
         Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials]), "")),
         Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
     ]
-
-
-def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> list[Column]:
-    rows = [
-        {(rate.direction, rate.nbytes): rate.gbps for rate in rates}
-        for rates in (*(trial.rates for trial in trials), plain)
-    ]
-    columns = []
-    for way in get_args(CopyDirection):
-        for nbytes in sorted({size for row in rows for direction, size in row if direction == way}):
-            cells = rate_cells([row.get((way, nbytes)) for row in rows], "-", least=1, most=3)
-            columns.append(Column((way, *units.format_size(nbytes).split()), cells))
-    return columns
-
-
-def _print_not_tried(tuned: Tuned, page: Page) -> None:
-    """One line per reason, because an expired limit applies to many rings."""
-    by_reason: dict[str, list[RingSetup]] = {}
-    for trial in tuned.trials:
-        if trial.verdict == "not tried":
-            by_reason.setdefault(trial.reason or "no reason given", []).append(trial.ring)
-    lines = [
-        ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(ring_name, rings))}")
-        for why, rings in by_reason.items()
-    ]
-    page.section("Not tried", lines)
 
 
 def ring_name(ring: RingSetup) -> str:
@@ -113,15 +91,10 @@ def _made_text(ring: RingSetup) -> str:
     return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
-_LONGEST = 600
-
-
 def _headline(state: RingState) -> str:
     tuned = state.tuning.value
     if tuned is None or not tuned.rates or not tuned.plain:
-        return f"No tuning: {clean(state.tuning.reason or 'no trial has figures', _LONGEST)}."
+        return f"No tuning: {clean(state.tuning.reason or 'no trial has figures', 600)}."
     return f"Pageable memory {_ring_text(tuned, 'h2d')}; {_ring_text(tuned, 'd2h')}."
 
 
@@ -132,55 +105,36 @@ def _ring_text(tuned: Tuned, way: CopyDirection) -> str:
 
 
 def _grids(state: RingState) -> list[Grid]:
-    trials = () if state.tuning.value is None else state.tuning.value.trials
-    rows = [
-        (
-            ring_name(trial.ring),
-            *(number(_rate_of(trial.rates, way), units.format_gbps) for way in ("h2d", "d2h")),
-            number(trial.against_best, lambda ratio: f"{ratio:.2f}"),
-            trial.verdict,
-            trial.reason or "",
-        )
-        for trial in trials
-    ]
+    rows = []
+    for trial in () if state.tuning.value is None else state.tuning.value.trials:
+        # The last rate of a direction is that of its largest size.
+        largest = {rate.direction: rate.gbps for rate in sorted(trial.rates, key=lambda rate: rate.nbytes)}
+        rates = [number(largest.get(way), units.format_gbps) for way in get_args(CopyDirection)]
+        best = number(trial.against_best, "{:.2f}".format)
+        rows.append((ring_name(trial.ring), *rates, best, trial.verdict, trial.reason or ""))
     headings = ("threads x slots x chunk", "h2d", "d2h", "x best before", "verdict", "why")
     return [text_grid("Trials at their largest size", headings, rows)]
 
 
-def _rate_of(rates: Sequence[CopyRate], way: str) -> float | None:
-    own = [rate for rate in rates if rate.direction == way]
-    return max(own, key=lambda rate: rate.nbytes).gbps if own else None
-
-
 def _charts(state: RingState) -> Charts:
     tuned = state.tuning.value
-    ways: list[CopyDirection] = list(get_args(CopyDirection))
-    found = (
-        []
-        if tuned is None or not tuned.rates
-        else [(tuned, way, bars) for way in ways if (bars := _ring_bars(tuned, way))]
-    )
-    return {
-        "rings": (
-            lambda width: stacked([bar_plot(bars, _ring_text(own, way), width, "GB/s") for own, way, bars in found])
-        )
-        if found
-        else None
-    }
+    if tuned is None or not tuned.rates:
+        return {}
+    return {"rings": stack(_rings(tuned, way) for way in get_args(CopyDirection))}
 
 
-def _ring_bars(tuned: Tuned, way: CopyDirection) -> Values:
+def _rings(tuned: Tuned, way: CopyDirection) -> Make | None:
     rates = {ring_name(trial.ring): trial.rates for trial in tuned.timed} | {_PLAIN: tuned.plain}
-    own = {name: [rate for rate in found if rate.direction == way] for name, found in rates.items()}
-    largest = max((rate.nbytes for found in own.values() for rate in found), default=0)
+    found = [(name, rate) for name, own in rates.items() for rate in own if rate.direction == way]
+    largest = max((rate.nbytes for _, rate in found), default=0)
     bars: Values = []
-    for name, found in own.items():
-        for rate in found:
-            if rate.nbytes == largest:
-                text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
-                role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
-                bars.append({**bar(name, rate.gbps, text, bar_figure(rate.gbps)), "role": role})
-    return bars[-MAX_BARS:]
+    for name, rate in found:
+        if rate.nbytes == largest:
+            text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
+            role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
+            bars.append({**bar(name, rate.gbps, text, bar_figure(rate.gbps)), "role": role})
+    title = _ring_text(tuned, way) if bars else ""
+    return (lambda width: bar_plot(bars[-MAX_BARS:], title, width, "GB/s")) if bars else None
 
 
 REPORT = Report(

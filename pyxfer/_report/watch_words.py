@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from pyxfer import units
 from pyxfer._document import watches
-from pyxfer._document.runs import Summary
 from pyxfer._report.text import Lines, clean, fact_text, machine_lines, memory_text, reason_text, remark_text
 from pyxfer.units import format_percent, format_seconds, format_size
 
 MAX_CALLS = 8
-MAX_STREAMS = 4
-MAX_FUNCTIONS = 3
 _LONGEST_NAME = 60
 _LONGEST_ADVICE = 600
 _WORTH_A_LINE = 0.001
@@ -25,7 +21,6 @@ _DOES: dict[watches.SurpriseKind, str] = {
     "blocking copy": "copies and waits",
     "allocation": "allocates memory",
 }
-_RELEASES = ("Free", "Unregister", "Release")
 _RARELY, _MANY = 0.01, 999.5
 """Calls per step: below the first the total count says more; from the second on `.3g` would print an exponent."""
 _PARTS: dict[watches.StepPartName, str] = {
@@ -42,41 +37,32 @@ _BY_THE_CLOCK: dict[watches.StepPartName, str] = {**_PARTS, "input": "between st
 
 
 def part_words(parts: watches.Parts) -> Mapping[watches.StepPartName, str]:
-    """The reader's names of the parts, which depend on whether records and steps are known."""
     if parts.kernels_s is not None:
         return _PARTS
     return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
 
 
-def unseen_reason(watched: watches.Watched) -> str:
-    """Why there are no records; empty if there are some, or if a remark already says so."""
-    reason = watched.activity.reason or ""
-    no_gpu = reason == watches.NO_GPU_WATCHED
-    said = any(remark.text == reason or (no_gpu and remark.code == "no-gpu") for remark in watched.remarks)
-    return "" if said else reason
-
-
 def slow_text(watched: watches.Watched) -> str:
-    """The number of slow steps and their cost; empty without slow steps."""
-    steps, slow = watched.steps, watched.steps.slow
+    slow = watched.steps.slow
     if slow is None:
         return ""
     are, usual = ("is", "a usual one") if slow.count == 1 else ("are", "as many usual ones")
-    text = (
-        f"{slow.count} of {steps.watched} steps {are} slow: {format_seconds(slow.more_s)} more than {usual}, "
-        f"{format_percent(slow.share)} of the time of all steps"
-    )
     mostly = "" if slow.mostly is None else f", most of it {part_words(watched.parts)[slow.mostly]}"
-    return f"{text}{mostly}; the longest took {format_seconds(slow.longest_s)}"
+    return (
+        f"{slow.count} of {watched.steps.watched} steps {are} slow: {format_seconds(slow.more_s)} more than {usual}, "
+        f"{format_percent(slow.share)} of the time of all steps{mostly}; the longest took "
+        f"{format_seconds(slow.longest_s)}"
+    )
 
 
 def size_text(row: watches.CopyClass) -> str:
     """The range of sizes of a class of copies, e.g. `16 to 64 MiB`."""
+    least = format_size(row.least_bytes)
     if row.below_bytes is None:
-        return f"from {format_size(row.least_bytes)}"
+        return f"from {least}"
+    below = format_size(row.below_bytes)
     if row.least_bytes == 0:
-        return f"below {format_size(row.below_bytes)}"
-    least, below = format_size(row.least_bytes), format_size(row.below_bytes)
+        return f"below {below}"
     return f"{least.split()[0] if least.split()[1] == below.split()[1] else least} to {below}"
 
 
@@ -90,97 +76,103 @@ def sum_text(nbytes: int) -> str:
 
 
 def heading_lines(watched: watches.Watched) -> Lines:
-    tracing = watched.tracing.value
+    steps, tracing, took = watched.steps, watched.tracing.value, format_seconds(watched.window_s)
     library = "" if tracing is None else clean(tracing.library.rpartition("/")[2], longest=_LONGEST_NAME)
-    lines = machine_lines(watched, f"records by {library}" if library else "")
-    lines.append(("window", _window_text(watched)))
-    if watched.steps.finder is not None and watched.steps.watched:
-        lines.append(("steps", found_text(watched.steps)))
-    return lines
+    words = [took, f"steps {steps.watched}" if steps.watched else "without steps"]
+    words += [f"skipped before {steps.skipped}"] if steps.skipped else []
+    words += [f"failed {steps.failed}"] if steps.failed else []
+    words += ["until the program ended"] if watched.ended == "ended" else []
+    lines = [*machine_lines(watched, f"records by {library}" if library else ""), ("window", ", ".join(words))]
+    return [*lines, ("steps", _found_text(steps))] if steps.finder is not None and steps.watched else lines
 
 
-def first_steps_text(watched: watches.Watched) -> str:
-    """What is said before the verdict, or an empty text."""
-    said = next((remark for remark in watched.remarks if remark.code == watches.FIRST_STEPS), None)
-    return "" if said is None else f"{remark_text(said)[:1].upper()}{remark_text(said)[1:]}."
-
-
-def found_text(steps: watches.Steps) -> str:
+def _found_text(steps: watches.Steps) -> str:
     if steps.finder == "keras":
         return "batches of Keras fit"
     if steps.finder == "optimizer":
         return "steps of PyTorch's optimizers"
-    names = ", ".join(shortened(name, _LONGEST_NAME) for name in steps.functions[:MAX_FUNCTIONS])
-    more = f" and {len(steps.functions) - MAX_FUNCTIONS} more" if len(steps.functions) > MAX_FUNCTIONS else ""
-    return f"calls of {names}{more} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
+    names = _first([shortened(name, _LONGEST_NAME) for name in steps.functions], 3, ", ")
+    return f"calls of {names} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
+
+
+def _first(texts: Sequence[str], most: int, joint: str) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{joint.join(texts[:most])}{more}"
+
+
+def first_steps_text(watched: watches.Watched) -> str:
+    said = next((remark_text(remark) for remark in watched.remarks if remark.code == watches.FIRST_STEPS), "")
+    return said and f"{said[:1].upper()}{said[1:]}."
 
 
 def ending_text(watched: watches.Watched) -> str:
-    """Why the window is incomplete, or an empty text."""
-    if watched.ended == "failed":
-        return "The program failed in this window; the page shows what was recorded until then."
-    return ""
+    failed = "The program failed in this window; the page shows what was recorded until then."
+    return failed if watched.ended == "failed" else ""
 
 
 def steps_text(watched: watches.Watched) -> str:
-    took = units.format_seconds(watched.parts.period_s)
+    took = format_seconds(watched.parts.period_s)
     if watched.steps.slow is not None:
         return f"Where the mean usual step's {took} went (usual steps: {watched.steps.usual})"
-    whose = "the mean step's" if watched.steps.watched else "the window's"
-    return f"Where {whose} {took} went"
+    return f"Where {'the mean step' if watched.steps.watched else 'the window'}'s {took} went"
 
 
 def beside_lines(watched: watches.Watched) -> Lines:
     parts, steps = watched.parts, watched.steps
-    summary, slow = steps.period.value, slow_text(watched)
-    hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
-    lines = [] if summary is None else [("-", _steps_text(summary))]
-    lines += [("-", slow)] if slow else []
-    lines += [
-        ("-", f"copies {way} under kernels, in addition: {units.format_seconds(seconds)}")
-        for way, seconds in hidden.items()
-        if seconds
-    ]
+    texts, slow = [], slow_text(watched)
+    if (summary := steps.period.value) is not None:
+        median, shortest, longest = map(format_seconds, (summary.median_s, summary.min_s, summary.max_s))
+        texts.append(f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}")
+    texts += [slow] if slow else []
+    for way, seconds in {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}.items():
+        if seconds:
+            texts.append(f"copies {way} under kernels, in addition: {format_seconds(seconds)}")
     if steps.between_s:
-        step = "usual step" if slow else "step"
-        lines.append(("-", f"host between steps: {units.format_seconds(steps.between_s)} of a {step}"))
-    return lines
+        texts.append(f"host between steps: {format_seconds(steps.between_s)} of a {'usual ' * bool(slow)}step")
+    return [("-", text) for text in texts]
 
 
 def overlap_lines(watched: watches.Watched) -> Lines:
     activity = watched.activity.value
     if activity is None or not activity.streams:
         return []
-    overlap = activity.overlap
+    overlap, streams = activity.overlap, []
+    kernels, at_once = fact_text(overlap.kernels_at_once), overlap.kernels_at_once.value
+    if at_once is not None:
+        share = fact_text(overlap.kernels_share, format_percent)
+        kernels = f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
+    for use in activity.streams:
+        words = [f"kernels {use.kernels}"] if use.kernels else []
+        words += [f"copies {use.copies}, {sum_text(use.copied_bytes)}"] if use.copies else []
+        streams.append(f"stream {use.stream} ({', '.join(words)})")
     return [
-        ("device", f"busy for {units.format_percent(overlap.busy_share)} of the window"),
+        ("device", f"busy for {format_percent(overlap.busy_share)} of the window"),
         ("copies", copies_text(overlap)),
-        ("kernels", _kernels_text(overlap)),
-        ("streams", _streams_text(activity.streams)),
+        ("kernels", kernels),
+        ("streams", f"{len(streams)}: {_first(streams, 4, '; ')}"),
     ]
 
 
 def unseen_text(watched: watches.Watched) -> str:
-    """Why there are no records, unless a remark has the reason."""
-    reason = unseen_reason(watched)
-    return f"No device records: {clean(reason)}" if reason else ""
+    """Why there are no records; empty if there are some, or if a remark already says so."""
+    reason = watched.activity.reason or ""
+    no_gpu = reason == watches.NO_GPU_WATCHED
+    said = any(remark.text == reason or (no_gpu and remark.code == "no-gpu") for remark in watched.remarks)
+    return f"No device records: {clean(reason)}" if reason and not said else ""
 
 
 def ceiling_text(watched: watches.Watched) -> str:
-    """The source of the ceiling, or an empty text."""
     activity, source = watched.activity.value, watched.ceiling_source.value
     if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
         return ""
     if source.source == "measured":
         return "Ceiling: raw copies from pinned memory, measured here after the window."
     device, host = (shortened(text, _LONGEST_NAME) for text in (source.device, source.host))
-    whose = f"of {device} on {host}, {clean(source.taken_at)}"
-    return f"Ceiling: raw copies from pinned memory in a saved run {whose}."
+    return f"Ceiling: raw copies from pinned memory in a saved run of {device} on {host}, {clean(source.taken_at)}."
 
 
 def pageable_lines(watched: watches.Watched) -> Lines:
-    activity = watched.activity.value
-    rows = activity.pageable if activity is not None else ()
+    rows = watched.activity.value.pageable if watched.activity.value is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
     return [(row.direction, _pageable_text(row, _a_step(watched))) for row in worth]
 
@@ -188,27 +180,24 @@ def pageable_lines(watched: watches.Watched) -> Lines:
 def call_lines(watched: watches.Watched, most: int = MAX_CALLS) -> Lines:
     activity = watched.activity.value
     rows = activity.surprises if activity is not None else ()
-    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:most]]
-    if len(rows) > most:
-        lines.append(("", f"and {len(rows) - most} more; --export-json has all"))
-    return lines
+    lines = [(format_seconds(row.seconds), _call_text(row)) for row in rows[:most]]
+    return [*lines, ("", f"and {len(rows) - most} more; --export-json has all")] if len(rows) > most else lines
 
 
 def program_lines(watched: watches.Watched) -> Lines:
-    """The source lines that ran most often, by samples."""
     return [(format_percent(use.share), clean(use.line)) for use in watched.lines]
 
 
 def memory_lines(watched: watches.Watched) -> Lines:
-    activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
+    activity, before, after = watched.activity.value, watched.used_before_bytes.value, watched.used_after_bytes.value
     lines = []
-    if before.value is not None and after.value is not None:
-        used = f"{memory_text(before.value)} of device memory before the window, {memory_text(after.value)} after"
-        lines.append(("in use", used))
+    if before is not None and after is not None:
+        text = f"{memory_text(before)} of device memory before the window, {memory_text(after)} after"
+        lines.append(("in use", text))
     for row in activity.allocated if activity is not None else ():
-        allocated = f"{sum_text(row.allocated_bytes)} allocated ({row.allocations} x)"
         released = f", {sum_text(row.released_bytes)} released ({row.releases} x)" if row.releases else ""
-        lines.append((shortened(row.memory, _LONGEST_NAME), f"{allocated}{released}"))
+        text = f"{sum_text(row.allocated_bytes)} allocated ({row.allocations} x){released}"
+        lines.append((shortened(row.memory, _LONGEST_NAME), text))
     if activity is not None and activity.allocation_calls_in_steps:
         lines.append(("in steps", f"calls that allocate or release memory: {activity.allocation_calls_in_steps}"))
     return lines
@@ -216,13 +205,12 @@ def memory_lines(watched: watches.Watched) -> Lines:
 
 def advice_lines(watched: watches.Watched, *, worked_out: bool = True) -> Lines:
     whole = _a_step(watched) if watched.steps.watched else "for the window"
-    now = units.format_seconds(watched.parts.period_s)
+    now = format_seconds(watched.parts.period_s)
     lines = []
     for number, advice in enumerate(watched.advice, start=1):
-        predicted = units.format_seconds(advice.predicted_s)
-        less = units.format_percent(advice.gain_share)
-        lines.append((f"{number}.", clean(advice.text, _LONGEST_ADVICE)))
+        predicted, less = format_seconds(advice.predicted_s), format_percent(advice.gain_share)
         how = f": {clean(advice.worked_out, _LONGEST_ADVICE)}" if worked_out else ""
+        lines.append((f"{number}.", clean(advice.text, _LONGEST_ADVICE)))
         lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less{how}."))
     if len(watched.advice) > 1:
         lines.append(("", "These gains do not add up: several may remove the same time."))
@@ -235,76 +223,39 @@ def _a_step(watched: watches.Watched) -> str:
     return "a step" if watched.steps.slow is None else "a usual step"
 
 
-def _window_text(watched: watches.Watched) -> str:
-    steps, took = watched.steps, units.format_seconds(watched.window_s)
-    words = [took, f"steps {steps.watched}" if steps.watched else "without steps"]
-    words += [f"skipped before {steps.skipped}"] if steps.skipped else []
-    words += [f"failed {steps.failed}"] if steps.failed else []
-    words += ["until the program ended"] if watched.ended == "ended" else []
-    return ", ".join(words)
-
-
-def _steps_text(summary: Summary) -> str:
-    median, shortest, longest = map(units.format_seconds, (summary.median_s, summary.min_s, summary.max_s))
-    return f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}"
-
-
 def copies_text(overlap: watches.Overlap) -> str:
     if overlap.hidden_share.value is None:
         return fact_text(overlap.hidden_share)
-    hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
+    hidden = f"{format_percent(overlap.hidden_share.value)} of their time under kernels"
     if overlap.copies_at_once < 2:  # noqa: PLR2004  # one copy alone is not "at once"
         return f"{hidden}; never two at once"
-    share = fact_text(overlap.copies_share, units.format_percent)
+    share = fact_text(overlap.copies_share, format_percent)
     return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
 
 
-def _kernels_text(overlap: watches.Overlap) -> str:
-    if overlap.kernels_at_once.value is None:
-        return fact_text(overlap.kernels_at_once)
-    at_once, share = overlap.kernels_at_once.value, fact_text(overlap.kernels_share, units.format_percent)
-    return f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
-
-
-def _streams_text(streams: tuple[watches.StreamUse, ...]) -> str:
-    shown = [_stream_text(use) for use in streams[:MAX_STREAMS]]
-    more = f" and {len(streams) - MAX_STREAMS} more" if len(streams) > MAX_STREAMS else ""
-    return f"{len(streams)}: {'; '.join(shown)}{more}"
-
-
-def _stream_text(use: watches.StreamUse) -> str:
-    words = [f"kernels {use.kernels}"] if use.kernels else []
-    words += [f"copies {use.copies}, {sum_text(use.copied_bytes)}"] if use.copies else []
-    return f"stream {use.stream} ({', '.join(words)})"
-
-
 def _pageable_text(row: watches.Pageable, a_step: str) -> str:
-    copies = f"{sum_text(row.nbytes)} ({row.count} x) in {units.format_seconds(row.seconds)}"
+    copies = f"{sum_text(row.nbytes)} ({row.count} x) in {format_seconds(row.seconds)}"
     if row.saves_s.value is None or row.pinned_s.value is None:
         return f"{copies}; gain of pinning {fact_text(row.saves_s)}"
-    pinned = f"{copies}; pinned, at the ceiling, {units.format_seconds(row.pinned_s.value)}"
+    pinned = f"{copies}; pinned, at the ceiling, {format_seconds(row.pinned_s.value)}"
     if row.saves_s.value <= 0:
         return f"{pinned}: no gain"
-    per_step = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
-    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{per_step}"
+    per_step = f", {format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
+    return f"{pinned}: {format_seconds(row.saves_s.value)} less{per_step}"
 
 
 def _call_text(row: watches.Surprise) -> str:
-    releases = row.what == "allocation" and any(word in row.call for word in _RELEASES)
+    releases = row.what == "allocation" and any(word in row.call for word in ("Free", "Unregister", "Release"))
     does = "releases memory" if releases else _DOES[row.what]
+    often = f"{row.count} x"
+    if row.per_step is not None and row.per_step >= _RARELY:
+        often = f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
     words = [f"{shortened(row.call, _LONGEST_NAME) or 'unnamed call'} {does}"]
     words += [sum_text(row.nbytes)] if row.nbytes else []
-    words.append(f"({_often(row)})")
     line = row.line.value
-    words.append(f"at {shortened(line, _LONGEST_NAME)}" if line else f"[{reason_text(row.line.reason)}]")
-    words += [f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else []
+    at = f"at {shortened(line, _LONGEST_NAME)}" if line else f"[{reason_text(row.line.reason)}]"
+    words += [f"({often})", at, *([f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else [])]
     return " ".join(words)
-
-
-def _often(row: watches.Surprise) -> str:
-    if row.per_step is None or row.per_step < _RARELY:
-        return f"{row.count} x"
-    return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
 
 
 def shortened(text: str, most: int) -> str:
@@ -316,11 +267,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
-    """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
     activity, reasons = watched.activity.value, dict[str, list[str]]()
-    if activity is None or watched.ceiling_source.value is None:
-        return ()
-    for row in activity.copies:
+    known = activity is not None and watched.ceiling_source.value is not None
+    for row in activity.copies if activity is not None and known else ():
         if row.direction in ("h2d", "d2h") and row.ceiling_share.reason is not None:
             reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.direction} {size_text(row)}")
     return tuple(f"No share of the ceiling for {', '.join(rows)}: {clean(why)}." for why, rows in reasons.items())

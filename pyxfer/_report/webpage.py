@@ -15,14 +15,14 @@ import os
 import re
 import resource
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from typing import Any
 
 import msgspec
 
-from pyxfer._document import codec, fleets, runs
+from pyxfer._document import codec, runs
 from pyxfer._document.files import write_whole
 from pyxfer._document.machines import Device
 from pyxfer._python import python_command
@@ -38,8 +38,7 @@ from pyxfer.units import format_size
 SUFFIXES = (".html", ".svg", ".png", ".pdf")
 MAX_EMBEDDED = 400_000
 """Bytes of compressed JSON in a page; a larger document is embedded without its trials."""
-MAX_EMBEDDED_HOSTS = 2000
-"""Compressing a larger fleet takes seconds, and the result would be too large."""
+
 
 _METHOD = (
     "Bandwidth is the bytes of a transfer over the median time of its trials; 1 GB is 1e9 bytes. Trials of everything "
@@ -51,7 +50,6 @@ _DARK = ("#6db3f2", "#ff9d5c", "#3fcfae", "#e58fd0", "#d9b84a", "#aab4c0", "#55d
 _DARK_BLUES = ("#1b2732", "#1d3346", "#1f415d", "#225075", "#265f8d")
 _DARK_ORANGES = ("#2b241f", "#40301f", "#57391d", "#6e421a", "#854b17")
 _DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c", plots.HALO: "#14181d"}
-_COLUMNS = 120
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MAX_TWICE = 3
@@ -76,7 +74,6 @@ def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = N
 
 
 def suffix_of(path: str) -> str:
-    """The suffix that decides about a report's form."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
         raise UsageError(f"Report {path!r:.200} has no known suffix: end its name in {', '.join(SUFFIXES)}.")
@@ -96,7 +93,6 @@ def check_report(path: str | None) -> None:
 
 
 def check_drawing() -> Any:
-    """Import vl-convert."""
     return library("vl_convert", "Reports need vl-convert")
 
 
@@ -126,36 +122,28 @@ def _pdf(drawn: Sequence[plots.Spec]) -> bytes:
     pypdf, drawing = library("pypdf", "Reports as PDF need pypdf"), check_drawing()
     pages: list[list[plots.Spec]] = []
     for plot in drawn:
-        if pages and len(pages[-1]) < _MAX_ON_PAGE and _fits_page([*pages[-1], plot]):
-            pages[-1].append(plot)
-        else:
-            pages.append([plot])
+        if pages and len(pages[-1]) < _MAX_ON_PAGE:
+            _, width, height = _page_of([*pages[-1], plot])
+            if height <= width * _A4_INSIDE[1] / _A4_INSIDE[0]:
+                pages[-1].append(plot)
+                continue
+        pages.append([plot])
     written, out = pypdf.PdfWriter(), io.BytesIO()
     for page in pages:
-        written.append(io.BytesIO(drawing.svg_to_pdf(_on_page(page))))
+        svg, width, height = _page_of(page)
+        # At the top of the page, as wide as it is between its margins, or as high if they are too high.
+        scale = min(_A4_INSIDE[0] / width, _A4_INSIDE[1] / height)
+        box = f"{-_MARGIN / scale} {-_MARGIN / scale} {_A4[0] / scale} {_A4[1] / scale}"
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_A4[0]}" height="{_A4[1]}" viewBox="{box}">'
+        written.append(io.BytesIO(drawing.svg_to_pdf(f"{head}{svg}</svg>")))
     written.write(out)
     return out.getvalue()
 
 
 def _page_of(on_page: Sequence[plots.Spec]) -> tuple[str, float, float]:
-    """The picture of some plots, and its width and height."""
     svg = svg_of(plots.themed(plots.stacked(on_page), plots.WIDE, "white"))
     width, height = (float(found) for found in _SVG_SIZE.findall(svg)[0])
     return svg, width, height
-
-
-def _fits_page(on_page: Sequence[plots.Spec]) -> bool:
-    _, width, height = _page_of(on_page)
-    return height <= width * _A4_INSIDE[1] / _A4_INSIDE[0]
-
-
-def _on_page(on_page: Sequence[plots.Spec]) -> str:
-    """A page with the plots at its top, as wide as it is between its margins, or as high if they are too high."""
-    svg, width, height = _page_of(on_page)
-    scale = min(_A4_INSIDE[0] / width, _A4_INSIDE[1] / height)
-    box = f"{-_MARGIN / scale} {-_MARGIN / scale} {_A4[0] / scale} {_A4[1] / scale}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_A4[0]}" height="{_A4[1]}" viewBox="{box}">'
-    return f"{head}{svg}</svg>"
 
 
 def svg_of(spec: plots.Spec) -> str:
@@ -203,24 +191,20 @@ def page_html(documents: Sequence[object]) -> str:
     script = _resource("webpage.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{_style()}</style></head><body>",
-            f"<main>{_machines(documents)}{''.join(articles)}</main>",
-            f'<footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>',
-            '<div id="tip" role="status" hidden></div>',
-            f"<script>{script}</script></body></html>\n",
-        ]
-    )
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_style()}</style></head><body>
+<main>{_machines(documents)}{"".join(articles)}</main>
+<footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>
+<div id="tip" role="status" hidden></div>
+<script>{script}</script></body></html>
+"""
 
 
 def _machines(documents: Sequence[object]) -> str:
-    """A note if the documents are of several machines, whose figures do not compare."""
     environments = [report_of(document).environment(document) for document in documents]
     found = {environment.host for environment in environments if environment is not None}
     if len(found) < 2:  # noqa: PLR2004 - two machines
@@ -236,11 +220,17 @@ def _article(document: object, anchor: str) -> str:
     about = [("Environment", environment_lines(environment))] if environment is not None else []
     grids = [grid for grid in report.grids(document) if grid.rows]
     sections = [(name, lines) for name, lines in (*report.sections(document), *about) if lines]
-    makes = charts_of(document)
+    makes, figures = charts_of(document), []
+    for number, (name, make) in enumerate(makes.items(), start=1):
+        ends_page = number % _MAX_ON_PAGE == 0 and number < len(makes)
+        caption = report.captions[name]
+        figure = _figure(make, caption, words)
+        figures.append(_section(caption.title, figure, f"{anchor}-chart-{name}", ends_page=ends_page))
     links = [(f"{anchor}-chart-{name}", report.captions[name].title) for name in makes]
     links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(grids)]
     links += [(f"{anchor}-{_anchor(name)}", name) for name, _ in sections]
-    text = f'<pre tabindex="0">{escape(page_text(document, _COLUMNS))}</pre>'
+    contents = "".join(f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links)
+    text = f'<pre tabindex="0">{escape(page_text(document, 120))}</pre>'
     return "".join(
         [
             f'<article id="{anchor}"><div class="head"><h1>{escape(_heading(document, title))}</h1>',
@@ -248,9 +238,8 @@ def _article(document: object, anchor: str) -> str:
             f'<p class="lead">{escape(words)}</p>',
             _advice(report.advice(document)),
             _lines(report.heading(document)),
-            _contents_list(links),
-            _figures(anchor, makes, report.captions, words),
-            "" if makes else "<p>No chart: no figure can be drawn.</p>",
+            f'<nav aria-label="Contents"><ul>{contents}</ul></nav>',
+            *(figures or ["<p>No chart: no figure can be drawn.</p>"]),
             *(_table(grid, f"{anchor}-table-{number}") for number, grid in enumerate(grids)),
             *(_section(name, _lines(lines), f"{anchor}-{_anchor(name)}") for name, lines in sections),
             _download(document, title),
@@ -262,9 +251,9 @@ def _article(document: object, anchor: str) -> str:
 
 def _heading(document: object, title: str) -> str:
     """The device and the date if the document has them: they tell reports apart, and all have the same commands."""
-    several = [getattr(each, "device", each) for each in getattr(document, "devices", ())]
-    of_runs = [each.device for each in getattr(document, "runs", ())]
-    devices = [getattr(document, "device", None), *several, *of_runs]
+    devices = [getattr(document, "device", None)]
+    devices += [getattr(each, "device", each) for each in getattr(document, "devices", ())]
+    devices += [each.device for each in getattr(document, "runs", ())]
     environment = report_of(document).environment(document)
     words = list(dict.fromkeys(clean(device.name) for device in devices if isinstance(device, Device)))
     words += [] if environment is None else [moment_text(environment.taken_at).partition(" ")[0]]
@@ -275,20 +264,6 @@ def _advice(advice: Sequence[Advice]) -> str:
     codes = [f'<pre tabindex="0">{escape(code)}</pre>' if code else "" for _, code in advice]
     items = [f"<li>{escape(text)}{code}</li>" for (text, _), code in zip(advice, codes, strict=True)]
     return f'<section class="advice"><h2>What to do</h2><ol>{"".join(items)}</ol></section>' if items else ""
-
-
-def _contents_list(links: Sequence[tuple[str, str]]) -> str:
-    items = [f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links]
-    return f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>'
-
-
-def _figures(anchor: str, makes: Mapping[str, plots.Make], captions: Mapping[str, Caption], words: str) -> str:
-    figures = []
-    for number, (name, make) in enumerate(makes.items(), start=1):
-        ends_page = number % _MAX_ON_PAGE == 0 and number < len(makes)
-        figure = _figure(make, captions[name], words)
-        figures.append(_section(captions[name].title, figure, f"{anchor}-chart-{name}", ends_page=ends_page))
-    return "".join(figures)
 
 
 def _figure(make: plots.Make, caption: Caption, words: str) -> str:
@@ -323,28 +298,21 @@ def _lines(lines: Lines) -> str:
 
 def _table(grid: Grid, anchor: str) -> str:
     headings, rows = grid.readable()
-    forms = [_form_of(column) for column in zip(*rows, strict=True)]
-    head = "".join(
-        f'<th scope="col"{form}><button type="button">{escape(heading)}</button></th>'
-        for heading, form in zip(headings, forms, strict=True)
-    )
-    body = "".join(
-        f"<tr>{''.join(_cell(cell, form) for cell, form in zip(row, forms, strict=True))}</tr>" for row in rows
-    )
+    forms = []
+    for column in zip(*rows, strict=True):
+        # Numbers are aligned right, and short texts are not broken into lines, which would make rows twice as high.
+        whole = ' class="whole"' if all(len(cell.text) <= _LONGEST_WHOLE for cell in column) else ""
+        is_number = all(cell.value is not None or not cell.text for cell in column)
+        forms.append(' class="number"' if is_number else whole)
+    heads = zip(map(escape, headings), forms, strict=True)
+    head = "".join(f'<th scope="col"{form}><button type="button">{name}</button></th>' for name, form in heads)
+    cells = ("".join(map(_cell, row, forms)) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in cells)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     many = " many" if len(headings) > _MANY_COLUMNS else ""
-    scrolled = (
-        f'<div class="scroll table{many}" tabindex="0" role="region" aria-label="{escape(grid.name)}">{table}</div>'
-    )
-    notes = [(mark, text) for mark, text in grid.notes]
-    return _section(grid.name, f"{scrolled}{_lines(notes) if notes else ''}", anchor)
-
-
-def _form_of(column: Sequence[Cell]) -> str:
-    """Numbers are aligned right, and short texts are not broken into lines, which would make rows twice as high."""
-    if all(cell.value is not None or not cell.text for cell in column):
-        return ' class="number"'
-    return ' class="whole"' if all(len(cell.text) <= _LONGEST_WHOLE for cell in column) else ""
+    area = f'class="scroll table{many}" tabindex="0" role="region" aria-label="{escape(grid.name)}"'
+    notes = _lines(list(grid.notes)) if grid.notes else ""
+    return _section(grid.name, f"<div {area}>{table}</div>{notes}", anchor)
 
 
 def _cell(cell: Cell, form: str) -> str:
@@ -353,22 +321,17 @@ def _cell(cell: Cell, form: str) -> str:
 
 
 def _download(document: object, name: str) -> str:
-    if isinstance(document, fleets.Fleet) and len(document.hosts) > MAX_EMBEDDED_HOSTS:
-        return '<p class="small">The document is too large to be embedded here.</p>'
-    data, note = _compressed(document), ""
+    data, note = gzip.compress(codec.to_sealed_json(document), mtime=0), ""
     if len(data) > MAX_EMBEDDED and isinstance(document, runs.Run):
         rows = tuple(msgspec.structs.replace(row, trials=()) for row in document.measurements)
-        data, note = _compressed(msgspec.structs.replace(document, measurements=rows)), ", without its trials"
+        bare = msgspec.structs.replace(document, measurements=rows)
+        data, note = gzip.compress(codec.to_sealed_json(bare), mtime=0), ", without its trials"
     if len(data) > MAX_EMBEDDED:
         return '<p class="small">The document is too large to be embedded here.</p>'
     encoded = base64.b64encode(data).decode()
     file = f"{_anchor(name)}.json.gz"
     link = f'<a download="{file}" href="data:application/gzip;base64,{encoded}">Download JSON</a>'
     return f'<p class="download">{link} (compressed{note})</p>'
-
-
-def _compressed(document: object) -> bytes:
-    return gzip.compress(codec.to_sealed_json(document), mtime=0)
 
 
 def _anchor(name: str) -> str:

@@ -34,14 +34,12 @@ def test_signed_change_is_of_bandwidth(ratio: float | None, text: str) -> None:
     assert signed_change(ratio) == text
 
 
-def test_a_headline_of_one_cell_is_in_the_singular() -> None:
+def test_the_headline_counts_cells() -> None:
     cell: dict[str, Any] = {"memories": ("pinned",), "directions": ("h2d",), "sizes": (2**24,)}
     one = compare_samples(make_sample("A", **cell), make_sample("B", seed=2, **cell))
     assert headline(one) == "SAME: 1 cell of B is within 3 % of A."
-
-
-def test_cells_that_were_not_compared_are_counted() -> None:
     assert headline(PARTLY) == "SAME: 6 cells of B are within 3 % of A. 6 more could not be compared."
+    assert "and 2 more: B did not measure it" in page(PARTLY)
 
 
 def page(comparison: Comparison, columns: int | None = None) -> str:
@@ -54,6 +52,9 @@ def test_what_is_sure_and_what_is_not_is_said_by_direction_and_memory() -> None:
     saved = Comparison.load(RESULTS / "compare_one_three.json.gz")
     assert "As before: h2d pinned, d2h pinned (6 cells, within 1.4 %). Undecided: h2d pageable, d2h" in headline(saved)
     assert [text.partition(",")[0] for text in remedies(saved)] == ["To decide"]
+    text = page(saved, 80)
+    assert "A is baseline 'one', B is baseline 'three'." in text
+    assert "baseline  baseline" not in text
 
 
 def test_what_is_undecided_between_two_hosts_is_decided_by_a_baseline_of_each() -> None:
@@ -63,24 +64,11 @@ def test_what_is_undecided_between_two_hosts_is_decided_by_a_baseline_of_each() 
     assert "baseline check" not in to_do
 
 
-def test_two_baselines_have_different_heads() -> None:
-    text = page(Comparison.load(RESULTS / "compare_one_three.json.gz"), 80)
-    assert "A is baseline 'one', B is baseline 'three'." in text
-    assert "baseline  baseline" not in text
-
-
 def test_undecided_cells_are_listed_with_their_reason() -> None:
     noisy = compare_samples(make_sample("A", between=0.03), make_sample("B", seed=2, between=0.03))
     text = page(noisy)
     assert (noisy.verdict, text.partition(":")[0]) == ("AMBIGUOUS", "AMBIGUOUS")
     assert noisy.cells[0].why in text
-
-
-def test_uncompared_cells_are_listed_with_the_reason() -> None:
-    fewer = Sample("new", make_processes(3, 2, memories=("pinned",)))
-    text = page(compare_samples(make_sample("old"), fewer))
-    assert "Not compared" in text
-    assert "and 2 more: new did not measure it" in text
 
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
@@ -99,44 +87,27 @@ def read(comparison: Comparison, folder: Path) -> junitparser.TestSuite:
     return suite
 
 
-def results(suite: junitparser.TestSuite) -> dict[str, list[type]]:
-    return {case.name: [type(result) for result in case.result] for case in suite}
-
-
-def test_every_cell_is_a_test_case(tmp_path: Path) -> None:
-    suite = read(checked(all_slow(1.0)), tmp_path)
-    assert (suite.name, suite.tests, suite.failures, suite.skipped) == ("pyxfer baseline check", 12, 0, 0)
-    assert "h2d:pinned:16MiB" in results(suite)
+def test_every_cell_is_a_test_case_and_a_confirmed_loss_a_failure(tmp_path: Path) -> None:
+    for slower, failures in ((all_slow(1.0), 0), (slow_pinned(1.3), 6)):
+        suite = read(checked(slower), tmp_path)
+        counts = (suite.tests, suite.failures, suite.errors, suite.skipped)
+        assert (suite.name, *counts) == ("pyxfer baseline check", 12, failures, 0, 0)
+        suite.update_statistics()  # type: ignore[no-untyped-call]
+        assert (suite.tests, suite.failures, suite.errors, suite.skipped) == counts
     assert {case.classname for case in suite} >= {"pyxfer.h2d.pinned", "pyxfer.d2h.pageable"}
-
-
-def test_a_confirmed_loss_is_a_failure(tmp_path: Path) -> None:
-    suite = read(checked(slow_pinned(1.3)), tmp_path)
-    assert (suite.failures, suite.skipped) == (6, 0)
     case = next(case for case in suite if case.name == "h2d:pinned:1MiB")
     assert case.result[0].type == "SLOW"
     assert "3 %" in case.result[0].message
     assert case.result[0].text
 
 
-def test_an_undecided_cell_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_an_undecided_an_unconfirmed_and_an_uncompared_cell_are_skipped_with_the_reason(tmp_path: Path) -> None:
     noisy = compare_samples(make_sample("A", between=0.05), make_sample("B", seed=2, between=0.05))
-    suite = read(noisy, tmp_path)
-    assert (suite.failures, suite.skipped) == (0, 12)
-    assert [case.result[0].message for case in suite] == [row.why for row in noisy.cells]
-
-
-def test_an_unconfirmed_loss_is_skipped(tmp_path: Path) -> None:
     once = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=all_slow(1.3)))
-    suite = read(once, tmp_path)
-    assert suite.failures == 0
-    assert next(iter(suite)).result[0].message.startswith("not confirmed: at least")
-
-
-def test_an_uncompared_cell_is_skipped(tmp_path: Path) -> None:
-    fewer = Sample("now", make_processes(3, 2, memories=("pinned",)))
-    suite = read(compare_samples(make_sample("old"), fewer), tmp_path)
-    assert suite.skipped == 6
+    suites = [read(comparison, tmp_path) for comparison in (noisy, once, PARTLY)]
+    assert [(suite.failures, suite.skipped) for suite in suites] == [(0, 12), (0, 12), (0, 6)]
+    assert [case.result[0].message for case in suites[0]] == [row.why for row in noisy.cells]
+    assert next(iter(suites[1])).result[0].message.startswith("not confirmed: at least")
 
 
 def test_illegal_characters_of_xml_are_escaped(tmp_path: Path) -> None:
@@ -155,11 +126,3 @@ def test_any_text_is_well_formed_xml(name: str, text: str) -> None:
 
 
 SAMPLE = checked(all_slow(1.0))
-
-
-@pytest.mark.parametrize("slower", [all_slow(1.0), slow_pinned(1.3)], ids=["same", "slow"])
-def test_counts_match_the_cases(slower: Slower, tmp_path: Path) -> None:
-    suite = read(checked(slower), tmp_path)
-    before = (suite.tests, suite.failures, suite.errors, suite.skipped)
-    suite.update_statistics()  # type: ignore[no-untyped-call]
-    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == before

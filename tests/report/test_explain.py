@@ -58,16 +58,13 @@ def test_reason_of_a_missing_bandwidth_is_printed_once() -> None:
     assert "Faster routes" not in text
 
 
-def test_a_run_that_ended_before_its_route_has_no_headline() -> None:
-    text = page_of(measurements=(), ended="interrupted")
-    assert "tf.function: not measured before the run ended." in text
-    assert "Interrupted: " in text
-
-
-def test_wrong_contents_have_no_waterfall() -> None:
+def test_wrong_contents_and_a_run_that_ended_early_have_no_waterfall() -> None:
     text = page_of(make_explained(verified=Fact(False)))
     assert "Where the time goes" not in text
     assert "##" not in text
+    text = page_of(measurements=(), ended="interrupted")
+    assert "tf.function: not measured before the run ended." in text
+    assert "Interrupted: " in text
 
 
 @given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
@@ -91,37 +88,42 @@ def test_a_ceiling_of_small_copies_has_both_clocks() -> None:
     assert "by the device's clock" not in page_of()
 
 
-def test_a_ring_route_has_the_part_of_its_slots() -> None:
-    row = make_explained(mode="staged", dma=Fact(make_dma(source="pinned")))
-    text = section(page_of(row), "Where the time goes\n")
-    assert "staging through the ring's slots" in text
-    assert "copying slower" not in text
+@pytest.mark.parametrize(
+    ("fields", "part", "other"),
+    [
+        ({"mode": "staged"}, "staging through the ring's slots", "copying slower"),
+        ({}, "copying slower than the ceiling", "staging"),
+    ],
+)
+def test_slow_copies_from_pinned_memory_are_named_by_their_route(fields: Any, part: str, other: str) -> None:
+    text = section(page_of(make_explained(dma=Fact(make_dma(source="pinned")), **fields)), "Where the time goes\n")
+    assert part in text
+    assert other not in text
 
 
-def test_untraced_page_has_the_reason_and_the_clocks() -> None:
-    why: Any = unknown("trace: unavailable: another profiler is active")
+def test_untraced_page_has_the_whole_reason_and_the_clocks() -> None:
+    reason = f"no record came: {'the tracer was refused, ' * 20}run it as root."
+    why: Any = unknown(reason)
     text = page_of(make_explained(dma=why, breakdown=why))
-    assert "Where the time goes\nTrace: unavailable: another profiler is active.\n" in text
+    assert f"Where the time goes\nN{reason[1:]}\n" in text
     assert "##" not in text
     assert "crossed" not in text
     assert line_with(text, "events   36.9 ms").startswith("events")
     assert "1.  tf.dlpack-pinned:" in text
 
 
-def test_pinned_memory_has_no_staging() -> None:
-    text = page_of(make_explained(dma=Fact(make_dma(source="pinned"))))
-    assert "copying slower than the ceiling" in text
-    assert "staging" not in text
-
-
-def ingest_page(call_s: float, **overrides: Any) -> str:
-    """The page of an ingest route whose traced call takes `call_s`."""
+def ingest_row(call_s: float, **overrides: Any) -> runs.Measurement:
+    """An ingest route whose traced call takes `call_s`."""
     parts = make_breakdown((("preparing", call_s), ("finishing", 1e-6)))
     fields: dict[str, Any] = {
         "route": "tf.ingest", "direction": "ingest", "side": "ingest", "bracket": "host", "breakdown": Fact(parts),
         "dma": unknown("nothing crosses the link"), "peak_share": unknown("crosses no link"), **overrides,
     }  # fmt: skip
-    row = make_explained(**fields)
+    return make_explained(**fields)
+
+
+def ingest_page(call_s: float, **overrides: Any) -> str:
+    row = ingest_row(call_s, **overrides)
     return page_of(row, measurements=(*make_raw_rows("tensorflow", "ingest", NBYTES), row))
 
 
@@ -134,22 +136,13 @@ def test_ingest_call_is_divided_into_one_copy_and_the_rest() -> None:
     assert "crossed" not in text
 
 
-def test_ingest_call_shorter_than_a_copy_is_not_divided() -> None:
+def test_an_ingest_call_that_has_no_whole_copy_is_not_divided() -> None:
     text = section(ingest_page(4e-3), "Where the time goes\n")
     assert line_with(text, "the call  ").split()[2:5] == ["4.000", "100.0", "%"]
     assert "everything else in the call" not in text
-
-
-def test_ingest_call_without_a_copy_is_not_divided() -> None:
     aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
     text = section(ingest_page(20e-3, rate=aliased.rate, ceiling_share=aliased.ceiling_share), "Where the time goes\n")
     assert line_with(text, "the call  ").split()[2] == "20.000"
-
-
-def test_reason_of_an_untraced_trial_is_not_cut() -> None:
-    reason = f"no record came: {'the tracer was refused, ' * 20}run it as root."
-    why: Any = unknown(reason)
-    assert f"\nN{reason[1:]}\n" in page_of(make_explained(dma=why, breakdown=why))
 
 
 def explained(row: runs.Measurement | None = None, **overrides: Any) -> Explained:
@@ -158,18 +151,12 @@ def explained(row: runs.Measurement | None = None, **overrides: Any) -> Explaine
     return found
 
 
-# --- headline --------------------------------------------------------------------------------------------------------
-
-
 def test_headline_without_a_bandwidth_has_the_reason() -> None:
     reason: Any = unknown("elided: nothing crossed the link")
     row = make_explained(rate=reason, ceiling_share=reason, peak_share=reason)
     assert headline(explained(row)).endswith("96 MiB: 36.9 ms, no bandwidth: elided: nothing crossed the link")
     assert headline(explained(msgspec.structs.replace(row, summary=None))).endswith("96 MiB: no bandwidth: elided: "
     "nothing crossed the link")  # fmt: skip
-
-
-# --- trials ----------------------------------------------------------------------------------------------------------
 
 
 def trials(row: runs.Measurement, **overrides: Any) -> dict[str, str]:
@@ -195,15 +182,6 @@ def test_a_traced_trial_unlike_the_median_has_their_ratio(timed_s: float, times:
     assert trials(row)["ratio"].split()[0] == times
 
 
-def ingest_row(call_s: float, **overrides: Any) -> runs.Measurement:
-    parts = make_breakdown((("preparing", call_s), ("finishing", 1e-6)))
-    fields: dict[str, Any] = {
-        "route": "tf.ingest", "direction": "ingest", "side": "ingest", "bracket": "host", "breakdown": Fact(parts),
-        "dma": unknown("nothing crosses the link"), "peak_share": unknown("crosses no link"), **overrides,
-    }  # fmt: skip
-    return make_explained(**fields)
-
-
 def ingest_trials(row: runs.Measurement) -> dict[str, str]:
     return trials(row, measurements=(*make_raw_rows("tensorflow", "ingest", NBYTES), row))
 
@@ -211,9 +189,6 @@ def ingest_trials(row: runs.Measurement) -> dict[str, str]:
 def test_an_ingest_call_shorter_than_a_copy_is_compared_with_one() -> None:
     assert ingest_trials(ingest_row(4e-3))["one copy"] == "9.18 ms in host memory; the call is shorter"
     assert "one copy" not in ingest_trials(ingest_row(20e-3))
-
-
-# --- copies and the host ---------------------------------------------------------------------------------------------
 
 
 def crossing(row: runs.Measurement, **overrides: Any) -> dict[str, str]:
@@ -239,37 +214,31 @@ def test_copies_have_bytes_memory_count_and_time(dma: runs.Dma, lines: tuple[str
     assert tuple(crossing(make_explained(dma=Fact(dma))).values()) == lines
 
 
-def test_copies_of_zero_bytes_have_no_ratio_of_sizes() -> None:
+def test_copies_back_go_to_memory_and_those_of_zero_bytes_have_no_ratio() -> None:
     assert crossing(make_explained(nbytes=0))["crossed"] == "96 MiB from pageable memory"
-
-
-def test_copies_back_go_to_memory() -> None:
     row = make_explained(direction="d2h", side="d2h", dma=Fact(make_dma(source="pinned")))
     assert crossing(row)["crossed"] == "96 MiB to pinned memory"
 
 
-def copy_time(ceiling_s: float, row: runs.Measurement) -> str:
-    """The line beside a ceiling whose copies take `ceiling_s` in the records."""
+@pytest.mark.parametrize(
+    ("ceiling_s", "copy_s", "text"),
+    [
+        (1.81e-3, 9.33e-3, "9.33 ms, 10.79 GB/s, 19.4 % of the ceiling's copies"),
+        (2.5e-3, 2e-3, "2.00 ms, 50.33 GB/s, no slower than the ceiling's copies"),
+        (1.81e-3, 1e-3, "1.00 ms, impossible: above the link's peak of 58.45 GB/s"),
+    ],
+)
+def test_copy_time_is_compared_with_the_ceiling_and_the_peak(ceiling_s: float, copy_s: float, text: str) -> None:
     best, *others = make_raw_rows("tensorflow", "h2d", NBYTES)
     best = msgspec.structs.replace(best, dma=Fact(make_dma(ceiling_s, source="pinned")))
-    return crossing(row, measurements=(best, *others, row))["copy time"]
-
-
-def test_copy_time_is_compared_with_the_ceiling() -> None:
-    assert copy_time(1.81e-3, make_explained()) == "9.33 ms, 10.79 GB/s, 19.4 % of the ceiling's copies"
-    fast = make_explained(dma=Fact(make_dma(2e-3)))
-    assert copy_time(2.5e-3, fast) == "2.00 ms, 50.33 GB/s, no slower than the ceiling's copies"
+    row = make_explained(dma=Fact(make_dma(copy_s)))
+    assert crossing(row, measurements=(best, *others, row))["copy time"] == text
 
 
 def test_copy_time_of_the_ceiling_is_not_compared_with_itself() -> None:
     best = msgspec.structs.replace(make_raw_rows("tensorflow", "h2d", NBYTES)[0], dma=Fact(make_dma(1.81e-3)))
     parameters = msgspec.structs.replace(make_explain_run().parameters, explained=best.route)
     assert crossing(best, measurements=(best,), parameters=parameters)["copy time"] == "1.81 ms, 55.62 GB/s"
-
-
-def test_copy_time_beyond_the_peak_is_impossible() -> None:
-    line = copy_time(1.81e-3, make_explained(dma=Fact(make_dma(1e-3))))
-    assert line == "1.00 ms, impossible: above the link's peak of 58.45 GB/s"
 
 
 @pytest.mark.parametrize(
@@ -283,9 +252,6 @@ def test_copy_time_beyond_the_peak_is_impossible() -> None:
 )
 def test_host_lines_count_faults_waits_and_preemptions(counts: dict[str, Any], values: tuple[str, ...]) -> None:
     assert tuple(text for _, text in host_lines(make_explained(breakdown=Fact(make_breakdown(**counts))))) == values
-
-
-# --- clocks ----------------------------------------------------------------------------------------------------------
 
 
 def note(row: runs.Measurement, clock: str) -> str:
@@ -355,17 +321,11 @@ def test_device_may_be_idle_while_slots_are_filled(staged: dict[str, Any]) -> No
     assert note(row, "device").startswith("device: copying 25.0 %, idle 75.0 % (6.00 ms)")
 
 
-def test_device_time_beyond_the_events_is_reported() -> None:
+def test_device_time_beyond_the_events_is_reported_and_shares_need_device_work() -> None:
     assert "device: 1.33 ms more than events, because it is of the traced trials" in clock_notes(make_explained(8e-3))
-
-
-@pytest.mark.parametrize(
-    "breakdown",
-    [Fact(reason="the clocks disagree"), Fact(make_breakdown((("preparing", 36.9e-3),)))],
-    ids=["unknown", "without device work"],
-)
-def test_device_shares_need_device_work(breakdown: Any) -> None:
-    assert not [text for text in clock_notes(make_explained(breakdown=breakdown)) if text.startswith("device: copy")]
+    for breakdown in (unknown("the clocks disagree"), Fact(make_breakdown((("preparing", 36.9e-3),)))):
+        found: Any = breakdown
+        assert not [text for text in clock_notes(make_explained(breakdown=found)) if text.startswith("device: copy")]
 
 
 def advised_text(*others: runs.Measurement, row: runs.Measurement | None = None) -> str:
@@ -408,13 +368,14 @@ def test_a_route_of_private_calls_is_not_advice() -> None:
     assert advice(rawop) == ["No route that a program can use instead was certainly faster."]
 
 
-def test_a_staged_copy_replaces_a_raw_copy_but_is_not_its_ceiling() -> None:
-    pinned, pageable = make_raw_rows("tensorflow", "h2d", NBYTES)
+@pytest.mark.parametrize(("direction", "code"), [("h2d", RAW_UPLOAD), ("d2h", RAW_DOWNLOAD)])
+def test_a_staged_copy_replaces_a_raw_copy_but_is_not_its_ceiling(direction: Any, code: str) -> None:
+    pinned, pageable = make_raw_rows("tensorflow", direction, NBYTES)
     quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
-    explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
-    assert explained is not None
-    assert [better.row.route for better in better_routes(explained, 3)] == ["raw.pageable-staged"]
-    assert explained.ceiling == pageable
+    found = explained(pageable, measurements=(pageable, quick))
+    (better,) = better_routes(found, 3)
+    assert (better.row.route, program_code(better.row)) == ("raw.pageable-staged", code)
+    assert found.ceiling == pageable
 
 
 def uploaded(seconds: float, **words: Any) -> runs.Measurement:
@@ -424,16 +385,6 @@ def uploaded(seconds: float, **words: Any) -> runs.Measurement:
     return msgspec.structs.replace(
         row, **{"route": "tf.upload", "route_info": route_info, "memory": "pageable", **words}
     )
-
-
-def test_a_raw_staged_copy_names_the_call_for_programs() -> None:
-    for direction, code in (("h2d", RAW_UPLOAD), ("d2h", RAW_DOWNLOAD)):
-        pinned, pageable = make_raw_rows("tensorflow", direction, NBYTES)
-        quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
-        explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
-        assert explained is not None
-        (better,) = better_routes(explained, 3)
-        assert program_code(better.row) == code
 
 
 def test_the_fastest_route_with_the_same_memory_is_always_named() -> None:
@@ -446,27 +397,10 @@ def test_the_fastest_route_with_the_same_memory_is_always_named() -> None:
     assert "tf.upload: 2.50 ms" in lines[-1]
 
 
-def test_overlapping_intervals_are_not_advice() -> None:
+def with_summary(**times: float) -> runs.Measurement:
     other = make_others()[0]
     assert other.summary is not None
-    wide = msgspec.structs.replace(other, summary=msgspec.structs.replace(other.summary, high_s=36.9e-3))
-    assert len(advice(wide)) == 1
-    assert "certainly faster" in advice(wide)[0]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"verified": Fact(False)},
-        {"rate": unknown("elided: nothing crossed the link")},
-        {"summary": None},
-        {"direction": "d2h"},
-        {"nbytes": 4096},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_wrong_or_incomparable_rows_are_not_advice(fields: dict[str, Any]) -> None:
-    assert "certainly faster" in advice(msgspec.structs.replace(make_others()[0], **fields))[0]
+    return msgspec.structs.replace(other, summary=msgspec.structs.replace(other.summary, **times))
 
 
 def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
@@ -476,35 +410,41 @@ def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
     return msgspec.structs.replace(row, summary=summary, rate=Fact(stats.rate(NBYTES, summary)), trials=trials)
 
 
-def test_the_gain_is_the_ratio_of_the_medians() -> None:
+OTHER = make_others()[0]
+WARMING = [*(2e-3 + step * 1e-6 for step in range(8)), *([50e-3] * 40)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        msgspec.structs.replace(OTHER, verified=Fact(False)),
+        msgspec.structs.replace(OTHER, rate=unknown("elided: nothing crossed the link")),
+        msgspec.structs.replace(OTHER, summary=None),
+        msgspec.structs.replace(OTHER, direction="d2h"),
+        msgspec.structs.replace(OTHER, nbytes=4096),
+        with_summary(high_s=36.9e-3),
+        *(with_summary(**{name: 0.0}) for name in ("median_s", "low_s", "high_s")),
+        retimed(OTHER, [1e-3, 1.1e-3]),
+        retimed(OTHER, WARMING),
+    ],
+    ids=[
+        *("wrong", "no rate", "no summary", "direction", "size", "intervals overlap"),
+        *("median of 0", "low of 0", "high of 0", "no interval", "fast in the first rounds"),
+    ],
+)
+def test_wrong_or_incomparable_rows_are_not_advice(other: runs.Measurement) -> None:
+    lines = advice(other)
+    assert len(lines) == 1
+    assert "certainly faster" in lines[0]
+
+
+def test_the_gain_is_the_ratio_of_the_medians_and_the_largest_comes_first() -> None:
     """Both rows share only the first rounds, in which the faster one was still slow."""
-    other = retimed(
-        make_others()[0], [40e-3 + step * 1e-6 for step in range(8)] + [2e-3 + step % 7 * 1e-6 for step in range(92)]
-    )
-    assert "2.00 ms instead of 36.9 ms, 18.4 times as fast (18.4 to 18.4)" in advice(other)[0]
-
-
-def test_a_row_with_a_slower_median_is_not_advice_even_if_its_first_rounds_were_fast() -> None:
-    first = [2e-3 + step * 1e-6 for step in range(8)]
-    assert "certainly faster" in advice(retimed(make_others()[0], [*first, *([50e-3] * 40)]))[0]
-
-
-def test_the_largest_gain_comes_first() -> None:
     quick, quicker = make_others()[:2]
+    slow_first = [40e-3 + step * 1e-6 for step in range(8)] + [2e-3 + step % 7 * 1e-6 for step in range(92)]
+    assert "2.00 ms instead of 36.9 ms, 18.4 times as fast (18.4 to 18.4)" in advice(retimed(quick, slow_first))[0]
     warming = retimed(quicker, [30e-3] * 8 + [1e-3 + step % 7 * 1e-6 for step in range(92)])
     assert [name_of(line) for line in advice(quick, warming)] == ["tf.dlpack-pageable", "tf.dlpack-pinned"]
-
-
-def test_a_median_without_an_interval_is_not_advice() -> None:
-    assert "certainly faster" in advice(retimed(make_others()[0], [1e-3, 1.1e-3]))[0]
-
-
-@pytest.mark.parametrize("figure", ["median_s", "low_s", "high_s"])
-def test_a_time_of_zero_is_not_advice(figure: str) -> None:
-    other = make_others()[0]
-    assert other.summary is not None
-    summary = msgspec.structs.replace(other.summary, **{figure: 0.0})
-    assert "certainly faster" in advice(msgspec.structs.replace(other, summary=summary))[0]
 
 
 def test_the_code_of_your_own_route_is_its_call_on_one_line() -> None:
@@ -517,8 +457,8 @@ def as_ingest(row: runs.Measurement) -> runs.Measurement:
     return msgspec.structs.replace(row, direction="ingest", side="ingest", dma=unknown("nothing crosses the link"))
 
 
-def test_sharing_memory_is_not_a_faster_copy() -> None:
-    """It has no ratio, and comes after the routes that copy although it takes less time."""
+def test_sharing_memory_is_faster_only_than_sharing_memory() -> None:
+    """Beside a copy it has no ratio, and comes after the routes that copy although it takes less time."""
     aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
     copying = msgspec.structs.replace(
         as_ingest(uploaded(9e-3)), route="torch.ingest-copy", route_info=make_route_info("tf.ingest")
@@ -527,12 +467,8 @@ def test_sharing_memory_is_not_a_faster_copy() -> None:
     assert [name_of(line) for line in lines] == ["torch.ingest-copy", "tf.ingest-dlpack"]
     assert "times as fast" not in lines[1]
     assert "; the data must begin at a multiple of 64 bytes" in lines[1]
-
-
-def test_two_routes_that_share_memory_are_compared() -> None:
     slow = retimed(make_aliased("tensorflow", "tf.ingest", NBYTES), [1e-3 + step * 1e-9 for step in range(8)])
-    row = msgspec.structs.replace(slow, rate=unknown("no bytes were moved"))
-    (line,) = advice(make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES), row=row)
+    (line,) = advice(aliased, row=msgspec.structs.replace(slow, rate=unknown("no bytes were moved")))
     assert "times as fast" in line
 
 

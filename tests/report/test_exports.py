@@ -1,18 +1,24 @@
-"""CSV and Markdown of tables, runs, watches and comparisons. Whole Markdown is among the golden pages."""
+"""CSV, Markdown and data frames of every document. Whole Markdown is among the golden pages."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import sys
+from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
+from baseline.store.making import make_baseline
 from baseline_samples import make_processes, make_sample, slow_pinned
 from explain_samples import make_dma, make_explain_run, make_explained
+from fleet_samples import make_fleet, make_host
 from framework_samples import make_frameworks_run, make_route_row
 from hypothesis import given
 from hypothesis import strategies as st
+from link_samples import make_links
 from samples import (
     FORMULA,
     MARKUP,
@@ -24,7 +30,10 @@ from samples import (
     make_run,
 )
 from watch_samples import LINE, TURNS, make_stalled, make_unseen, make_watched
+from xfer_samples import row_of
+from xfer_samples import session as make_session
 
+import pyxfer
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document import codec
@@ -34,7 +43,10 @@ from pyxfer._document.watches import STEP_PARTS, Watched
 from pyxfer._report import run as run_report
 from pyxfer._report.comparison import benchmarks, metrics
 from pyxfer._report.grid import csv_table, escape_markdown, markdown_table
+from pyxfer._report.kinds import table_of
+from pyxfer._report.tables import Table
 from pyxfer.errors import UsageError
+from pyxfer.units import parse_moment
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"))
 
@@ -43,13 +55,8 @@ def cells_of(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-def test_csv_has_a_header_and_empty_cells_for_none() -> None:
-    assert csv_table(("a", "b"), [(1, None), (None, "x")]) == "a,b\n1,\n,x\n"
-
-
-def test_csv_keeps_every_digit_of_a_number() -> None:
-    value = 0.1 + 0.2
-    assert float(cells_of(csv_table(("v",), [(value,)]))[1][0]) == value
+def test_csv_has_a_header_every_digit_of_a_number_and_empty_cells_for_none() -> None:
+    assert csv_table(("a", "b"), [(0.1 + 0.2, None), (None, "x")]) == f"a,b\n{0.1 + 0.2!r},\n,x\n"
 
 
 def test_every_column_of_a_run_has_a_source() -> None:
@@ -68,18 +75,17 @@ def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         make_run().to_csv()
 
 
-@pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
-def test_csv_quotes_formulas(text: str) -> None:
-    assert cells_of(csv_table(("v",), [(text,)]))[1][0] == "'" + text
-
-
-@pytest.mark.parametrize("text", ["two\rlines", "two\r\nlines"])
-def test_csv_line_breaks_in_a_cell_are_kept(text: str) -> None:
-    assert cells_of(csv_table(("v",), [(text,)]))[1:] == [["two\nlines"]]
-
-
-def test_csv_quotes_a_formula_after_a_line_break() -> None:
-    assert cells_of(csv_table(("v",), [("\r=1",)]))[1] == ["'\n=1"]
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        *((text, f"'{text}") for text in (FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1")),
+        ("\r=1", "'\n=1"),
+        ("two\rlines", "two\nlines"),
+        ("two\r\nlines", "two\nlines"),
+    ],
+)
+def test_csv_quotes_formulas_and_keeps_line_breaks(text: str, cell: str) -> None:
+    assert cells_of(csv_table(("v",), [(text,)]))[1:] == [[cell]]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=5))
@@ -91,18 +97,13 @@ def test_csv_text_can_be_read_back(rows: list[tuple[str, str]]) -> None:
 
 
 def test_markdown_table_aligns_numbers_right() -> None:
-    text = markdown_table(
-        ("route", "size", "bandwidth", "share"), [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
-    )
-    assert text.splitlines() == [
+    rows = [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
+    assert markdown_table(("route", "size", "bandwidth", "share"), rows).splitlines() == [
         "| route | size | bandwidth | share |",
         "| --- | ---: | ---: | ---: |",
         "| raw | 4 KiB | 1.5 | 98.3 % |",
         "| b |  | -2 |  |",
     ]
-
-
-def test_markdown_table_without_rows_is_a_header() -> None:
     assert markdown_table(("a",), []) == "| a |\n| --- |\n"
 
 
@@ -128,9 +129,6 @@ def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[st
     assert len(lines) == 2 + len(rows)
     for line in lines:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
-
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -174,19 +172,14 @@ def test_csv_numbers_are_unrounded() -> None:
     assert (row["n"], row["verified"], row["wall_s"]) == ("8", "True", "")
 
 
-def test_csv_of_a_missing_measurement_has_the_reason() -> None:
-    row = read_csv(make_run(measurements=(make_missing("out of memory"),)).to_csv())[0]
-    assert row["missing"] == "out of memory"
-    assert {row[name] for name in ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")} == {""}
-
-
-def test_csv_joins_the_remarks_with_their_fixes() -> None:
+def test_csv_has_the_reason_of_a_missing_figure_and_the_remarks_with_their_fixes() -> None:
     remarks = (Remark(code="a", text="one", fix="--budget 9s"), Remark(code="b", text="two"))
-    row = read_csv(make_run(measurements=(make_measurement(remarks=remarks),)).to_csv())[0]
-    assert row["remarks"] == "one; try --budget 9s; two"
-
-
-# --- explained routes ------------------------------------------------------------------------------------------------
+    rows = (make_missing("out of memory"), make_measurement(remarks=remarks))
+    missing, remarked = read_csv(make_run(measurements=rows).to_csv())
+    assert missing["missing"] == "out of memory"
+    names = ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")
+    assert {missing[name] for name in names} == {""}
+    assert remarked["remarks"] == "one; try --budget 9s; two"
 
 
 @pytest.mark.parametrize(
@@ -200,54 +193,28 @@ def test_markdown_of_a_route_without_a_breakdown_has_the_reason(row: Measurement
     assert f"### Where the time goes\n\n- {words}\n" in make_explain_run(row).to_markdown()
 
 
-# --- frameworks ------------------------------------------------------------------------------------------------------
-
 ROUTE = make_route_row("torch", "torch.to", "h2d", 1 << 24, (9e-6, 17.9))
 
 
-def test_csv_of_a_route_has_its_route_info() -> None:
-    row = read_csv(make_frameworks_run(measurements=(ROUTE,)).to_csv())[0]
+def test_csv_of_a_route_has_its_route_info_and_its_page_faults() -> None:
+    trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
+    faulty = msgspec.structs.replace(ROUTE, trials=trials)
+    row, counted = read_csv(make_frameworks_run(measurements=(ROUTE, faulty)).to_csv())
     assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
     assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")
     assert float(row["overhead_s"]) == ROUTE.overhead_s
-    assert (row["batch"], row["faults"]) == ("", "")
+    assert (row["batch"], row["faults"], counted["faults"]) == ("", "", "536.0")
 
 
-def test_csv_counts_page_faults() -> None:
-    trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
-    run = make_frameworks_run(measurements=(msgspec.structs.replace(ROUTE, trials=trials),))
-    assert read_csv(run.to_csv())[0]["faults"] == "536.0"
+def test_csv_has_the_copies_of_a_route_or_why_they_are_not_known() -> None:
+    names = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
+    rows = (make_explained(), make_explained(dma=unknown("nothing crosses the link")))
+    known, missing = (
+        tuple(read_csv(make_explain_run(row, measurements=(row,)).to_csv())[0][name] for name in names) for row in rows
+    )
+    assert known == ("0.00933", "100663296", "1.0", "pageable", str(rows[0].dma_gbps), "")
+    assert missing == ("", "", "", "", "", "nothing crosses the link")
 
-
-# --- copies by the device's records ----------------------------------------------------------------------------------
-
-OF_DMA = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
-
-
-def dma_cells(row: Measurement) -> dict[str, str]:
-    written = read_csv(make_explain_run(row, measurements=(row,)).to_csv())[0]
-    return {name: written[name] for name in OF_DMA}
-
-
-def test_csv_has_the_copies_of_a_route() -> None:
-    row = make_explained()
-    assert dma_cells(row) == {
-        "dma_s": "0.00933",
-        "dma_bytes": "100663296",
-        "dma_copies": "1.0",
-        "dma_source": "pageable",
-        "dma_gbps": str(row.dma_gbps),
-        "dma_missing": "",
-    }
-
-
-def test_csv_has_the_reason_for_unknown_copies() -> None:
-    cells = dma_cells(make_explained(dma=unknown("nothing crosses the link")))
-    assert cells["dma_missing"] == "nothing crosses the link"
-    assert {cells[name] for name in OF_DMA[:-1]} == {""}
-
-
-# --- watches ---------------------------------------------------------------------------------------------------------
 
 WATCHED = make_watched()
 
@@ -264,42 +231,33 @@ def test_parts_of_a_steps_row_sum_to_the_period() -> None:
         assert sum(parts) == pytest.approx(float(row["period_s"]))
 
 
-def test_slow_steps_are_marked() -> None:
+def test_slow_steps_are_marked_and_without_records_cells_are_empty() -> None:
     assert [row["number"] for row in table("steps", make_stalled()) if row["slow"] == "True"] == ["18", "26"]
-
-
-def test_steps_without_records_have_empty_cells() -> None:
     row = table("steps", make_unseen())[0]
     assert row["kernels_s"] == ""
     assert float(row["input_s"]) == pytest.approx(0.004)
 
 
-def test_copies_have_a_row_for_each_class() -> None:
+def test_a_watch_has_tables_of_copies_calls_and_ranges() -> None:
+    assert len(WATCHED.table()) == len(WATCHED.steps.each)
     assert [(row["direction"], row["memory"], row["count"]) for row in table("copies")] == [
         ("h2d", "pageable", "20"),
         ("d2h", "pageable", "20"),
     ]
-
-
-def test_calls_have_their_line() -> None:
     row = next(row for row in table("calls") if row["what"] == "d2h")
     assert (row["call"], row["line"], row["count"]) == ("cudaMemcpyAsync", LINE, "20")
-
-
-def test_ranges_have_their_time() -> None:
     (row,) = table("ranges")
     assert row["name"] == "decode"
     assert float(row["total_s"]) == pytest.approx(0.07)
+    (row,) = table("ranges", make_watched(decode=FORMULA))
+    assert row["name"] == "'" + FORMULA
+    with pytest.raises(UsageError, match="kernels"):
+        WATCHED.table("kernels")
 
 
 def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(UsageError, match="Table 'kernels' is unknown: choose one of steps, copies, calls, ranges"):
         WATCHED.to_csv("kernels")
-
-
-def test_csv_of_a_watch_quotes_formulas() -> None:
-    (row,) = table("ranges", make_watched(decode=FORMULA))
-    assert row["name"] == "'" + FORMULA
 
 
 def test_markdown_of_a_watch_escapes_names() -> None:
@@ -322,27 +280,19 @@ def test_names_that_are_not_utf_8_are_escaped_in_exports() -> None:
         assert "udce9" in text.encode().decode()
 
 
-# --- comparisons -----------------------------------------------------------------------------------------------------
-
 SLOW = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3)))
 PARTLY = compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memories=("pinned",))))
 
 
-def test_markdown_of_a_comparison_lists_cells_that_were_not_compared() -> None:
-    assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in PARTLY.to_markdown().replace("&#58;", ":")
-
-
 @pytest.mark.parametrize("hostile", [MARKUP, SCRIPT, FORMULA, "a|b\n# c\n", "`x`**y**"])
-def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
+def test_markdown_of_a_comparison_lists_cells_and_escapes_names(hostile: str) -> None:
     run = make_run(environment=make_environment(host=hostile))
+    assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in PARTLY.to_markdown().replace("&#58;", ":")
     text = compare_samples(make_sample(hostile), make_sample("B", seed=2, run=run)).to_markdown()
     assert "<script>" not in text
     assert "\n# c" not in text
     assert "**y**" not in text
     assert "a|b" not in text
-
-
-# --- comparisons for CI ----------------------------------------------------------------------------------------------
 
 
 def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
@@ -355,17 +305,133 @@ def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
         assert str(benchmark["extra"]).startswith(f"{row.verdict}, ")
 
 
-def test_metrics_for_bencher_are_bytes_per_second() -> None:
-    assert metrics(SLOW) == {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in SLOW.cells}
-
-
-def test_cells_that_b_does_not_have_are_no_benchmarks() -> None:
-    known = [row.text for row in PARTLY.cells if row.b_gbps.value is not None]
+def test_metrics_for_bencher_are_bytes_per_second_of_the_cells_that_b_has() -> None:
+    known = [row for row in PARTLY.cells if row.b_gbps.value is not None]
     assert 0 < len(known) < len(PARTLY.cells)
-    assert [row["name"] for row in benchmarks(PARTLY)] == known
-    assert list(metrics(PARTLY)) == known
+    assert [row["name"] for row in benchmarks(PARTLY)] == [row.text for row in known]
+    for comparison, cells in ((SLOW, SLOW.cells), (PARTLY, known)):
+        rates = {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in cells}
+        assert metrics(comparison) == rates
 
 
 def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
     hostile = compare_samples(make_sample("a\x1b[31m\nb"), make_sample("B", seed=2))
     assert not any(ord(letter) < 32 for row in benchmarks(hostile) for letter in str(row["extra"]))
+
+
+RUN = make_run(device=make_device(name=SCRIPT), measurements=(*make_run().measurements, make_missing()))
+
+
+@pytest.mark.parametrize("document", [RUN, make_links()], ids=["run", "links"])
+def test_a_table_has_the_rows_and_columns_of_the_csv(document: Any) -> None:
+    table = document.table()
+    assert list(table.names) == document.to_csv().splitlines()[0].split(",")
+    assert len(table) == len(document.to_csv().splitlines()) - 1
+    for library in ("polars", "pandas"):
+        pytest.importorskip(library)
+        frame = getattr(table, f"to_{library}")()
+        assert len(frame) == len(table)
+        assert len(list(frame["gbps"])) == len(table)
+
+
+def test_a_notebook_shows_the_first_rows_of_a_table() -> None:
+    table = RUN.table()
+    html = table._repr_html_()
+    assert html.count("<tr>") == 1 + len(table)
+    assert html.count("<th>") == len(table.names)
+    assert f"<td>{RUN.measurements[0].gbps:.6g}</td>" in html
+    assert SCRIPT not in html
+    many = Table({"a": "number"}, [(float(number),) for number in range(50)])._repr_html_()
+    assert many.count("<tr>") == 21
+    assert "30 more" in many
+
+
+def test_a_fleet_has_a_row_per_host_and_cell() -> None:
+    table = make_fleet().table()
+    assert len(table) == 41 * 3 + 1
+    rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]
+    assert [(row["host"], row["confirmed"]) for row in rows if row["loss"] is not None] == [("n3", True), ("n5", True)]
+    assert [row["host"] for row in rows if row["cell"] is None] == ["n99"]
+    pd = pytest.importorskip("pandas")
+    assert table.to_pandas()["value"].median() == pytest.approx(54, abs=1)
+    assert pd.api.types.is_integer_dtype(table.to_pandas()["cohort"])
+
+
+def test_a_comparison_has_a_row_per_cell() -> None:
+    assert [row["verdict"] for row in SLOW.table()] == [cell.verdict for cell in SLOW.cells]
+
+
+def test_tables_of_baselines_sessions_and_hosts_have_their_figures() -> None:
+    baseline = make_baseline()
+    numbers = [row["process"] for row in baseline.table()]
+    assert Counter(numbers) == {n: len(run.measurements) for n, run in enumerate(baseline.runs, start=1)}
+    session = make_session(row_of(), row_of("tests/test_b.py::test_other", None))
+    assert [(row["test"], row["outcome"], row["gbps"], row["device"]) for row in session.table()] == [
+        (test.test, test.outcome, test.measurement.gbps, session.places[test.place].device.name)
+        for test in session.tests
+    ]
+    report = make_host()
+    figures = [(cell.cell.text, cell.value.value) for cell in report.cells]
+    assert [(row["cell"], row["value"]) for row in report.table()] == figures
+
+
+def test_other_documents_have_no_table() -> None:
+    with pytest.raises(TypeError):
+        table_of(pyxfer)
+
+
+def test_polars_reads_a_run_and_an_empty_one() -> None:
+    polars = pytest.importorskip("polars")
+    pytest.importorskip("nanoarrow")
+    for table in (RUN.table(), make_run(measurements=(), curves=()).table()):
+        for frame in (polars.DataFrame(table), table.to_polars()):
+            assert frame.columns == list(table.names)
+            assert frame.rows() == table.rows
+            assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
+            assert frame["taken_at"].dtype == polars.Datetime("us", "UTC")
+    unseen = polars.DataFrame(make_unseen().table())["kernels_s"]
+    assert unseen.null_count() == len(unseen) > 0
+    assert unseen.dtype == polars.Float64
+    run = make_run(environment=make_environment(host="gpu\udcff"))
+    assert set(polars.DataFrame(run.table())["host"]) == {"gpu\\udcff"}
+
+
+def test_pandas_reads_a_run_and_the_table_itself() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = RUN.table()
+    frame = table.to_pandas()
+    cells = frame.itertuples(index=False, name=None)
+    assert [tuple(None if cell is pandas.NA else cell for cell in row) for row in cells] == table.rows
+    kinds = {"route": "string", "nbytes": "Int64", "gbps": "Float64", "verified": "boolean"}
+    kinds["taken_at"] = "datetime64[us, UTC]"
+    assert {name: str(frame[name].dtype) for name in kinds} == kinds
+    frame = pandas.DataFrame(table)
+    assert list(frame) == list(table.names)
+    assert frame["gbps"].dropna().tolist() == [m.gbps for m in RUN.measurements if m.gbps is not None]
+    assert frame["taken_at"].dt.year.unique().tolist() == [parse_moment(RUN.environment.taken_at).year]
+
+
+def test_duckdb_queries_a_run() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("nanoarrow")
+    table = RUN.table()
+    connection = duckdb.connect()
+    connection.register("rows", table)
+    found = connection.sql("select device, count(*), count(verified), max(gbps) from rows group by device").fetchall()
+    known = [m.gbps for m in RUN.measurements if m.gbps is not None]
+    checked = sum(m.verified.value is not None for m in RUN.measurements)
+    assert found == [(SCRIPT, len(table), checked, max(known))]
+
+
+@pytest.mark.parametrize(
+    ("library", "use"),
+    [
+        ("nanoarrow", lambda table: table.__arrow_c_stream__()),
+        ("pandas", lambda table: table.to_pandas()),
+        ("polars", lambda table: table.to_polars()),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named(library: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UsageError, match=rf"{library}.*pip install"):
+        use(RUN.table())

@@ -20,10 +20,10 @@ from pyxfer._report.fleet import print_fleet
 from pyxfer._report.fleet_charts import _SHADES, losses_of, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
+    TEXTS,
     causes_of,
     drain_lines,
     drain_reason,
-    fleet_exposition,
     nagios_line,
     npd_line,
     safe,
@@ -53,10 +53,20 @@ def test_the_sentence_has_the_number_the_worst_host_and_the_cause() -> None:
     assert "rack=r7 on 4 of 4 slow hosts and 0 of 252 others" in text
 
 
-def test_hosts_that_were_not_measured_are_counted_with_their_reason() -> None:
+def test_long_lists_of_hosts_are_counted_and_gpus_of_a_host_have_one_line() -> None:
     text = page(judge([*arrivals(make_hosts(20)), *late(12)]))
     assert "12 not judged" in text
     assert "late-0, late-1, late-2, late-3, late-4 and 7 more: no answer within 25 s" in text
+    assert "and 4 more; --export-json has all" in page(judged(make_hosts(400, dict.fromkeys(range(14), 0.05))))
+    cells = {f"h2d:gpu{gpu}:pinned:256MiB": 55.0 for gpu in range(8)}
+    (line,) = [line for line in page(judged(make_hosts(60, cells=cells))).splitlines() if "256MiB" in line]
+    assert line.startswith("h2d:gpu:pinned:256MiB")
+
+
+@pytest.mark.parametrize("rows", [[], late(3)])
+def test_a_fleet_without_figures_says_so(rows: list[Arrival]) -> None:
+    assert f"None of {len(rows)} hosts could be judged" in page(judge(rows))
+    assert charts_of(judge(rows)) == {}
 
 
 def test_older_documents_of_a_host_are_no_further_hosts() -> None:
@@ -65,24 +75,6 @@ def test_older_documents_of_a_host_are_no_further_hosts() -> None:
     assert "hosts   20: 20 fine" in lines
     assert "not judged" not in lines[0]
     assert page(judge(arrivals([make_host("n1", cells=())] * 2))).startswith("None of 1 host could")
-
-
-@pytest.mark.parametrize("rows", [[], late(3)])
-def test_a_fleet_without_figures_says_so(rows: list[Arrival]) -> None:
-    assert f"None of {len(rows)} hosts could be judged" in page(judge(rows))
-
-
-def test_only_the_worst_hosts_are_listed() -> None:
-    slow = dict.fromkeys(range(14), 0.05)
-    text = page(judged(make_hosts(400, slow)))
-    assert "and 4 more; --export-json has all" in text
-
-
-def test_gpus_of_a_host_have_one_line() -> None:
-    cells = {f"h2d:gpu{gpu}:pinned:256MiB": 55.0 for gpu in range(8)}
-    lines = [line for line in page(judged(make_hosts(60, cells=cells))).splitlines() if "256MiB" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("h2d:gpu:pinned:256MiB")
 
 
 def test_a_chance_is_told_unless_there_is_none() -> None:
@@ -122,10 +114,14 @@ def test_only_what_was_judged_low_has_a_strong_colour() -> None:
     assert flagged in _SHADES[2:]
 
 
-def test_every_column_has_its_name() -> None:
-    for width in (WIDE, NARROW):
-        axis = chart_of(DOCUMENTS["fleet"], "fleet", width)["encoding"]["x"]["axis"]
-        assert axis["labelOverlap"] is False
+def test_a_narrow_chart_has_fewer_columns_and_each_its_name() -> None:
+    cells = {f"h2d:gpu0:pinned:{size}MiB": 50.0 for size in range(1, 20)}
+    fleet = judged(make_hosts(20, cells=cells))
+    columns = {width: len({cell for _, cell in squares(fleet, width)}) for width in (WIDE, NARROW)}
+    assert columns == {WIDE: 12, NARROW: 5}
+    narrow = chart_of(fleet, "fleet", NARROW)
+    assert "The 5 of 19 figures" in " ".join(narrow["title"]["text"])
+    assert narrow["encoding"]["x"]["axis"]["labelOverlap"] is False
 
 
 def test_many_hosts_are_quantiles() -> None:
@@ -137,15 +133,22 @@ def test_many_hosts_are_quantiles() -> None:
     assert rows[-3].losses[cell] >= rows[-2].losses[cell] >= rows[-1].losses[cell]
 
 
-def test_gpus_share_a_column_with_their_worst_figure() -> None:
-    cells = {f"h2d:gpu{gpu}:pinned:256MiB": 55.0 for gpu in range(8)}
-    fleet = judged(make_hosts(20, {7: 0.3}, cell="h2d:gpu3:pinned:256MiB", cells=cells))
-    assert losses_of(fleet)[7] == {"h2d:gpu:pinned:256MiB": pytest.approx(0.3, abs=0.01)}
-
-
-def test_a_latency_is_worse_when_it_is_higher() -> None:
-    fleet = judged(make_hosts(20, {7: -0.25}, cell=LATENCY, cells={LATENCY: 1100.0}))
-    assert losses_of(fleet)[7]["links.latency.idle:host-gpu:2MiB"] == pytest.approx(0.25, abs=0.01)
+@pytest.mark.parametrize(
+    ("cells", "cell", "loss", "family", "drawn"),
+    [
+        (
+            {f"h2d:gpu{gpu}:pinned:256MiB": 55.0 for gpu in range(8)},
+            *("h2d:gpu3:pinned:256MiB", 0.3, "h2d:gpu:pinned:256MiB", 0.3),
+        ),
+        ({LATENCY: 1100.0}, LATENCY, -0.25, "links.latency.idle:host-gpu:2MiB", 0.25),
+    ],
+    ids=["the worst of eight GPUs", "a higher latency"],
+)
+def test_a_column_has_the_worst_figure(
+    cells: dict[str, float], cell: str, loss: float, family: str, drawn: float
+) -> None:
+    fleet = judged(make_hosts(20, {7: loss}, cell=cell, cells=cells))
+    assert losses_of(fleet)[7] == {family: pytest.approx(drawn, abs=0.01)}
 
 
 def test_a_missing_figure_has_a_square() -> None:
@@ -153,18 +156,6 @@ def test_a_missing_figure_has_a_square() -> None:
     fleet = judge(arrivals([*make_hosts(20), make_host("n20", values)]))
     missing = [value for value in squares(fleet).values() if value["text"] == "-"]
     assert [value["words"].rpartition(": ")[2] for value in missing] == ["not measured"]
-
-
-def test_a_narrow_chart_has_fewer_columns() -> None:
-    cells = {f"h2d:gpu0:pinned:{size}MiB": 50.0 for size in range(1, 20)}
-    fleet = judged(make_hosts(20, cells=cells))
-    columns = {width: len({cell for _, cell in squares(fleet, width)}) for width in (WIDE, NARROW)}
-    assert columns == {WIDE: 12, NARROW: 5}
-    assert "The 5 of 19 figures" in " ".join(chart_of(fleet, "fleet", NARROW)["title"]["text"])
-
-
-def test_a_fleet_without_figures_has_no_chart() -> None:
-    assert charts_of(judge([])) == {}
 
 
 @pytest.mark.parametrize(
@@ -195,10 +186,6 @@ def fleet() -> Fleet:
     return make_fleet()
 
 
-def with_a_late_host() -> Fleet:
-    return judge([*arrivals(make_hosts(20)), Arrival("n99", "late", "no answer", None, "ssh")])
-
-
 @given(st.text(max_size=400))
 def test_a_safe_text_is_one_short_line_that_nothing_interprets(text: str) -> None:
     line = safe(text, LONGEST_REASON)
@@ -208,16 +195,13 @@ def test_a_safe_text_is_one_short_line_that_nothing_interprets(text: str) -> Non
 
 
 def test_a_drain_line_is_the_host_and_its_reason(fleet: Fleet) -> None:
-    first, second = drain_lines(fleet).splitlines()
-    assert first.split(" ", 1)[0] == "n3"
-    assert second.split(" ", 1)[0] == "n5"
-    reason = first.split(" ", 1)[1]
+    lines = [line.split(" ", 1) for line in drain_lines(fleet).splitlines()]
+    assert [host for host, _ in lines] == ["n3", "n5"]
+    assert causes_of(fleet).keys() == {"n3", "n5"}
+    reason = lines[0][1]
     assert reason.startswith("pyxfer: ")
     assert "h2d:gpu0:pinned:256MiB" in reason
     assert len(reason) <= LONGEST_REASON
-
-
-def test_a_long_cause_does_not_make_a_reason_longer(fleet: Fleet) -> None:
     (contrast, *_) = fleet.contrasts
     long = msgspec.structs.replace(contrast, value="x" * 500, what="y" * 500)
     assert len(drain_reason(fleet.host("n3"), long)) == LONGEST_REASON
@@ -232,12 +216,11 @@ def test_a_name_that_no_node_has_is_not_drained() -> None:
 
 
 def test_lines_of_node_problem_detector(fleet: Fleet) -> None:
-    assert npd_line(fleet, "n3")[1] == 1
-    assert npd_line(fleet, "n1")[1] == 0
-    assert npd_line(fleet, "n99")[1] == 2
-    assert npd_line(fleet, None)[1] == 1
+    assert [npd_line(fleet, name)[1] for name in ("n3", "n1", "n99", None)] == [1, 0, 2, 1]
     assert npd_line(judge(arrivals(make_hosts(60, {7: 0.05}))), "n7")[1] == 2
     assert "\n" not in npd_line(fleet, "n3")[0]
+    with pytest.raises(UsageError, match="no host 'n1000'"):
+        npd_line(fleet, "n1000")
 
 
 def test_an_older_document_of_a_host_is_neither_missing_nor_a_case() -> None:
@@ -258,13 +241,8 @@ def test_lines_of_nagios(fleet: Fleet) -> None:
     assert line.count("|") == 1
     assert nagios_line(fleet, "n1") == ("PYXFER OK - n1 is as fast as the others | slow=0;;0 suspect=0;0 missing=0", 0)
     assert nagios_line(fleet, "n99")[1] == 3
-    assert nagios_line(with_a_late_host(), None)[1] == 3
+    assert nagios_line(judge([*arrivals(make_hosts(20)), *late(1)]), None)[1] == 3
     assert nagios_line(judge(arrivals(make_hosts(60, {7: 0.05}))), None)[1] == 1
-
-
-def test_an_unknown_host_is_refused(fleet: Fleet) -> None:
-    with pytest.raises(UsageError, match="no host 'n1000'"):
-        npd_line(fleet, "n1000")
 
 
 def test_junit_has_a_case_for_each_host(fleet: Fleet) -> None:
@@ -278,21 +256,12 @@ def test_junit_has_a_case_for_each_host(fleet: Fleet) -> None:
 def test_metrics_have_verdicts_losses_and_limits(fleet: Fleet) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     families = {
-        each.name: each.samples for each in parser.text_string_to_metric_families(fleet_exposition(fleet).decode())
+        each.name.removeprefix("pyxfer_fleet_"): each.samples
+        for each in parser.text_string_to_metric_families(TEXTS["prometheus"](fleet))
     }
-    assert {s.labels["verdict"]: s.value for s in families["pyxfer_fleet_hosts"]} == {
-        "fine": 39,
-        "slow": 2,
-        "suspect": 0,
-        "not judged": 1,
-    }
-    assert {s.labels["host"] for s in families["pyxfer_fleet_host_slow"] if s.value == 1} == {"n3", "n5"}
-    assert HOSTILE in {s.labels["host"] for s in families["pyxfer_fleet_host_slow"]}
-    assert {s.labels["host"]: s.value for s in families["pyxfer_fleet_loss_ratio"]}["n3"] == pytest.approx(
-        0.08, abs=0.01
-    )
-    assert all(0 < s.value < 0.1 for s in families["pyxfer_fleet_detection_limit_ratio"])
-
-
-def test_a_cause_belongs_to_the_hosts_that_have_it(fleet: Fleet) -> None:
-    assert causes_of(fleet).keys() == {"n3", "n5"}
+    counts = {s.labels["verdict"]: s.value for s in families["hosts"]}
+    assert counts == {"fine": 39, "slow": 2, "suspect": 0, "not judged": 1}
+    assert {s.labels["host"] for s in families["host_slow"] if s.value == 1} == {"n3", "n5"}
+    assert HOSTILE in {s.labels["host"] for s in families["host_slow"]}
+    assert {s.labels["host"]: s.value for s in families["loss_ratio"]}["n3"] == pytest.approx(0.08, abs=0.01)
+    assert all(0 < s.value < 0.1 for s in families["detection_limit_ratio"])

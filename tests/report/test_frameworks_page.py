@@ -41,17 +41,6 @@ def first_page(run: runs.Run) -> str:
     return printed(lambda page: print_run(run, page))
 
 
-def test_the_first_page_answers_for_all_frameworks_and_names_the_faster_calls() -> None:
-    text = first_page(make_frameworks_run())
-    assert "PyTorch, TensorFlow and JAX reach 3 to 32 % of what raw copies reach" in " ".join(text.split())
-    assert "fastest routes 9 to 99 %" in " ".join(text.split())
-    faster = text.partition("\nFaster calls (pinned: an array in page-locked memory)\n")[2].partition("\n\n")[0]
-    assert line_with(faster, "PyTorch h2d").split()[2:] == ["54.9", "GB/s", "torch.pinned-nonblocking(x)"]
-    assert line_with(faster, "torch.pin-to").endswith("from ordinary memory")
-    assert "cupy: not available" in text
-    assert "torch.noncontiguous" not in text
-
-
 @pytest.mark.parametrize("make", [make_frameworks_run, make_explain_run])
 def test_a_first_page_says_why_its_figures_may_be_wrong(make: Any) -> None:
     run = make(ended="interrupted", remarks=(Remark("contended", "another program copied"),))
@@ -85,16 +74,11 @@ def test_a_call_that_is_hardly_faster_is_not_recommended() -> None:
     assert "Faster calls" not in first_page(msgspec.structs.replace(run, measurements=(*others, rival)))
 
 
-def test_ingest_alone_is_compared_with_one_copy() -> None:
+def test_ingest_alone_is_compared_with_one_copy_and_nothing_has_all_reasons() -> None:
     run = make_frameworks_run()
     alone = tuple(m for m in run.measurements if m.direction == "ingest")
-    assert "reach 53 % of what one copy in host memory reach" in answer(
-        msgspec.structs.replace(run, measurements=alone)
-    )
-
-
-def test_without_a_comparison_the_page_has_all_rows_and_reasons() -> None:
-    run = make_frameworks_run()
+    text = answer(msgspec.structs.replace(run, measurements=alone))
+    assert "reach 53 % of what one copy in host memory reach" in text
     nothing = tuple(missing(m, "the device was lost") for m in run.measurements)
     assert "the device was lost" in first_page(msgspec.structs.replace(run, measurements=nothing))
 
@@ -157,16 +141,21 @@ def test_a_route_without_a_copy_is_the_fastest() -> None:
     assert text.index(">* torch.ingest ") < text.index("   torch.ingest-copy ")
 
 
-def test_a_fastest_route_that_copies_nothing_has_no_share_in_the_sentence() -> None:
-    usual = make_route_row("tensorflow", "tf.ingest", "ingest", MIB, (1e-5, 5.5))
-    rows = (usual, make_aliased("tensorflow", "tf.ingest-dlpack", MIB))
-    text = answer(make_frameworks_run(measurements=rows))
-    assert text.endswith("of what one copy in host memory reaches, and their fastest routes copy nothing.")
-
-
-def test_a_usual_call_that_copies_nothing_is_named_in_the_sentence() -> None:
-    text = answer(make_frameworks_run(measurements=(make_aliased("tensorflow", "tf.ingest", MIB),)))
-    assert text.endswith(": the usual calls of TensorFlow copy nothing.")
+@pytest.mark.parametrize(
+    ("rows", "end"),
+    [
+        (
+            (
+                make_route_row("tensorflow", "tf.ingest", "ingest", MIB, (1e-5, 5.5)),
+                make_aliased("tensorflow", "tf.ingest-dlpack", MIB),
+            ),
+            "of what one copy in host memory reaches, and their fastest routes copy nothing.",
+        ),
+        ((make_aliased("tensorflow", "tf.ingest", MIB),), ": the usual calls of TensorFlow copy nothing."),
+    ],
+)
+def test_what_copies_nothing_has_no_share_in_the_sentence(rows: tuple[runs.Measurement, ...], end: str) -> None:
+    assert answer(make_frameworks_run(measurements=rows)).endswith(end)
 
 
 def test_ingest_has_page_faults_per_call() -> None:
@@ -262,11 +251,14 @@ def tables(text: str, framework: str, name: str) -> str:
     return re.split(r"\n\n(?=[a-zA-Z])", part, maxsplit=1)[0]
 
 
-def test_published_figures_of_unmeasured_routes_are_left_out() -> None:
+def test_published_figures_of_unmeasured_routes_are_left_out_and_raw_rows_have_their_batch() -> None:
     published = (runs.Published("JAX", "jax.device-put", "H100", {1: 5.0}, "a page"),)
-    text = page_of(make_image_batch_run(published=published))
+    run = make_image_batch_run(batches=(8,), published=published)
+    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.route_info else None) for m in run.measurements)
+    text = page_of(msgspec.structs.replace(run, measurements=unnamed))
     assert "H100" not in text
     assert "Published" not in text
+    assert f"{8 * IMAGE_BYTES}" not in text
 
 
 def test_a_failed_route_has_a_note_with_its_batches() -> None:
@@ -282,66 +274,55 @@ def test_a_failed_route_has_a_note_with_its_batches() -> None:
     assert re.search(r"^ +512 .* - a +2189", tables(text, "TensorFlow", "MB/s"), re.MULTILINE)
 
 
-def test_raw_rows_have_the_batch_of_their_size() -> None:
-    run = make_image_batch_run(batches=(8,))
-    unnamed = tuple(msgspec.structs.replace(m, batch=m.batch if m.route_info else None) for m in run.measurements)
-    assert f"{8 * IMAGE_BYTES}" not in page_of(msgspec.structs.replace(run, measurements=unnamed))
-
-
 SIZE = 256 * MIB
 USUAL = make_route_row("torch", "torch.to", "h2d", SIZE, (9e-6, 17.9))
 PINNED = make_route_row("torch", "torch.pinned-nonblocking", "h2d", SIZE, (6e-6, 53.5))
 
 
-def summary(*measurements: runs.Measurement) -> list[tuple[str, str]]:
-    return summary_lines(make_frameworks_run(measurements=measurements), [""] * len(measurements))
-
-
-def summary_text(*measurements: runs.Measurement) -> str:
-    return summary(*measurements)[0][1]
-
-
-def test_the_usual_route_may_be_the_fastest() -> None:
-    slow = make_route_row("torch", "torch.noncontiguous", "h2d", SIZE, (9e-6, 3.0))
-    assert summary_text(USUAL, slow) == "h2d, 256 MiB: usual and fastest torch.to 17.8 GB/s, 32.2 % of the ceiling"
-
-
-def test_a_single_route_is_not_called_the_fastest() -> None:
-    assert summary_text(USUAL) == "h2d, 256 MiB: usual torch.to 17.8 GB/s, 32.2 % of the ceiling"
-
-
-def test_large_ratios_are_whole_numbers() -> None:
-    slow = make_route_row("jax", "jax.asarray", "d2h", SIZE, (9e-6, 0.42))
-    fast = make_route_row("jax", "jax.to-pinned-host", "d2h", SIZE, (9e-6, 52.0))
-    assert summary_text(slow, fast).endswith("; 124 times as fast")
-
-
-def test_a_failed_usual_route_has_its_reason() -> None:
-    refused = make_refused("torch", "torch.to", SIZE, "this torch was built without CUDA.")
-    assert summary_text(refused, PINNED) == (
-        "h2d: usual torch.to has no bandwidth (this torch was built without CUDA); "
-        "fastest torch.pinned-nonblocking 53.2 GB/s, 96.2 % of the ceiling at 256 MiB"
-    )
-
-
-def test_a_usual_route_that_failed_at_the_largest_size_is_compared_at_the_next() -> None:
-    small = make_route_row("torch", "torch.to", "h2d", 16 * MIB, (9e-6, 17.9))
-    refused = make_refused("torch", "torch.to", SIZE, "out of memory")
-    assert summary_text(small, refused, PINNED).startswith("h2d, 16 MiB: usual and fastest torch.to 17.7 GB/s")
-
-
-def test_without_the_usual_route_only_the_fastest_is_named() -> None:
-    assert summary_text(PINNED) == "h2d, 256 MiB: fastest torch.pinned-nonblocking 53.2 GB/s, 96.2 % of the ceiling"
-
-
-def test_without_any_result_the_reason_is_named() -> None:
-    refused = make_refused("torch", "torch.pin-to", SIZE, "no memory left")
-    assert summary_text(refused) == "h2d: no route has a bandwidth (no memory left)"
-
-
-def test_a_route_that_copies_nothing_has_a_time() -> None:
-    copied = make_route_row("tensorflow", "tf.ingest", "ingest", SIZE, (1e-5, 5.5))
-    assert summary_text(copied, make_aliased("tensorflow", "tf.ingest-dlpack", SIZE)) == (
-        "ingest, 256 MiB: usual tf.ingest 5.48 GB/s, 50.0 % of one copy; "
-        "fastest tf.ingest-dlpack 422 ns, without a copy"
-    )
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([USUAL], "h2d, 256 MiB: usual torch.to 17.8 GB/s, 32.2 % of the ceiling"),
+        (
+            [USUAL, make_route_row("torch", "torch.noncontiguous", "h2d", SIZE, (9e-6, 3.0))],
+            "h2d, 256 MiB: usual and fastest torch.to 17.8 GB/s, 32.2 % of the ceiling",
+        ),
+        (
+            [
+                make_route_row("jax", "jax.asarray", "d2h", SIZE, (9e-6, 0.42)),
+                make_route_row("jax", "jax.to-pinned-host", "d2h", SIZE, (9e-6, 52.0)),
+            ],
+            "d2h, 256 MiB: usual jax.asarray 0.419 GB/s, 0.76 % of the ceiling; fastest jax.to-pinned-host 51.7 GB/s, "
+            "93.4 % of the ceiling; 124 times as fast",
+        ),
+        (
+            [make_refused("torch", "torch.to", SIZE, "this torch was built without CUDA."), PINNED],
+            "h2d: usual torch.to has no bandwidth (this torch was built without CUDA); "
+            "fastest torch.pinned-nonblocking 53.2 GB/s, 96.2 % of the ceiling at 256 MiB",
+        ),
+        (
+            [
+                make_route_row("torch", "torch.to", "h2d", 16 * MIB, (9e-6, 17.9)),
+                make_refused("torch", "torch.to", SIZE, "out of memory"),
+                PINNED,
+            ],
+            "h2d, 16 MiB: usual and fastest torch.to 17.7 GB/s, 32.1 % of the ceiling",
+        ),
+        ([PINNED], "h2d, 256 MiB: fastest torch.pinned-nonblocking 53.2 GB/s, 96.2 % of the ceiling"),
+        (
+            [make_refused("torch", "torch.pin-to", SIZE, "no memory left")],
+            "h2d: no route has a bandwidth (no memory left)",
+        ),
+        (
+            [
+                make_route_row("tensorflow", "tf.ingest", "ingest", SIZE, (1e-5, 5.5)),
+                make_aliased("tensorflow", "tf.ingest-dlpack", SIZE),
+            ],
+            "ingest, 256 MiB: usual tf.ingest 5.48 GB/s, 50.0 % of one copy; "
+            "fastest tf.ingest-dlpack 422 ns, without a copy",
+        ),
+    ],
+)
+def test_the_summary_compares_the_usual_route_with_the_fastest(rows: list[runs.Measurement], text: str) -> None:
+    ((_, found),) = summary_lines(make_frameworks_run(measurements=tuple(rows)), [""] * len(rows))
+    assert found == text

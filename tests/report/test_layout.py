@@ -18,7 +18,6 @@ from pyxfer._report.layout import (
     Page,
     bars,
     grid_width,
-    is_plain,
     percent_cells,
     rate_cells,
     spread,
@@ -34,8 +33,6 @@ from pyxfer._report.text import (
     remark_text,
     sentence,
 )
-
-# --- text ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -65,26 +62,24 @@ def test_a_long_name_is_cut() -> None:
     assert clean("x" * 10_000_000, longest=20) == "x" * 17 + "..."
 
 
-def test_a_link_has_its_state_under_load() -> None:
-    idle = make_link(now=Fact(LinkState(generation=1, width=16)))
-    assert link_text(idle) == "PCIe 5.0 x16, 256 B payload"
+IDLE = Fact(LinkState(generation=1, width=16))
 
 
-def test_a_link_not_seen_under_load_has_its_current_state() -> None:
-    idle = make_link(now=Fact(LinkState(generation=1, width=16)), under_load=unknown("not asked"))
-    assert link_text(idle) == "PCIe 1.0 x16, 256 B payload, not seen under load"
-
-
-def test_a_chip_to_chip_link_has_the_reason_for_no_peak() -> None:
-    assert link_text(make_link(kind="c2c", raw_peak_gbps=unknown("joined chip to chip"))) == "joined chip to chip"
-
-
-def test_a_device_names_its_sharing() -> None:
-    assert device_text(make_device(mig=Fact(True))) == "NVIDIA H200, GPU 0, 0000:19:00.0, MIG instance"
-
-
-def test_host_memory_is_not_named_as_a_gpu() -> None:
-    assert device_text(make_device(runtime="host", name="NVIDIA H200")) == "host memory, not a PCIe link"
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (link_text(make_link(now=IDLE)), "PCIe 5.0 x16, 256 B payload"),
+        (
+            link_text(make_link(now=IDLE, under_load=unknown("not asked"))),
+            "PCIe 1.0 x16, 256 B payload, not seen under load",
+        ),
+        (link_text(make_link(kind="c2c", raw_peak_gbps=unknown("joined chip to chip"))), "joined chip to chip"),
+        (device_text(make_device(mig=Fact(True))), "NVIDIA H200, GPU 0, 0000:19:00.0, MIG instance"),
+        (device_text(make_device(runtime="host", name="NVIDIA H200")), "host memory, not a PCIe link"),
+    ],
+)
+def test_a_link_has_its_state_and_a_device_its_sharing(text: str, words: str) -> None:
+    assert text == words
 
 
 @pytest.mark.parametrize(
@@ -120,25 +115,17 @@ def test_a_sentence_is_capitalised_except_names(text: str, line: str) -> None:
     assert capitalised(text) == line[: len(text)]
 
 
-def test_bars_are_consecutive() -> None:
-    assert bars([0.25, 0.5, 0.25], 8) == ["##", "  ####", "      ##"]
-
-
-def test_a_small_share_has_a_bar() -> None:
-    assert bars([1e-9, 0.0, 1.0], 4) == ["#", "", "####"]
-
-
-@pytest.mark.parametrize("share", [1e19, 1e308, math.inf])
-def test_shares_above_1_are_clipped(share: float) -> None:
-    assert bars([share, share], 4) == ["####", "   #"]
-
-
-@pytest.mark.parametrize("share", [-1e19, -math.inf, math.nan])
-def test_shares_below_0_have_no_bar(share: float) -> None:
-    assert bars([share, 0.5], 4) == ["", "##"]
-
-
-# --- pages -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("shares", "room", "drawn"),
+    [
+        ([0.25, 0.5, 0.25], 8, ["##", "  ####", "      ##"]),
+        ([1e-9, 0.0, 1.0], 4, ["#", "", "####"]),
+        *(([share, share], 4, ["####", "   #"]) for share in (1e19, 1e308, math.inf)),
+        *(([share, 0.5], 4, ["", "##"]) for share in (-1e19, -math.inf, math.nan)),
+    ],
+)
+def test_bars_are_consecutive_and_within_the_room(shares: list[float], room: int, drawn: list[str]) -> None:
+    assert bars(shares, room) == drawn
 
 
 @pytest.fixture(autouse=True)
@@ -148,43 +135,32 @@ def colourful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_a_terminal_has_colour() -> None:
-    stream = Terminal()
+@pytest.mark.parametrize(
+    ("stream", "setting", "written"),
+    [
+        (Terminal(), {}, "\x1b[1mbold\x1b[0m\n"),
+        (Terminal(), {"NO_COLOR": ""}, "\x1b[1mbold\x1b[0m\n"),
+        (Terminal(), {"NO_COLOR": "1"}, "bold\n"),
+        (Terminal(), {"NO_COLOR": "false"}, "bold\n"),
+        (Terminal(), {"TERM": "dumb"}, "bold\n"),
+        (io.StringIO(), {}, "bold\n"),
+    ],
+)
+def test_only_a_terminal_that_wants_colour_has_it(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, setting: dict[str, str], written: str
+) -> None:
+    for name, value in setting.items():
+        monkeypatch.setenv(name, value)
     Page(stream).line("bold", style="bold")
-    assert stream.getvalue() == "\x1b[1mbold\x1b[0m\n"
+    assert stream.getvalue() == written
 
 
-def test_a_pipe_has_plain_text() -> None:
-    stream = io.StringIO()
-    Page(stream).line("bold", style="bold")
-    assert stream.getvalue() == "bold\n"
-
-
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("NO_COLOR", "false"), ("TERM", "dumb")])
-def test_no_color_and_dumb_terminals_have_no_colour(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    monkeypatch.setenv(name, value)
-    stream = Terminal()
-    Page(stream).line("bold", style="bold red")
-    assert stream.getvalue() == "bold\n"
-
-
-def test_an_empty_no_color_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "")
-    assert not is_plain(Terminal())
-
-
-def test_text_wraps_beside_its_label_on_a_terminal() -> None:
-    stream = Terminal()
-    Page(stream).hanging([("a", "word " * 30)])
-    lines = stream.getvalue().splitlines()
-    assert len(lines) > 1
-    assert all(len(line) <= 80 and line.startswith(("a  word", "   word")) for line in lines)
-
-
-def test_text_is_not_wrapped_in_a_pipe() -> None:
-    stream = io.StringIO()
-    Page(stream).hanging([("a", "word " * 1000)])
-    assert stream.getvalue().count("\n") == 1
+def test_text_wraps_beside_its_label_on_a_terminal_and_not_in_a_pipe() -> None:
+    for stream, is_wrapped in ((Terminal(), True), (io.StringIO(), False)):
+        Page(stream).hanging([("a", "word " * 100)])
+        lines = stream.getvalue().splitlines()
+        assert (len(lines) > 1) is is_wrapped
+        assert not is_wrapped or all(len(line) <= 80 and line.startswith(("a  word", "   word")) for line in lines)
 
 
 def test_pages_have_at_least_80_columns(
@@ -203,16 +179,13 @@ def test_markup_is_text(text: str) -> None:
     assert re.sub(r"\x1b\[\d*m", "", stream.getvalue()) == f"{text}\n"
 
 
-# --- tables and cells ------------------------------------------------------------------------------------------------
-
-
 def shown(columns: list[Column], gap: int = 2) -> list[str]:
     stream = io.StringIO()
     Page(stream).show(to_table(columns, gap))
     return stream.getvalue().splitlines()
 
 
-def test_marks_do_not_move_numbers() -> None:
+def test_marks_do_not_move_numbers_and_headings_are_aligned_at_the_bottom() -> None:
     column = Column(("GB/s",), ("1.62", "55.10", "-"), ("", "ab", "c"))
     assert shown([column, Column(("n",), ("1", "2", "3"))]) == [
         " GB/s     n",
@@ -220,9 +193,6 @@ def test_marks_do_not_move_numbers() -> None:
         "55.10 ab  2",
         "    - c   3",
     ]
-
-
-def test_headings_are_aligned_at_the_bottom() -> None:
     columns = [Column(("size",), ("4 KiB",)), Column(("h2d", "pinned"), ("1.62",))]
     assert shown(columns) == ["          h2d", " size  pinned", "4 KiB    1.62"]
 
@@ -258,27 +228,24 @@ def figures(count: int, digits: int = 5) -> list[Column]:
     return [Column((f"{number}",), ("9" * digits,)) for number in range(count)]
 
 
-def test_columns_that_fit_are_one_table() -> None:
-    assert len(spread([Column(("name",), ("x",))], figures(5), [], 80)) == 1
+NAME, WIDE_NAME = (Column(("name",), ("x" * width,)) for width in (1, 20))
 
 
-def test_columns_are_spread_evenly_over_tables() -> None:
-    tables = spread([Column(("name",), ("x" * 20,))], figures(12), [], 80)
-    assert [len(table.columns) for table in tables] == [7, 7]
+@pytest.mark.parametrize(
+    ("head", "columns", "tail", "counts"),
+    [
+        ([NAME], figures(5), [], [6]),
+        ([WIDE_NAME], figures(12), [], [7, 7]),
+        ([WIDE_NAME], figures(12), [Column(("note",), ("a",))], [7, 8]),
+        ([], figures(2, digits=100), [], [1, 1]),
+    ],
+)
+def test_columns_are_spread_evenly_over_as_few_tables_as_fit(
+    head: list[Column], columns: list[Column], tail: list[Column], counts: list[int]
+) -> None:
+    assert [len(table.columns) for table in spread(head, columns, tail, 80)] == counts
 
 
-def test_the_tail_follows_the_last_table() -> None:
-    tables = spread([Column(("name",), ("x" * 20,))], figures(12), [Column(("note",), ("a",))], 80)
-    assert [len(table.columns) for table in tables] == [7, 8]
-
-
-def test_a_column_wider_than_the_page_is_still_a_table() -> None:
-    assert len(spread([], figures(2, digits=100), [], 80)) == 2
-
-
-def test_times_share_the_unit_of_the_longest() -> None:
+def test_times_share_the_unit_of_the_longest_and_long_ones_have_fewer_decimals() -> None:
     assert time_cells([8e-6, None, 73.84e-3]) == ("ms", ("0.008", "", "73.840"))
-
-
-def test_long_times_have_fewer_decimals() -> None:
     assert time_cells([8e-6, 126.588e-3]) == ("ms", ("0.01", "126.59"))

@@ -41,16 +41,13 @@ def imprecise(count: int, *others: tuple[int, float]) -> runs.Run:
     return changed(run, *changes)
 
 
-def test_what_most_values_share_is_said_once_without_letters() -> None:
+def test_what_most_values_share_is_said_once_without_letters_and_what_half_share_has_letters() -> None:
     run = imprecise(13)
     assert len(run.measurements) == 24
     marks, notes = gather(run)
     assert set(marks) == {""}
     assert [(note.mark, note.text) for note in notes] == [("-", "most values (13 of 24): precision 1 %, target 0.5 %")]
     assert gather(imprecise(24))[1][0].text.startswith("all values (24 of 24): ")
-
-
-def test_what_half_of_the_values_share_has_letters() -> None:
     marks, notes = gather(imprecise(12))
     assert marks == ("a",) * 12 + ("",) * 12
     assert [note.mark for note in notes] == ["a"]
@@ -63,51 +60,51 @@ def test_a_far_less_precise_value_among_imprecise_ones_has_a_letter() -> None:
     assert notes[1].text.endswith(": precision 20.0 %, target 0.5 %")
 
 
-def test_a_missing_or_wrong_value_always_has_a_letter() -> None:
-    run = imprecise(0)
-    run = msgspec.structs.replace(run, measurements=tuple(missing(m, "no driver") for m in run.measurements))
-    assert set(gather(run)[0]) == {"a"}
-
-
-def test_several_imprecise_medians_are_a_range() -> None:
+@pytest.mark.parametrize(
+    ("code", "texts", "end"),
+    [
+        ("unstable", ("known to 1 %", "known to 7 %"), ": precision 1 % to 7 %, target 0.5 %"),
+        ("drift", ("it drifted a little", "it drifted far"), "; at worst: it drifted far"),
+    ],
+)
+def test_different_remarks_of_one_code_are_a_range_or_the_worst(code: str, texts: tuple[str, str], end: str) -> None:
     run = small_run()
-    mild = widened(with_remark(run.measurements[0], "unstable", "known to 1 %", "--budget 20s"), 0.01)
-    worse = widened(with_remark(run.measurements[2], "unstable", "known to 7 %", "--budget 90s"), 0.07)
+    mild = widened(with_remark(run.measurements[0], code, texts[0]), 0.01)
+    worse = widened(with_remark(run.measurements[2], code, texts[1]), 0.07)
     _, notes = gather(changed(run, (0, mild), (2, worse)))
-    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB: precision 1 % to 7 %, target 0.5 %"
+    assert notes[0].text == f"h2d pinned at 4 KiB, 64 KiB{end}"
 
 
-def test_different_remarks_of_one_code_show_the_worst() -> None:
-    run = small_run()
-    mild = widened(with_remark(run.measurements[0], "drift", "it drifted a little"), 0.01)
-    worse = widened(with_remark(run.measurements[2], "drift", "it drifted far"), 0.07)
-    _, notes = gather(changed(run, (0, mild), (2, worse)))
-    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: it drifted far"
-
-
-def test_a_label_always_names_the_mode_staged() -> None:
+def test_a_label_names_the_mode_staged_and_each_mode_of_several() -> None:
     (row,) = full_run(("h2d",), ("pageable",), ("staged",), sizes=(16 * MIB,)).measurements
     assert label(row, make_run(measurements=(row,))) == "h2d pageable staged"
+    run = full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=SIZES)
+    assert label(run.measurements[5], run) == "h2d pinned streams:2"
 
 
-def test_outliers_are_not_marked() -> None:
+def test_missing_and_wrong_values_always_have_a_letter_and_outliers_none() -> None:
+    run = imprecise(0)
+    gone = tuple(missing(m, "no driver") for m in run.measurements)
+    assert set(gather(msgspec.structs.replace(run, measurements=gone))[0]) == {"a"}
     run = small_run()
-    marked = [with_remark(m, "outliers", "some trials are outliers") for m in run.measurements]
-    marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(marked)))
+    wrong = with_remark(run.measurements[0], "unstable", "it varies")
+    marks, notes = gather(changed(run, (0, msgspec.structs.replace(wrong, verified=machines.Fact(False)))))
+    assert marks[0] == "ab"
+    assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
+    marked = tuple(with_remark(m, "outliers", "some trials are outliers") for m in run.measurements)
+    marks, notes = gather(msgspec.structs.replace(run, measurements=marked))
     assert (set(marks), notes) == ({""}, ())
 
 
-def test_a_missing_value_is_marked_with_its_reason() -> None:
+def test_missing_and_imprecise_values_are_marked_without_a_remark() -> None:
     run = small_run()
-    marks, notes = gather(changed(run, (5, missing(run.measurements[5], "out of memory"))))
-    assert marks[5] == "a"
-    assert notes[0].text == "h2d pageable at 16 KiB: out of memory"
-
-
-def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
-    run = small_run()
-    _, notes = gather(changed(run, (0, widened(run.measurements[0], 0.031))))
-    assert notes[0].text == "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %"
+    wide, gone = widened(run.measurements[0], 0.031), missing(run.measurements[5], "out of memory")
+    marks, notes = gather(changed(run, (0, wide), (5, gone)))
+    assert (marks[0], marks[5]) == ("a", "b")
+    assert [note.text for note in notes] == [
+        "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %",
+        "h2d pageable at 16 KiB: out of memory",
+    ]
 
 
 @pytest.mark.parametrize(("code", "named"), [("late", False), ("shared", True)])
@@ -119,15 +116,6 @@ def test_a_row_names_no_budget_if_the_remark_on_the_run_names_one(code: str, nam
     assert ("42s" in gather(run)[1][0].text.lower()) is named
 
 
-def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
-    run = small_run()
-    wrong = with_remark(run.measurements[0], "unstable", "it varies")
-    wrong = msgspec.structs.replace(wrong, verified=machines.Fact(False))
-    marks, notes = gather(changed(run, (0, wrong)))
-    assert marks[0] == "ab"
-    assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
-
-
 def traced(run: runs.Run, reason: str) -> runs.Run:
     """A traced run whose first row has no records, for this reason."""
     row = msgspec.structs.replace(run.measurements[0], dma=machines.unknown(reason), breakdown=machines.unknown(reason))
@@ -135,26 +123,14 @@ def traced(run: runs.Run, reason: str) -> runs.Run:
     return msgspec.structs.replace(changed(run, (0, row)), tracing=tracing)
 
 
-def test_lost_records_are_marked() -> None:
-    marks, notes = gather(traced(small_run(), "15 of the device's records were lost"))
+def test_records_are_missed_only_where_others_were_kept() -> None:
+    lost = traced(small_run(), "15 of the device's records were lost")
+    marks, notes = gather(lost)
     assert marks == ("a", *[""] * 7)
     assert notes[0].text == "h2d pinned at 4 KiB: 15 of the device's records were lost"
-
-
-def test_rows_that_were_not_to_be_traced_are_not_marked() -> None:
     for reason in (runs.UNTRACED, runs.OF_SIDES, runs.NOT_TRACED, runs.NOT_ASKED):
         assert gather(traced(small_run(), reason))[1] == ()
-
-
-def test_without_a_tracer_missing_records_are_not_marked() -> None:
-    run = traced(small_run(), "trace: unavailable: no library")
-    assert gather(msgspec.structs.replace(run, tracing=machines.unknown("trace: unavailable: no library")))[1] == ()
-
-
-def test_labels_name_the_mode_if_there_are_several() -> None:
-    run = full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=SIZES)
-    _, notes = gather(changed(run, (5, missing(run.measurements[5], "no"))))
-    assert notes[0].text.startswith("h2d pinned streams:2 at 16 KiB")
+    assert gather(msgspec.structs.replace(lost, tracing=machines.unknown("trace: unavailable: no library")))[1] == ()
 
 
 def test_more_than_26_notes_have_distinct_marks() -> None:
@@ -166,11 +142,8 @@ def test_more_than_26_notes_have_distinct_marks() -> None:
     assert len(set(marks)) == len(sizes)
 
 
-def test_consecutive_sizes_are_a_range() -> None:
-    assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
-
-
-def test_few_sizes_with_a_gap_are_a_list_and_many_are_counted() -> None:
+def test_consecutive_sizes_are_a_range_few_with_a_gap_a_list_and_many_are_counted() -> None:
     known = tuple(4**step * MIB for step in range(8))
+    assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
     assert sizes_text(known[::2], known) == "1 MiB, 16 MiB, 256 MiB, 4 GiB"
     assert sizes_text(known[:2] + known[3:], known) == "7 sizes from 1 MiB to 16 GiB"

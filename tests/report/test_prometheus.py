@@ -46,66 +46,44 @@ def values(text: bytes, name: str, **labels: str) -> list[float]:
     return [value for (found, has), value in samples(text).items() if found == name and wanted <= set(has)]
 
 
-def test_bandwidth_has_its_labels() -> None:
+def test_bandwidths_link_states_peaks_and_known_replays_have_their_labels() -> None:
     way = {"direction": "h2d", "side": "h2d", "memory": "pinned", "mode": "async", "size_bytes": str(256 << 20)}
     text = written(h200())
     assert values(text, "pyxfer_copy_bandwidth_bytes_per_second", device="0", **way) == [pytest.approx(55.55e9)]
     assert values(text, "pyxfer_copy_peak_ratio", **way) == [pytest.approx(0.9504, abs=1e-3)]
-
-
-def test_link_states_and_peaks_are_metrics() -> None:
-    text = written(h200())
     for state in ("under_load", "slot_most", "device_most"):
         assert values(text, "pyxfer_link_generation", state=state) == [5]
         assert values(text, "pyxfer_link_lanes", state=state) == [16]
     assert values(text, "pyxfer_link_peak_bytes_per_second", direction="h2d") == [pytest.approx(58.449e9, rel=1e-4)]
-
-
-def test_known_replays_are_a_counter() -> None:
     assert values(written(h200(), replays=Fact(7)), "pyxfer_link_replays_total") == [7]
-    assert b"replays" not in written(h200())
+    assert b"replays" not in text
 
 
 def test_names_follow_the_conventions() -> None:
-    names = {name for name, _ in samples(written(h200(), replays=Fact(1)))}
+    names = {name.removeprefix("pyxfer_") for name, _ in samples(written(h200(), replays=Fact(1)))}
     assert names == {
-        "pyxfer_build_info",
-        "pyxfer_copy_bandwidth_bytes_per_second",
-        "pyxfer_copy_peak_ratio",
-        "pyxfer_device_info",
-        "pyxfer_link_generation",
-        "pyxfer_link_lanes",
-        "pyxfer_link_peak_bytes_per_second",
-        "pyxfer_link_replays_total",
-        "pyxfer_run_timestamp_seconds",
+        *("build_info", "device_info", "run_timestamp_seconds"),
+        *("copy_bandwidth_bytes_per_second", "copy_peak_ratio"),
+        *("link_generation", "link_lanes", "link_peak_bytes_per_second", "link_replays_total"),
     }
 
 
 def test_two_runs_of_one_device_are_one_series() -> None:
     older = h200(environment={"taken_at": "2020-01-01T00:00:00+00:00"})
     assert values(written(h200(), older), "pyxfer_run_timestamp_seconds") == [1763713800.0]
+    assert values(written(h200(measurements=())), "pyxfer_device_info") == [1]
 
 
-def test_of_several_workers_the_fastest_copy_counts() -> None:
-    run = h200(measurements=(copy("h2d", 50.0, worker="torch"), copy("h2d", 55.0, worker="jax"), copy("h2d", 54.0)))
-    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == [55e9]
-
-
-def test_missing_rates_and_fresh_copies_are_left_out() -> None:
-    run = h200(measurements=(copy("h2d", None), copy("h2d", 20.0, variant="fresh")))
-    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == []
-
-
-def test_ingest_rows_are_left_out() -> None:
+def test_only_the_fastest_plausible_raw_copy_of_each_way_counts() -> None:
     taken_in = msgspec.structs.replace(copy("h2d", 9.0), direction="ingest", side="ingest")
-    run = h200(measurements=(copy("h2d", 50.0), taken_in))
-    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == pytest.approx([50e9])
-
-
-def test_copies_beyond_the_peak_are_left_out() -> None:
+    left_out = (taken_in, copy("h2d", None), copy("h2d", 20.0, variant="fresh"))
+    of_workers = (copy("h2d", 50.0, worker="torch"), copy("h2d", 55.0, worker="jax"), copy("h2d", 54.0))
+    for rows, rates in ((left_out, []), ((*left_out, *of_workers), [55e9])):
+        text = written(h200(measurements=rows))
+        assert values(text, "pyxfer_copy_bandwidth_bytes_per_second") == rates
     text = written(h200(measurements=(copy("h2d", 138.0), copy("h2d", 55.0, worker="torch"), copy("d2h", 55.0))))
     for name in ("pyxfer_copy_bandwidth_bytes_per_second", "pyxfer_copy_peak_ratio"):
-        assert values(text, name, side="h2d") == []
+        assert values(text, name, side="h2d") == []  # beyond the peak
         assert len(values(text, name, side="d2h")) == 1
 
 
@@ -142,7 +120,3 @@ def test_without_prometheus_client_the_error_has_the_install_command(monkeypatch
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(UsageError, match=r"pip install prometheus-client"):
         written(h200())
-
-
-def test_a_run_without_measurements_has_its_device() -> None:
-    assert values(written(h200(measurements=())), "pyxfer_device_info") == [1]

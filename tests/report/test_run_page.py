@@ -1,26 +1,37 @@
-"""Pages of a run: tables of rates, the sections below them, the card of a host, and `pyxfer info`."""
+"""Pages of a run, an examination, a tuning and a machine: tables, the sections below them, and the routes."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from doctor.cases import h200, health
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import Terminal, full_run, host_run, line_with, missing, printed, widened, with_remark
-from ring_samples import make_state
+from msgspec.structs import replace
+from pages import full_run, host_run, line_with, missing, printed, widened, with_remark
+from report.test_golden_pages import TO
+from ring_samples import make_state, make_tuned
 from samples import KIB, MARKUP, MIB, by_caller, make_device, make_link, make_measurement, make_run, retimed
 
+from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import machines, runs
+from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._report.host import print_machine
+from pyxfer._document.routes import FrameworkStatus
+from pyxfer._document.runs import Run
+from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
+from pyxfer._report.doctor import print_examination, summary
+from pyxfer._report.host import print_framework_routes, print_machine
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.overview import UNCERTAIN, answer, certain_digits, next_steps, seconds_for
 from pyxfer._report.rates import rate_tables
 from pyxfer._report.run import print_run
+from pyxfer._report.tune import print_tuning
 from pyxfer.errors import UsageError
 
 
@@ -29,84 +40,55 @@ def page_of(run: runs.Run, sort: str | None = None) -> str:
     return printed(lambda page: print_run(run, page, sort), details=True)
 
 
-def on_terminal(run: runs.Run) -> list[str]:
-    stream = Terminal()
-    print_run(run, Page(stream))
-    return stream.getvalue().splitlines()
-
-
-@pytest.fixture
-def terminal_of_80(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-
-@pytest.mark.usefixtures("terminal_of_80")
-def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
+def test_at_80_columns_no_line_is_longer() -> None:
     unsteady = tuple(with_remark(m, "unstable", "it varies " * 12, "--budget 60s") for m in full_run().measurements)
-    lines = on_terminal(msgspec.structs.replace(full_run(), measurements=unsteady))
-    assert max(len(line) for line in lines) <= 80
+    run = msgspec.structs.replace(full_run(), measurements=unsteady)
+    assert max(map(len, run.text(80).splitlines())) <= 80
 
 
-def test_a_limiting_hop_is_named() -> None:
-    link = make_link()
-    narrow = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
-    text = page_of(full_run(link=make_link(hops=(*link.hops, narrow), narrowest_hop=Fact(narrow))))
-    assert "link of 0000:00:01.0" in line_with(text, "raw ", "each way")
+LOST: Any = unknown("it is lost")
+NARROW_HOP = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
+COST, CURVE = make_run().locking[0], full_run().curves[0]
+UNFITTED = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", LOST, LOST, LOST, LOST)
+NEVER = msgspec.structs.replace(COST, pays_after_transfers=unknown("pageable copies are as fast"))
+UNPAID = msgspec.structs.replace(COST, pays_after_transfers=unknown("h2d was not measured from both memories"))
 
 
-def test_unknown_peaks_have_the_reason() -> None:
-    reason: Any = unknown("joined chip to chip")
-    link = make_link(kind="c2c", raw_peak_gbps=reason, h2d_peak_gbps=reason, d2h_peak_gbps=reason)
-    text = page_of(full_run(link=link))
-    assert "none  joined chip to chip" in text
-
-
-def test_curves_without_a_fit_share_a_line() -> None:
-    nothing: Any = unknown("two sizes are too few")
-    curve = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", nothing, nothing, nothing, nothing)
-    other = msgspec.structs.replace(curve, direction="d2h", side="d2h")
-    text = page_of(full_run(curves=(curve, other)))
-    assert "no fit (raw.pinned-async h2d, raw.pinned-async d2h): two sizes are too few" in text
-
-
-def test_a_curve_without_an_asymptote_has_its_reason() -> None:
-    vague: Any = unknown("not precise enough")
-    curve = msgspec.structs.replace(full_run().curves[0], asymptote_gbps=vague, half_bytes=vague)
-    text = page_of(full_run(curves=(curve,)))
-    assert "no B (raw.pinned-async h2d): not precise enough" in text
-    assert "2.33 us" in text
-
-
-def staged_run(ring: Fact[machines.Ring]) -> runs.Run:
-    return full_run(memories=("pageable",), modes=("staged",), ring=ring)
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"link": make_link(hops=(*make_link().hops, NARROW_HOP), narrowest_hop=Fact(NARROW_HOP))},
+            "limited by the link of 0000:00:01.0 above it",
+        ),
+        (
+            {"link": make_link(kind="c2c", raw_peak_gbps=LOST, h2d_peak_gbps=LOST, d2h_peak_gbps=LOST)},
+            "\nPeaks\nnone  it is lost\n",
+        ),
+        (
+            {"curves": (UNFITTED, msgspec.structs.replace(UNFITTED, direction="d2h", side="d2h"))},
+            "no fit (raw.pinned-async h2d, raw.pinned-async d2h): it is lost",
+        ),
+        (
+            {"curves": (msgspec.structs.replace(CURVE, asymptote_gbps=LOST, half_bytes=LOST),)},
+            "no B (raw.pinned-async h2d): it is lost",
+        ),
+        ({"memories": ("pageable",), "modes": ("staged",), "ring": LOST}, "\nRing\nnone  it is lost\n"),
+        ({"locking": (NEVER,)}, "; never pays here: pageable copies are as fast"),
+        ({"locking": (UNPAID,)}, "; unknown when it pays: h2d was not measured"),
+    ],
+    ids=["hop", "peaks", "fits", "asymptote", "ring", "never pays", "not known"],
+)
+def test_what_is_missing_or_limited_has_its_reason(fields: dict[str, Any], words: str) -> None:
+    assert words in page_of(full_run(**fields))
 
 
 def test_ring_has_its_settings_and_their_source() -> None:
     ring = machines.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
-    lines = [
-        line.split(maxsplit=1) for line in page_of(staged_run(Fact(ring))).partition("\nRing\n")[2].splitlines()[:5]
+    text = page_of(full_run(memories=("pageable",), modes=("staged",), ring=Fact(ring)))
+    assert [line.split(maxsplit=1)[1] for line in text.partition("\nRing\n")[2].splitlines()[:5]] == [
+        *("4", "512 of 64 KiB", "32 MiB page-locked, made in 3.20 ms", "streaming (avx512)", "tuned on 2025-11-21")
     ]
-    assert lines == [
-        ["threads", "4"],
-        ["slots", "512 of 64 KiB"],
-        ["memory", "32 MiB page-locked, made in 3.20 ms"],
-        ["fill", "streaming (avx512)"],
-        ["settings", "tuned on 2025-11-21"],
-    ]
-
-
-def test_a_missing_ring_has_the_reason() -> None:
-    text = page_of(staged_run(unknown("page-locked memory ran out")))
-    assert "\nRing\nnone  page-locked memory ran out\n" in text
-
-
-def test_page_locking_that_never_pays_has_the_reason() -> None:
-    cost = make_run().locking[0]
-    never = msgspec.structs.replace(cost, pays_after_transfers=unknown("pageable copies are as fast"))
-    assert "; never pays here: pageable copies are as fast" in line_with(page_of(full_run(locking=(never,))), "s/GiB")
-    unmeasured = msgspec.structs.replace(cost, pays_after_transfers=unknown("h2d was not measured from both memories"))
-    assert "; unknown when it pays: h2d was not" in line_with(page_of(full_run(locking=(unmeasured,))), "s/GiB")
 
 
 def test_wrong_contents_are_reported() -> None:
@@ -117,27 +99,24 @@ def test_wrong_contents_are_reported() -> None:
     assert "the bytes that arrived are not the bytes that were sent" in text
 
 
-def test_invalid_trials_are_counted_by_reason() -> None:
+def late(row: runs.Measurement, count: int, reason: str) -> runs.Measurement:
+    invalid = tuple(msgspec.structs.replace(trial, invalid=reason) for trial in row.trials[:count])
+    return msgspec.structs.replace(row, trials=(*invalid, *row.trials[count:]))
+
+
+def test_invalid_trials_are_counted_by_reason_and_those_of_a_copy_both_ways_once() -> None:
     run = full_run(("h2d",), ("pinned",))
-    first = run.measurements[0]
-    late = tuple(msgspec.structs.replace(trial, invalid="the gate timed out") for trial in first.trials[:2])
-    part = msgspec.structs.replace(first, trials=(*late, *first.trials[2:]))
-    text = page_of(msgspec.structs.replace(run, measurements=(part, *run.measurements[1:])))
+    first, *rest = run.measurements
+    part = late(first, 2, "the gate timed out")
+    text = page_of(msgspec.structs.replace(run, measurements=(part, *rest)))
     assert "2 of 72 trials: the gate timed out" in text
-
-
-def test_a_trial_of_a_copy_both_ways_is_counted_once() -> None:
     run = full_run(("both",), ("pinned",))
-    sides = [row for row in run.measurements if row.nbytes == run.measurements[0].nbytes]
-    rest = [row for row in run.measurements if row not in sides]
-    late = [
-        msgspec.structs.replace(
-            row, trials=(msgspec.structs.replace(row.trials[0], invalid="the other began later"), *row.trials[1:])
-        )
-        for row in sides
+    rows = [
+        late(row, 1, "the other began later") if row.nbytes == run.measurements[0].nbytes else row
+        for row in run.measurements
     ]
-    assert {row.side for row in late} == {"h2d", "d2h", "sum"}
-    text = page_of(msgspec.structs.replace(run, measurements=(*late, *rest)))
+    assert {row.side for row in rows if row.trials[0].invalid} == {"h2d", "d2h", "sum"}
+    text = page_of(msgspec.structs.replace(run, measurements=tuple(rows)))
     assert "1 of 72 trials: the other began later" in text
 
 
@@ -154,32 +133,24 @@ def test_the_usual_run_fits_with_a_mark_on_every_value() -> None:
     assert all(len(line) <= 80 for table in found for line in table.splitlines())
 
 
-def test_the_share_of_the_peak_is_the_best() -> None:
+def test_the_share_of_the_peak_is_the_best_and_a_missing_value_a_marked_dash() -> None:
     run = full_run(("h2d",), ("pageable", "pinned"), sizes=(256 * MIB,))
     best = max(m.of_peak or 0.0 for m in run.measurements)
     assert tables(run)[0].splitlines()[-1].endswith(f"{best * 100:.1f} %")
-
-
-def test_a_missing_value_is_a_marked_dash() -> None:
-    run = full_run(("h2d",), ("pinned",), sizes=(MIB, 4 * MIB))
-    broken = msgspec.structs.replace(run, measurements=(missing(run.measurements[0], "no"), run.measurements[1]))
+    broken = changed(run, lambda m: missing(m, "no") if m.memory == "pinned" else m)
     assert "- a" in tables(broken)[0]
 
 
-def test_modes_are_separate_columns() -> None:
+def test_modes_and_fresh_copies_are_separate_columns() -> None:
     headings = tables(full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=(MIB,)))[0].splitlines()[:3]
     assert [line.split() for line in headings] == [
         ["h2d", "h2d"],
         ["pinned", "pinned", "best"],
         ["size", "async", "streams:2", "of", "peak"],
     ]
-
-
-def test_fresh_is_a_separate_column() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB,))
-    fresh = msgspec.structs.replace(run.measurements[0], variant="fresh")
-    both = msgspec.structs.replace(run, measurements=(*run.measurements, fresh))
-    assert "fresh" in tables(both)[0].splitlines()[2]
+    both = (*run.measurements, msgspec.structs.replace(run.measurements[0], variant="fresh"))
+    assert "fresh" in tables(msgspec.structs.replace(run, measurements=both))[0].splitlines()[2]
 
 
 def test_a_wide_table_becomes_one_row_per_measurement() -> None:
@@ -208,18 +179,13 @@ def test_a_wider_terminal_takes_more_columns() -> None:
     ],
 )
 def test_sorted_rows_begin_with_the_first_of_their_order(sort: str, first: str) -> None:
-    (table,) = tables(full_run(), sort=sort)
-    assert first in table.splitlines()[1]
+    assert first in tables(full_run(), sort=sort)[0].splitlines()[1]
 
 
-def test_rows_sorted_by_rate_fall() -> None:
-    run = full_run()
-    (table,) = tables(run, sort="gbps")
+def test_rows_sorted_by_rate_fall_and_an_unknown_order_is_refused() -> None:
+    (table,) = tables(full_run(), sort="gbps")
     rates = [float(line.split("iB")[1].split()[0]) for line in table.splitlines()[1:]]
     assert rates == sorted(rates, reverse=True)
-
-
-def test_an_unknown_order_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"--sort 'colour' is unknown: choose one of size, gbps, route"):
         tables(full_run(), sort="colour")
 
@@ -331,29 +297,25 @@ def test_the_last_digit_is_certain_to_within_two(value: float, share: float) -> 
     assert len(digits.strip("0.").replace(".", "")) <= 3
 
 
-def test_a_fine_link_is_judged_and_rates_are_named() -> None:
-    found = answer(full_run())
-    assert found.status == "fine"
-    assert "NVIDIA H200, PCIe 5.0 x16" in found.text
-    assert "55.0 GB/s to the GPU and 54.4 GB/s to the host, 94 % of what" in found.text
-    assert "14.9 GB/s to the GPU and 14.7 GB/s to the host" in found.text
-
-
-def test_slow_copies_are_not_called_fine() -> None:
-    halved = changed(full_run(), lambda m: retimed(m, [2.1 * trial.elapsed_s for trial in m.trials], 1.1e-6))
-    found = answer(halved)
-    assert found.status == "wrong"
-    assert "ceiling h2d" in found.text.lower()
+def test_the_link_is_judged_and_rates_are_named() -> None:
+    run = full_run()
+    fine = answer(run)
+    assert fine.status == "fine"
+    assert "NVIDIA H200, PCIe 5.0 x16" in fine.text
+    assert "55.0 GB/s to the GPU and 54.4 GB/s to the host, 94 % of what" in fine.text
+    assert "14.9 GB/s to the GPU and 14.7 GB/s to the host" in fine.text
+    halved = changed(run, lambda m: retimed(m, [2.1 * trial.elapsed_s for trial in m.trials], 1.1e-6))
+    assert answer(halved).status == "wrong"
+    assert "ceiling h2d" in answer(halved).text.lower()
     assert "pyxfer doctor" in overview(halved)
     assert "the link is fine" not in overview(halved)
-
-
-def test_wrong_contents_come_first() -> None:
-    run = full_run()
-    wrong = msgspec.structs.replace(run.measurements[0], verified=Fact(False))
-    found = answer(msgspec.structs.replace(run, measurements=(wrong, *run.measurements[1:])))
-    assert found.status == "wrong"
-    assert "wrong in 1 of 90" in found.text
+    wrong = changed(run, lambda m: msgspec.structs.replace(m, verified=Fact(m is not run.measurements[0])))
+    assert answer(wrong).status == "wrong"
+    assert "wrong in 1 of 90" in answer(wrong).text
+    of_host = answer(host_run(run))
+    assert of_host.status == "unknown"
+    assert "GB/s h2d" in of_host.text
+    assert "the GPU and" not in of_host.text
 
 
 def test_without_a_peak_the_link_is_not_judged() -> None:
@@ -365,13 +327,6 @@ def test_without_a_peak_the_link_is_not_judged() -> None:
     assert found.status == "unknown"
     assert "not known: the hypervisor hides it" in found.text
     assert "of what the link can carry" not in found.text
-
-
-def test_host_memory_is_not_judged() -> None:
-    found = answer(host_run(full_run()))
-    assert found.status == "unknown"
-    assert "GB/s h2d" in found.text
-    assert "the GPU and" not in found.text
 
 
 def test_every_second_size_and_the_largest_are_shown() -> None:
@@ -390,10 +345,6 @@ def test_only_what_is_wrong_has_a_letter() -> None:
     text = overview(broken)
     assert line_with(text, "out of memory").startswith("a  h2d pinned at 64 MiB")
     assert "- a" in line_with(text, " 64 MiB ")
-
-
-def test_a_drift_has_a_letter() -> None:
-    run = full_run(sizes=(MIB,))
     drifting = changed(run, lambda m: with_remark(m, "drift", "it drifted") if is_pinned(m, "h2d", MIB) else m)
     assert line_with(overview(drifting), "it drifted").startswith("a  h2d pinned")
 
@@ -422,9 +373,13 @@ def test_the_time_for_a_finer_target_grows_with_the_square_of_the_width() -> Non
     assert sixteen == pytest.approx(5 * four)  # 16 - 1 beside 4 - 1
 
 
-def test_a_remark_of_the_run_is_a_sentence() -> None:
+def test_a_remark_of_the_run_is_a_sentence_and_without_any_result_the_page_has_the_reasons() -> None:
     text = overview(full_run(remarks=(machines.Remark("throttled", "the clocks were held down"),)))
     assert "The clocks were held down." in text.splitlines()
+    reason = "the run was interrupted before its first trial"
+    text = overview(changed(full_run(), lambda m: missing(m, reason)))
+    assert reason in text
+    assert "h2d pinned" not in text.partition("Nothing was measured")[0]
 
 
 def test_the_next_steps_suit_the_run() -> None:
@@ -432,13 +387,6 @@ def test_the_next_steps_suit_the_run() -> None:
     assert [name.split()[1] for name, _ in next_steps(host_run(full_run()), "unknown")] == ["list", "ceiling"]
     pinned = full_run(("h2d",), ("pinned",))
     assert [name.split()[1] for name, _ in next_steps(pinned, "wrong")] == ["doctor", "ceiling"]
-
-
-def test_without_any_result_the_page_has_the_reasons_and_no_dashes() -> None:
-    reason = "the run was interrupted before its first trial"
-    text = overview(changed(full_run(), lambda m: missing(m, reason)))
-    assert reason in text
-    assert "h2d pinned" not in text.partition("Nothing was measured")[0]
 
 
 def info_page(run: runs.Run) -> str:
@@ -457,5 +405,57 @@ def test_every_field_of_the_environment_is_on_the_page() -> None:
     assert [name for name in facts if f"reason of {name}" not in text] == []
 
 
-def test_device_name_is_plain_text() -> None:
+def test_names_and_calls_are_plain_text() -> None:
     assert MARKUP in info_page(make_run(device=make_device(name=MARKUP)))
+    hostile = replace(TO, name="mine.[red]x[/red]", call="\x1b[2Jf(x)")
+    status = FrameworkStatus("mine", "\x1b[31mMine", "1\x07", "", (hostile,))
+    text = printed(lambda page: print_framework_routes([status], page))
+    assert not {"\x1b", "\x07"} & set(text)
+    assert "mine.[red]x[/red]" in text
+
+
+def examined(run: Run, seen: Health | None = None) -> Examination:
+    nearest = nearest_known(run)
+    return Examination(run, Fact(seen or health()), nearest, examine(run, seen or health(), nearest.value))
+
+
+def page(examination: Examination, columns: int | None = 80) -> str:
+    out = io.StringIO()
+    print_examination(examination, Page(out, columns=columns))
+    return out.getvalue()
+
+
+def test_host_memory_has_no_link_and_a_suspicious_finding_is_not_called_wrong() -> None:
+    device = msgspec.structs.replace(h200().device, runtime="host")
+    examination = examined(h200(device=device, runtime="host", runtime_reason="No usable GPU: none is visible."))
+    text = page(examination)
+    assert "no link was examined" in text
+    assert "device  host memory, not a PCIe link" in text
+    suspicious = examined(h200(environment={"persistence": Fact(False)}))
+    assert summary(suspicious).startswith("NVIDIA H200, PCIe 5.0 x16, 256 B payload: nothing is certainly wrong, but")
+
+
+def tuning_page(state: RingState) -> str:
+    return printed(lambda page: print_tuning(state, page))
+
+
+def test_untried_rings_are_grouped_by_reason() -> None:
+    many = tuple(
+        TuningTrial(RingSetup(threads, 64 << 10, 512, "streaming", 20), "not tried", reason="the limit is over")
+        for threads in (10, 12)
+    )
+    tuned = make_tuned()
+    text = tuning_page(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=(*tuned.trials, *many)))))
+    assert line_with(text, "-  the limit is over (2)").endswith(": 10x512x64 KiB streaming, 12x512x64 KiB streaming")
+    assert line_with(text, "(1): ").endswith(": 15x512x64 KiB plain")
+
+
+@pytest.mark.parametrize("verdict", ["faster", "not faster", "given up", "cut short"])
+def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
+    widest = RingSetup(31, 128 << 10, 1024, "streaming", 20)
+    tuned = make_tuned()
+    trials = (*tuned.trials, msgspec.structs.replace(tuned.trials[1], ring=widest, verdict=verdict, against_best=1.281))
+    stream = io.StringIO()
+    print_tuning(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=trials))), Page(stream, columns=80))
+    assert "1.28 " in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= 80

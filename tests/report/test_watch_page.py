@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from pages import Terminal, line_with, printed
+from pages import line_with, printed
 from rich.cells import cell_len
 from samples import make_device
 from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
@@ -14,7 +14,6 @@ from watch_samples import make_unseen, make_watched
 
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.watches import CeilingSource, LineUse, StepFinder, Watched
-from pyxfer._report.layout import Page
 from pyxfer._report.watch import print_watch
 from pyxfer._trace.records import CopyKind
 from pyxfer._watch.analysis import Machine, analyse
@@ -25,46 +24,23 @@ def page_of(watched: Watched) -> str:
     return printed(lambda page: print_watch(watched, page), details=True)
 
 
-@pytest.fixture
-def on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-
-def on_terminal(watched: Watched) -> list[str]:
-    stream = Terminal()
-    print_watch(watched, Page(stream, details=True))
-    return stream.getvalue().splitlines()
-
-
-@pytest.mark.usefixtures("on_80_columns")
-def test_on_a_terminal_of_80_columns_no_line_is_longer() -> None:
-    lines = on_terminal(make_watched(decode="a range with a long name " * 4, line="f" * 90))
-    assert max(len(line) for line in lines) <= 80
-
-
-def test_without_a_predicted_gain_the_page_says_so() -> None:
-    script = Script()
-    script.kernel(0, 1000)
-    watched = analysed(make_window(script, 1000))
-    assert not watched.advice
-    assert line_with(page_of(watched), "no gain")
-
-
-def test_ranges_are_sorted_by_time() -> None:
+def test_ranges_are_sorted_by_time_and_without_a_predicted_gain_the_page_says_so() -> None:
     script = Script()
     script.kernel(0, 50)
     text = page_of(analysed(make_window(script, 100, ranges=(mark("decode", 0, 10), mark("train", 0, 60)))))
     assert text.index("train ") < text.index("decode ")
     assert line_with(text, "decode ").split() == ["decode", "1", "10.0", "10.0", "%", "100.0", "%"]
-
-
-def calling(name: str, count: int) -> str:
-    """The page of one step with `count` calls of that name."""
+    assert line_with(text, "no gain")
     script = Script()
-    for place in range(count):
-        script.call(name, place, place + 0.5)
-    return page_of(analysed(make_window(script, 2 * count, steps_at((0, 0, 2 * count)))))
+    script.set(0, 50)
+    assert line_with(page_of(analysed(make_window(script, 100))), "kernels and sets").split()[3] == "50.0"
+
+
+def test_many_calls_a_step_are_a_plain_number() -> None:
+    script = Script()
+    for place in range(1220):
+        script.call("cudaStreamSynchronize", place, place + 0.5)
+    assert "(1220 a step)" in page_of(analysed(make_window(script, 2440, steps_at((0, 0, 2440)))))
 
 
 def on_host(script: Script, *remarks: Remark) -> Watched:
@@ -76,10 +52,6 @@ def on_host(script: Script, *remarks: Remark) -> Watched:
 def test_invalid_columns_are_refused(columns: int) -> None:
     with pytest.raises(UsageError, match="is not a whole number from 1"):
         make_watched().text(columns)
-
-
-def test_many_calls_a_step_are_a_plain_number() -> None:
-    assert "(1220 a step)" in calling("cudaStreamSynchronize", 1220)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +70,11 @@ def test_the_page_says_what_the_steps_are(finder: StepFinder, functions: tuple[s
     assert line_with(page, "steps   ") == f"steps   {words}"
 
 
-def test_memory_sets_count_as_kernels() -> None:
-    script = Script()
-    script.set(0, 50)
-    assert line_with(page_of(analysed(make_window(script, 100))), "kernels and sets").split()[3] == "50.0"
-
-
-def test_wide_names_are_cut_by_their_width() -> None:
-    text = make_watched(decode="画像を読み込む" * 20).text(80, details=True)
+@pytest.mark.parametrize("name", ["画像を読み込む" * 20, "a range with a long name " * 4])
+def test_long_and_wide_names_are_cut_by_their_width(name: str) -> None:
+    text = make_watched(decode=name, line="f" * 90).text(80, details=True)
     assert max(cell_len(line) for line in text.splitlines()) <= 80
-    assert "画像を読み込む" in text
+    assert name[:7] in text
 
 
 def test_pageable_copies_without_a_gain_promise_none() -> None:
@@ -118,10 +85,11 @@ def test_pageable_copies_without_a_gain_promise_none() -> None:
     assert "a step" not in line
 
 
-def test_a_saved_ceiling_has_its_machine_and_date() -> None:
+def test_a_saved_ceiling_has_its_machine_and_slow_steps_without_records_a_host_part() -> None:
     source = CeilingSource("saved", "NVIDIA L4", "node-9", "2025-01-01T00:00:00+00:00")
     text = page_of(msgspec.structs.replace(make_watched(), ceiling_source=Fact(source)))
     assert "in a saved run of NVIDIA L4 on node-9, 2025-01-01T00:00:00+00:00." in text
+    assert "most of it between steps;" in line_with(page_of(make_unseen(stalls={7: 30_000})), "is slow: ")
 
 
 def test_a_window_that_never_opened_has_one_reason() -> None:
@@ -133,15 +101,12 @@ def test_a_window_that_never_opened_has_one_reason() -> None:
     assert [remark.code for remark in watched.remarks] == ["never-opened"]
 
 
-def test_without_a_gpu_and_records_there_is_no_verdict() -> None:
-    watched = on_host(Script())
+def test_without_a_gpu_and_records_there_is_one_reason_and_no_verdict() -> None:
+    watched = on_host(Script(), Remark("no-gpu", "No usable GPU: no driver. What other libraries do is not seen"))
     assert (watched.verdict.bound_by, watched.parts.idle_s) == ("unknown", None)
-    assert "device idle" not in page_of(watched)
-
-
-def test_a_missing_gpu_is_reported_once() -> None:
-    text = page_of(on_host(Script(), Remark("no-gpu", "No usable GPU: no driver. What other libraries do is not seen")))
+    text = page_of(watched)
     assert text.count("No usable GPU") == 1
+    assert "device idle" not in text
     assert "was not recorded" not in text
 
 
@@ -157,23 +122,14 @@ def test_records_of_the_host_runtime_have_copies_but_no_verdict() -> None:
     assert "train.py:3 in step" in page_of(sampled)
 
 
-def one_in_ten(extra: float, computed: bool) -> Watched:
-    """Ten steps of a millisecond, of which the sixth takes longer, on the device or in the host."""
+def test_a_single_slow_step_is_in_the_singular() -> None:
     script, spans, time = Script(), [], 0.0
     for turn in range(10):
-        end = time + 1_000 + (extra if turn == 5 else 0)
-        script.kernel(time + 100, end if computed else time + 900)
+        end = time + (5_000 if turn == 5 else 1_000)
+        script.kernel(time + 100, end)
         spans.append((time, time + 50, end))
         time = end
-    return analysed(make_window(script, time, steps_at(*spans)), Flat(50.0))
-
-
-def test_a_single_slow_step_is_in_the_singular() -> None:
-    assert line_with(page_of(one_in_ten(4_000, computed=True)), "is slow: ") == (
+    assert line_with(page_of(analysed(make_window(script, time, steps_at(*spans)), Flat(50.0))), "is slow: ") == (
         "-  1 of 10 steps is slow: 4.00 ms more than a usual one, 28.6 % of the time of all steps, most of it kernels "
         "and sets; the longest took 5.00 ms"
     )
-
-
-def test_slow_steps_without_records_name_a_host_part() -> None:
-    assert "most of it between steps;" in line_with(page_of(make_unseen(stalls={7: 30_000})), "is slow: ")

@@ -9,15 +9,25 @@ import re
 import struct
 import sys
 from html.parser import HTMLParser
+from typing import Any
 
+import msgspec
 import pytest
+from baseline.store.making import make_baseline
 from chart_parts import plots_of
+from hostile import with_text
+from link_samples import make_links
 from pages import full_run
-from report_samples import DOCUMENTS
-from samples import make_environment, make_measurement, make_run
+from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
+from ring_samples import make_state
+from samples import make_environment, make_measurement, make_missing, make_run
+from watch_samples import make_unseen
+from xfer_samples import session
 
 from pyxfer._document import codec, runs
+from pyxfer._document.baselines import History
 from pyxfer._document.derivations import derived
+from pyxfer._document.machines import unknown
 from pyxfer._report import history, webpage
 from pyxfer._report.grid import number, text_grid
 from pyxfer._report.kinds import chart_of, charts_of
@@ -50,53 +60,44 @@ def pages() -> dict[str, str]:
     return {name: page_html([DOCUMENTS[name]]) for name in (*first.values(), "hostile", "nothing measured")}
 
 
-def test_each_kind_of_document_has_a_page_of_a_reasonable_size(pages: dict[str, str]) -> None:
-    assert {name: len(page.encode()) < MAX_BYTES for name, page in pages.items()} == dict.fromkeys(pages, True)
+def embedded(page: str) -> bytes:
+    (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
+    return gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
 
 
-def test_a_page_refers_to_nothing_outside_of_itself(pages: dict[str, str]) -> None:
+def test_a_page_of_a_reasonable_size_refers_to_nothing_outside_of_itself(pages: dict[str, str]) -> None:
     for page in pages.values():
         tags = Tags(page)
+        assert len(page.encode()) < MAX_BYTES
         targets = [
-            value for _, attributes in tags.tags for name, value in attributes.items() if name in ("href", "src")
+            value or "" for _, attributes in tags.tags for name, value in attributes.items() if name in ("href", "src")
         ]
-        assert all((target or "").startswith(("#", "data:application/gzip;base64,")) for target in targets)
+        assert all(target.startswith(("#", "data:application/gzip;base64,")) for target in targets)
         assert not tags.of("link") + tags.of("iframe") + tags.of("img")
-        assert len(tags.of("script")) == 1
-
-
-def test_links_to_anchors_lead_somewhere(pages: dict[str, str]) -> None:
-    for page in pages.values():
-        tags = Tags(page)
         ids = [attributes["id"] for _, attributes in tags.tags if "id" in attributes]
         assert len(ids) == len(set(ids))
-        anchors = {(attributes.get("href") or "")[1:] for attributes in tags.of("a")}
-        assert {anchor for anchor in anchors if not anchor.startswith("ata:")} <= set(ids)
+        assert {target[1:] for target in targets if target.startswith("#")} <= set(ids)
+        assert len(tags.of("script")) == 1
+        (policy,) = (attributes["content"] or "" for attributes in tags.of("meta") if "http-equiv" in attributes)
+        assert "default-src 'none'" in policy
+        assert "script-src 'sha256-" in policy
 
 
 def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
     for name, page in pages.items():
-        if name.startswith(("history", "tuning")):
-            continue  # no file of its own kind
-        (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
-        data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
-        document = DOCUMENTS[name]
-        assert codec.decode(type(document), data) == codec.decode(type(document), codec.encode(document))
+        if not name.startswith(("history", "tuning")):  # no file of its own kind
+            document = DOCUMENTS[name]
+            assert codec.decode(type(document), embedded(page)) == codec.decode(type(document), codec.encode(document))
 
 
-def test_a_large_document_is_embedded_without_its_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_document_is_embedded_without_its_trials_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     run = derived(full_run())
     monkeypatch.setattr(webpage, "MAX_EMBEDDED", len(gzip.compress(codec.to_sealed_json(run), mtime=0)) - 1)
     page = page_html([run])
-    (link,) = (attributes for attributes in Tags(page).of("a") if "download" in attributes)
-    data = gzip.decompress(base64.b64decode((link["href"] or "").partition(",")[2]))
-    embedded = codec.decode(runs.Run, data)
-    assert [row.rate for row in embedded.measurements] == [row.rate for row in run.measurements]
-    assert not any(row.trials for row in embedded.measurements)
+    found = codec.decode(runs.Run, embedded(page))
+    assert [row.rate for row in found.measurements] == [row.rate for row in run.measurements]
+    assert not any(row.trials for row in found.measurements)
     assert "without its trials" in page
-
-
-def test_a_document_that_is_too_large_is_not_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webpage, "MAX_EMBEDDED", 10)
     page = page_html([DOCUMENTS["comparison"]])
     assert not [attributes for attributes in Tags(page).of("a") if "download" in attributes]
@@ -107,12 +108,6 @@ def test_a_document_that_is_too_large_is_not_embedded(monkeypatch: pytest.Monkey
 def test_the_same_document_gives_the_same_bytes(suffix: str) -> None:
     document = DOCUMENTS["explain"]
     assert report_bytes([document], suffix) == report_bytes([document], suffix)
-
-
-def test_a_page_runs_only_its_own_script(pages: dict[str, str]) -> None:
-    (policy,) = (a["content"] or "" for a in Tags(pages["ceiling"]).of("meta") if "http-equiv" in a)
-    assert "default-src 'none'" in policy
-    assert "script-src 'sha256-" in policy
 
 
 def test_the_table_has_every_measurement_with_its_exact_rate(pages: dict[str, str]) -> None:
@@ -139,15 +134,9 @@ def test_short_cells_are_not_broken_and_long_ones_are() -> None:
 
 def test_at_most_two_charts_are_printed_on_a_page(pages: dict[str, str]) -> None:
     for name in ("watch", "links", "ceiling"):
-        sections = [
-            attributes.get("class")
-            for attributes in Tags(pages[name]).of("section")
-            if "chart" in (attributes.get("id") or "")
-        ]
-        count = len(charts_of(DOCUMENTS[name]))
-        assert [place for place, form in enumerate(sections, start=1) if form == "ends-page"] == [
-            place for place in range(1, count) if place % 2 == 0
-        ]
+        sections = [section for section in Tags(pages[name]).of("section") if "chart" in (section.get("id") or "")]
+        ends = [place for place, section in enumerate(sections, start=1) if section.get("class") == "ends-page"]
+        assert ends == list(range(2, len(charts_of(DOCUMENTS[name])), 2))
 
 
 def test_the_tables_of_a_watch_are_sorted_by_their_numbers(pages: dict[str, str]) -> None:
@@ -165,25 +154,14 @@ def test_a_long_history_shows_its_last_points(monkeypatch: pytest.MonkeyPatch) -
     assert "run59" in page
 
 
-def test_documents_of_several_machines_are_named() -> None:
-    rows = (make_measurement(),)
-    first = make_run(measurements=rows, curves=())
-    second = make_run(measurements=rows, curves=(), environment=make_environment(host="another"))
-    assert "different machines" in page_html([first, second])
-    assert "different machines" not in page_html([first, first])
-    assert "another" in page_html([first, second, DOCUMENTS["comparison"]])
-
-
-# --- pictures --------------------------------------------------------------------------------------------------------
-
-
-def test_pictures_have_the_form_of_their_suffix() -> None:
+def test_pictures_have_the_form_of_their_suffix_and_all_charts_unless_one_is_named() -> None:
     document = DOCUMENTS["explain"]
-    assert report_bytes([document], ".svg", "waterfall").startswith(b"<svg")
-    assert report_bytes([document], ".pdf", "waterfall").startswith(b"%PDF")
-    png = report_bytes([document], ".png", "waterfall")
+    svg, pdf, png = (report_bytes([document], suffix, "waterfall") for suffix in (".svg", ".pdf", ".png"))
+    assert svg.startswith(b"<svg")
+    assert pdf.startswith(b"%PDF")
     assert png.startswith(b"\x89PNG")
     assert struct.unpack(">I", png[16:20])[0] > 1000
+    assert len(report_bytes([document], ".svg")) > len(svg)
 
 
 @pytest.mark.parametrize("name", ["ceiling", "links of four GPUs", "one point"])
@@ -194,11 +172,6 @@ def test_a_pdf_has_pages_of_a4_with_at_most_two_plots(name: str) -> None:
     pages = pypdf.PdfReader(io.BytesIO(report_bytes([document], ".pdf"))).pages
     assert {(round(page.mediabox.width), round(page.mediabox.height)) for page in pages} == {(595, 842)}
     assert len(plots) / 2 <= len(pages) <= len(plots)
-
-
-def test_a_picture_has_all_charts_unless_one_is_named() -> None:
-    document = DOCUMENTS["explain"]
-    assert len(report_bytes([document], ".svg")) > len(report_bytes([document], ".svg", "waterfall"))
 
 
 @pytest.mark.parametrize(
@@ -218,3 +191,84 @@ def test_without_vl_convert_a_report_says_how_to_install_it(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(UsageError, match=r"pip install .*vl-convert-python"):
         webpage.check_report("report.html")
+
+
+HOSTILE = f"{BREAKOUT}{RIGHT_TO_LEFT}\x1b[31m\x00\x9b2J\ufffe"
+
+
+QUICK = {"ceiling", "explain", "comparison", "links of one GPU"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in DOCUMENTS]
+)
+def test_hostile_text_in_every_field_stays_text(name: str) -> None:
+    page = page_html([with_text(DOCUMENTS[name], HOSTILE)])
+    assert page.count("<script") == page.count("</script>") == 1
+    assert "<img" not in page
+    assert not {"\u202e", "\x1b", "\x00", "\x9b", "\ufffe"} & set(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["explain", "comparison", "watch", "links of four GPUs"])
+def test_hostile_text_is_drawn(name: str) -> None:
+    document = with_text(DOCUMENTS[name], HOSTILE)
+    assert report_bytes([document], ".png").startswith(b"\x89PNG")
+    assert report_bytes([document], ".pdf").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", [name for name, document in DOCUMENTS.items() if hasattr(document, "text")])
+def test_hostile_text_does_not_reach_the_terminal(name: str) -> None:
+    page = with_text(DOCUMENTS[name], HOSTILE).text()
+    assert not {"\u202e", "\x1b", "\x00", "\x9b"} & set(page)
+
+
+def empty_run() -> runs.Run:
+    return make_run(measurements=(make_missing(),), curves=())
+
+
+EMPTY: dict[str, Any] = {
+    "run": empty_run(),
+    "frameworks": make_run(kind="frameworks", measurements=(), curves=()),
+    "explain": make_run(kind="explain", measurements=(), curves=()),
+    "failed": make_run(ended="failed", failure="the device is gone", measurements=(), curves=()),
+    "links": msgspec.structs.replace(make_links(1), traffics=(), latencies=(), small=()),
+    "baseline": msgspec.structs.replace(make_baseline(), runs=(empty_run(),)),
+    "comparison": msgspec.structs.replace(DOCUMENTS["comparison"], cells=(), verdict="AMBIGUOUS"),
+    "examination": msgspec.structs.replace(DOCUMENTS["examination"], run=empty_run(), findings=()),
+    "pytest": msgspec.structs.replace(session(), tests=()),
+    "history": History(()),
+    "tuning": make_state(tuning=unknown("the limit left no time")),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_without_figures_a_report_has_no_chart_and_says_so(name: str) -> None:
+    page = page_html([EMPTY[name]])
+    assert "<svg" not in page
+    assert "no figure can be drawn" in page
+
+
+def test_a_watch_without_records_still_has_the_parts_that_the_host_saw() -> None:
+    assert "timeline" not in charts_of(make_unseen())
+    assert "No device records" in page_html([make_unseen()])
+
+
+def test_documents_share_a_page_that_names_their_machines_if_these_differ() -> None:
+    rows = (make_measurement(),)
+    first = make_run(measurements=rows, curves=())
+    second = make_run(measurements=rows, curves=(), environment=make_environment(host="another"))
+    page = page_html([first, second, DOCUMENTS["comparison"]])
+    assert [f'id="document-{number}"' in page for number in (1, 2, 3, 4)] == [True, True, True, False]
+    assert "different machines" in page
+    assert "another" in page
+    assert "different machines" not in page_html([first, first])
+
+
+def test_ten_thousand_trials_of_each_row_fit_into_the_page() -> None:
+    trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
+    row = msgspec.structs.replace(make_measurement(), trials=trials)
+    rows = tuple(msgspec.structs.replace(row, nbytes=4096 << place) for place in range(10))
+    page = page_html([make_run(measurements=rows, curves=())])
+    assert len(page.encode()) < MAX_BYTES
+    assert "trials" in charts_of(make_run(measurements=rows, curves=()))
