@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from pyxfer._document.runs import Trial
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._machine.nvlink import counted_between
 from pyxfer._measure.run import own_failure
-from pyxfer._trace.records import intersection, total_ns, union
+from pyxfer._trace.records import levels, total_ns, union
 from pyxfer.errors import MeasurementError
 from pyxfer.units import format_percent, format_seconds
 
@@ -204,9 +203,9 @@ def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
 
 
 def overlap(flows: Sequence[Nanoseconds]) -> float:
-    """The time in which all flows were busy over that in which any was; 0 to 1."""
+    """The time in which all flows were busy over that in which any was; 0 to 1. Intervals of one flow are disjoint."""
     whole_ns = total_ns(union(*flows))
-    return total_ns(reduce(intersection, flows)) / whole_ns if whole_ns else 0.0
+    return levels(np.concatenate(flows)).get(len(flows), 0) / whole_ns if whole_ns else 0.0
 
 
 def copied_between(begin_ns: Nanoseconds, end_ns: Nanoseconds, nbytes: int, since_ns: int, until_ns: int) -> float:

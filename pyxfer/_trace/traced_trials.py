@@ -106,16 +106,12 @@ def seconds_for(budget_s: float, deadline_s: float) -> float:
 def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None, Fact[Tracing]]]:
     """Run a collector during the block. Without a usable library it gives None and the reason."""
     with ExitStack() as stack:
-        reason = ""
         try:
             collector = stack.enter_context(closing(Collector(engine)))
-            started = stack.enter_context(collector.running())
+            started = Fact(stack.enter_context(collector.running()))
         except errors.TraceUnavailableError as error:
-            reason = f"trace: unavailable: {error}"
-        if reason:
-            yield None, unknown(reason)
-        else:
-            yield stack.enter_context(closing(TrialRecorder(engine, collector, device))), Fact(started)
+            started = unknown(f"trace: unavailable: {error}")
+        yield stack.enter_context(closing(TrialRecorder(engine, collector, device))) if started.value else None, started
 
 
 def _search(remaining: list[Candidate], recorder: TrialRecorder, until_s: float, cancelled: Callable[[], bool]) -> None:

@@ -21,10 +21,7 @@ from pyxfer._trace.records import (
     Kind,
     MemoryKind,
     clip,
-    difference,
-    intersection,
     intervals,
-    inverse,
     levels,
     no_intervals,
     partition,
@@ -433,27 +430,6 @@ def test_union(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
     assert moments(both) == moments(one) | moments(other)
     assert is_united(both)
     assert total_ns(both) == len(moments(both))
-
-
-@given(stretches, stretches)
-def test_intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
-    both = intersection(one, other)
-    assert moments(both) == moments(one) & moments(other)
-    assert is_united(both)
-
-
-@given(stretches, stretches)
-def test_difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
-    left = difference(one, other)
-    assert moments(left) == moments(one) - moments(other)
-    assert is_united(left)
-
-
-@given(stretches, _instants, _instants)
-def test_inverse(of: NDArray[np.int64], begin: int, end: int) -> None:
-    left = inverse(of, begin, end)
-    assert moments(left) == set(range(begin, end)) - moments(of)
-    assert is_united(left)
 
 
 @given(stretches, _instants, _instants)

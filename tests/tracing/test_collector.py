@@ -233,7 +233,8 @@ def faults():
 faults()
 before = faults()
 collector = Collector(load("host"))
-collector.start()
+running = collector.running()
+running.__enter__()
 for _ in range(3):
     collector.take()
 collector.close()

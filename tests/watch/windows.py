@@ -83,7 +83,6 @@ class Script:
             correlation=number,
             stream=stream,
             copies=copies,
-            flags=Flag.ASYNCHRONOUS,
             device=device,
         )
 
