@@ -45,15 +45,11 @@ WARM_CALLS = 2
 UNRECORDED_CALLS = 1 + WARM_CALLS
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Call:
     run: Callable[[], object]
     route: str
-    before: Callable[[], object] = _nothing
+    before: Callable[[], object] = lambda: None
     """Called before each `run`, untimed."""
     sync: Sync | None = None
     """Called after each `run` to wait for a framework."""
@@ -200,7 +196,11 @@ def measure_beside(
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
-    plan = _checked_plan(nbytes, direction)
+    if (nbytes is None) != (direction is None):
+        raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
+    plan = None
+    if direction is not None:
+        plan = CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
     choice = choose(device)
@@ -231,14 +231,6 @@ def check_callable(fn: object, taker: str) -> None:
             f"{taker} would not time the work of an async or generator function, because a call of it returns before "
             "that begins: give a function that runs it, such as lambda: asyncio.run(copy())."
         )
-
-
-def _checked_plan(nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
-    if (nbytes is None) != (direction is None):
-        raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
-    if nbytes is None or direction is None:
-        return None
-    return CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
 
 
 @contextlib.contextmanager
@@ -285,7 +277,7 @@ def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, 
         sampler.run() if call.rounds is None else sampler.run_rounds(call.rounds)
     except CallableError as error:
         raised = error.error
-    if raised is not None:
+    if raised is not None:  # outside of the block, so that it has no context
         raise raised
     first = unrecorded[0] if unrecorded else item.trials(item.head.sides[-1])[0]
     item.first_s = Fact(first.elapsed_s)

@@ -49,22 +49,19 @@ class Presence:
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
             _make_shared(self._folder)
-            self._file = self._locked_file()
+            # Locked before it gets the name that others look for: they remove a file that is not locked.
+            unseen = self._path.with_name(f".{self._path.name}")
+            handle = os.open(unseen, _OPEN, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unseen.rename(self._path)
+                self._file = handle
+            except BaseException:  # also a file system without locks
+                os.close(handle)
+                unseen.unlink()
+                raise
         self.look()
         return self
-
-    def _locked_file(self) -> int:
-        # Locked before it gets the name that others look for: they remove a file that is not locked.
-        unseen = self._path.with_name(f".{self._path.name}")
-        handle = os.open(unseen, _OPEN, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unseen.rename(self._path)
-        except BaseException:  # also a file system without locks
-            os.close(handle)
-            unseen.unlink()
-            raise
-        return handle
 
     def __exit__(self, *_: object) -> None:
         self.look()
@@ -113,27 +110,18 @@ def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
     if device in held:
         yield
         return
-    handle = _open_queue(folder or _shared_folder(), device)
-    held.add(device)
-    try:
-        if handle is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+    folder = folder or _shared_folder()
+    with contextlib.ExitStack() as closing:
+        with contextlib.suppress(OSError):  # also a file system without locks
+            _make_shared(folder)
+            # The file is never removed, because waiting processes have it open. It has the user's id in its name,
+            # because the kernel may refuse to open another user's file in a shared folder.
+            handle = os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", _OPEN, 0o600)
+            closing.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        held.add(device)
+        closing.callback(held.discard, device)
         yield
-    finally:
-        held.discard(device)
-        if handle is not None:
-            os.close(handle)
-
-
-def _open_queue(folder: Path, device: str) -> int | None:
-    # The file is never removed, because waiting processes have it open. It has the user's id in its name, because the
-    # kernel may refuse to open another user's file in a shared folder.
-    try:
-        _make_shared(folder)
-        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", _OPEN, 0o600)
-    except OSError:
-        return None
 
 
 def _shared_folder() -> Path:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyxfer import errors
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Tracing
+from pyxfer._document.runs import NO_TRIAL_TO_TRACE, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
 
 if TYPE_CHECKING:
@@ -90,11 +90,6 @@ def trace_candidates(
                 if not all(_trial(candidate, recorder) for _ in range(EXPLAINED_TRIALS if candidate.is_near else 1)):
                     remaining.remove(candidate)
         _search(remaining, recorder, min(time.perf_counter() + SEARCH_SHARE * seconds, latest_s), cancelled)
-
-
-def leave_out(candidates: Sequence[Candidate]) -> None:
-    for candidate in candidates:
-        candidate.give_up(NOT_ASKED, False)
 
 
 def seconds_for(budget_s: float, deadline_s: float) -> float:

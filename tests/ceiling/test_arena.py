@@ -25,7 +25,6 @@ from pyxfer._ceiling.arena import (
     TRIALS,
     Arena,
     check_memory,
-    locking_bytes,
     locking_cost,
     measure_locking,
     sent_bytes,
@@ -196,8 +195,8 @@ def test_slow_page_locking_stops_after_its_time_limit(engine: Engine) -> None:
 
 
 def test_at_most_64_mib_are_locked_at_a_time() -> None:
-    assert locking_bytes(4 * KIB) == 4 * KIB
-    assert locking_bytes(16 * GIB) == MAX_LOCKED_BYTES
+    costs = [locking_cost("pinned", largest, [], []) for largest in (4 * KIB, 16 * GIB)]
+    assert [cost.nbytes for cost in costs] == [4 * KIB, MAX_LOCKED_BYTES]
 
 
 @pytest.mark.parametrize(
