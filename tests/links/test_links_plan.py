@@ -117,8 +117,8 @@ def test_latencies_are_of_host_peers_and_the_gpu_itself_under_each_load() -> Non
 
 
 def test_the_budget_grows_with_the_gpus_and_the_size_replaces_both_defaults() -> None:
-    assert [request().budget_of(count) for count in (1, 2, 8)] == [15.0, 30.0, 120.0]
-    assert request(budget="9s").budget_of(8) == 9.0
+    assert [request().parameters(range(count)).budget_s for count in (1, 2, 8)] == [15.0, 30.0, 120.0]
+    assert request(budget="9s").parameters(range(8)).budget_s == 9.0
     assert (request().host_bytes, request().peer_bytes) == (HOST_BYTES, PEER_BYTES)
     assert request(size="1MiB").host_bytes == request(size="1MiB").peer_bytes == 1 << 20
     assert request(devices="0, 1").devices == ("0", "1")

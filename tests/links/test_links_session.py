@@ -16,7 +16,7 @@ from pyxfer._document.machines import unknown
 from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links import chases, resources, session, traffic
 from pyxfer._links.plan import d2h, h2d, write
-from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces, pieces
+from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.native import Engine
@@ -110,7 +110,7 @@ def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
 def test_kernels_that_are_interpreted_for_longer_than_the_budget_are_left_out(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "INTERPRETED_BYTES_PER_S", 1.0)
+    monkeypatch.setattr(session.plans, "INTERPRETED_BYTES_PER_S", 1.0)
     run = pyxfer.links("host", group="local", size="256KiB", budget=0.1)
     reasons = {row.engine: row.total.reason for row in run.traffics}
     assert reasons == {"ce": None, "sm": LEFT_OUT}
@@ -277,18 +277,12 @@ def held(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
         buffer.close()
 
 
-def test_pieces_cover_a_block() -> None:
-    parts = pieces(3 * PIECE_BYTES + 16)
-    assert [size for _, size in parts] == [PIECE_BYTES] * 3 + [16]
-    assert [offset for offset, _ in parts] == [PIECE_BYTES * n for n in range(4)]
-
-
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_and_the_last_piece_are_always_checked(seed: int) -> None:
-    assert checked_pieces(4 * PIECE_BYTES, seed) == [0, 1, 2, 3]
+def test_all_of_a_small_copy_is_checked_and_always_both_ends_of_a_large_one(seed: int) -> None:
+    sizes = [PIECE_BYTES] * 3 + [16]
+    assert checked_pieces(sum(sizes), seed) == [(n, n * PIECE_BYTES, size) for n, size in enumerate(sizes)]
     found = checked_pieces(100 * PIECE_BYTES, seed)
-    assert found[0] == 0
-    assert found[-1] == 99
+    assert (found[0][0], found[-1]) == (0, (99, 99 * PIECE_BYTES, PIECE_BYTES))
     assert len(set(found)) == 4
 
 
