@@ -110,7 +110,7 @@ def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
 def test_kernels_that_are_interpreted_for_longer_than_the_budget_are_left_out(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session.plans, "INTERPRETED_BYTES_PER_S", 1.0)
+    monkeypatch.setattr("pyxfer._links.plan.INTERPRETED_BYTES_PER_S", 1.0)
     run = pyxfer.links("host", group="local", size="256KiB", budget=0.1)
     reasons = {row.engine: row.total.reason for row in run.traffics}
     assert reasons == {"ce": None, "sm": LEFT_OUT}
