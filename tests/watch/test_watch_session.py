@@ -310,7 +310,7 @@ def test_steps_of_several_optimizers_are_counted_separately_with_a_remark(engine
     with session() as watched:
         for _ in range(3):
             for optimizer in (1, 2):
-                watched.steps.optimizer_stepped(optimizer)
+                watched.steps.found_step("optimizer", str(optimizer), None)
     window = window_of(watched)
     assert len(window.steps) == 5
     assert [remark.code for remark in window.remarks] == ["optimizers"]
