@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import make_environment
-from watch.windows import MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import D2H, H2D, MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
 from pyxfer._document.watches import Advice, StepFinder, Watched
@@ -28,9 +28,7 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
     script, time = Script(), 0.0
     for _ in range(turns):
         time += made
-        script.copy(
-            CopyKind.H2D, time, time + sent, nbytes=SENT, pageable=pageable, call=("cudaMemcpyAsync", time, time + sent)
-        )
+        script.copy(H2D, time, time + sent, nbytes=SENT, pageable=pageable, call=("cudaMemcpyAsync", time, time + sent))
         time += sent
         script.kernel(time, time + computed)
         script.call("cudaStreamSynchronize", time, time + computed)
@@ -80,9 +78,7 @@ def test_a_slow_input_is_shared_by_at_most_the_spare_processors(cpus: int, maker
 
 
 def test_a_step_that_only_makes_its_input_is_shared_by_the_spare_processors() -> None:
-    script = Script()
-    script.kernel(-20, -10)
-    found = advice_for(script, 4 * 15_000, made=15_000)["prefetch"]
+    found = advice_for(Script().kernel(-20, -10), 4 * 15_000, made=15_000)["prefetch"]
     assert found.predicted_s == pytest.approx(1000e-6)
 
 
@@ -90,7 +86,7 @@ def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
     script = Script()
     for begin in range(0, 20_000, 5000):
         call = ("cudaMemcpyAsync", begin + 1000, begin + 2000)
-        script.copy(CopyKind.H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
+        script.copy(H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
         script.kernel(begin + 2000, begin + 5000)
     found = advice_for(script, 20_000, made=1000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
@@ -121,7 +117,7 @@ def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     )
 
 
-@pytest.mark.parametrize(("slow", "fast"), [(CopyKind.H2D, CopyKind.D2H), (CopyKind.D2H, CopyKind.H2D)])
+@pytest.mark.parametrize(("slow", "fast"), [(H2D, D2H), (D2H, H2D)])
 def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains(slow: CopyKind, fast: CopyKind) -> None:
     script = Script()
     for begin in range(0, 20_000, 5000):
@@ -170,8 +166,8 @@ def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> No
     script, length = training(made=0, sent=3000, computed=1000, pageable=False)
     for turn in range(4):
         begin = 4000 * turn + 3000
-        script.copy(CopyKind.H2D, begin, begin + 400, stream=8)
-        script.copy(CopyKind.D2H, begin + 400, begin + 700, stream=9)
+        script.copy(H2D, begin, begin + 400, stream=8)
+        script.copy(D2H, begin + 400, begin + 700, stream=9)
     assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(300e-6)
 
 
@@ -180,12 +176,12 @@ def offloading(sizes: list[int], returned: list[int]) -> dict[str, Advice]:
     script, time = Script(), 0.0
     for _ in range(4):
         for nbytes in sizes:
-            script.copy(CopyKind.H2D, time, time + 100, nbytes=nbytes)
+            script.copy(H2D, time, time + 100, nbytes=nbytes)
             time += 100
         script.kernel(time, time + 3000)
         time += 3000
         for nbytes in returned:
-            script.copy(CopyKind.D2H, time, time + 50, nbytes=nbytes)
+            script.copy(D2H, time, time + 50, nbytes=nbytes)
             time += 50
     return advice_for(script, time, made=0)
 
@@ -234,9 +230,7 @@ def test_without_records_or_time_there_is_no_advice(script: Script | None, lengt
 
 
 def test_pinning_is_predicted_for_a_window_without_steps() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 1000, nbytes=10 * MIB, pageable=True)
-    assert "pin" in advice_for(script, 4000)
+    assert "pin" in advice_for(Script().copy(H2D, 0, 1000, nbytes=10 * MIB, pageable=True), 4000)
 
 
 TURNS, LARGE = 10, 20_000_000
@@ -278,14 +272,14 @@ def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched
         for took, pageable in ((plain, True), (loop.sent - plain, False)):
             if took:
                 nbytes, call = int(LARGE * took / loop.sent), (name, time, time + (took if loop.blocking else 1))
-                script.copy(CopyKind.H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
+                script.copy(H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
                 time += 0 if loop.hidden else took
         script.kernel(time, time + loop.computed, stream=KERNELS)
         if turn < loop.waits:
             script.call("cudaStreamSynchronize", time, time + loop.computed)
         time += loop.computed
         if loop.fetched:
-            script.copy(CopyKind.D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
+            script.copy(D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
             time += loop.fetched
         spans.append((since, begin, time))
     window = make_window(script, time, steps_at(*spans), framework=framework)
@@ -333,7 +327,7 @@ def test_a_copy_stream_with_a_few_small_kernels_is_no_stream_of_kernels() -> Non
     script = Script()
     for turn in range(TURNS):
         begin = turn * 4_000
-        script.copy(CopyKind.H2D, begin, begin + 1_000, LARGE, stream=COPIES)
+        script.copy(H2D, begin, begin + 1_000, LARGE, stream=COPIES)
         script.kernel(begin + 1_000, begin + 1_100, name="cast", stream=COPIES)
         script.kernel(begin + 1_100, begin + 4_000, stream=KERNELS)
     spans = [(4_000 * turn, 4_000 * turn, 4_000 * turn + 4_000) for turn in range(TURNS)]

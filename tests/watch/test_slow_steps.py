@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import H2D, LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
 
 from pyxfer._document import codec
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watched
-from pyxfer._trace.records import CopyKind
 from pyxfer._watch.analysis import analyse
 from pyxfer._watch.parts import warming_up
 from pyxfer._watch.step_tracking import Step
@@ -35,7 +34,7 @@ def loop(
     for turn, making in enumerate(made):
         begin = time + making
         send = ("cudaMemcpyAsync", begin, begin + SENT)
-        script.copy(CopyKind.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True, call=send)
+        script.copy(H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True, call=send)
         end = begin + SENT + (computed or {}).get(turn, COMPUTED)
         script.kernel(begin + SENT, end)
         script.call("cudaStreamSynchronize", begin + SENT, end)
@@ -275,9 +274,9 @@ def test_copies_of_a_slow_step_are_listed_but_in_no_prediction() -> None:
         script = Script()
         for turn in range(20):
             begin = turn * STEP
-            script.copy(CopyKind.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
+            script.copy(H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
             script.kernel(begin + SENT, begin + 10 * SENT)
-        script.copy(CopyKind.H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
+        script.copy(H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
         spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 28 * STEP)]
         return analysed(make_window(script, 28 * STEP, steps_at(*spans)), Flat(50.0))
 

@@ -19,6 +19,8 @@ from pyxfer._trace.records import Clock, CopyKind, Kind
 from pyxfer._watch.analysis import MAX_SPANS, analyse
 from pyxfer.units import format_percent, format_seconds
 
+H2D, D2H, D2D = CopyKind.H2D, CopyKind.D2H, CopyKind.D2D
+
 
 def timeline_of(watched: Watched) -> Timeline:
     found = activity_of(watched).timeline
@@ -41,10 +43,7 @@ def test_the_timeline_has_the_spans_of_four_steps_of_median_length() -> None:
 
 
 def test_a_window_without_steps_is_drawn_whole() -> None:
-    script = Script()
-    script.kernel(100, 400)
-    script.copy(CopyKind.D2D, 300, 500)
-    line = timeline_of(analysed(make_window(script, 1000)))
+    line = timeline_of(analysed(make_window(Script().kernel(100, 400).copy(D2D, 300, 500), 1000)))
     assert (line.begin_s, line.end_s) == pytest.approx((0.0, 1e-3))
     assert not line.steps
     assert spans_of(line) == {"kernels": ((1e-4, 4e-4),), "other copies": ((3e-4, 5e-4),)}
@@ -62,8 +61,7 @@ def test_many_short_kernels_become_a_bounded_number_of_spans() -> None:
 
 
 def test_steps_of_two_threads_are_not_mixed() -> None:
-    script = Script()
-    script.kernel(10, 20)
+    script = Script().kernel(10, 20)
     steps = steps_at((0, 0, 100), (100, 100, 200)) + steps_at((0, 50, 150), thread=LOADER)
     line = timeline_of(analysed(make_window(script, 300, steps)))
     assert [step.number for step in line.steps] == [1, 2]
@@ -91,7 +89,7 @@ def dense(spans: int = 4000) -> tuple[Script, float]:
     script, random = Script(), np.random.default_rng(1)
     for begin in np.sort(random.uniform(0, 20 * spans, spans)):
         script.kernel(begin, begin + random.uniform(0.2, 4), stream=int(random.integers(3)))
-        script.copy(CopyKind.H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
+        script.copy(H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
     return script, 20.0 * spans + 40
 
 
@@ -145,12 +143,12 @@ def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
 def verdict_of(input_us: float, h2d: float = 0, d2h: float = 0, kernels: float = 0, host: float = 0) -> Verdict:
     script, time = Script(), input_us
     if h2d:
-        script.copy(CopyKind.H2D, time, time + h2d)
+        script.copy(H2D, time, time + h2d)
     time += h2d
     script.kernel(time, time + kernels)
     time += kernels
     if d2h:
-        script.copy(CopyKind.D2H, time, time + d2h)
+        script.copy(D2H, time, time + d2h)
     time += d2h + host
     return analysed(make_window(script, time, steps_at((0, input_us, time)))).verdict
 
@@ -202,7 +200,7 @@ def test_the_evidence_has_the_figures_of_the_parts_that_took_time() -> None:
 def test_a_window_without_steps_is_bound_by_the_host_or_by_copies() -> None:
     idle, sending = Script(), Script()
     idle.kernel(0, 70)
-    sending.copy(CopyKind.H2D, 0, 60)
+    sending.copy(H2D, 0, 60)
     verdicts = [analysed(make_window(script, 100)).verdict for script in (idle, sending)]
     assert [verdict.bound_by for verdict in verdicts] == ["host", "link"]
     assert "input" not in verdicts[0].text
@@ -225,9 +223,7 @@ def test_a_step_bound_by_the_host_says_how_long_it_awaits_input(input_us: float,
 
 
 def test_in_host_memory_the_verdict_is_unknown() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 40)
-    watched = analyse(make_window(script, 100), Flat(50.0), replace(MACHINE, runtime="host"))
+    watched = analyse(make_window(Script().copy(H2D, 0, 40), 100), Flat(50.0), replace(MACHINE, runtime="host"))
     assert watched.verdict.bound_by == "unknown"
     assert watched.verdict.text.startswith("No GPU was watched, so")
     assert watched.advice == ()
@@ -316,8 +312,7 @@ def test_the_64_threads_with_the_longest_calls_are_listed() -> None:
 
 
 def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 20, thread=1234)
+    script = Script().call("cudaStreamSynchronize", 10, 20, thread=1234)
     window = make_window(script, 100, STEP, ranges=(mark("decode", 0, 1),), threads={4001: "MainThread"})
     threads = analysed(window).threads
     assert {use.name for use in threads} == {"thread 1234", "MainThread"}
@@ -350,7 +345,7 @@ def loop() -> Script:
 
 def send(script: Script, begin: float, nbytes: int = SENT) -> None:
     call = ("cudaMemcpyAsync", begin, begin + 1000)
-    script.copy(CopyKind.H2D, begin, begin + 1000, nbytes=nbytes, pageable=True, call=call)
+    script.copy(H2D, begin, begin + 1000, nbytes=nbytes, pageable=True, call=call)
 
 
 def spans(turns: int = TURNS) -> list[tuple[float, float, float]]:
@@ -383,7 +378,7 @@ def test_copies_of_a_failed_step_are_in_no_prediction() -> None:
 
 def test_pinned_copies_outside_of_steps_do_not_hide_that_the_input_is_pageable() -> None:
     script = loop()
-    script.copy(CopyKind.H2D, 40_000, 45_000, nbytes=1000 * SENT)
+    script.copy(H2D, 40_000, 45_000, nbytes=1000 * SENT)
     assert "waits" not in gains(watched_loop(script))
 
 
@@ -396,10 +391,9 @@ def test_the_saving_per_step_is_of_copies_in_steps() -> None:
 
 
 def test_a_copy_without_a_time_belongs_to_the_step_of_its_call() -> None:
-    script = Script()
-    script.kernel(0, 20_000)
+    script = Script().kernel(0, 20_000)
     for begin in (1000, 60_000):
-        script.copy(CopyKind.H2D, 0, 0, nbytes=SENT, pageable=True, call=("cudaMemcpyAsync", begin, begin + 10))
-    script.copy(CopyKind.H2D, 2000, 3000, nbytes=SENT)
+        script.copy(H2D, 0, 0, nbytes=SENT, pageable=True, call=("cudaMemcpyAsync", begin, begin + 10))
+    script.copy(H2D, 2000, 3000, nbytes=SENT)
     window = make_window(script, 70_000, steps_at((0, 0, 20_000)))
     assert activity_of(analysed(window)).pageable[0].saves_per_step_s == pytest.approx(0)

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from samples import KIB, MIB, make_device, make_link, make_run
 from watch.copying import copies, session, window_of
-from watch.windows import Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import H2D, Flat, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
@@ -19,7 +19,6 @@ from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
-from pyxfer._trace.records import CopyKind
 from pyxfer._watch.ceilings import (
     Ceilings,
     ceilings_of,
@@ -239,9 +238,7 @@ def test_sizes_within_a_factor_of_four_get_no_remark() -> None:
 
 
 def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 100, nbytes=10 * MIB)
-    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    watched = analysed(make_window(Script().copy(H2D, 0, 100, nbytes=10 * MIB), 100, steps_at((0, 1, 100))), Flat(50.0))
     assert [remark.code for remark in watched.remarks] == ["above-ceiling"]
     assert "52.3 % less time than the ceiling" in watched.remarks[0].text
     assert watched.remarks[0].fix == "watch again with other work stopped"
@@ -256,18 +253,14 @@ def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
 
 @pytest.mark.parametrize(("us", "share"), [(400, 0.524), (209, 1.0), (206, 1.0), (205, None)])
 def test_a_share_is_never_above_100_percent(us: float, share: float | None) -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, us, nbytes=10 * MIB)
-    watched = analysed(make_window(script, 500, steps_at((0, 1, 500))), Flat(50.0))
+    watched = analysed(make_window(Script().copy(H2D, 0, us, nbytes=10 * MIB), 500, steps_at((0, 1, 500))), Flat(50.0))
     (row,) = activity_of(watched).copies
     assert row.of_ceiling == (share if share is None else pytest.approx(share, abs=1e-3))
     assert ("above-ceiling" in {remark.code for remark in watched.remarks}) == (share is None)
 
 
 def test_small_copies_may_be_faster_than_the_ceiling() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 1, nbytes=100_000)
-    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    watched = analysed(make_window(Script().copy(H2D, 0, 1, nbytes=100_000), 100, steps_at((0, 1, 100))), Flat(50.0))
     assert watched.remarks == ()
     (row,) = activity_of(watched).copies
     assert row.of_ceiling is None
