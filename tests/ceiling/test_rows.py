@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from measure.fakes import Clock, Timed
-from samples import make_link, make_measurement, make_run, retimed
+from samples import known, make_link, make_measurement, make_run, retimed
 from tracing.captures import copy, traced
 
 from pyxfer._ceiling.derived import derive_run, derived_row
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, raw_head, share_remark
 from pyxfer._document.machines import Fact, Link, Side, unknown
-from pyxfer._document.runs import Measurement, Trial
+from pyxfer._document.runs import Trial
 from pyxfer._measure import stats
 from pyxfer._measure.doubts import QUIETER
 from pyxfer._measure.sampler import Series
@@ -29,14 +29,14 @@ SECONDS = [400e-6] * 10
 
 def collected(
     plan: CopyPlan, seconds: Sequence[float] = SECONDS, *, sides: Sequence[Side] = ("h2d",), invalid: str | None = None
-) -> Item[CopyPlan]:
+) -> Any:
     series = Series(Timed(plan.key, Clock()))
     for index, each in enumerate(seconds):
         series.add({side: Trial(index, each, each / 10, each, invalid=invalid) for side in sides})
     return Item(raw_head(plan), 16 * MIB, series=series, verified=Fact(True), first_s=Fact(1e-3))
 
 
-def assembled(*found: Item[CopyPlan], link: Link | None = None, precision: float = 0.005) -> tuple[Measurement, ...]:
+def assembled(*found: Item[CopyPlan], link: Link | None = None, precision: float = 0.005) -> Any:
     return Assembler(link or make_link(), precision, 7.0).measurements(found)
 
 
@@ -128,7 +128,6 @@ def test_the_ceiling_is_the_best_of_the_same_direction_and_size() -> None:
 def test_shares_are_computed_within_rounds() -> None:
     drifting = [400e-6 * (1 + index / 10) for index in range(10)]
     _, pageable = assembled(collected(PINNED, drifting), collected(PAGEABLE, [2 * each for each in drifting]))
-    assert pageable.ceiling_share.value is not None
     assert pageable.ceiling_share.value.value == pytest.approx(0.5)
     assert pageable.ceiling_share.value.low == pytest.approx(0.5)
 
@@ -137,9 +136,8 @@ def test_only_common_rounds_count() -> None:
     ceiling = [Trial(0, 1.0), Trial(1, 3.0, invalid="late"), Trial(2, 1.0), Trial(3, 0.0)]
     mine = [Trial(1, 4.0), Trial(2, 2.0), Trial(3, 1.0), Trial(4, 1.0)]
     rate = Fact(stats.rate(1, stats.summarise([1.0])))
-    share = ceiling_share(mine, ceiling, rate)
-    assert share.value is not None
-    assert (share.value.value, share.value.low) == (0.5, None)
+    share = known(ceiling_share(mine, ceiling, rate))
+    assert (share.value, share.low) == (0.5, None)
     assert ceiling_share(mine[:1], ceiling, rate).reason == "no round has a valid trial of this and of the ceiling"
     assert ceiling_share(mine, None, rate).value is None
 
@@ -271,7 +269,6 @@ def test_an_unmeasured_row_has_the_reason_in_every_fact(change: dict[str, object
 
 def test_a_route_that_failed_later_keeps_its_trials_with_a_remark() -> None:
     found = collected(PINNED)
-    assert found.series is not None
     found.series.failure = "cudaMemcpyAsync failed"
     (made,) = assembled(found)
     assert made.gbps is not None
@@ -280,11 +277,9 @@ def test_a_route_that_failed_later_keeps_its_trials_with_a_remark() -> None:
 
 def test_invalid_trials_are_kept_with_a_remark() -> None:
     found = collected(PINNED)
-    assert found.series is not None
     found.series.add({"h2d": Trial(10, 1e-6, invalid="the gate timed out")})
     (made,) = assembled(found)
     assert len(made.trials) == 11
-    assert made.summary is not None
     assert (made.summary.n, made.summary.min_s) == (10, 400e-6)
     assert [remark.code for remark in made.remarks] == ["invalid-trials"]
     assert made.remarks[0].text.endswith("of the trials were not used: the gate timed out")

@@ -101,7 +101,6 @@ def test_results_before_the_loss_of_the_device_are_kept(nothing_left: Engine) ->
         save_to=saved.append,
         on_progress=once_measuring(lambda: testing.fail_sticky("cudaMemcpy", 1, 999)),
     )
-    assert ended.run is not None
     assert ended.run.ended == "failed"
     assert "cudaMemcpy failed with cudaErrorUnknown (999)" in (ended.run.failure or "")
     assert "look for Xid in dmesg" in (ended.run.failure or "")
@@ -124,7 +123,6 @@ def test_too_little_memory_before_the_first_trial_is_an_error_with_advice(
 def test_too_little_memory_for_timing_page_locking_leaves_the_copies(nothing_left: Engine) -> None:
     testing.fail("cudaHostAlloc", 3, 2)
     ended = run_into()
-    assert ended.run is not None
     assert ended.run.ended == "complete"
     assert [remark.code for remark in ended.run.remarks] == ["locking"]
     assert "cudaHostAlloc failed with cudaErrorMemoryAllocation" in ended.run.remarks[0].text
@@ -133,7 +131,6 @@ def test_too_little_memory_for_timing_page_locking_leaves_the_copies(nothing_lef
 def test_a_way_that_fails_in_its_preparation_is_a_row_with_the_error(nothing_left: Engine) -> None:
     testing.fail("cudaMemset", 1, 1)
     ended = run_into(direction=("h2d",))
-    assert ended.run is not None
     reasons = [row.rate.reason for row in ended.run.measurements if row.gbps is None]
     assert len(reasons) == 1
     assert "cudaMemset failed with cudaErrorInvalidValue (1)" in (reasons[0] or "")
@@ -143,7 +140,6 @@ def test_a_way_that_fails_in_its_preparation_is_a_row_with_the_error(nothing_lef
 def test_a_way_that_fails_in_a_trial_keeps_its_trials(nothing_left: Engine) -> None:
     fail = once_measuring(lambda: testing.fail("cudaMemcpy", 1, 1))
     ended = run_into(direction=("h2d",), precision=1e-9, budget=0.5, on_progress=fail)
-    assert ended.run is not None
     assert ended.run.ended == "complete"
     pageable, *others = ended.run.measurements
     assert [remark.code for remark in pageable.remarks if remark.code == "failed"] == ["failed"]
@@ -155,7 +151,6 @@ def test_a_way_that_fails_in_a_trial_keeps_its_trials(nothing_left: Engine) -> N
 def test_a_failed_release_is_a_warning_and_a_remark(nothing_left: Engine) -> None:
     testing.fail("cudaStreamDestroy", 1, 700)
     ended = run_into()
-    assert ended.run is not None
     assert ended.run.ended == "complete"
     (remark,) = ended.run.remarks
     assert remark.code == "cleanup"
@@ -170,7 +165,6 @@ def test_a_device_that_stops_answering_ends_the_run_with_its_results(hung: None)
         precision=1e-9,
         on_progress=once_measuring(lambda: testing.stall("cudaMemcpyAsync", 1, 60)),
     )
-    assert ended.run is not None
     assert ended.run.ended == "failed"
     assert "did not finish a copy within 0.2 s" in (ended.run.failure or "")
     assert "stuck" in {remark.code for remark in ended.run.remarks}
@@ -196,7 +190,6 @@ def test_an_error_of_save_to_is_raised_and_leaves_nothing(nothing_left: Engine) 
 def test_another_process_on_the_device_is_named_in_the_run(nothing_left: Engine, meeting_place: Path) -> None:
     with another_process(meeting_place, "host memory, not a PCIe link") as other:
         ended = run_into()
-    assert ended.run is not None
     assert [remark.code for remark in ended.run.remarks] == ["contended"]
     assert f"(process {other.pid})" in ended.run.remarks[0].text
     assert ended.run.remarks[0].fix == "measure again when it has ended"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyxfer import Run, ceiling
+from pyxfer import ceiling
 from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CleanupWarning, PyxferError
 
@@ -28,7 +28,7 @@ BRIEF_S = 0.05
 class Ended:
     """How a run ended, and its messages."""
 
-    run: Run | None
+    run: Any
     error: PyxferError | None
     warned: list[str]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from pyxfer._watch.options import WatchOptions
+from pyxfer._watch.options import Target, WatchOptions
 from pyxfer._watch.session import Session
 from pyxfer._watch.window import Window
 from pyxfer.native import load
@@ -62,3 +62,8 @@ def window_of(watched: Session) -> Window:
     """The window of a session, which must have closed."""
     assert watched.window is not None, "the window has not closed"
     return watched.window
+
+
+def target_of(watched: Session) -> Target:
+    assert watched.target is not None
+    return watched.target

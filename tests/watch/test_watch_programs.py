@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from marks import slow
+from samples import known
 from watch.programs import TIMEOUT_S, environment, output, start_program
 
 import pyxfer
@@ -213,8 +214,7 @@ def test_copies_before_the_first_use_of_cuda_are_not_in_the_window_and_nvtx_is_s
     tmp_path: Path, driver: Path
 ) -> None:
     assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
-    capture = load_window(window_path(str(tmp_path), 1)).capture.value
-    assert capture is not None
+    capture = known(load_window(window_path(str(tmp_path), 1)).capture)
     assert [capture.name(record) for record in capture.records if "cpy" in capture.name(record)]
     ways = capture.records["way"][capture.records["kind"] == 1]
     assert ways.tolist() == [2]
@@ -381,13 +381,11 @@ with copies() as made:
 """
 
 
-def expect(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdout is not None
+def expect(process: Any, line: str) -> None:
     assert process.stdout.readline() == f"{line}\n"
 
 
-def expect_report(process: subprocess.Popen[str], number: int) -> None:
-    assert process.stderr is not None
+def expect_report(process: Any, number: int) -> None:
     seen = ""
     while f"pyxfer: watch {number} of process {process.pid}:\n" not in seen:
         line = process.stderr.readline()
@@ -435,8 +433,8 @@ with pyxfer.watch(device="host", ceilings=None):
     signal.raise_signal(signal.SIGUSR1)
     time.sleep(60)
 """
+    process: Any
     with start_program(program) as process:
-        assert process.stderr is not None
         assert process.stderr.readline().startswith("pyxfer: Another watch is active, started at <string>:")
         process.kill()
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec import structs
-from samples import KIB, MIB, make_device, make_link, make_run
-from watch.copying import copies, session, window_of
+from samples import KIB, MIB, known, make_device, make_link, make_run
+from watch.copying import copies, session, target_of, window_of
 from watch.windows import H2D, Flat, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
@@ -51,8 +51,7 @@ def watched(engine: Engine) -> Watch:
 def test_the_result_is_of_the_steps_of_the_window(watched: Watch) -> None:
     result = watched.result
     assert (result.steps.watched, result.steps.skipped, result.ended) == (5, 2, "complete")
-    assert result.activity.value is not None
-    assert {row.direction: row.count for row in result.activity.value.copies} == {"h2d": 5, "d2h": 5}
+    assert {row.direction: row.count for row in activity_of(result).copies} == {"h2d": 5, "d2h": 5}
     assert {row.name: row.count for row in result.ranges} == {"make": 5}
     assert result.device.runtime == "host"
 
@@ -124,8 +123,7 @@ def test_copies_are_compared_with_measured_ceilings_by_default(engine: Engine) -
         made.send()  # its pages are touched for the first time
         with pyxfer.watch(device="host") as w, w.step():
             made.send()
-    assert w.result.activity.value is not None
-    (row,) = w.result.activity.value.copies
+    (row,) = activity_of(w.result).copies
     assert row.ceiling_share.value == pytest.approx(1.0, abs=0.3)
 
 
@@ -137,7 +135,7 @@ def test_ceilings_may_be_the_path_of_a_saved_run(engine: Engine, tmp_path: Path)
         made.send()
     before = testing.calls()["cudaMalloc"]
     assert w.result.activity.value is not None
-    assert w.result.activity.value.copies[0].ceiling_share.value is not None
+    assert activity_of(w.result).copies[0].ceiling_share.value is not None
     assert testing.calls()["cudaMalloc"] == before, "nothing was measured anew"
 
 
@@ -205,8 +203,7 @@ def codes(run: Run, asked: dict[OneWay, tuple[int, ...]] = ASKED) -> list[str]:
 def watched_copy(ceilings: Run | str) -> Watched:
     with copies(64 * KIB) as made, session() as watched:
         made.send()
-    assert watched.target is not None
-    return make_document(window_of(watched), watched.target, ceilings)
+    return make_document(window_of(watched), target_of(watched), ceilings)
 
 
 def test_a_run_of_the_same_device_link_and_sizes_needs_no_remark() -> None:
@@ -242,8 +239,7 @@ def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
     assert [remark.code for remark in watched.remarks] == ["above-ceiling"]
     assert "52.3 % less time than the ceiling" in watched.remarks[0].text
     assert watched.remarks[0].fix == "watch again with other work stopped"
-    assert watched.ceiling_source.value is not None
-    saved = structs.replace(watched.ceiling_source.value, source="saved")
+    saved = structs.replace(known(watched.ceiling_source), source="saved")
     (remark,) = remarks_on_shares(activity_of(watched).copies, saved)
     assert remark.fix is not None
     assert "pyxfer ceiling" in remark.fix
@@ -270,15 +266,12 @@ def test_small_copies_may_be_faster_than_the_ceiling() -> None:
 
 
 def test_the_source_of_a_measured_ceiling_is_measured(engine: Engine) -> None:
-    source = watched_copy("measured").ceiling_source.value
-    assert source is not None
-    assert source.source == "measured"
+    assert known(watched_copy("measured").ceiling_source).source == "measured"
 
 
 def test_the_source_of_a_saved_ceiling_has_its_machine_and_time(engine: Engine) -> None:
     watched, run = watched_copy(make_run()), make_run()
-    source = watched.ceiling_source.value
-    assert source is not None
+    source = known(watched.ceiling_source)
     assert (source.source, source.device, source.host) == ("saved", run.device.name, run.environment.host)
     assert source.taken_at == run.environment.taken_at
     assert "other-device" in {remark.code for remark in watched.remarks}
@@ -345,9 +338,8 @@ def test_close_sizes_are_measured_as_one(engine: Engine) -> None:
 def test_nothing_is_measured_for_a_window_without_copies(engine: Engine) -> None:
     with session() as watched:
         pass
-    assert watched.target is not None
     before = testing.calls()
-    ceilings, _ = measure_ceilings(window_of(watched), watched.target)
+    ceilings, _ = measure_ceilings(window_of(watched), target_of(watched))
     assert testing.calls() == before
     assert ceilings.gbps("h2d", 4096).reason == "nothing crossed the link in this window"
 
@@ -356,7 +348,6 @@ def test_a_device_that_fails_leaves_the_reason_and_a_remark(engine: Engine) -> N
     with copies() as made, session() as watched:
         made.send()
     testing.fail("cudaMalloc", 1, 2)
-    assert watched.target is not None
-    ceilings, remarks = measure_ceilings(window_of(watched), watched.target)
+    ceilings, remarks = measure_ceilings(window_of(watched), target_of(watched))
     assert "the ceiling could not be measured: " in (ceilings.gbps("h2d", 4096).reason or "")
     assert [remark.code for remark in remarks] == ["no-ceiling"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from samples import known
 from watch.copying import copies, session, window_of
 
 import pyxfer
@@ -361,8 +362,7 @@ def overfull() -> Window:
 
 
 def records(window: Window) -> Capture:
-    assert window.capture.value is not None
-    return window.capture.value
+    return known(window.capture)
 
 
 def test_a_window_is_cut_at_its_last_record(engine: Engine) -> None:
@@ -415,11 +415,8 @@ def window(engine: Engine) -> Window:
 def test_a_saved_window_is_loaded(window: Window, tmp_path: Path) -> None:
     save_window(window, tmp_path / "window-1")
     found = load_window(tmp_path / "window-1")
-    assert found.capture.value is not None
-    assert window.capture.value is not None
-    assert np.array_equal(found.capture.value.records, window.capture.value.records)
-    assert found.capture.value.names == window.capture.value.names
-    assert found.capture.value.clock == window.capture.value.clock
+    assert np.array_equal(records(found).records, records(window).records)
+    assert (records(found).names, records(found).clock) == (records(window).names, records(window).clock)
     nothing = Fact[object](reason="compared above")
     assert replace(found, capture=nothing) == replace(window, capture=nothing)  # type: ignore[arg-type]
 
