@@ -9,21 +9,9 @@ import pytest
 from measure.fakes import Clock, Failing, Rare, Shaky, Timed
 
 from pyxfer._document.runs import Summary, Trial
+from pyxfer._measure import sampler as module
 from pyxfer._measure import stats
-from pyxfer._measure.sampler import (
-    FEWEST_ROUNDS,
-    MAX_ROUNDS,
-    MIN_ROUNDS,
-    MIN_ROUNDS_S,
-    RETRIES,
-    TURN_ROUNDS,
-    Group,
-    Progress,
-    Reserve,
-    Sampler,
-    Series,
-    Subject,
-)
+from pyxfer._measure.sampler import FEWEST_ROUNDS, MIN_ROUNDS, Group, Progress, Reserve, Sampler, Series, Subject
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError
 
 
@@ -140,7 +128,7 @@ def test_a_precise_subject_stops_after_the_rounds_that_show_slow_changes() -> No
     bench = Bench()
     subject = bench.timed("a")
     bench.run([subject])
-    assert MIN_ROUNDS <= len(subject.rounds) < MIN_ROUNDS + TURN_ROUNDS
+    assert MIN_ROUNDS <= len(subject.rounds) < MIN_ROUNDS + module.TURN_ROUNDS
 
 
 def test_a_noisy_subject_runs_until_the_budget_is_spent() -> None:
@@ -155,14 +143,14 @@ def test_a_subject_has_a_largest_number_of_rounds() -> None:
     bench = Bench()
     subject = bench.timed("a", *NOISY)
     bench.run([subject], budget_s=1e6)
-    assert MAX_ROUNDS <= len(subject.rounds) < MAX_ROUNDS + 64
+    assert module.MAX_ROUNDS <= len(subject.rounds) < module.MAX_ROUNDS + 64
 
 
 def test_a_settled_subject_leaves_its_time_to_the_others() -> None:
     bench = Bench()
     settled, noisy = bench.timed("settled"), bench.timed("noisy", *NOISY)
     bench.run([settled, noisy], budget_s=1.0)
-    assert MIN_ROUNDS <= len(settled.rounds) < MIN_ROUNDS + TURN_ROUNDS
+    assert MIN_ROUNDS <= len(settled.rounds) < MIN_ROUNDS + module.TURN_ROUNDS
     assert len(noisy.rounds) > 5 * MIN_ROUNDS
 
 
@@ -197,8 +185,9 @@ def test_groups_take_turns() -> None:
 def test_a_small_budget_leaves_every_group_with_the_fewest_rounds() -> None:
     bench = Bench()
     subjects = [bench.timed(key, *NOISY) for key in "abcd"]
-    bench.run(*([subject] for subject in subjects), budget_s=2e-3)
+    groups = bench.run(*([subject] for subject in subjects), budget_s=2e-3, latest_s=1.0)
     assert [len(subject.rounds) for subject in subjects] == [FEWEST_ROUNDS] * 4
+    assert not any(group.dropped for group in groups)
 
 
 def test_the_costliest_groups_are_dropped_after_their_first_round_if_all_would_take_too_long() -> None:
@@ -210,36 +199,23 @@ def test_the_costliest_groups_are_dropped_after_their_first_round_if_all_would_t
     assert bench.clock() <= 7.5
 
 
-def test_the_costliest_series_have_few_rounds_if_all_would_end_after_the_deadline() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "budget_s", "few"),
+    [
+        ({"anchor": 0.4, "fast": 0.01, "slow": 0.6, "quick": 0.05, "slower": 0.9}, 5.5, {"slow": 2, "slower": 2}),
+        ({"spared": 0.9, "slow": 0.6}, 1.0, {"slow": 2}),
+        ({"slow": 0.3, "slower": 0.9}, 4.0, {"slower": 3}),  # no more than must, and later
+        ({str(number): 0.09 for number in range(40)}, 1.0, {}),  # short trials are never few
+    ],
+)
+def test_the_costliest_series_have_few_rounds_if_all_would_end_after_the_deadline(
+    seconds: dict[str, float], budget_s: float, few: dict[str, int]
+) -> None:
     bench = Bench()
-    first = [bench.timed("anchor", 0.4), bench.timed("fast", 0.01, anchor="anchor"), bench.timed("slow", 0.6)]
-    other = [bench.timed("quick", 0.05), bench.timed("slower", 0.9)]
-    bench.run(first, other, budget_s=5.5, few_rounds=2)
-    rounds = {subject.key: len(subject.rounds) for subject in (*first, *other)}
-    assert (rounds["slow"], rounds["slower"]) == (2, 2)
-    assert all(rounds[key] >= FEWEST_ROUNDS for key in ("anchor", "fast", "quick"))
-
-
-def test_a_spared_series_has_the_fewest_rounds_however_long_it_takes() -> None:
-    bench = Bench()
-    subjects = [bench.timed("usual", 0.9), bench.timed("slow", 0.6)]
-    bench.run(subjects, budget_s=1.0, few_rounds=2, spared={"usual"})
-    assert [len(subject.rounds) for subject in subjects] == [FEWEST_ROUNDS, 2]
-
-
-def test_no_more_series_have_few_rounds_than_must() -> None:
-    bench = Bench()
-    subjects = [bench.timed("slow", 0.3), bench.timed("slower", 0.9)]
-    bench.run(subjects, budget_s=4.0, few_rounds=2)
-    slow, slower = (len(subject.rounds) for subject in subjects)
-    assert slower < FEWEST_ROUNDS <= slow
-
-
-def test_series_with_short_trials_always_have_the_fewest_rounds() -> None:
-    bench = Bench()
-    subjects = [bench.timed(str(number), 0.09) for number in range(40)]
-    bench.run(subjects, budget_s=1.0, few_rounds=2)
-    assert {len(subject.rounds) for subject in subjects} == {FEWEST_ROUNDS}
+    subjects = [bench.timed(key, s, anchor="anchor" if key == "fast" else None) for key, s in seconds.items()]
+    bench.run(subjects[:3], subjects[3:], budget_s=budget_s, few_rounds=2, spared={"spared"})
+    rounds = {subject.key: len(subject.rounds) for subject in subjects}
+    assert {key: count for key, count in rounds.items() if count < FEWEST_ROUNDS} == few
 
 
 def test_a_trial_that_turns_out_longer_drops_its_group_later() -> None:
@@ -260,27 +236,17 @@ def test_a_single_group_has_as_many_rounds_as_there_is_time_for() -> None:
     assert len(slow.rounds) in (2, 3)
 
 
-def test_nothing_is_dropped_if_all_have_their_fewest_trials_in_time() -> None:
-    bench = Bench()
-    subjects = [bench.timed(key, *NOISY) for key in "abcd"]
-    groups = bench.run(*([subject] for subject in subjects), budget_s=2e-3, latest_s=1.0)
-    assert not any(group.dropped for group in groups)
-    assert {len(subject.rounds) for subject in subjects} == {FEWEST_ROUNDS}
-
-
 def test_invalid_trials_are_not_replaced_after_the_latest_end() -> None:
     bench = Bench()
     bench.run([bench.timed("a", 1.0, invalid="late")], budget_s=1.0, latest_s=8.0)
     assert bench.clock() <= 8.0
 
 
-def test_progress_says_how_long_the_fewest_rounds_go_on_and_then_the_budget() -> None:
+@pytest.mark.parametrize(("budget_s", "left_s"), [(10.0, 9.0), (1.0, 5.0)], ids=["the deadline", "five more rounds"])
+def test_progress_says_how_long_the_fewest_rounds_go_on_and_then_the_budget(budget_s: float, left_s: float) -> None:
     bench, seen = Bench(), []
-    bench.run([bench.timed("a", 1.0, 1.1)], budget_s=10.0, on_progress=lambda each: seen.append(each.left_s))
-    assert seen[0] == pytest.approx(9.0)  # until the deadline
-    bench, seen = Bench(), []
-    bench.run([bench.timed("a", 1.0, 1.1)], budget_s=1.0, on_progress=lambda each: seen.append(each.left_s))
-    assert seen[0] == pytest.approx(5.0)  # five more rounds
+    bench.run([bench.timed("a", 1.0, 1.1)], budget_s=budget_s, on_progress=lambda each: seen.append(each.left_s))
+    assert seen[0] == pytest.approx(left_s)
 
 
 def test_all_groups_take_turns_until_the_budget_is_spent() -> None:
@@ -324,7 +290,7 @@ def test_the_fewest_rounds_count_as_time() -> None:
 
 def test_long_trials_are_settled_with_fewer() -> None:
     bench = Bench()
-    subject = bench.timed("a", MIN_ROUNDS_S / 20)
+    subject = bench.timed("a", module.MIN_ROUNDS_S / 20)
     bench.run([subject])
     assert 20 <= len(subject.rounds) <= 30
 
@@ -340,7 +306,7 @@ def test_a_series_is_summarised_a_few_times_for_many_trials(monkeypatch: pytest.
     monkeypatch.setattr(stats, "summarise", counted)
     bench = Bench()
     bench.run([bench.timed("a", *NOISY)], budget_s=1e6)
-    assert counts[-1] > 0.8 * MAX_ROUNDS
+    assert counts[-1] > 0.8 * module.MAX_ROUNDS
     assert len(counts) < 30
 
 
@@ -364,7 +330,7 @@ def test_a_subject_without_a_valid_trial_is_given_up() -> None:
     bench = Bench()
     subject = bench.timed("a", invalid="late")
     bench.run([subject], budget_s=0.0)
-    assert len(subject.rounds) == RETRIES * FEWEST_ROUNDS
+    assert len(subject.rounds) == module.RETRIES * FEWEST_ROUNDS
 
 
 def test_fewest_rounds_can_be_lowered() -> None:
@@ -374,22 +340,15 @@ def test_fewest_rounds_can_be_lowered() -> None:
     assert len(subject.rounds) == 1
 
 
-def test_a_failed_subject_does_not_stop_the_others() -> None:
+@pytest.mark.parametrize("anchor", [None, "failing"])
+def test_a_failed_subject_does_not_stop_the_others(anchor: str | None) -> None:
     bench = Bench()
     error = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "csrc/x.cpp:1", "invalid argument", "")
-    failing, other = bench.failing("failing", error, good_trials=2), bench.timed("other")
+    failing, other = bench.failing("failing", error, good_trials=2), bench.timed("other", anchor=anchor)
     (group,) = bench.run([failing, other])
     assert group.series[0].failure == "cudaMemcpyAsync failed with cudaErrorInvalidValue (1): invalid argument."
     assert len(group.series[0].trials["h2d"]) == 2
     assert len(failing.rounds) == 3
-    assert len(other.rounds) >= MIN_ROUNDS
-
-
-def test_a_failed_anchor_does_not_stop_its_subjects() -> None:
-    bench = Bench()
-    error = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "", "invalid argument", "")
-    other = bench.timed("other", anchor="anchor")
-    bench.run([bench.failing("anchor", error), other])
     assert len(other.rounds) >= MIN_ROUNDS
 
 
@@ -442,14 +401,11 @@ def test_progress_grows_and_ends_at_1() -> None:
     assert heard[-1].text == "1 of 2 results are precise"
 
 
-def test_the_reserve_is_estimated_by_the_cost_of_trials() -> None:
+# The first: 0.1 s once, and three times 10 ms and twice the 1.5 ms of a trial.
+@pytest.mark.parametrize(
+    ("reserve", "seconds"), [(Reserve(3, 0.1, 0.01, 0.5), 0.139), (Reserve(999, 0, 1, 0.15), 0.15)]
+)
+def test_the_reserve_is_estimated_by_the_cost_of_trials_and_has_a_limit(reserve: Reserve, seconds: float) -> None:
     bench = Bench()
-    bench.run([bench.timed("a", *NOISY)], budget_s=1.0, reserve=Reserve(rounds=3, once_s=0.1, each_s=0.01, most_s=0.5))
-    # 0.1 s once, and three times 10 ms and twice the 1.5 ms of a trial.
-    assert bench.clock() == pytest.approx(1.0 - 0.139, abs=3e-3)
-
-
-def test_the_reserve_has_a_limit() -> None:
-    bench = Bench()
-    bench.run([bench.timed("a", *NOISY)], budget_s=1.0, reserve=Reserve(rounds=1000, each_s=1.0, most_s=0.15))
-    assert bench.clock() == pytest.approx(0.85, abs=3e-3)
+    bench.run([bench.timed("a", *NOISY)], budget_s=1.0, reserve=reserve)
+    assert bench.clock() == pytest.approx(1.0 - seconds, abs=3e-3)
