@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
@@ -63,10 +63,11 @@ def test_dispatch_is_the_time_until_the_call_returns(engine: Engine, monkeypatch
     assert (found.dispatch_s, found.wall_s) == (3.0, 8.0)
 
 
-def test_the_framework_is_waited_for_after_every_call(engine: Engine) -> None:
-    calls: list[str] = []
-    found = timed(lambda: calls.append("call"), sync=lambda: calls.append("sync"))
-    assert calls == ["call", "sync"] * (1 + WARM_CALLS + len(found.trials))
+def test_the_framework_is_waited_for_after_every_call_with_its_arguments(engine: Engine) -> None:
+    calls: list[tuple[int, int] | str] = []
+    sync = partial(calls.append, "sync")
+    found = measure(lambda *args: calls.append(args), 1, 2, sync=sync, device="host", budget=0.05)
+    assert calls == [(1, 2), "sync"] * (1 + WARM_CALLS + len(found.trials))
 
 
 def test_the_first_calls_are_not_among_the_trials(engine: Engine) -> None:
@@ -76,21 +77,17 @@ def test_the_first_calls_are_not_among_the_trials(engine: Engine) -> None:
     assert len(calls) == 1 + WARM_CALLS + len(found.trials)
 
 
-def test_without_bytes_there_is_a_time_and_no_bandwidth(engine: Engine) -> None:
+def test_without_bytes_there_is_a_time_and_no_bandwidth_of_a_route_named_after_the_callable(engine: Engine) -> None:
+    class Upload:
+        def __call__(self) -> None:
+            pass
+
     found = timed(nothing)
     assert found.elapsed_s is not None
     assert (found.gbps, found.rate.reason) == (None, "no nbytes were given")
     assert found.ceiling_share.reason == "no nbytes were given"
     assert "cudaHostAlloc" not in testing.calls()
-
-
-def test_the_route_is_named_after_the_callable(engine: Engine) -> None:
-    class Upload:
-        def __call__(self) -> None:
-            pass
-
-    assert timed(nothing).route == "user.nothing"
-    assert timed(Upload()).route == "user.Upload"
+    assert (found.route, timed(Upload()).route) == ("user.nothing", "user.Upload")
 
 
 @pytest.mark.parametrize(("direction", "rate"), [("h2d", H2D), ("d2h", D2H)])
@@ -170,13 +167,6 @@ def test_exceptions_of_the_callable_pass_unchanged(
     assert testing.allocated() == []
 
 
-def test_further_positional_arguments_are_those_of_the_callable(engine: Engine) -> None:
-    got: list[tuple[int, int]] = []
-    found = measure(lambda *args: got.append(args), 1, 2, device="host", budget=0.05)
-    assert set(got) == {(1, 2)}
-    assert len(got) == 1 + WARM_CALLS + len(found.trials)
-
-
 async def a_coroutine() -> None:
     pass
 
@@ -211,11 +201,11 @@ def test_a_budget_too_short_for_one_trial_leaves_one(engine: Engine) -> None:
     assert found.gbps is not None
 
 
-def test_clocks_that_disagree_are_a_remark(engine: Engine) -> None:
-    assert _clock_remark(10e-3, 10.1e-3) is None
-    assert _clock_remark(5e-6, 12e-6) is None
-    remark: Any = _clock_remark(10e-3, 11e-3)
-    assert remark.text == "the GPU's clock says 10.0 ms and the host's 11.0 ms for the same span"
+@pytest.mark.parametrize(
+    ("elapsed_s", "wall_s", "disagree"), [(10e-3, 10.1e-3, False), (5e-6, 12e-6, False), (10e-3, 11e-3, True)]
+)
+def test_clocks_that_disagree_are_a_remark(elapsed_s: float, wall_s: float, disagree: bool) -> None:
+    assert (_clock_remark(elapsed_s, wall_s) is not None) == disagree
 
 
 def test_a_failed_ceiling_leaves_the_time_without_a_share(engine: Engine) -> None:
@@ -279,8 +269,7 @@ def test_invalid_arguments_are_refused_before_the_callable_runs(
 
 @pytest.mark.threads
 def test_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
-    running = 0
-    most = 0
+    running = most = 0
     found: list[Measurement] = []
 
     def call() -> None:
@@ -290,14 +279,9 @@ def test_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
         time.sleep(0.001)
         running -= 1
 
-    threads = [threading.Thread(target=lambda: found.append(timed(call, budget=0.1))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert len(found) == 4
-    assert most == 1
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: found.append(timed(call, budget=0.1)), range(4)))
+    assert (len(found), most) == (4, 1)
 
 
 def test_a_callable_may_measure_itself(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Runs into trouble: failing calls, and programs that Ctrl-C ends."""
+"""Runs into trouble: failing calls, and programs that Ctrl-C ends. The settings of a small ring."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from typing import Any
 
 from pyxfer import ceiling
 from pyxfer._measure.sampler import Progress
+from pyxfer._upload.settings import RingSettings
+from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CleanupWarning, PyxferError
 
 KIB = 1024
+CHOSEN = ChosenSettings(
+    RingSettings(threads=2, chunk_bytes=32 << 10, slots=2, fill="plain", spin_us=0), "given", "by a test"
+)
 # Half of the time that each interrupted program takes without the interrupt.
 SOON_S = 30.0
 # No more than the trials that every row has.
