@@ -11,6 +11,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -458,18 +459,8 @@ def test_an_unusable_signal_is_refused(words: dict[str, Any], word: str) -> None
 
 
 def test_a_signal_in_another_thread_is_refused() -> None:
-    refused: list[UsageError] = []
-
-    def call() -> None:
-        try:
-            pyxfer.watch().on_signal()
-        except UsageError as error:
-            refused.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert "main thread" in str(refused[0])
+    with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="main thread"):
+        pool.submit(pyxfer.watch().on_signal).result()
 
 
 @pytest.mark.parametrize(
