@@ -86,6 +86,8 @@ def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impor
     for name, source in SOURCES.items():
         path = tmp_path.joinpath(*name.split("."))
         path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in path.relative_to(tmp_path).parents[:-1]:
+            (tmp_path / folder / "__init__.py").touch()  # else a package that is installed would be found first
         path.with_suffix(".py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
 
