@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ceiling.troubles import Ended, run_into
+from ceiling.troubles import run_into
 
 from pyxfer import Run, UsageError, ceiling
 from pyxfer._ceiling import session
@@ -49,12 +49,8 @@ def modelled() -> Any:
 
 def one(run: Run, route: str, side: str, nbytes: int, direction: str | None = None) -> Any:
     """The one measurement of a route, side and size."""
-    (found,) = (
-        each
-        for each in run.measurements
-        if (each.route, each.side, each.direction, each.nbytes, each.variant)
-        == (route, side, direction or side, nbytes, "warm")
-    )
+    place = (route, side, direction or side, nbytes)
+    (found,) = (each for each in run.measurements if (each.route, each.side, each.direction, each.nbytes) == place)
     return found
 
 
@@ -87,14 +83,9 @@ def test_pageable_copies_are_below_the_ceiling(modelled: Any) -> None:
 
 
 def test_the_run_knows_its_ceiling(modelled: Any) -> None:
-    for direction, side in (("h2d", "h2d"), ("d2h", "d2h"), ("both", "sum")):
-        best = modelled.ceiling(direction, MIB)
-        rates = [
-            each.gbps
-            for each in modelled.measurements
-            if (each.direction, each.side, each.nbytes) == (direction, side, MIB) and each.gbps is not None
-        ]
-        assert best.gbps == max(rates)
+    for place in (("h2d", "h2d", MIB), ("d2h", "d2h", MIB), ("both", "sum", MIB)):
+        found = [each for each in modelled.measurements if (each.direction, each.side, each.nbytes) == place]
+        assert modelled.ceiling(place[0], MIB).gbps == max(each.gbps for each in found if each.gbps is not None)
     with pytest.raises(UsageError, match=r"no ceiling for h2d at 7 B; it has 64 KiB, 256 KiB, 1 MiB\."):
         modelled.ceiling("h2d", 7)
     with pytest.raises(UsageError, match="direction 'up' is unknown"):
@@ -120,18 +111,11 @@ def test_rows_outside_the_precision_have_a_remark(modelled: Any) -> None:
         assert each.remarks or (width is not None and width <= 0.02)
 
 
-def test_the_host_runtime_says_that_it_is_not_a_link(modelled: Any) -> None:
-    assert (modelled.runtime, modelled.device.name, modelled.link.kind) == (
-        "host",
-        "host memory, not a PCIe link",
-        "none",
-    )
+def test_the_host_runtime_says_that_it_is_not_a_link_and_a_complete_run_that_it_is(modelled: Any) -> None:
+    assert (modelled.runtime, modelled.runtime_reason, modelled.link.kind) == ("host", "", "none")
+    assert modelled.device.name == "host memory, not a PCIe link"
     assert modelled.link.h2d_peak_gbps.value is None
     assert {each.of_peak for each in modelled.measurements} == {None}
-    assert modelled.runtime_reason == ""
-
-
-def test_a_complete_run_says_so(modelled: Any) -> None:
     assert (modelled.kind, modelled.ended, modelled.failure) == ("ceiling", "complete", None)
     assert modelled.duration_s > 0
     assert modelled.environment_after is not None
@@ -183,17 +167,11 @@ def test_progress_covers_all_phases(engine: Engine) -> None:
     assert list(dict.fromkeys(each.phase for each in heard)) == ["preparing", "measuring", "tracing"]
 
 
-def test_the_run_is_saved_at_the_end_as_it_is_returned(engine: Engine) -> None:
-    saved: list[Run] = []
-    run = quick(save_to=saved.append)
-    assert saved[-1] == run
-
-
 def test_a_long_run_is_saved_while_it_measures(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
     testing.model_link(H2D, 1e-3, D2H, 1e-3)
     saved: list[Run] = []
-    quick(save_to=saved.append, precision=1e-9)
+    assert quick(save_to=saved.append, precision=1e-9) == saved[-1]
     assert len(saved) > 2
     assert {each.ended for each in saved[:-1]} == {"interrupted"}
     counts = [len(each.measurements[0].trials) for each in saved]
@@ -222,9 +200,6 @@ def test_an_unknown_device_is_refused_with_the_known_ones(
     monkeypatch.setattr("pyxfer.native.load", lambda _runtime: engine)
     with pytest.raises(UsageError, match="none of the devices that CUDA shows: 0 host memory, not a PCIe link"):
         ceiling(device, size=(4 * KIB,))
-
-
-def test_the_host_and_a_required_gpu_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="leave out one of the two"):
         ceiling("host", require_gpu=True)
 
@@ -236,16 +211,9 @@ def test_the_calling_thread_keeps_its_cpu_affinity(engine: Engine) -> None:
 
 
 def traced_run(**changes: Any) -> Any:
-    """A small run on the host runtime."""
-    asked: dict[str, Any] = {
-        "size": (256 * KIB,),
-        "direction": ("h2d", "d2h"),
-        "memory": ("pinned", "pageable"),
-        "precision": 0.1,
-        "budget": 1.0,
-        "seed": 1,
-    }
-    return ceiling("host", **{**asked, **changes})
+    """Copies of both kinds of memory both ways."""
+    asked = {"size": (256 * KIB,), "direction": ("h2d", "d2h"), "memory": ("pinned", "pageable"), "precision": 0.1}
+    return quick(**{**asked, "budget": 1.0, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -278,12 +246,8 @@ def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_plan: Any) 
 
 
 def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_plan: Any) -> None:
-    counted = {mode: row_of(every_plan, f"raw.pinned-{mode}").dma.value for mode in ("async", "streams:2", "batch")}
-    assert {mode: dma.copies for mode, dma in counted.items() if dma is not None} == {
-        "async": 1,
-        "streams:2": 2,
-        "batch": 1,
-    }
+    for mode, copies in {"async": 1, "streams:2": 2, "batch": 1}.items():
+        assert row_of(every_plan, f"raw.pinned-{mode}").dma.value.copies == copies
 
 
 def test_the_parts_of_every_breakdown_sum_to_the_trial(every_plan: Any) -> None:
@@ -319,11 +283,7 @@ def test_without_a_tracer_every_row_has_its_figures_and_the_reason(engine: Engin
 def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) -> None:
     saved: list[Run] = []
     phases: list[str] = []
-
-    def hear(progress: Progress) -> None:
-        phases.append(progress.phase)
-
-    run = traced_run(save_to=saved.append, on_progress=hear)
+    run = traced_run(save_to=saved.append, on_progress=lambda progress: phases.append(progress.phase))
     assert phases.index("tracing") == len(phases) - phases.count("tracing")
     before, after = saved[-2:]
     assert after == run
@@ -342,27 +302,7 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def staged_run(**changes: Any) -> Any:
-    settings: dict[str, Any] = {
-        "direction": ("h2d", "d2h"),
-        "memory": ("pageable", "pinned"),
-        "mode": ("auto", "staged"),
-        "size": (MIB,),
-        "precision": 0.1,
-        "budget": 1.0,
-        "seed": 1,
-    }
-    return ceiling("host", **{**settings, **changes})
-
-
-def into_trouble(**changes: Any) -> Ended:
-    """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
-    settings: dict[str, Any] = {
-        "memory": ("pageable",),
-        "mode": ("memcpy", "staged"),
-        "direction": ("h2d", "d2h"),
-        "size": (64 * KIB,),  # less goes past the ring's slots
-    }
-    return run_into(**{**settings, **changes})
+    return traced_run(**{"memory": ("pageable", "pinned"), "mode": ("auto", "staged"), "size": (MIB,), **changes})
 
 
 def rows(run: Any, route: str = STAGED_ROUTE) -> list[Any]:
@@ -429,7 +369,8 @@ def test_a_failed_thread_start_affects_only_staged_rows(nothing_left: Engine, mo
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("pyxfer._ceiling.resources.make_ring", refuse)
-    ended = into_trouble()
+    # Less than this goes past the slots of the ring.
+    ended = run_into(memory=("pageable",), mode=("memcpy", "staged"), direction=("h2d", "d2h"), size=(64 * KIB,))
     assert ended.run.ended == "complete"
     assert all("ulimit -u" in (each.rate.reason or "") for each in rows(ended.run))
     assert all(each.gbps for each in rows(ended.run, "raw.pageable-memcpy"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from ceiling.troubles import once_measuring
 from links.conftest import GB, Measure, share_uplinks
 from links.wiring import Host
 
@@ -93,12 +94,8 @@ def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monk
         for flow in run.together("both").flows
         if flow.alone_share.value is not None
     }
-    assert {place: share < 0.6 for place, share in shares.items()} == {
-        ("h2d", 0): True,
-        ("h2d", 1): True,
-        ("d2h", 0): False,
-        ("d2h", 1): False,
-    }
+    assert len(shares) == 4
+    assert {place for place, share in shares.items() if share < 0.6} == {("h2d", 0), ("h2d", 1)}
 
 
 @pytest.mark.slow
@@ -122,9 +119,8 @@ def test_rows_that_the_budget_has_no_time_for_are_left_out(
 ) -> None:
     monkeypatch.setattr(session, limit, -3600.0)
     run = measure(1, group=("host", "small"), size="64KiB")
-    assert {(row.total.reason or "").partition(",")[0] for row in run.traffics if row.gbps is None} == {
-        "it was left out"
-    }
+    reasons = {row.total.reason or "" for row in run.traffics if row.gbps is None}
+    assert {reason.partition(",")[0] for reason in reasons} == {"it was left out"}
     assert sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small) <= 1
     (late,) = [remark.text for remark in run.remarks if remark.code == "late"]
     assert f"{len(run.traffics) + len(run.small) - 1} rows" in late
@@ -179,9 +175,8 @@ def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None
 
 @pytest.mark.slow
 def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: Measure) -> None:
-    run = measure(
-        1, group=("host", "latency"), engine=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222)
-    )
+    testing.fail("cuModuleLoadData", 1, 222)
+    run = measure(1, group=("host", "latency"), engine=("ce", "sm"))
     by_engine = {row.engine: row for row in rows(run, "host", "h2d")}
     assert by_engine["ce"].gbps
     assert "kernels are not available" in (by_engine["sm"].total.reason or "")
@@ -218,23 +213,21 @@ def test_memory_that_one_gpu_lacks_costs_only_its_rows(measure: Measure, monkeyp
     assert {row.flows[0].device for row in run.traffics if row.gbps} == {0}
 
 
-class EndAt:
-    """Does something at a progress report of a phase."""
+def end_at(phase: str) -> Callable[[Progress], None]:
+    """Ctrl-C at the first progress report of a phase."""
+    done: list[Progress] = []
 
-    def __init__(self, phase: str, act: object) -> None:
-        self._phase, self._act, self._done = phase, act, False
+    def hear(progress: Progress) -> None:
+        if progress.phase == phase and not done:
+            done.append(progress)
+            raise KeyboardInterrupt
 
-    def __call__(self, progress: Progress) -> None:
-        if progress.phase == self._phase and not self._done:
-            self._done = True
-            if isinstance(self._act, type) and issubclass(self._act, BaseException):
-                raise self._act
-            testing.lose_device(700)
+    return hear
 
 
 def test_ctrl_c_keeps_the_rows_so_far(measure: Measure) -> None:
     saved: list[Links] = []
-    run = measure(2, group="together", on_progress=EndAt("measuring", KeyboardInterrupt), save_to=saved.append)
+    run = measure(2, group="together", on_progress=end_at("measuring"), save_to=saved.append)
     assert run.ended == "interrupted"
     assert any(row.gbps for row in run.traffics)
     assert saved[-1] == run
@@ -242,15 +235,16 @@ def test_ctrl_c_keeps_the_rows_so_far(measure: Measure) -> None:
 
 
 def test_ctrl_c_before_the_first_trial_is_an_interrupted_run(measure: Measure) -> None:
-    run = measure(2, group="together", on_progress=EndAt("preparing", KeyboardInterrupt))
+    run = measure(2, group="together", on_progress=end_at("preparing"))
     assert run.ended == "interrupted"
     assert all("interrupted" in (row.total.reason or "") for row in run.traffics)
     assert "near:" not in run.text()
 
 
 def test_a_gpu_that_disappears_ends_the_run_with_its_rows(measure: Measure) -> None:
+    lose = once_measuring(lambda: testing.lose_device(700))
     with pytest.warns(CleanupWarning):
-        run = measure(2, group="together", on_progress=EndAt("measuring", None), budget=5.0)
+        run = measure(2, group="together", on_progress=lose, budget=5.0)
     assert run.ended == "failed"
     assert "700" in (run.failure or "")
     assert any(row.gbps for row in run.traffics)
@@ -294,18 +288,13 @@ def test_only_what_was_copied_has_arrived(held: Memory, flow: FlowPlan) -> None:
     assert not held.arrived(landing, NBYTES, source.seed)
     ctypes.memmove(landing.address, source.address, NBYTES)  # the simulated devices have ordinary memory
     assert held.arrived(landing, NBYTES, source.seed)
-    ctypes.memset(
-        landing.address + NBYTES - 1, 255 - ctypes.c_uint8.from_address(landing.address + NBYTES - 1).value, 1
-    )
+    ctypes.c_uint8.from_address(landing.address + NBYTES - 1).value ^= 255
     assert not held.arrived(landing, NBYTES, source.seed)
 
 
-def test_each_source_has_contents_of_its_own(held: Memory) -> None:
+def test_each_source_has_contents_of_its_own_and_flows_to_one_gpu_land_apart(held: Memory) -> None:
     seeds = {held.source(flow, None, NBYTES).seed for flow in (h2d(0), h2d(1), d2h(0), d2h(1))}
     assert len(seeds) == 4
     assert held.source(h2d(0), None, NBYTES) is held.source(h2d(0), None, NBYTES)
-
-
-def test_flows_to_one_gpu_land_apart(held: Memory) -> None:
     landings = [held.landing(flow, None, NBYTES).address for flow in (h2d(0), write(1, 0), write(0, 0))]
     assert len(set(landings)) == 3
