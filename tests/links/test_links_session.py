@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from ceiling.troubles import once_measuring
-from links.conftest import GB, Measure, share_uplinks
-from links.wiring import Host
+from links.conftest import GB, Host, Measure, share_uplinks
 
 import pyxfer
 from pyxfer._document import codec

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from links.wiring import LINK, NVLINK, Host
+from links.conftest import LINK, NVLINK, Host
 from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
