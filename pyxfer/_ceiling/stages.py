@@ -47,10 +47,6 @@ class Limits(Protocol):
     def complete(self) -> bool: ...
 
 
-def by_size(item: Item[Any]) -> tuple[int, ...]:
-    return (item.nbytes,)
-
-
 @dataclass
 class Stages:
     """Prepares items, times them in shared rounds, and then traces a few trials of each. Use it once.
@@ -68,7 +64,7 @@ class Stages:
     on_progress: OnProgress
     save: Callable[[], None]
     on_tracing: Callable[[Fact[Tracing]], None]
-    group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
+    group_key: Callable[[Item[Any]], tuple[int, ...]] = lambda item: (item.nbytes,)
     most_rounds: int = MAX_ROUNDS
     traced_sizes: Collection[int] | None = None
     few_rounds: int = FEWEST_ROUNDS

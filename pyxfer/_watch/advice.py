@@ -201,7 +201,9 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     link_s = known / len(evidence.periods) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
     if not offers.copies_ahead:
         rest_s, link_s = rest_s + min(link_s, parts.h2d_s), 0.0
-    makers = _makers(made_s, max(rest_s, link_s), evidence.cpus)
+    longest_s, cpus = max(rest_s, link_s), evidence.cpus
+    # One processor is left to the program itself.
+    makers = max(1, min(math.ceil(made_s / longest_s) if longest_s > 0 else cpus, cpus - 1))
     less = [f"input {format_seconds(parts.input_s)}", f"h2d {format_seconds(parts.h2d_s)}"]
     less += [f"sending pageable memory {format_seconds(staging_s)}"] if staging_s > 0 else []
     worked_out = f"the longest of the step less {_joined(less)} ({format_seconds(rest_s)}), making the input "
@@ -210,7 +212,9 @@ def _prefetch(evidence: Evidence) -> Advice | None:
         worked_out += "making the input "
     worked_out += f"({format_seconds(made_s)}{f' shared by {makers}' if makers > 1 else ''})"
     if offers.copies_ahead:
-        worked_out += f", and its copies {_speed(known, pins)} ({format_seconds(link_s)})"
+        as_now = "as long as now, because the ceiling is not known" if pins else "as long as now"
+        speed = as_now if known is None else "at the ceiling of pinned memory"
+        worked_out += f", and its copies {speed} ({format_seconds(link_s)})"
     code, what, where = ("pin-and-prefetch", "Pin the input and prefetch it", " in pinned memory")
     if not pins:
         code, what, where = "prefetch", "Prefetch the input", ""
@@ -219,18 +223,6 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     text += ", and copy it without waiting while the device computes." if offers.copies_ahead else "."
     text += f" {_capitalised(how.replace('{makers}', str(makers)))}."
     return evidence.predicted(code, text, max(rest_s, made_s / makers, link_s), worked_out)
-
-
-def _speed(known_s: float | None, pins: bool) -> str:
-    if known_s is not None:
-        return "at the ceiling of pinned memory"
-    return "as long as now, because the ceiling is not known" if pins else "as long as now"
-
-
-def _makers(made_s: float, rest_s: float, cpus: int) -> int:
-    """How many processes have to make inputs. One processor is left to the program itself."""
-    needed = math.ceil(made_s / rest_s) if rest_s > 0 else cpus
-    return max(1, min(needed, cpus - 1))
 
 
 def _pin(evidence: Evidence) -> Advice | None:

@@ -265,10 +265,6 @@ def _copy_details(part: NDArray[Any]) -> Iterator[dict[str, Any]]:
     )
 
 
-def _set_details(part: NDArray[Any]) -> list[dict[str, Any]]:
-    return [{"bytes": nbytes} for nbytes in part["nbytes"].tolist()]
-
-
 def _no_details(part: NDArray[Any]) -> list[dict[str, Any]]:
     return [{}] * len(part)
 
@@ -291,5 +287,5 @@ def _under_way(copies: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int6
 _WORK: dict[Kind, tuple[str, Details]] = {
     Kind.COPY: ("copy", _copy_details),
     Kind.KERNEL: ("kernel", _no_details),
-    Kind.SET: ("set", _set_details),
+    Kind.SET: ("set", lambda part: [{"bytes": nbytes} for nbytes in part["nbytes"].tolist()]),
 }

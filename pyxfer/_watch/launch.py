@@ -10,6 +10,7 @@ import builtins
 import ctypes
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import pkgutil
 import queue
@@ -169,15 +170,14 @@ class SignalSwitch:
 
     def __init__(self, session: Session, number: int, on_window: Callable[[int, Window], None]) -> None:
         self._session = session
-        self._on_window = on_window
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._count = 0
         self._thread = threading.Thread(target=self._run_jobs, name="pyxfer-watch-signals", daemon=True)
         _install_handler(
             number, lambda *_: self._jobs.put(lambda: session.stop() if session.is_active else session.start())
         )
-        session.on_closed = lambda window: self._jobs.put(partial(self._report, window))
+        numbers = itertools.count(1)
+        session.on_closed = lambda window: self._jobs.put(lambda: on_window(next(numbers), window))
         self._thread.start()
         atexit.register(self._stop_at_exit)
 
@@ -187,10 +187,6 @@ class SignalSwitch:
                 job()
             except PyxferError as error:
                 print_message(str(error))
-
-    def _report(self, window: Window) -> None:
-        self._count += 1
-        self._on_window(self._count, window)
 
     def _stop_at_exit(self) -> None:
         if os.getpid() == self._pid:

@@ -61,7 +61,9 @@ class LineSampler(threading.Thread):
         standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
         others = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, PYXFER})
         self._is_users = functools.cache(functools.partial(_is_users, others))
-        self._text = functools.lru_cache(MAX_SAMPLES)(_line_text)
+        self._text: Callable[[CodeType, int], str] = functools.lru_cache(MAX_SAMPLES)(
+            lambda code, line: f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
+        )
         self._every_s = EVERY_S
 
     def run(self) -> None:
@@ -111,10 +113,6 @@ class LineSampler(threading.Thread):
                 return self._text(frame.f_code, frame.f_lineno or 0)
             frame = frame.f_back
         return ""
-
-
-def _line_text(code: CodeType, line: int) -> str:
-    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
 
 
 def _is_users(other_folders: tuple[str, ...], name: str) -> bool:
