@@ -209,7 +209,11 @@ def measure_beside(
         bracket = Bracket(choice.engine, found.index, stream)
         try:
             with _reference(choice, found, plan, nbytes) as (reference, link):
-                item = _call_item(call, plan, nbytes, bracket, reference)
+                head = Head(call, call.route, plan.direction if plan else "h2d", "unknown", "callable", bracket.word)
+                subject = CallableSubject(call, bracket, head.sides[-1], reference.subject.key if reference else None)
+                no_rate = None if nbytes else NO_BYTES
+                item = Item(head, nbytes or 0, no_rate=no_rate, subject=subject, verified=unknown(NOT_VERIFIED))
+                item.untraced(NOT_TRACED, failed=False)
                 _time(item, reference, precision, budget_s, seed)
         finally:
             bracket.close()
@@ -253,17 +257,6 @@ def _reference(
         yield Item(raw_head(plan), nbytes, subject=ReferenceSubject(subject, resources)), link
     finally:
         release(resources)
-
-
-def _call_item(
-    call: Call, plan: CopyPlan | None, nbytes: int | None, bracket: Bracket, reference: Item[CopyPlan] | None
-) -> Item[Call]:
-    head = Head(call, call.route, plan.direction if plan else "h2d", "unknown", "callable", bracket.word)
-    subject = CallableSubject(call, bracket, head.sides[-1], reference.subject.key if reference else None)
-    no_rate = None if nbytes else NO_BYTES
-    item = Item(head, nbytes or 0, no_rate=no_rate, subject=subject, verified=unknown(NOT_VERIFIED))
-    item.untraced(NOT_TRACED, failed=False)
-    return item
 
 
 def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, budget_s: float, seed: int) -> None:

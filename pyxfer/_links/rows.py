@@ -214,11 +214,20 @@ def interference(
     # Each direction and each class of links could name something by chance.
     error_rate = sharing.ERROR_RATE / (2 + len(classes))
     has_rounds = any(len(row.valid) >= sharing.MIN_ROUNDS for row in beside)
-    groups = [
-        links.SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
-        for direction in ("h2d", "d2h")
-        for members in sharing.groups_of(_losses(direction, traffics, beside, error_rate))
-    ]
+    groups: list[links.SharedGroup] = []
+    both: tuple[links.HostDirection, ...] = ("h2d", "d2h")
+    for direction in both:
+        by_itself = [row for row in traffics if (row.group, row.case, row.engine) == ("host", direction, "ce")]
+        alone = {row.flows[0].device: _gbps(row, [0]) for row in by_itself}
+        sums = {
+            (row.flows[0].device, row.flows[1].device): _gbps(row, [0, 1])
+            for row in beside
+            if _direction(row) == direction
+        }
+        groups += [
+            links.SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
+            for members in sharing.groups_of(sharing.losses(alone, sums, error_rate))
+        ]
     measured = {frozenset(flow.device for flow in row.flows) for row in beside}
     return links.LinksSharing(
         keeps=tuple(keeps),
@@ -233,23 +242,6 @@ def interference(
 
 def _direction(row: links.Traffic) -> links.HostDirection:
     return "h2d" if row.case.endswith("h2d") else "d2h"
-
-
-def _losses(
-    direction: links.HostDirection,
-    traffics: Sequence[links.Traffic],
-    beside: Sequence[links.Traffic],
-    error_rate: float,
-) -> dict[sharing.Pair, sharing.Loss]:
-    alone = {
-        row.flows[0].device: _gbps(row, [0])
-        for row in traffics
-        if (row.group, row.case, row.engine) == ("host", direction, "ce")
-    }
-    sums = {
-        (row.flows[0].device, row.flows[1].device): _gbps(row, [0, 1]) for row in beside if _direction(row) == direction
-    }
-    return sharing.losses(alone, sums, error_rate)
 
 
 def _keep_of(direction: links.HostDirection, members: tuple[int, ...], keeps: Sequence[links.Keep]) -> float:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyxfer._document import watches
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
 from pyxfer._measure import stats
-from pyxfer._trace.records import CopyKind, clip, intervals, total_ns, union
+from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice, verdict
 from pyxfer._watch.ceilings import Ceilings, remarks_on_shares
 from pyxfer._watch.copies import DIRECTIONS, Chosen, CopyTable, allocated, overlap, streams, stretches
@@ -203,41 +203,12 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
     if records is not None and capture is not None:
         copied = CopyTable(records, ceilings)
         among = in_periods(records, usual.periods)
-        over_time = stretches(records, Stretches(window.begin_ns, window.end_ns))
-        seen = watches.Activity(
-            copies=copied.classes(),
-            overlap=overlap(records, copied, window.begin_ns, window.end_ns),
-            streams=streams(records),
-            pageable=_pageable(copied, among, usual.periods),
-            surprises=calls_in_steps(window, records, periods, ranges),
-            allocated=allocated(over_time),
-            stretches=over_time,
-            allocation_calls_in_steps=allocation_calls(records, periods),
-            dropped={word: count for word, count in capture.dropped.items() if count},
-            untimed=int((~copied.timed).sum()),
-            others=records.others,
-            clock_error_s=capture.clock.error_ns / 1e9,
-            clock_drift_s=capture.clock.drift_ns / 1e9,
-            timeline=timeline(window, records, periods, _numbers(window)),
-        )
+        pageable = _pageable(copied, among, usual.periods)
+        seen = _activity(window, capture, records, periods, copied, pageable, ranges)
+        calls = calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises
         activity, too_low = Fact(seen), remarks_on_shares(seen.copies, ceilings.source.value)
         if unseen is None:
-            evidence = Evidence(
-                periods=usual.periods,
-                columns=usual.columns,
-                parts=parts,
-                steps=steps,
-                pageable=copied.pageable(among),
-                calls=calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises,
-                input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
-                copied_bytes={
-                    name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
-                },
-                returning=copied.returning(among),
-                cpus=machine.environment.cpus_usable,
-                offers=calls_of(window.framework),
-            )
-            gains = advice(evidence)
+            gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
     # The thread whose steps take the most of the window.
     _, thread = np.unique(periods.thread, return_inverse=True)
     most_ns = int(np.max(np.bincount(thread, weights=timed.columns.period)))
@@ -305,6 +276,34 @@ def _numbers(window: Window) -> NDArray[np.int64]:
     return np.array([window.skipped + place + 1 for place, _ in _placed(window)], np.int64)
 
 
+def _activity(
+    window: Window,
+    capture: Capture,
+    records: DeviceRecords,
+    periods: Periods,
+    copied: CopyTable,
+    pageable: tuple[watches.Pageable, ...],
+    ranges: Ranges,
+) -> watches.Activity:
+    over_time = stretches(records, Stretches(window.begin_ns, window.end_ns))
+    return watches.Activity(
+        copies=copied.classes(),
+        overlap=overlap(records, copied, window.begin_ns, window.end_ns),
+        streams=streams(records),
+        pageable=pageable,
+        surprises=calls_in_steps(window, records, periods, ranges),
+        allocated=allocated(over_time),
+        stretches=over_time,
+        allocation_calls_in_steps=allocation_calls(records, periods),
+        dropped={word: count for word, count in capture.dropped.items() if count},
+        untimed=int((~copied.timed).sum()),
+        others=records.others,
+        clock_error_s=capture.clock.error_ns / 1e9,
+        clock_drift_s=capture.clock.drift_ns / 1e9,
+        timeline=timeline(window, records, periods, _numbers(window)),
+    )
+
+
 def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches.Pageable, ...]:
     """Copies of pageable memory in the whole window, with the saving in the mean usual step."""
     rows = copied.pageable(np.ones_like(among))
@@ -316,6 +315,32 @@ def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches
         if (saved_s := saves.get(row.direction, 0.0)) is not None and (whole_s := row.saves_s.value) is not None
         else row
         for row in rows
+    )
+
+
+def _evidence(
+    usual: Timed,
+    steps: watches.Steps,
+    copied: CopyTable,
+    among: Chosen,
+    calls: tuple[watches.Surprise, ...],
+    machine: Machine,
+    framework: str,
+) -> Evidence:
+    return Evidence(
+        periods=usual.periods,
+        columns=usual.columns,
+        parts=usual.columns.mean(),
+        steps=steps,
+        pageable=copied.pageable(among),
+        calls=calls,
+        input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
+        copied_bytes={
+            name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
+        },
+        returning=copied.returning(among),
+        cpus=machine.environment.cpus_usable,
+        offers=calls_of(framework),
     )
 
 

@@ -169,6 +169,7 @@ def test_a_missing_saved_run_is_refused_at_once(tmp_path: Path) -> None:
 def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, phase: str) -> None:
     """No calls within `with w.step(): pass` but those of `step`, `__enter__` and `__exit__`; a mark is made as well."""
     made: list[str] = []
+    mark = pyxfer.mark  # imported at its first use
     with pyxfer.watch(skip=0 if phase == "after" else 10**9, steps=1, device="host") as w:
         if phase == "after":
             with w.step():
@@ -176,7 +177,7 @@ def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, ph
         sys.setprofile(lambda frame, event, _: made.append(frame.f_code.co_name) if event == "call" else None)
         with w.step():
             pass
-        with pyxfer.mark("x"):
+        with mark("x"):
             pass
         sys.setprofile(None)
     assert len(made) <= MAX_CALLS, made
