@@ -81,12 +81,7 @@ WAKE_BYTES = 16 << 20
 
 
 def wake_link(
-    copier: Copier,
-    lane: Lane,
-    read_state: Callable[[], Fact[LinkState]],
-    cancelled: Callable[[], bool],
-    *,
-    gated: bool,
+    copier: Copier, lane: Lane, read_state: Callable[[], Fact[LinkState]], cancelled: Callable[[], bool], *, gated: bool
 ) -> Fact[LinkState]:
     """Copy until several readings of the link's state under load agree; returns that state."""
     begun = time.perf_counter()

@@ -175,11 +175,7 @@ class RunResources(Resources):
         return self._arena
 
     def allocate(
-        self,
-        memories: Sequence[Memory],
-        largest: int,
-        cache_bytes: int,
-        is_late: Callable[[], bool] = lambda: False,
+        self, memories: Sequence[Memory], largest: int, cache_bytes: int, is_late: Callable[[], bool] = lambda: False
     ) -> Arena:
         self._arena = Arena(self.engine, self.device, memories, largest, cache_bytes, is_late)
         return self._arena

@@ -40,9 +40,7 @@ def derive_watch(watched: watches.Watched) -> watches.Watched:
         ranges=tuple(summed(each.name, each.source, each.over_time, watched.window_s) for each in watched.ranges),
         advice=tuple(
             replace(
-                each,
-                gain_share=each.gain_s / period_s if period_s > 0 else 0.0,
-                predicted_s=period_s - each.gain_s,
+                each, gain_share=each.gain_s / period_s if period_s > 0 else 0.0, predicted_s=period_s - each.gain_s
             )
             for each in watched.advice
         ),

@@ -15,20 +15,10 @@ from samples import known
 from tracing.captures import BEGIN_NS, MIB, call, copy, kernel, record, traced
 
 from pyxfer._document.runs import PartName
+from pyxfer._trace import records as module
 from pyxfer._trace.breakdown import Crossed, break_down, breakdown_of, crossed, dma_of
 from pyxfer._trace.collector import Traced
-from pyxfer._trace.records import (
-    CopyKind,
-    Kind,
-    MemoryKind,
-    clip,
-    intervals,
-    levels,
-    no_intervals,
-    partition,
-    total_ns,
-    union,
-)
+from pyxfer._trace.records import CopyKind, Kind, MemoryKind, intervals, total_ns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,11 +45,11 @@ def slot_copies(*spans: tuple[float, float], kind: CopyKind = CopyKind.H2D) -> l
 
 
 FILLED = [call(100, 104, 7), *slot_copies((110, 135), (150, 175))]
-
 EMPTIED = [call(5, 9, 7), *slot_copies((20, 45), (60, 85), kind=CopyKind.D2H)]
-
 QUEUED = copy(20, 70, memory=MemoryKind.PINNED, correlation=7)
 D2H = CopyKind.D2H
+# Kernels and other copies.
+MIXED = [copy(100, 200), copy(300, 400), kernel(350, 500), copy(600, 650, 64, D2H), copy(650, 660, 64, CopyKind.D2D)]
 
 PARTS: dict[str, tuple[Traced, dict[PartName, float]]] = {
     "the driver stages before the engine's first copy and between its copies": (
@@ -87,20 +77,9 @@ PARTS: dict[str, tuple[Traced, dict[PartName, float]]] = {
         {"preparing": 420, "copying": 50, "staging": 430, "returning": 100},
     ),
     "kernels and other copies are not gaps": (
-        traced(
-            *(copy(100, 200), copy(300, 400), kernel(350, 500), copy(600, 650, 64, D2H)),
-            *(copy(650, 660, 64, CopyKind.D2D), record(Kind.SET, 660, 665)),
-            elapsed_us=700,
-        ),
-        {
-            "preparing": 100,
-            "copying": 100,
-            "staging": 100,
-            "gaps": 200,
-            "kernels": 105,
-            "other copies": 60,
-            "returning": 35,
-        },
+        traced(*MIXED, record(Kind.SET, 660, 665), elapsed_us=700),
+        {"preparing": 100, "copying": 100, "staging": 100, "gaps": 200}
+        | {"kernels": 105, "other copies": 60, "returning": 35},
     ),
     "simultaneous copies are one interval": (
         traced(copy(0, 100), copy(50, 150), elapsed_us=150),
@@ -237,7 +216,6 @@ def test_trials_without_a_breakdown_are_counted() -> None:
 
 
 _moments = st.integers(-200, 1200)
-
 _stretches = st.tuples(_moments, st.integers(1, 400)).map(lambda pair: (pair[0], sum(pair)))
 
 
@@ -317,12 +295,9 @@ def test_a_row_has_the_copy_time_nearest_to_the_median(median_s: float | None, c
     assert (dma.nbytes, dma.copies, dma.source, dma.trials) == (MIB, 1, "pageable", 3)
 
 
-def test_different_memories_are_all_named() -> None:
+def test_different_memories_are_all_named_and_one_trial_without_times_leaves_the_copy_time_unknown() -> None:
     trials = [h2d(traced(copy(0, 10, memory=memory))) for memory in (MemoryKind.PINNED, MemoryKind.PAGEABLE)]
     assert known(dma_of(trials, None)).source == "pageable+pinned"
-
-
-def test_one_trial_without_times_leaves_the_copy_time_unknown() -> None:
     dma = known(dma_of([h2d(traced(copy(0, 10))), h2d(traced(copy(None, None)))], None))
     assert (dma.seconds.reason, dma.gbps) == ("the device gave no time for 1 of 1 copies", None)
 
@@ -342,9 +317,7 @@ def test_a_trial_without_copies_has_zero_bytes() -> None:
 
 
 END = 40
-
 _instants = st.integers(0, END)
-
 stretches = st.lists(st.tuples(_instants, _instants), max_size=8).map(
     lambda pairs: np.array([sorted(pair) for pair in pairs], np.int64).reshape(-1, 2)
 )
@@ -354,22 +327,18 @@ def moments(of: NDArray[np.int64]) -> set[int]:
     return {moment for begin, end in of.tolist() for moment in range(begin, end)}
 
 
-def is_united(of: NDArray[np.int64]) -> bool:
-    edges: list[int] = of.reshape(-1).tolist()
-    return edges == sorted(set(edges))
-
-
 @given(stretches, stretches)
 def test_union(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
-    both = union(one, other)
+    both = module.union(one, other)
     assert moments(both) == moments(one) | moments(other)
-    assert is_united(both)
+    edges: list[int] = both.reshape(-1).tolist()
+    assert edges == sorted(set(edges))
     assert total_ns(both) == len(moments(both))
 
 
 @given(stretches, _instants, _instants)
 def test_clip(of: NDArray[np.int64], begin: int, end: int) -> None:
-    assert moments(clip(of, begin, end)) == moments(of) & set(range(begin, end))
+    assert moments(module.clip(of, begin, end)) == moments(of) & set(range(begin, end))
 
 
 @given(st.lists(stretches, max_size=5), _instants, _instants)
@@ -380,10 +349,10 @@ def test_partition_assigns_every_instant_to_the_first_claim(
     for moment in range(begin, end):
         owners = (str(number) for number, claim in enumerate(claims) if moment in moments(claim))
         expected[next(owners, "")] += 1
-    shares = partition(begin, max(begin, end), [(str(number), claim) for number, claim in enumerate(claims)])
+    shares = module.partition(begin, max(begin, end), [(str(number), claim) for number, claim in enumerate(claims)])
     assert {name: ns for name, ns in shares.items() if ns} == expected
     assert sum(shares.values()) == max(0, end - begin)
-    together = partition(begin, max(begin, end), [("any", claim) for claim in claims])
+    together = module.partition(begin, max(begin, end), [("any", claim) for claim in claims])
     assert together.get("any", 0) == expected.total() - expected[""]
 
 
@@ -392,10 +361,10 @@ def test_levels(of: NDArray[np.int64]) -> None:
     depths: Counter[int] = Counter()
     for moment in range(END):
         depths[sum(begin <= moment < end for begin, end in of.tolist())] += 1
-    assert levels(of) == {depth: ns for depth, ns in depths.items() if depth > 0}
+    assert module.levels(of) == {depth: ns for depth, ns in depths.items() if depth > 0}
 
 
 def test_records_without_a_time_have_no_interval() -> None:
     records = np.concatenate((kernel(1, 3), kernel(5, 5)))
     assert (intervals(records) - BEGIN_NS).tolist() == [[1000, 3000]]
-    assert total_ns(intervals(records[:0])) == total_ns(no_intervals()) == 0
+    assert total_ns(intervals(records[:0])) == total_ns(module.no_intervals()) == 0

@@ -37,11 +37,7 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
 
 
 def advice_for(
-    script: Script,
-    length: float,
-    made: float | None = None,
-    gbps: float | None = 50.0,
-    machine: Machine = MACHINE,
+    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0, machine: Machine = MACHINE
 ) -> dict[str, Advice]:
     """By code; with `made`, for a loop of four steps whose inputs take this long."""
     step = length / 4
