@@ -30,36 +30,26 @@ def timed(fn: Callable[[], object], **changes: Any) -> Any:
     return measure(fn, **{"device": "host", "precision": 0.2, "budget": 0.5, **changes})
 
 
-def with_a_time(fn: Callable[[], object], **changes: Any) -> Any:
-    """A measurement with at least one valid trial."""
-    found = timed(fn, **changes)
-    assert found.elapsed_s is not None, found.rate.reason
-    return found
-
-
 def nothing() -> None:
     pass
 
 
 @contextmanager
-def copying(engine: Engine, direction: str, nbytes: int, mode: str = "drained") -> Iterator[Callable[[], object]]:
-    """A callable that copies through the engine, as a framework would."""
+def copying(engine: Engine, direction: str) -> Iterator[Callable[[], object]]:
+    """A callable that copies a MiB through the engine, as a framework would."""
     with ExitStack() as stack:
-        host = stack.enter_context(closing(engine.HostBuffer(nbytes, "pageable")))
-        device = stack.enter_context(closing(engine.DeviceBuffer(nbytes)))
+        host = stack.enter_context(closing(engine.HostBuffer(MIB, "pageable")))
+        device = stack.enter_context(closing(engine.DeviceBuffer(MIB)))
         copier = stack.enter_context(closing(engine.Copier(0)))
-        lane = engine.Lane(direction, host.address, device.address, nbytes, nbytes, 1)
-        if mode == "drained":
-            yield lambda: copier.drained(lane, 0)
-        else:
-            yield lambda: copier.on_stream("async", lane, 0)
+        lane = engine.Lane(direction, host.address, device.address, MIB, MIB, 1)
+        yield lambda: copier.drained(lane, 0)
 
 
 def test_dispatch_is_the_time_until_the_call_returns(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(bracket, "time", clock)
     with closing(engine.Stream()) as stream:  # whose bracket is not compared with the host's clock
-        found = with_a_time(lambda: clock.sleep(3.0), sync=lambda: clock.sleep(5.0), stream=stream)
+        found = timed(lambda: clock.sleep(3.0), sync=lambda: clock.sleep(5.0), stream=stream)
     assert (found.dispatch_s, found.wall_s) == (3.0, 8.0)
 
 
@@ -94,7 +84,7 @@ def test_without_bytes_there_is_a_time_and_no_bandwidth_of_a_route_named_after_t
 def test_a_copy_over_a_modelled_link_has_its_bandwidth_and_share(engine: Engine, direction: str, rate: float) -> None:
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
     least_s = LATENCY_S + MIB / rate
-    with copying(engine, direction, MIB) as copy:
+    with copying(engine, direction) as copy:
         found = timed(copy, nbytes=MIB, direction=direction)
     assert found.gbps == pytest.approx(MIB / found.summary.median_s / 1e9)
     assert found.summary.min_s >= 0.99 * least_s
@@ -112,13 +102,8 @@ def test_an_impossible_bandwidth_is_not_given(engine: Engine) -> None:
 
 def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
     testing.model_link(H2D, 0, D2H, 0)
-    with copying(engine, "h2d", MIB) as copy:
-
-        def twice() -> None:
-            copy()
-            copy()
-
-        found = with_a_time(twice, nbytes=MIB, direction="h2d", budget=1.0)
+    with copying(engine, "h2d") as copy:
+        found = timed(lambda: (copy(), copy()), nbytes=MIB, direction="h2d", budget=1.0)
     assert found.summary.min_s >= 1.99 * MIB / H2D
     # Beside a gated copy, which takes the modelled time; the trials beside it take at least twice that.
     assert found.of_ceiling < 0.52
@@ -134,21 +119,20 @@ def test_both_directions_count_the_bytes_each_way(engine: Engine) -> None:
 @pytest.mark.parametrize("given", ["object", "handle"])
 def test_events_are_recorded_on_the_given_stream(engine: Engine, given: str) -> None:
     with closing(engine.Stream()) as stream:
-        found = with_a_time(lambda: time.sleep(0.002), stream=stream if given == "object" else stream.handle)
+        found = timed(lambda: time.sleep(0.002), stream=stream if given == "object" else stream.handle)
     assert found.bracket == "stream"
     assert found.elapsed_s >= 0.0019
     assert timed(nothing).bracket == "drained"
 
 
+OWN = ValueError("the callable's own")
+
+
 @pytest.mark.parametrize(
     ("error", "good_calls"),
     [
-        (ValueError("the callable's own"), 0),
-        (ValueError("the callable's own"), 6),
-        (KeyboardInterrupt(), 6),
-        (CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), 0),
-        (CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), 6),
-        (UsageError("the callable's own"), 6),
+        *[(OWN, 0), (OWN, 6), (KeyboardInterrupt(), 6), (UsageError("the callable's own"), 6)],
+        *((CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), calls) for calls in (0, 6)),
     ],
 )
 @pytest.mark.parametrize("bytes_given", [{}, {"nbytes": 4 * KIB, "direction": "h2d"}])
@@ -188,7 +172,7 @@ def test_what_does_no_work_when_it_is_called_is_refused(engine: Engine, fn: Any)
 def test_invalid_trials_are_kept_and_do_not_count(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts = iter(["late"] * 5 + [""] * 100_000)
     monkeypatch.setattr(Bracket, "fault", property(lambda _: next(verdicts) or None))
-    found = with_a_time(lambda: time.sleep(0.001))
+    found = timed(lambda: time.sleep(0.001))
     late = [trial for trial in found.trials if trial.invalid == "late"]
     assert len(late) == 5 - 1 - WARM_CALLS
     assert found.summary.n == len(found.trials) - len(late)
