@@ -16,16 +16,7 @@ from native.scenarios import lanes
 from samples import make_measurement, make_missing
 
 from pyxfer._ceiling import arena as module
-from pyxfer._ceiling.arena import (
-    MAX_LOCKED_BYTES,
-    Arena,
-    check_memory,
-    locking_cost,
-    measure_locking,
-    sent_bytes,
-    stride_bytes,
-    wake_link,
-)
+from pyxfer._ceiling.arena import Arena, locking_cost, sent_bytes, stride_bytes
 from pyxfer._ceiling.plans import MEMORIES
 from pyxfer._document.machines import Fact, LinkState, unknown
 from pyxfer._document.runs import Direction, Measurement, Memory
@@ -132,10 +123,10 @@ def test_a_refusal_names_the_needed_and_the_free_memory_and_fewer_kinds_need_les
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(10 * GIB))
-    check_memory(engine, 0, ["pinned"], GIB, CACHE)
+    module.check_memory(engine, 0, ["pinned"], GIB, CACHE)
     # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.
     with pytest.raises(UsageError, match=r"^Copies of 1 GiB need 9232 MiB of host memory .* 10 GiB is free\. Choose"):
-        check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
+        module.check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
 
 
 def never() -> bool:
@@ -150,7 +141,7 @@ def h2d(memory: str, seconds: float, nbytes: int = 16 * MIB, **changes: object) 
 @pytest.mark.parametrize(("memory", "call"), [("pinned", "cudaHostAlloc"), ("registered", "cudaHostRegister")])
 def test_each_page_locking_is_timed_and_freed(engine: Engine, memory: Memory, call: str) -> None:
     testing.stall(call, 1, 0.02)
-    seconds = measure_locking(engine, 0, memory, 4 * KIB, never)
+    seconds = module.measure_locking(engine, 0, memory, 4 * KIB, never)
     assert len(seconds) == module.TRIALS == testing.calls()[call]
     assert seconds[0] >= 0.02
     assert all(each > 0 for each in seconds)
@@ -158,14 +149,14 @@ def test_each_page_locking_is_timed_and_freed(engine: Engine, memory: Memory, ca
 
 
 def test_page_locking_ends_when_it_is_cancelled_and_after_its_time_limit(engine: Engine) -> None:
-    assert measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
+    assert module.measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
     testing.stall("cudaHostAlloc", 1, 0.6)
-    assert len(measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
+    assert len(module.measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
 
 
 def test_at_most_64_mib_are_locked_at_a_time() -> None:
     costs = [locking_cost("pinned", largest, [], []) for largest in (4 * KIB, 16 * GIB)]
-    assert [cost.nbytes for cost in costs] == [4 * KIB, MAX_LOCKED_BYTES]
+    assert [cost.nbytes for cost in costs] == [4 * KIB, module.MAX_LOCKED_BYTES]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +201,7 @@ def test_locking_pays_when_the_saved_time_exceeds_its_cost(memory: Memory, rows:
 def test_locking_never_pays_if_pageable_memory_is_as_fast_and_without_a_time_there_is_the_reason() -> None:
     pays = locking_cost("pinned", MIB, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)]).pays_after_transfers
     assert pays.value is None
-    cost = locking_cost("pinned", MAX_LOCKED_BYTES, [], BOTH)
+    cost = locking_cost("pinned", module.MAX_LOCKED_BYTES, [], BOTH)
     assert cost.summary is None
     assert cost.s_per_gib.reason == cost.pays_after_transfers.reason == "no page-locking was timed before the run ended"
 
@@ -228,7 +219,7 @@ def test_it_copies_until_the_link_state_is_steady(engine: Engine) -> None:
     states = [SLOW] * 3 + [FAST] * 2 + [SLOW] + [FAST] * 10_000
     readings = iter(states)
     with waking(engine) as (copier, lane):
-        assert wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
+        assert module.wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
     assert testing.calls()["cudaMemcpyAsync"] >= 8 * 6
 
 
@@ -237,11 +228,11 @@ def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memor
     nothing: Fact[LinkState] = unknown("no PCIe link")
     begun = time.perf_counter()
     with waking(engine, memory) as (copier, lane):
-        assert wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
+        assert module.wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
     assert time.perf_counter() - begun >= module.MIN_WAKING_S
 
 
 def test_cancelling_ends_the_waking(engine: Engine) -> None:
     with waking(engine) as (copier, lane):
-        assert wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
+        assert module.wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
     assert "cudaMemcpyAsync" not in testing.calls()

@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyxfer._ceiling.plans import (
-    DIRECTIONS,
-    MEMORIES,
-    SHOWN_MODES,
-    CopyPlan,
-    Request,
-    copy_plans,
-    list_routes,
-    make_request,
-    why_unavailable,
-)
+from pyxfer._ceiling import plans as module
+from pyxfer._ceiling.plans import DIRECTIONS, MEMORIES, CopyPlan, copy_plans
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -123,12 +114,12 @@ def test_other_memory_beside_staged_copies_uses_the_other_modes() -> None:
 )
 def test_only_async_is_available_both_ways(engine: Engine, memory: str, mode: str, reason: str | None) -> None:
     (plan,) = copy_plans(["both"], [memory], [mode], fresh=False)
-    assert why_unavailable(engine, plan) == reason
+    assert module.why_unavailable(engine, plan) == reason
 
 
 def test_the_list_has_every_memory_and_mode_with_its_directions(engine: Engine) -> None:
-    listed = {each.name: each for each in list_routes(engine)}
-    assert len(listed) == len(MEMORIES) * len(SHOWN_MODES) - 3
+    listed = {each.name: each for each in module.list_routes(engine)}
+    assert len(listed) == len(MEMORIES) * len(module.SHOWN_MODES) - 3
     assert [name for name in listed if name.endswith("staged")] == ["raw.pageable-staged"]
     assert listed["raw.pageable-staged"].direction == ("h2d", "d2h")
     assert listed["raw.pinned-async"].direction == ("h2d", "d2h", "both")
@@ -138,7 +129,7 @@ def test_the_list_has_every_memory_and_mode_with_its_directions(engine: Engine) 
 
 def test_unavailable_routes_in_the_list_have_a_reason(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
-    missing = [each for each in list_routes(engine) if not each.available]
+    missing = [each for each in module.list_routes(engine) if not each.available]
     assert {each.name for each in missing} == {f"raw.{memory}-batch" for memory in MEMORIES}
     reason = "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     assert {(each.direction, each.reason) for each in missing} == {((), reason)}
@@ -147,7 +138,7 @@ def test_unavailable_routes_in_the_list_have_a_reason(engine: Engine) -> None:
 KIB, MIB = 1024, 1024**2
 
 
-def request(**changes: Any) -> Request:
+def request(**changes: Any) -> module.Request:
     asked: dict[str, Any] = {
         "device": 0,
         "direction": ["h2d", "d2h"],
@@ -159,7 +150,7 @@ def request(**changes: Any) -> Request:
         "budget": 7.0,
         "seed": 3,
     }
-    return make_request(**{**asked, **changes})
+    return module.make_request(**{**asked, **changes})
 
 
 def test_the_parameters_reproduce_the_request() -> None:
