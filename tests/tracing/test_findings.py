@@ -9,17 +9,23 @@ from samples import known
 from tracing.captures import MIB, copy, traced
 
 from pyxfer._document.machines import Remark
+from pyxfer._trace.collector import Traced
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.records import MemoryKind
 
 PINNED = MemoryKind.PINNED
 
 
+def evidence_of(*trials: Traced) -> Evidence:
+    evidence = Evidence()
+    for trial in trials:
+        evidence.add(trial, 50e-6, MIB)
+    return evidence
+
+
 def findings(*sent: Any, expected: Expected | None = None, median_s: float | None = None) -> Findings:
     """The findings of one traced trial with each of these records or tuples of records."""
-    evidence = Evidence()
-    for records in sent:
-        evidence.add(traced(*(records if isinstance(records, tuple) else (records,))), 50e-6, MIB)
+    evidence = evidence_of(*(traced(*(each if isinstance(each, tuple) else (each,))) for each in sent))
     return evidence.findings(expected or Expected(MIB, memory="pageable", verified=True), median_s)
 
 
@@ -134,8 +140,7 @@ def test_the_cost_of_tracing_is_a_remark_from_ten_percent_on(median_s: float | N
 
 @pytest.mark.parametrize(("elapsed_us", "codes"), [(109, []), (111, ["traced"])])
 def test_a_cost_of_tracing_up_to_100_us_is_not_a_remark(elapsed_us: float, codes: list[str]) -> None:
-    evidence = Evidence()
-    evidence.add(traced(copy(0, 9), elapsed_us=elapsed_us), 50e-6, MIB)
+    evidence = evidence_of(traced(copy(0, 9), elapsed_us=elapsed_us))
     assert [each.code for each in evidence.findings(Expected(MIB), 10e-6).remarks] == codes
 
 
@@ -144,9 +149,7 @@ def test_a_cost_of_tracing_up_to_100_us_is_not_a_remark(elapsed_us: float, codes
     [(None, True), (100e-6, True), (100.9e-6, True), (99.1e-6, True), (101.1e-6, False), (98.9e-6, False)],
 )
 def test_a_traced_trial_is_near_the_median_within_one_percent(median_s: float | None, near: bool) -> None:
-    evidence = Evidence()
-    evidence.add(traced(copy(0, 100), elapsed_us=300), 50e-6, MIB)
-    evidence.add(traced(copy(0, 50), elapsed_us=100), 50e-6, MIB)
+    evidence = evidence_of(traced(copy(0, 100), elapsed_us=300), traced(copy(0, 50), elapsed_us=100))
     assert evidence.is_near(median_s) == near
 
 
@@ -158,35 +161,24 @@ def test_without_traced_trials_findings_have_the_reason_and_none_is_far_from_the
 
 
 def test_a_failure_after_traced_trials_is_a_remark() -> None:
-    evidence = Evidence()
-    evidence.add(traced(copy(0, 900)), None, MIB)
+    evidence = evidence_of(traced(copy(0, 900)))
     evidence.missing, evidence.failed = "its traced trial failed: no more", True
     found = evidence.findings(Expected(MIB), None)
     assert found.dma.value is not None
     assert remark(found, "untraced").text == "its traced trial failed: no more"
 
 
-def test_lost_records_of_all_trials_are_added_and_do_not_elide_a_row() -> None:
-    evidence = Evidence()
-    for _ in range(3):
-        evidence.add(traced(dropped={"unknown": 5}), None, MIB)
-    found = evidence.findings(Expected(MIB), None)
+def test_lost_records_of_all_trials_are_added_and_those_of_one_leave_the_breakdown_of_another() -> None:
+    found = evidence_of(*[traced(dropped={"unknown": 5})] * 3).findings(Expected(MIB), None)
     assert (found.elided, found.measured) == (None, False)
     lost = "15 of the device's records were lost, so"
     assert (found.dma.reason or "").startswith(lost)
     assert (found.breakdown.reason or "").startswith(lost)
-
-
-def test_lost_records_of_one_trial_leave_the_breakdown_of_another() -> None:
-    evidence = Evidence()
-    evidence.add(traced(copy(0, 900)), None, MIB)
-    evidence.add(traced(dropped={"calls": 1}), None, MIB)
-    assert known(evidence.findings(Expected(MIB), None).breakdown).left_out == 1
+    whole = evidence_of(traced(copy(0, 900)), traced(dropped={"calls": 1})).findings(Expected(MIB), None)
+    assert known(whole.breakdown).left_out == 1
 
 
 def test_a_host_route_has_parts_and_no_copies() -> None:
-    evidence = Evidence()
-    evidence.add(traced(kind=None), None, MIB)
-    found = evidence.findings(Expected(MIB), None)
+    found = evidence_of(traced(kind=None)).findings(Expected(MIB), None)
     assert found.dma.reason == "nothing crosses the link"
     assert found.breakdown.value is not None
