@@ -119,9 +119,7 @@ def test_a_failed_release_does_not_prevent_the_others(engine: Engine) -> None:
     assert testing.allocated() == []
 
 
-def test_a_refusal_names_the_needed_and_the_free_memory_and_fewer_kinds_need_less(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_names_the_needed_and_the_free_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(10 * GIB))
     module.check_memory(engine, 0, ["pinned"], GIB, CACHE)
     # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.

@@ -241,9 +241,7 @@ def test_too_little_memory_for_the_ceiling_is_an_error_with_advice(engine: Engin
         ({"stream": "cuda:0"}, "str is not a stream"),
     ],
 )
-def test_invalid_arguments_are_refused_before_the_callable_runs(
-    engine: Engine, arguments: dict[str, Any], named: str
-) -> None:
+def test_invalid_arguments_are_refused_before_any_call(engine: Engine, arguments: dict[str, Any], named: str) -> None:
     calls: list[str] = []
     with pytest.raises(UsageError, match=f"^{named}"):
         timed(lambda: calls.append("call"), **arguments)

@@ -102,9 +102,7 @@ def test_settings_are_chosen_once_in_the_calling_thread(engine: Engine, monkeypa
 
 
 @pytest.mark.parametrize("changes", [{"mode": ("memcpy",)}, {"direction": ("both",)}])
-def test_without_staged_copies_no_settings_are_chosen(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
+def test_plain_copies_need_no_ring(engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> None:
     threads = choosing(monkeypatch, CHOSEN)
     run(**changes)
     assert threads == []
@@ -135,9 +133,7 @@ def test_an_error_of_the_search_affects_only_staged_rows(engine: Engine, monkeyp
 
 
 @pytest.mark.parametrize("kind", [errors.CudaUnavailableError, errors.DeviceLostError])
-def test_a_device_lost_during_the_search_ends_the_run(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[CudaError]
-) -> None:
+def test_a_lost_device_ends_the_search(engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[CudaError]) -> None:
     choosing(monkeypatch, kind(719, "cudaErrorLaunchFailure", "cudaMemcpyAsync", "here", "failed", ""))
     with pytest.raises(kind):
         run()

@@ -93,9 +93,7 @@ def test_the_run_knows_its_ceiling(modelled: Any) -> None:
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_a_kind_of_memory_that_is_too_late_to_allocate_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, complete: bool
-) -> None:
+def test_memory_that_is_too_late_to_allocate_is_left_out(monkeypatch: pytest.MonkeyPatch, complete: bool) -> None:
     monkeypatch.setattr(session, "PREPARING_S", -3600.0)
     run = quick(memory=("pageable", "pinned"), complete=complete)
     reasons = {row.memory: row.rate.reason for row in run.measurements}
@@ -194,9 +192,7 @@ def test_a_run_that_is_not_saved_is_made_once(engine: Engine, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("device", [1, "7", "GPU-12345678", "ffff:ff:1f.0", "garbage", -1])
-def test_an_unknown_device_is_refused_with_the_known_ones(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, device: int | str
-) -> None:
+def test_known_devices_are_in_the_refusal(engine: Engine, monkeypatch: pytest.MonkeyPatch, device: int | str) -> None:
     monkeypatch.setattr("pyxfer.native.load", lambda _runtime: engine)
     with pytest.raises(UsageError, match="none of the devices that CUDA shows: 0 host memory, not a PCIe link"):
         ceiling(device, size=(4 * KIB,))

@@ -89,9 +89,7 @@ def test_results_before_the_loss_of_the_device_are_kept(nothing_left: Engine) ->
 
 
 @pytest.mark.parametrize(("call", "nth"), [("cudaMalloc", 1), ("cudaHostAlloc", 1), ("cudaHostRegister", 1)])
-def test_too_little_memory_before_the_first_trial_is_an_error_with_advice(
-    nothing_left: Engine, call: str, nth: int
-) -> None:
+def test_too_little_memory_before_the_first_trial_is_an_error(nothing_left: Engine, call: str, nth: int) -> None:
     testing.fail(call, nth, 2)
     ended = run_into()
     assert type(ended.error) is CudaMemoryError

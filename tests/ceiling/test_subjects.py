@@ -169,9 +169,7 @@ CALL_S = 2e-3
 
 
 @pytest.mark.parametrize("plan", GATED, ids=label)
-def test_the_callers_time_of_small_copies_contains_their_calls_and_the_devices_does_not(
-    engine: Engine, plan: CopyPlan
-) -> None:
+def test_the_callers_time_of_small_copies_contains_their_calls(engine: Engine, plan: CopyPlan) -> None:
     testing.model_link(RATE, 0, RATE, 0)
     testing.model_issue(CALL_S, CALL_S)
     sides: tuple[Side, ...] = ("h2d", "d2h", "sum") if plan.direction == "both" else (plan.direction,)
@@ -195,9 +193,7 @@ def test_the_callers_time_of_small_copies_contains_their_calls_and_the_devices_d
     ],
     ids=str,
 )
-def test_of_large_copies_only_modes_of_many_calls_have_a_callers_time(
-    engine: Engine, plan: CopyPlan, has_caller: bool
-) -> None:
+def test_large_copies_of_many_calls_have_a_callers_time(engine: Engine, plan: CopyPlan, has_caller: bool) -> None:
     with bench(engine, plan, 2 * MIB) as (subject, _, _):
         subject.calibrate()
         assert {trial.wall_s is not None for trial in subject.trial(0).values()} == {has_caller}
@@ -360,9 +356,7 @@ def staged(direction: Direction, *, fresh: bool = False) -> CopyPlan:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("nbytes", [1, 4 * KIB, 64 * KIB + 3, MIB - 1])
-def test_every_byte_arrives_in_a_trial_of_one_copy_with_all_times(
-    engine: Engine, direction: Direction, nbytes: int
-) -> None:
+def test_every_byte_arrives_in_a_trial_with_all_times(engine: Engine, direction: Direction, nbytes: int) -> None:
     trial: Any
     with staged_bench(engine, staged(direction), nbytes) as (subject, recorder):
         assert subject.verify(11) == Fact(True)

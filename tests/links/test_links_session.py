@@ -57,9 +57,7 @@ def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, m
     assert min(gaps) > 0
 
 
-def test_what_a_caller_gets_of_small_copies_contains_the_calls(
-    measure: Measure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_caller_gets_of_small_copies_has_the_calls(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     call_s = 5e-5
     run = measure(1, group="small", prepare=lambda: testing.model_issue(call_s, call_s))
     assert {row.mode for row in run.small} == {"batch", "queue"}
@@ -103,9 +101,7 @@ def test_a_run_far_beyond_its_budget_says_so(measure: Measure) -> None:
     assert "late" not in {remark.code for remark in measure(1, group="local", engine="ce", budget=20.0).remarks}
 
 
-def test_kernels_that_are_interpreted_for_longer_than_the_budget_are_left_out(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_interpreted_beyond_the_budget_are_left_out(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyxfer._links.plan.INTERPRETED_BYTES_PER_S", 1.0)
     run = pyxfer.links("host", group="local", size="256KiB", budget=0.1)
     reasons = {row.engine: row.total.reason for row in run.traffics}
@@ -113,9 +109,7 @@ def test_kernels_that_are_interpreted_for_longer_than_the_budget_are_left_out(
 
 
 @pytest.mark.parametrize("limit", ["PREPARING_S", "MEASURING_S"])
-def test_rows_that_the_budget_has_no_time_for_are_left_out(
-    measure: Measure, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_rows_beyond_the_budget_are_left_out(measure: Measure, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(session, limit, -3600.0)
     run = measure(1, group=("host", "small"), size="64KiB")
     reasons = {row.total.reason or "" for row in run.traffics if row.gbps is None}

@@ -46,9 +46,7 @@ def test_quiet_trials_get_no_remark(values: Sequence[float], precision: float) -
     ("n", "budget_s", "trials", "fix"),
     [(1, None, "1 trial is", "give a budget 6 times as long"), (4, 30, "4 trials are", "give a budget of 45s")],
 )
-def test_too_few_trials_name_the_budget_that_would_give_enough(
-    n: int, budget_s: float | None, trials: str, fix: str
-) -> None:
+def test_too_few_trials_name_the_budget_for_enough(n: int, budget_s: float | None, trials: str, fix: str) -> None:
     text = f"{trials} too few for a 95% interval, which takes 6"
     assert remark([1e-3] * n, budget_s=budget_s) == Remark(code="few-trials", text=text, fix=fix)
 
@@ -72,9 +70,7 @@ def test_a_wide_interval_names_its_width_and_what_fits() -> None:
         (0.15, 10.0, QUIETER),  # 7.1 %: no budget is long enough, and a far looser precision would only hide the doubt
     ],
 )
-def test_a_longer_budget_and_the_next_rounder_precision_are_proposed(
-    spread: float, budget_s: float | None, fix: str
-) -> None:
+def test_a_longer_budget_and_a_rounder_precision_are_proposed(spread: float, budget_s: float | None, fix: str) -> None:
     assert remark(trials(40, spread), budget_s=budget_s).fix == fix
 
 

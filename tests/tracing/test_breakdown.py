@@ -341,9 +341,7 @@ def test_clip(of: NDArray[np.int64], begin: int, end: int) -> None:
 
 
 @given(st.lists(stretches, max_size=5), _instants, _instants)
-def test_partition_assigns_every_instant_to_the_first_claim(
-    claims: list[NDArray[np.int64]], begin: int, end: int
-) -> None:
+def test_partition_assigns_instants_to_the_first_claim(claims: list[NDArray[np.int64]], begin: int, end: int) -> None:
     expected: Counter[str] = Counter()
     for moment in range(begin, end):
         owners = (str(number) for number, claim in enumerate(claims) if moment in moments(claim))

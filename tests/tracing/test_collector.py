@@ -93,9 +93,7 @@ def recorder(engine: Engine) -> Iterator[TrialRecorder]:
         yield made
 
 
-def test_neither_work_before_begin_nor_the_recorders_copy_is_in_a_capture(
-    engine: Engine, recorder: TrialRecorder
-) -> None:
+def test_neither_earlier_work_nor_the_recorders_copy_is_in_a_capture(engine: Engine, recorder: TrialRecorder) -> None:
     copy_once(engine)
     recorder.begin()
     copy_once(engine)

@@ -188,9 +188,7 @@ def test_ranges_of_one_name_are_one_row(spans: tuple[tuple[float, float], ...], 
 
 
 @pytest.mark.parametrize(("end", "seconds"), [(40, 30e-6), (None, 90e-6)])
-def test_nvtx_ranges_are_paired_from_their_two_records_or_last_to_the_end_with_a_remark(
-    end: float | None, seconds: float
-) -> None:
+def test_nvtx_ranges_are_paired_or_last_to_the_end_with_a_remark(end: float | None, seconds: float) -> None:
     watched = analysed(make_window(Script().nvtx("forward", 10, end), 100))
     (row,) = watched.ranges
     assert (row.name, row.source) == ("forward", "nvtx")
@@ -228,9 +226,7 @@ def array(pairs: list[tuple[int, int]]) -> np.ndarray[tuple[int, ...], np.dtype[
 
 
 @given(intervals, times, times)
-def test_within_counts_the_instants_that_any_interval_contains(
-    pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]
-) -> None:
+def test_within_counts_covered_instants(pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]) -> None:
     count = min(len(begins), len(lengths))
     begin = np.array(begins[:count], np.int64)
     end = begin + np.abs(np.array(lengths[:count], np.int64))

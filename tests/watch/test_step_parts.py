@@ -42,9 +42,7 @@ def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
         ("cudaStreamSynchronize", LOADER, 0),
     ],
 )
-def test_a_step_is_idle_while_its_thread_waits_for_a_device_that_does_nothing(
-    name: str, thread: int, idle: float
-) -> None:
+def test_a_step_is_idle_while_it_waits_for_a_device_that_does_nothing(name: str, thread: int, idle: float) -> None:
     parts = parts_of(Script().call(name, 10, 30, thread=thread), 0, 0, 40)
     assert (parts["idle"], parts["host"]) == (idle, 40 - idle)
 
@@ -104,9 +102,7 @@ spans = st.tuples(st.integers(0, 200), st.integers(0, 60))
     st.lists(st.tuples(st.sampled_from(["kernel", "h2d", "d2h", "d2d", "wait"]), spans), max_size=14),
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=5),
 )
-def test_the_parts_agree_with_a_count_of_every_instant(
-    events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]
-) -> None:
+def test_the_parts_are_of_instants(events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]) -> None:
     script = Script()
     held: dict[str, set[int]] = {name: set() for name in ("kernel", "h2d", "d2h", "d2d", "wait")}
     for name, (begin, length) in events:

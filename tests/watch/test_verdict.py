@@ -245,9 +245,7 @@ def test_dropped_records_get_a_remark_by_kind() -> None:
         *[(60.5, 0, 6_049_000, []), (60.5, 0, 6_051_000, ["clock-drift"])],
     ],
 )
-def test_clocks_may_be_20_us_apart_and_drift_by_a_ten_thousandth(
-    seconds: float, error_ns: int, drift_ns: int, codes: list[str]
-) -> None:
+def test_clocks_may_be_20_us_apart_and_drift(seconds: float, error_ns: int, drift_ns: int, codes: list[str]) -> None:
     length = seconds * 1e6
     watched = analysed(make_window(Script(), length, steps_at((0, 1, length)), clock=Clock(error_ns, drift_ns)))
     assert watched.window_s == pytest.approx(seconds)
@@ -344,9 +342,7 @@ def loop(*begins: float, nbytes: int = SENT, pageable: bool = True, more: tuple[
     ],
     ids=["after the loop", "of a failed step"],
 )
-def test_copies_after_the_loop_or_of_a_failed_step_are_in_no_prediction(
-    begins: Sequence[float], more: tuple[Step, ...]
-) -> None:
+def test_copies_of_no_usual_step_are_in_no_prediction(begins: Sequence[float], more: tuple[Step, ...]) -> None:
     assert loop(*begins, nbytes=100 * SENT, more=more).advice == loop().advice
 
 

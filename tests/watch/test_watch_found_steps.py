@@ -148,9 +148,7 @@ def test_a_batch_without_an_end_is_not_a_step(engine: Engine, importing: Import)
 
 
 @pytest.mark.parametrize("name", [TENSORFLOW, JAX])
-def test_calls_of_a_compiled_function_are_steps_from_the_second_on(
-    engine: Engine, importing: Import, name: str
-) -> None:
+def test_calls_of_a_compiled_function_are_steps_but_the_first(engine: Engine, importing: Import, name: str) -> None:
     def train(number: int, *, function: int) -> int:
         return number + function
 
@@ -337,9 +335,7 @@ model = Model()
         ("partial", "own.partial(7)", (5, (7,), 4, {})),
     ],
 )
-def test_functions_and_methods_can_be_named(
-    engine: Engine, importing: Import, path: str, expression: str, result: object
-) -> None:
+def test_a_function_can_be_named(engine: Engine, importing: Import, path: str, expression: str, result: object) -> None:
     named = NamedFunction(f"own:{path}")
     with finding(named) as watched:
         own = importing("own", OWN)
@@ -414,9 +410,7 @@ def test_a_jitted_method_is_bound_to_its_instance(engine: Engine, importing: Imp
         ("__main__:function", "the script did not define 'function'"),
     ],
 )
-def test_a_function_that_gives_no_steps_has_a_reason(
-    engine: Engine, importing: Import, text: str, problem: str
-) -> None:
+def test_a_function_without_steps_has_a_reason(engine: Engine, importing: Import, text: str, problem: str) -> None:
     named = NamedFunction(text)
     with finding(named) as watched:
         importing("own", OWN)

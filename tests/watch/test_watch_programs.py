@@ -195,9 +195,7 @@ def launched(folder: Path, driver: Path, use: str) -> str:
     return result.stdout
 
 
-def test_copies_before_the_first_use_of_cuda_are_not_in_the_window_and_nvtx_is_set_up(
-    tmp_path: Path, driver: Path
-) -> None:
+def test_copies_before_the_first_use_of_cuda_are_not_watched_and_nvtx_is_set_up(tmp_path: Path, driver: Path) -> None:
     assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
     capture = known(load_window(window_path(str(tmp_path), 1)).capture)
     assert [capture.name(record) for record in capture.records if "cpy" in capture.name(record)]
@@ -396,9 +394,7 @@ def test_signals_start_and_stop_windows_which_are_numbered(looping: subprocess.P
     assert watched.ended == "complete"
 
 
-def test_a_window_that_is_open_at_the_end_of_the_program_is_reported(
-    looping: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_a_window_open_at_the_end_of_the_program_is_reported(looping: subprocess.Popen[str], tmp_path: Path) -> None:
     looping.send_signal(signal.SIGUSR1)
     expect(looping, "open")
     looping.send_signal(signal.SIGINT)
