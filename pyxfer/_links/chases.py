@@ -85,8 +85,11 @@ class LatencySubject(LinkSubject):
         with own_failure(self._give_up):
             resources.kernels(plan.device)
             self._allow_access()
-            if plan.large:
-                self.footprint = self._large_footprint()
+            if plan.large and plan.target == HOST_END:
+                self.footprint = LARGE_HOST_FOOTPRINT
+            elif plan.large:
+                wanted = min(LARGE_DEVICE_FOOTPRINT, resources.engine.memory_info(plan.target)[0] // FREE_PARTS)
+                self.footprint = max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
             block = resources.memory.chased(plan.device, plan.target, self.footprint, plan.node)
             self._first = block.address
             if block.places is None:
@@ -102,13 +105,6 @@ class LatencySubject(LinkSubject):
     def _allow_access(self) -> None:
         if self.plan.target != HOST_END:
             self.resources.set_access(read(self.plan.target, self.plan.device), True)
-
-    def _large_footprint(self) -> int:
-        if self.plan.target == HOST_END:
-            return LARGE_HOST_FOOTPRINT
-        free, _ = self.resources.engine.memory_info(self.plan.target)
-        wanted = min(LARGE_DEVICE_FOOTPRINT, free // FREE_PARTS)
-        return max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
 
     def _chase(self, hops: int, multiprocessor: int = -1) -> Flow:
         device, target = self.plan.device, self.plan.target

@@ -188,7 +188,10 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
 def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[TrafficPlan]:
     """Every traffic of the request. Together needs the copies alone, to compare with."""
     if request.brief:
-        return _brief(request, devices)
+        if len(devices) == 1:
+            return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
+        plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
+        return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
     found: list[TrafficPlan] = []
     for engine in request.engines:
         if {"host", "together"} & set(request.groups):
@@ -246,13 +249,6 @@ def _together(request: LinksRequest, engine: links.CopyEngine, devices: Sequence
         for case in ("h2d", "d2h"):
             flows = tuple(make(device) for make in _HOST_CASES[case] for device in pair)
             yield TrafficPlan("together", f"beside-{case}", engine, request.host_bytes, flows)
-
-
-def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
-    if len(devices) == 1:
-        return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
-    plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
-    return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
 
 
 def _ring(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> TrafficPlan:
